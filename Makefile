@@ -1,0 +1,39 @@
+# Each target sets up what it needs, in .venv. PIP_ARGS passes extra arguments to pip (PyTorch's CPU index, say).
+PYTHON ?= python3
+PIP_ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test check bench clean
+
+demo: $(VENV)/installed
+	$(BIN)/sce train --out runs/starter
+	$(BIN)/sce export
+	$(BIN)/sce bench
+	$(BIN)/sce generate "Read a line of integers and print the sum of the even ones."
+
+test: $(VENV)/installed-dev
+	$(BIN)/python -m pytest
+
+check: $(VENV)/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+bench: $(VENV)/installed
+	$(BIN)/python benchmarks/starter.py --quick
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	@command -v c++ >/dev/null || { echo "llama-cpp-python is built from source and needs a C++ compiler (Debian: apt-get install g++ cmake)" >&2; exit 1; }
+	@echo "installing; llama-cpp-python is built from source, which takes about four minutes on two cores"
+	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt $(PIP_ARGS) -e '.[all]'
+	touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed
+	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt $(PIP_ARGS) -e '.[all,dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

@@ -1,0 +1,105 @@
+"""What all commands share in talking to people: two consoles, one line of talk, progress."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Column
+
+# stdout is data, stderr is talk. Markup and highlighting stay off: names and programs may hold brackets.
+data = Console(markup=False, highlight=False, emoji=False)
+talk = Console(stderr=True, markup=False, highlight=False, emoji=False)
+
+
+def say(message: str) -> None:
+    """One line on stderr."""
+    talk.print(message, soft_wrap=True)
+
+
+class Tracker(Protocol):
+    """Progress of one piece of work."""
+
+    def update(self, advance: float = 1, note: str = "") -> None:
+        """Some units are done; ``note`` is short, like ``reward 0.52 syntax 91 %``."""
+        ...
+
+
+@contextmanager
+def track(total: int, description: str, *, lines: bool = True) -> Iterator[Tracker]:
+    """Show progress on stderr: a bar with the time left on a terminal, else a line for each update.
+
+    Args:
+        total: units of work.
+        lines: False shows nothing but the bar; off a terminal the caller says what is worth a line.
+    """
+    if talk.is_terminal:
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=16),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(compact=True),
+            TextColumn("left"),
+            TextColumn("{task.fields[note]}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
+        )
+        with Progress(*columns, console=talk, transient=True, expand=True) as progress:
+            yield _Bar(progress, total, description)
+    elif lines:
+        yield _Lines(total, description)
+    else:
+        yield _Silent()
+
+
+def duration(seconds: float) -> str:
+    """``1.2 s``, ``3 min 20 s``, ``2 h 05 min``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+class _Bar:
+    def __init__(self, progress: Progress, total: int, description: str) -> None:
+        self._progress = progress
+        self._task = progress.add_task(description, total=total, note="")
+
+    def update(self, advance: float = 1, note: str = "") -> None:
+        self._progress.update(self._task, advance=advance, note=note)
+
+
+class _Lines:
+    def __init__(self, total: int, description: str) -> None:
+        self._total, self._description = total, description
+        self._done = 0.0
+        self._first: tuple[float, float] | None = None
+
+    def update(self, advance: float = 1, note: str = "") -> None:
+        self._done += advance
+        say(f"{self._description} {self._done:.0f}/{self._total}{self._left()}{'  ' + note if note else ''}")
+
+    def _left(self) -> str:
+        # The first update carries loading, and with a resumed run all that was done before: no speed is in it.
+        now = time.monotonic()
+        if self._first is None:
+            self._first = (now, self._done)
+        since, already = self._first
+        if not already < self._done < self._total:
+            return ""
+        return f"  {duration((now - since) / (self._done - already) * (self._total - self._done))} left"
+
+
+class _Silent:
+    def update(self, advance: float = 1, note: str = "") -> None:
+        pass

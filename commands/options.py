@@ -1,0 +1,102 @@
+"""Command-line flags generated from a settings dataclass."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import typing
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def options_from(schema: type, *, keep_unset: bool = False, only: tuple[str, ...] = ()) -> Callable[[F], F]:
+    """Add one flag for each field of ``schema`` and pass the built dataclass as ``config``.
+
+    With ``keep_unset`` the command receives ``given`` instead: a dictionary of the flags that were typed, for
+    commands that merge them over a file; several schemas may add to it. ``only`` picks some of the fields. Nested
+    dataclasses get no flags; ``bool`` fields become ``--name/--no-name``.
+    """
+
+    def decorate(function: F) -> F:
+        hints = typing.get_type_hints(schema)
+        flat = [
+            field for field in dataclasses.fields(schema) if not dataclasses.is_dataclass(hints[field.name])
+        ]
+        fields = [field for field in flat if not only or field.name in only]
+
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            values = {field.name: kwargs.pop(field.name) for field in fields}
+            if keep_unset:
+                typed = {name: value for name, value in values.items() if value is not None}
+                return function(*args, given={**kwargs.pop("given", {}), **typed}, **kwargs)
+            return function(*args, config=schema(**values), **kwargs)
+
+        decorated: Any = wrapper
+        for field in reversed(fields):
+            decorated = _option(field, hints[field.name], keep_unset)(decorated)
+        return typing.cast(F, decorated)
+
+    return decorate
+
+
+class _CommaList(click.ParamType):  # type: ignore[type-arg]
+    """``a,b,c`` as a tuple of strings, each one of the permitted words."""
+
+    name = "LIST"
+
+    def __init__(self, choices: tuple[str, ...]) -> None:
+        self.choices = choices
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        items = tuple(item.strip() for item in str(value).split(",") if item.strip())
+        for item in items:
+            if self.choices and item not in self.choices:
+                self.fail(f"{item!r} is not one of {', '.join(self.choices)}", param, ctx)
+        return items
+
+
+class _FiniteFloat(click.FloatRange):
+    """A number within bounds; not-a-number, which is in no order with them, and infinity are refused."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
+
+
+def _option(field: dataclasses.Field[Any], hint: Any, keep_unset: bool) -> Callable[[Any], Any]:
+    flag = f"--{field.name.replace('_', '-')}"
+    default = None if keep_unset else field.default
+    kind, text = _parameter_type(field, hint), field.metadata["help"]
+    if kind is bool:
+        return click.option(f"{flag}/--no-{flag[2:]}", field.name, default=default, help=text)
+    shown = ",".join(field.default) if isinstance(field.default, tuple) else field.default
+    if shown not in (None, ""):
+        text = f"{text}  [default: {shown}]"
+    return click.option(
+        flag, field.name, type=kind, default=default, metavar=field.metadata["metavar"], help=text
+    )
+
+
+def _parameter_type(field: dataclasses.Field[Any], hint: Any) -> Any:
+    if typing.get_origin(hint) is tuple:
+        return _CommaList(field.metadata["choices"])
+    kinds = [kind for kind in (typing.get_args(hint) or (hint,)) if kind is not type(None)]
+    kind = kinds[0]
+    if field.metadata["choices"]:
+        return click.Choice(field.metadata["choices"])
+    bounds = (field.metadata["minimum"], field.metadata["maximum"])
+    if kind is float:
+        return _FiniteFloat(*bounds)
+    return click.IntRange(*bounds) if kind is int and bounds != (None, None) else kind

@@ -1,0 +1,68 @@
+"""Evaluations as tables on a terminal: side by side where 92 columns are, else one model below the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.table import Table as RichTable
+
+from securecoderl_edge.commands.console import data
+from securecoderl_edge.report import (
+    NOT_DISTINGUISHABLE,
+    Comparison,
+    Table,
+    comparison_table,
+    quality_table,
+    speed_table,
+    stage_table,
+)
+from securecoderl_edge.summary import EvaluationSummary
+
+WIDE = 92
+PIPE_WIDTH = 100
+
+
+def show_bench(summaries: Sequence[EvaluationSummary], comparisons: Sequence[Comparison]) -> None:
+    """Print quality, speed and stages of each model, then the paired comparisons."""
+    width = data.width if data.is_terminal else PIPE_WIDTH
+    if width >= WIDE:
+        for table in (quality_table(summaries, lines=2), speed_table(summaries), stage_table(summaries)):
+            _print(table, width)
+    else:
+        for summary in summaries:
+            _print_below(summary, width)
+    for comparison in comparisons:
+        data.print(
+            f"{comparison.second} minus {comparison.first}, paired over {comparison.problems} problems:"
+        )
+        _print(comparison_table(comparison), width)
+    problems = max((summary.problems for summary in summaries), default=0)
+    data.print(
+        f"{problems} problems. Intervals are 95 %: Wilson for rates, bootstrap over problems for means. "
+        f"Sec.Clean is of the programs that parse.",
+        width=width,
+    )
+
+
+def _print(table: Table, width: int) -> None:
+    shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
+    for position, column in enumerate(table.columns):
+        shown.add_column(column, overflow="fold", justify="left" if position == 0 else "right")
+    for row in table.rows:
+        shown.add_row(*row, style="dim" if row[-1] == NOT_DISTINGUISHABLE else "")
+    data.print(shown, width=width)
+    data.print()
+
+
+def _print_below(summary: EvaluationSummary, width: int) -> None:
+    """All figures of one model, a line each."""
+    shown = RichTable(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    shown.add_column(no_wrap=True)
+    shown.add_column(overflow="fold")
+    for table in (quality_table([summary]), speed_table([summary]), stage_table([summary])):
+        for title, cell in zip(table.columns[1:], table.rows[0][1:], strict=True):
+            shown.add_row(title, cell)
+    data.print(summary.label, style="bold")
+    data.print(shown, width=width)
+    data.print()

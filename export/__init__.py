@@ -1,0 +1,1 @@
+"""From a trained adapter to one verified file."""

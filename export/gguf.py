@@ -1,0 +1,218 @@
+"""A Llama model as one GGUF file, written with the `gguf` package alone, one tensor in memory at a time."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from securecoderl_edge.errors import MissingExtra, SceError, UsageError
+from securecoderl_edge.export.architecture import LlamaShape, read_architecture
+from securecoderl_edge.export.merge import merged_tensors, tensor_shapes
+from securecoderl_edge.export.vocabulary import Vocabulary, read_vocabulary
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+QUANTS = ("f32", "f16", "q8_0")
+
+# Elements of one q8_0 block: a row is a whole number of them or stays f16.
+_Q8_0_BLOCK = 32
+
+
+@dataclass(frozen=True)
+class GgufSummary:
+    """What was really written.
+
+    Attributes:
+        tensor_types: how many tensors have each type; rows that a type cannot take fall back to f16.
+        bits_per_weight: bits of tensor data over parameters.
+    """
+
+    tensor_types: dict[str, int]
+    parameters: int
+    bits_per_weight: float
+    tokenizer_pre: str
+    tokenizer_fingerprint: str
+
+
+def write_gguf(base: Path, adapter: Path | None, quant: str, path: Path, name: str) -> GgufSummary:
+    """Write ``base`` with ``adapter`` merged in to ``path``; callers pass a temporary path and rename it.
+
+    Args:
+        quant: one of `QUANTS`.
+        name: the model's name in the file's header.
+
+    Raises:
+        UsageError: architecture, tokenizer or adapter that export does not support (named).
+        SceError: a source file is missing or damaged.
+    """
+    gguf = _gguf()
+    shape = read_architecture(base)
+    vocabulary = read_vocabulary(base, shape.vocabulary)
+    names = _gguf_names(base, shape)
+    writer = gguf.GGUFWriter(path, "llama")
+    try:
+        _add_header(writer, shape, quant, name)
+        _add_vocabulary(writer, vocabulary)
+        types, data_bytes = _add_tensor_infos(writer, shape, names, quant)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_ti_data_to_file()
+        for target, tensor in _arranged_tensors(base, adapter, shape, names):
+            writer.write_tensor_data(_encode(target, tensor, types[target]))
+    finally:
+        writer.close()
+    parameters = sum(math.prod(sizes) for sizes in shape.tensors().values())
+    return GgufSummary(
+        tensor_types=dict(sorted(Counter(types.values()).items())),
+        parameters=parameters,
+        bits_per_weight=round(8 * data_bytes / parameters, 3),
+        tokenizer_pre=vocabulary.pre,
+        tokenizer_fingerprint=vocabulary.fingerprint,
+    )
+
+
+def permute_rotary(weight: torch.Tensor, heads: int) -> torch.Tensor:
+    """Reorder the output rows of a q or k projection from Hugging Face's half-split to llama.cpp's interleaved rope.
+
+    Args:
+        weight: (heads * head_size, hidden).
+        heads: query heads for q, key-value heads for k.
+    """
+    pairs = weight.shape[0] // heads // 2
+    return weight.reshape(heads, 2, pairs, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape)
+
+
+def _gguf() -> Any:
+    try:
+        import gguf
+    except ModuleNotFoundError:
+        raise MissingExtra("gguf", "gguf") from None
+    return gguf
+
+
+def _gguf_names(base: Path, shape: LlamaShape) -> dict[str, str]:
+    """Hugging Face name -> GGUF name, in the order in which the weights are stored; what is missing or foreign is refused."""
+    gguf = _gguf()
+    translate = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, shape.layers)
+    found, expected = tensor_shapes(base), shape.tensors()
+    for name, sizes in expected.items():
+        if found.get(name) != sizes:
+            raise UsageError(f"{base}: weight {name} should be {sizes}, found {found.get(name, 'none')}")
+    names = {}
+    for name in found:
+        if name in expected:
+            names[name] = str(translate.get_name(name, try_suffixes=(".weight",)))
+        elif not _is_redundant(name, shape):
+            raise UsageError(f"{base}: weight {name} has no place in a Llama model")
+    return names
+
+
+def _is_redundant(name: str, shape: LlamaShape) -> bool:
+    return name.endswith("rotary_emb.inv_freq") or (name == "lm_head.weight" and shape.tied)
+
+
+def _add_header(writer: Any, shape: LlamaShape, quant: str, name: str) -> None:
+    gguf = _gguf()
+    kinds = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "q8_0": "MOSTLY_Q8_0"}
+    writer.add_type(gguf.GGUFType.MODEL)
+    writer.add_name(name)
+    writer.add_file_type(gguf.LlamaFileType[kinds[quant]])
+    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    writer.add_block_count(shape.layers)
+    writer.add_context_length(shape.context)
+    writer.add_embedding_length(shape.hidden)
+    writer.add_feed_forward_length(shape.intermediate)
+    writer.add_head_count(shape.heads)
+    writer.add_head_count_kv(shape.key_value_heads)
+    writer.add_layer_norm_rms_eps(shape.norm_epsilon)
+    writer.add_vocab_size(shape.vocabulary)
+    writer.add_rope_dimension_count(shape.head_size)
+    writer.add_rope_freq_base(shape.rope_theta)
+    if shape.head_size * shape.heads != shape.hidden:
+        writer.add_key_length(shape.head_size)
+        writer.add_value_length(shape.head_size)
+    if shape.rope_factor != 1.0:
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(shape.rope_factor)
+
+
+def _add_vocabulary(writer: Any, vocabulary: Vocabulary) -> None:
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(vocabulary.pre)
+    writer.add_token_list(vocabulary.tokens)
+    writer.add_token_types(vocabulary.types)
+    writer.add_token_merges(vocabulary.merges)
+    for index, add in (
+        (vocabulary.bos, writer.add_bos_token_id),
+        (vocabulary.eos, writer.add_eos_token_id),
+        (vocabulary.eot, writer.add_eot_token_id),
+        (vocabulary.pad, writer.add_pad_token_id),
+    ):
+        if index is not None:
+            add(index)
+    writer.add_add_bos_token(vocabulary.adds_bos)
+    writer.add_add_eos_token(vocabulary.adds_eos)
+    writer.add_add_space_prefix(False)
+    if vocabulary.chat_template:
+        writer.add_chat_template(vocabulary.chat_template)
+
+
+def _add_tensor_infos(
+    writer: Any, shape: LlamaShape, names: dict[str, str], quant: str
+) -> tuple[dict[str, str], int]:
+    """Announce every tensor; return the type of each and the bytes of all."""
+    import numpy as np
+
+    gguf = _gguf()
+    sizes = shape.tensors()
+    types, total = {}, 0
+    for source, target in names.items():
+        kind = _tensor_type(sizes[source], quant)
+        number = gguf.GGMLQuantizationType[kind.upper()]
+        block, block_bytes = gguf.GGML_QUANT_SIZES[number]
+        nbytes = math.prod(sizes[source]) // block * block_bytes
+        writer.add_tensor_info(target, sizes[source], np.dtype(np.float32), nbytes, raw_dtype=number)
+        types[target] = kind
+        total += nbytes
+    return types, total
+
+
+def _tensor_type(sizes: tuple[int, ...], quant: str) -> str:
+    """The type that llama.cpp can use for a tensor: vectors stay f32, rows that do not fill blocks stay f16."""
+    if len(sizes) == 1:
+        return "f32"
+    if quant == "q8_0" and sizes[-1] % _Q8_0_BLOCK:
+        return "f16"
+    return quant
+
+
+def _arranged_tensors(
+    base: Path, adapter: Path | None, shape: LlamaShape, names: dict[str, str]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, tensor in merged_tensors(base, adapter):
+        if name not in names:
+            continue
+        if name.endswith("q_proj.weight"):
+            tensor = permute_rotary(tensor, shape.heads)
+        elif name.endswith("k_proj.weight"):
+            tensor = permute_rotary(tensor, shape.key_value_heads)
+        yield names[name], tensor
+
+
+def _encode(name: str, tensor: torch.Tensor, kind: str) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    gguf = _gguf()
+    values = tensor.contiguous().numpy()
+    if not np.isfinite(values).all():
+        raise SceError(f"weight {name} has values that are not finite; the model or its adapter is broken")
+    if kind != "f32" and np.abs(values).max(initial=0.0) > np.finfo(np.float16).max:
+        raise SceError(f"weight {name} has values that {kind} cannot hold; export with --quant f32")
+    encoded: np.ndarray[Any, Any] = gguf.quants.quantize(values, gguf.GGMLQuantizationType[kind.upper()])
+    return encoded

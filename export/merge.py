@@ -1,0 +1,287 @@
+"""LoRA merged into its base, tensor by tensor from safetensors files; the model is never built in torch.
+
+Covers plain LoRA on linear layers (alpha/r, and alpha/sqrt(r) for rslora). Everything else that PEFT can save is
+refused by name, because merging it wrongly would still give a model that loads.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from securecoderl_edge.errors import MissingExtra, SceError, UsageError
+from securecoderl_edge.files import write_atomically
+
+if TYPE_CHECKING:
+    import torch
+
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+WEIGHTS = "model.safetensors"
+WEIGHTS_INDEX = "model.safetensors.index.json"
+
+# What goes with the weights into a Hugging Face folder, where the base has it.
+COMPANION_FILES = (
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "LICENSE",
+)
+
+_UNSUPPORTED = (
+    "alora_invocation_tokens",
+    "alpha_pattern",
+    "arrow_config",
+    "fan_in_fan_out",
+    "kasa_config",
+    "layer_replication",
+    "lora_bias",
+    "modules_to_save",
+    "monteclora_config",
+    "rank_pattern",
+    "target_parameters",
+    "trainable_token_indices",
+    "use_bdlora",
+    "use_dora",
+    "use_qalora",
+    "velora_config",
+)
+_SHARD_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class LoraUpdate:
+    """A low-rank update of base weights: ``weight += scale * B @ A``.
+
+    Attributes:
+        factors: for each base tensor's name its A (r, in) and B (out, r), float32.
+    """
+
+    scale: float
+    factors: dict[str, tuple[torch.Tensor, torch.Tensor]]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Decode one of a model folder's JSON objects.
+
+    Raises:
+        SceError: the file is missing or is no JSON object.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SceError(f"{path}: no such file; a Hugging Face model folder has one") from None
+    except (OSError, ValueError) as error:
+        raise SceError(f"{path}: cannot be read as JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise SceError(f"{path}: expected a JSON object")
+    return value
+
+
+def weight_files(base: Path) -> list[Path]:
+    """The safetensors files of a model folder, in the order of their names.
+
+    Raises:
+        UsageError: there are none, or one that the index names is missing.
+    """
+    if (base / WEIGHTS_INDEX).is_file():
+        names = sorted(set(read_json(base / WEIGHTS_INDEX).get("weight_map", {}).values()))
+    else:
+        names = [WEIGHTS]
+    for name in names:
+        # The names come from a file, so they must not lead out of the folder.
+        if Path(name).name != name or not (base / name).is_file():
+            raise UsageError(f"{base} has no {name}; export needs the base model as safetensors files")
+    return [base / name for name in names]
+
+
+def tensor_shapes(base: Path) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every tensor of a model folder, in the order that `merged_tensors` yields them.
+
+    Raises:
+        SceError: a file is damaged, or holds weights that are already quantised.
+    """
+    shapes = {}
+    for path in weight_files(base):
+        with open_tensors(path) as tensors:
+            for name in tensors.keys():  # noqa: SIM118 (a safetensors handle, not a mapping)
+                view = tensors.get_slice(name)
+                if view.get_dtype() not in ("F32", "F16", "BF16", "F64"):
+                    raise SceError(
+                        f"{path}: {name} has type {view.get_dtype()}; export starts from the unquantised base model"
+                    )
+                shapes[name] = tuple(view.get_shape())
+    return shapes
+
+
+def read_adapter(adapter: Path) -> LoraUpdate:
+    """Read a PEFT LoRA folder.
+
+    Raises:
+        UsageError: the folder is no LoRA adapter, or uses a feature that cannot be merged here (named).
+        SceError: a file is damaged.
+    """
+    import torch
+
+    if not (adapter / ADAPTER_CONFIG).is_file() or not (adapter / ADAPTER_WEIGHTS).is_file():
+        raise UsageError(f"{adapter} is not a LoRA folder; it needs {ADAPTER_CONFIG} and {ADAPTER_WEIGHTS}")
+    config = read_json(adapter / ADAPTER_CONFIG)
+    _refuse_unsupported(adapter, config)
+    rank, alpha = int(config["r"]), float(config["lora_alpha"])
+    halves: dict[str, dict[str, torch.Tensor]] = {}
+    with open_tensors(adapter / ADAPTER_WEIGHTS) as tensors:
+        for key in tensors.keys():  # noqa: SIM118
+            name, dot, half = key.removeprefix("base_model.model.").rpartition(".lora_")
+            if not dot or half not in ("A.weight", "B.weight"):
+                raise UsageError(f"{adapter}: tensor {key} is no LoRA factor of a linear layer; it cannot be merged")
+            halves.setdefault(f"{name}.weight", {})[half[0]] = tensors.get_tensor(key).to(torch.float32)
+    factors = {}
+    for name, pair in halves.items():
+        if set(pair) != {"A", "B"} or pair["A"].shape[0] != rank or pair["B"].shape[1] != rank:
+            raise SceError(f"{adapter}: the factors of {name} are incomplete or not of rank {rank}")
+        factors[name] = (pair["A"], pair["B"])
+    scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+    return LoraUpdate(scale, factors)
+
+
+def merged_tensors(base: Path, adapter: Path | None) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield every tensor of ``base`` as float32, with the adapter's update added where it has one.
+
+    Raises:
+        UsageError: the adapter does not fit the base: it was trained on another model.
+        SceError: a file is damaged.
+    """
+    import torch
+
+    update = read_adapter(adapter) if adapter else LoraUpdate(1.0, {})
+    _check_fit(base, adapter, update)
+    for path in weight_files(base):
+        with open_tensors(path) as tensors:
+            for name in tensors.keys():  # noqa: SIM118
+                tensor = tensors.get_tensor(name).to(torch.float32)
+                if name in update.factors:
+                    lower, upper = update.factors[name]
+                    tensor = torch.addmm(tensor, upper, lower, alpha=update.scale)
+                yield name, tensor
+
+
+def write_merged(base: Path, adapter: Path | None, out: Path, dtype: str = "float32") -> None:
+    """Write ``base`` with ``adapter`` merged in as a Hugging Face folder that needs neither.
+
+    Shards hold about 1 GiB each, so that no more than one of them is in memory. ``out`` must not exist or be empty;
+    what was written stays there when an error stops it, so callers write to a temporary folder.
+
+    Args:
+        dtype: ``float32`` or ``float16``.
+    """
+    import torch
+
+    out.mkdir(parents=True, exist_ok=True)
+    kind: torch.dtype = {"float32": torch.float32, "float16": torch.float16}[dtype]
+    shards = _plan_shards(tensor_shapes(base), 2 if dtype == "float16" else 4)
+    tensors = merged_tensors(base, adapter)
+    weight_map = {}
+    for number, names in enumerate(shards, 1):
+        file = WEIGHTS if len(shards) == 1 else f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        shard = {}
+        for _ in names:
+            name, tensor = next(tensors)
+            shard[name] = _cast(name, tensor, kind)
+            weight_map[name] = file
+        _save(shard, out / file)
+    config = read_json(base / "config.json")
+    config.pop("torch_dtype", None)
+    with write_atomically(out / "config.json") as text:
+        json.dump({**config, "dtype": dtype}, text, indent=2)
+    if len(shards) > 1:
+        with write_atomically(out / WEIGHTS_INDEX) as text:
+            json.dump({"metadata": {}, "weight_map": weight_map}, text, indent=2)
+    for name in COMPANION_FILES:
+        if (base / name).is_file():
+            shutil.copyfile(base / name, out / name)
+
+
+@contextmanager
+def open_tensors(path: Path) -> Iterator[Any]:
+    """A safetensors file, open for reading through torch.
+
+    Raises:
+        SceError: the file is damaged.
+    """
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ModuleNotFoundError:
+        raise MissingExtra("safetensors", "train") from None
+    try:
+        with safe_open(path, framework="pt") as tensors:
+            yield tensors
+    except SafetensorError as error:
+        raise SceError(f"{path}: not a whole safetensors file ({error}); download or train it again") from None
+
+
+def _refuse_unsupported(adapter: Path, config: dict[str, Any]) -> None:
+    if config.get("peft_type") != "LORA":
+        raise UsageError(f"{adapter}: adapters of type {config.get('peft_type')} cannot be merged, only LORA")
+    for feature in _UNSUPPORTED:
+        if config.get(feature):
+            raise UsageError(f"{adapter}: the adapter uses {feature}, which export cannot merge")
+    if config.get("bias", "none") != "none":
+        raise UsageError(f"{adapter}: the adapter trains biases (bias = {config['bias']}), which export cannot merge")
+    # PiSSA, LoftQ and their kin change the base weights at the start of training.
+    if config.get("init_lora_weights", True) not in (True, False, "gaussian"):
+        raise UsageError(
+            f"{adapter}: the adapter was initialised with {config['init_lora_weights']}, which export cannot merge"
+        )
+
+
+def _check_fit(base: Path, adapter: Path | None, update: LoraUpdate) -> None:
+    shapes = tensor_shapes(base)
+    for name, (lower, upper) in update.factors.items():
+        expected = (upper.shape[0], lower.shape[1])
+        if shapes.get(name) != expected:
+            found = "has no such tensor" if name not in shapes else f"has {shapes[name]}"
+            raise UsageError(
+                f"{adapter}: does not fit {base}: it changes {name} {expected}, the base {found}; "
+                "the adapter was trained on another model"
+            )
+
+
+def _plan_shards(shapes: dict[str, tuple[int, ...]], element_bytes: int) -> list[list[str]]:
+    shards: list[list[str]] = [[]]
+    used = 0
+    for name, shape in shapes.items():
+        size = math.prod(shape) * element_bytes
+        if shards[-1] and used + size > _SHARD_BYTES:
+            shards.append([])
+            used = 0
+        shards[-1].append(name)
+        used += size
+    return shards
+
+
+def _cast(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    cast = tensor.to(dtype).contiguous()
+    if not bool(cast.isfinite().all()):
+        raise SceError(f"{name} has values that {str(dtype).removeprefix('torch.')} cannot hold; export as f32 instead")
+    return cast
+
+
+def _save(tensors: dict[str, torch.Tensor], path: Path) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file(tensors, path, metadata={"format": "pt"})
+    except (OSError, SafetensorError) as error:
+        raise SceError(f"cannot write {path}: {error}") from None

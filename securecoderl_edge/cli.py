@@ -1,0 +1,119 @@
+"""The ``sce`` group: commands are imported when they are called, errors become exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+import warnings
+from typing import Any
+
+import click
+
+from securecoderl_edge.errors import SceError
+
+# Each command's one-line help stands here too, so that `sce --help` imports no command.
+COMMANDS = {
+    "train": "Train a policy: supervised warm start, then PPO on execution rewards.",
+    "export": "Write a trained policy as one verified file for a laptop CPU.",
+    "bench": "Measure quality, speed and memory of models on problems.",
+    "generate": "Write a program for a prompt, checked before it is shown.",
+    "score": "Score programs against problems in the sandbox.",
+    "data": "Import, check and show problem files.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands live in ``securecoderl_edge.commands.<name>`` under the same name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"securecoderl_edge.commands.{name}")
+        command: click.Command = getattr(module, name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            import difflib
+
+            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            if close:
+                error.message += f" Did you mean '{close[0]}'?"
+            raise
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from securecoderl_edge import __version__
+
+        click.echo(f"sce {__version__}")
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Show the version.")
+@click.pass_context
+def sce(ctx: click.Context, debug: bool) -> None:
+    """Make small code models reliable, and run them on a laptop.
+
+    Without arguments, in this order, on a machine with no GPU and no network:
+
+    \b
+      sce train       a small built-in model learns from executing its programs
+      sce export      the result becomes one GGUF file
+      sce bench       before and after, side by side, on this CPU
+      sce generate    a program, checked before it is shown
+    """
+    ctx.ensure_object(dict)["debug"] = debug
+
+
+def main(args: list[str] | None = None) -> Any:
+    """Entry point: run ``sce`` and exit with 0, 1 (failure), 2 (usage) or 130 (interrupted)."""
+    args = sys.argv[1:] if args is None else args
+    debug = "--debug" in args
+    if not debug:
+        # Deprecations inside the libraries that we call are ours to read, not the user's.
+        warnings.simplefilter("ignore")
+    try:
+        sce.main(args=args, prog_name="sce", standalone_mode=False)
+    except click.exceptions.Exit as leave:
+        sys.exit(leave.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        _say("interrupted", debug)
+        sys.exit(130)
+    except SceError as error:
+        _say(str(error), debug)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # The reader of our output (head, say) has left: nothing is wrong, and nobody is there to tell.
+        sys.stderr.close()
+        sys.exit(1)
+    except Exception as error:
+        _say(f"{type(error).__name__}: {error} (a bug in sce; --debug shows where)", debug)
+        sys.exit(1)
+
+
+def _say(message: str, debug: bool) -> None:
+    if debug:
+        traceback.print_exc()
+    click.echo(f"sce: {message}", err=True)
+
+
+if __name__ == "__main__":
+    main()

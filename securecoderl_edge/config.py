@@ -1,0 +1,189 @@
+"""Settings as frozen dataclasses: one field is name, type, default, bounds and help text of one flag and TOML key.
+
+`commands/options.py` turns a dataclass into command-line flags; this module merges TOML files and ``key=value``
+overrides. Precedence: flag, then override, then file, then default.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import math
+import re
+import sys
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from securecoderl_edge.errors import SceError, UsageError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+T = TypeVar("T")
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    choices: Sequence[str] = (),
+    minimum: float | None = None,
+    maximum: float | None = None,
+    metavar: str | None = None,
+) -> Any:
+    """A dataclass field with what its flag needs; ``minimum`` and ``maximum`` are inclusive bounds of a number."""
+    metadata = {
+        "help": help,
+        "choices": tuple(choices),
+        "minimum": minimum,
+        "maximum": maximum,
+        "metavar": metavar,
+    }
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def build(schema: type[T], values: Mapping[str, Any], where: str) -> T:
+    """Build a (nested) settings dataclass from decoded TOML values, checking names, types and bounds.
+
+    Args:
+        schema: the dataclass; its nested dataclass fields are TOML tables.
+        values: decoded values; missing ones take the default.
+        where: the file or option they come from, for messages.
+
+    Raises:
+        UsageError: unknown key, wrong type, or a number or word outside what the field permits.
+    """
+    hints = typing.get_type_hints(schema)
+    fields = {field.name: field for field in dataclasses.fields(schema)}  # type: ignore[arg-type]
+    unknown = sorted(set(values) - set(fields))
+    if unknown:
+        raise UsageError(f"{where}: unknown setting {unknown[0]!r}; known here: {', '.join(sorted(fields))}")
+    arguments: dict[str, Any] = {}
+    for name, value in values.items():
+        hint = hints[name]
+        if dataclasses.is_dataclass(hint):
+            if not isinstance(value, Mapping):
+                raise UsageError(f"{where}: {name} must be a table of settings")
+            arguments[name] = build(typing.cast(type, hint), value, f"{where}: {name}")
+        else:
+            arguments[name] = _checked(fields[name], hint, value, where)
+    return schema(**arguments)
+
+
+def to_table(settings: Any) -> dict[str, Any]:
+    """The nested plain values of a settings dataclass, None left out: what a TOML file of it holds."""
+    table: dict[str, Any] = {}
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if dataclasses.is_dataclass(value):
+            table[field.name] = to_table(value)
+        elif value is not None:
+            table[field.name] = list(value) if isinstance(value, tuple) else value
+    return table
+
+
+def to_toml(table: Mapping[str, Any]) -> str:
+    """TOML text of a table of numbers, strings, booleans, lists of those, and tables of the same."""
+    return "\n".join(_toml_lines(table, ())) + "\n"
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Decode a TOML file.
+
+    Raises:
+        UsageError: no such file.
+        SceError: it is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SceError(f"{path}: not valid TOML ({error})") from None
+    except OSError as error:
+        raise SceError(f"{path}: {error.strerror}") from None
+
+
+def apply_overrides(table: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """A copy of ``table`` with ``key=value`` or ``table.key=value`` texts applied; values are TOML, else strings.
+
+    Raises:
+        UsageError: an override is not of that form.
+    """
+    merged = copy.deepcopy(table)
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"--set {override}: expected key=value, such as ppo.learning_rate=1e-4")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text
+        *tables, name = key.strip().split(".")
+        target = merged
+        for part in tables:
+            target = target.setdefault(part, {})
+            if not isinstance(target, dict):
+                raise UsageError(f"--set {override}: {part} is no table of settings")
+        target[name] = value
+    return merged
+
+
+def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, where: str) -> Any:
+    options = [option for option in (typing.get_args(hint) or (hint,)) if option is not type(None)]
+    name = f"{where}: {field.name}"
+    if typing.get_origin(hint) is tuple:
+        if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
+            raise UsageError(f"{name} must be a list of strings")
+        wrong = [
+            item for item in value if field.metadata.get("choices") and item not in field.metadata["choices"]
+        ]
+        if wrong:
+            raise UsageError(f"{name}: {wrong[0]!r} is not one of {', '.join(field.metadata['choices'])}")
+        return tuple(value)
+    if float in options and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if type(value) not in options:
+        kinds = " or ".join(option.__name__ for option in options)
+        raise UsageError(f"{name} must be {kinds}, found {value!r}")
+    choices, low, high = (field.metadata.get(key) for key in ("choices", "minimum", "maximum"))
+    if choices and value not in choices:
+        raise UsageError(f"{name} must be one of {', '.join(choices)}, found {value!r}")
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        bounds = [f"at least {low}"] if low is not None else []
+        bounds += [f"at most {high}"] if high is not None else []
+        if (low is not None and value < low) or (high is not None and value > high):
+            raise UsageError(f"{name} must be {' and '.join(bounds)}, found {value!r}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UsageError(f"{name} must be a finite number, found {value!r}")
+    return value
+
+
+def _toml_lines(table: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
+    plain = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
+    lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in plain.items()]
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            inner = (*path, _toml_key(key))
+            lines += ["", f"[{'.'.join(inner)}]", *_toml_lines(value, inner)]
+    return lines
+
+
+def _toml_key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml_value(key)
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_toml_value(item) for item in value)}]"
+    if isinstance(value, str):
+        # A JSON string is a TOML basic string, but for surrogate pairs and the delete character.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value)

@@ -1,0 +1,67 @@
+"""Recorded calls of a function, as assertions on it."""
+
+from __future__ import annotations
+
+import ast
+import math
+from typing import Any
+
+from securecoderl_edge.datasets.python_source import find_function
+
+
+def call_assertion(call: str, arguments: list[Any], expected: Any) -> str:
+    """``assert call(arguments) == expected`` in literals.
+
+    Raises:
+        ValueError: a value has no literal that equals it (NaN, infinity).
+    """
+    return f"assert {call}({', '.join(literal(argument) for argument in arguments)}) == {literal(expected)}"
+
+
+def literal(value: Any) -> str:
+    """The Python literal of a decoded JSON value.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} has no literal")
+    if isinstance(value, (list, tuple)):
+        items = ", ".join(literal(item) for item in value)
+        return f"[{items}]" if isinstance(value, list) else f"({items}{',' * (len(value) == 1)})"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{literal(key)}: {literal(item)}' for key, item in value.items())}}}"
+    return repr(value)
+
+
+def expected_values(outputs: list[Any], definition: str, name: str) -> list[Any]:
+    """What the function returns, taken out of the list that APPS wraps around some return values.
+
+    The APPS grader accepts ``output == expected or output == expected[0]``. Here one reading is chosen for a
+    problem: outputs are wrapped when all of them are lists of one item, unless the definition declares that a
+    list is returned and the items are none.
+    """
+    wrapped = all(isinstance(output, list) and len(output) == 1 for output in outputs)
+    if wrapped and _returns_list(definition, name):
+        wrapped = all(isinstance(output[0], list) for output in outputs)
+    return [output[0] for output in outputs] if wrapped else outputs
+
+
+def restore_integer_keys(value: Any) -> Any:
+    """Turn the keys of dictionaries back into the integers that JSON lacks, where all of them are decimal."""
+    if isinstance(value, list):
+        return [restore_integer_keys(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    restored = {key: restore_integer_keys(item) for key, item in value.items()}
+    try:
+        return {int(key): item for key, item in restored.items()}
+    except ValueError:
+        return restored
+
+
+def _returns_list(definition: str, name: str) -> bool:
+    function = find_function(definition, name)
+    if function is None or function.returns is None:
+        return False
+    return ast.unparse(function.returns).lower().startswith(("list", "typing.list"))

@@ -1,0 +1,138 @@
+"""HumanEval, one JSON object a line: task_id, prompt, canonical_solution, entry_point, test.
+
+``check(candidate)`` is split: each of its assertions that stands on its own is one test, the rest of its body
+(assignments, loops and what depends on them) is one more. Assertions that always hold (``assert True``) are
+left out. The prompt becomes the given code. Source: Chen et al., 2021, https://github.com/openai/human-eval
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from securecoderl_edge.datasets.fields import text
+from securecoderl_edge.datasets.python_source import parse, parse_stub, signature
+from securecoderl_edge.datasets.tally import DropRecord, MalformedRecord, Tally
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.problems import Problem, read_jsonl
+
+SOURCE = "humaneval"
+
+
+def read(path: Path, tally: Tally) -> Iterator[Problem]:
+    """Yield the problems of a file; those that cannot be used are counted in ``tally``.
+
+    Raises:
+        SceError: a line is not JSON or no HumanEval record.
+    """
+    for number, record in read_jsonl(path):
+        try:
+            yield _problem(record, tally)
+        except MalformedRecord as error:
+            raise SceError(f"{path}:{number}: not a HumanEval record: {error}") from None
+        except DropRecord as reason:
+            tally.drop(f"{path.name}:{number}", str(reason))
+
+
+def _problem(record: Any, tally: Tally) -> Problem:
+    if not isinstance(record, dict) or not all(
+        text(record, name) for name in ("task_id", "prompt", "entry_point")
+    ):
+        raise MalformedRecord('it needs "task_id", "prompt" and "entry_point"')
+    identifier = f"{SOURCE}/{text(record, 'task_id').rpartition('/')[2]}"
+    prompt, name, solution = (
+        text(record, "prompt"),
+        text(record, "entry_point"),
+        text(record, "canonical_solution"),
+    )
+    header = signature(prompt, name) or name
+    return Problem(
+        id=identifier,
+        statement=f"Complete the function `{header}` of the given code, and write the whole program.",
+        kind="call",
+        entry_point=name,
+        assertions=split_check(text(record, "test"), name, prompt, identifier, tally),
+        starter_code=prompt.rstrip(),
+        solutions=(prompt + solution,) if solution.strip() else (),
+        source=SOURCE,
+    )
+
+
+def split_check(test: str, entry_point: str, prompt: str, where: str, tally: Tally) -> tuple[str, ...]:
+    """The tests inside a module that defines ``check(candidate)``.
+
+    Raises:
+        DropRecord: there is no such function, or nothing is left of it.
+    """
+    if not test.strip():
+        raise DropRecord("no tests")
+    module = parse(test)
+    check = next((node for node in module.body if _defines(node, "check")), None) if module else None
+    if module is None or not isinstance(check, ast.FunctionDef) or len(check.args.args) != 1:
+        raise DropRecord("test defines no check(candidate)")
+    others = [node for node in module.body if node is not check and not _is_metadata(node)]
+    local = {
+        node.id for node in ast.walk(check) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    local |= _imported_names(check) | {name for node in others for name in _names_defined(node)}
+    candidate = check.args.args[0].arg
+    assertions, rest = [], []
+    for node in check.body:
+        if isinstance(node, ast.Expr) and isinstance(node.value, (ast.Name, ast.Constant)):
+            continue  # a docstring, or a name left behind
+        if isinstance(node, ast.Assert) and isinstance(node.test, ast.Constant) and node.test.value:
+            tally.drop_test(where, "assertion that always holds")
+        elif isinstance(node, ast.Assert) and not _names_used(node) & local:
+            standalone = _Rename(candidate, entry_point).visit(ast.Assert(test=node.test, msg=None))
+            assertions.append(ast.unparse(standalone))
+        else:
+            rest.append(node)
+    if any(isinstance(inner, ast.Assert) for node in rest for inner in ast.walk(node)):
+        check.body = rest
+        given = _helpers(prompt, entry_point)
+        assertions.append("\n\n".join([*map(ast.unparse, [*given, *others, check]), f"check({entry_point})"]))
+    if not assertions:
+        raise DropRecord("no usable tests")
+    return tuple(assertions)
+
+
+def _helpers(prompt: str, entry_point: str) -> list[ast.stmt]:
+    """What the prompt defines besides the function asked for; a program need not repeat it."""
+    tree = parse_stub(prompt)
+    return [node for node in tree.body if not _defines(node, entry_point)] if tree else []
+
+
+def _defines(node: ast.stmt, name: str) -> bool:
+    return isinstance(node, ast.FunctionDef) and node.name == name
+
+
+def _is_metadata(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Assign) and _names_defined(node) == {"METADATA"}
+
+
+def _names_defined(node: ast.stmt) -> set[str]:
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return {node.name}
+    stored = {
+        name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+    }
+    return stored | _imported_names(node)
+
+
+def _imported_names(node: ast.stmt) -> set[str]:
+    imports = [inner for inner in ast.walk(node) if isinstance(inner, (ast.Import, ast.ImportFrom))]
+    return {(alias.asname or alias.name).partition(".")[0] for inner in imports for alias in inner.names}
+
+
+def _names_used(node: ast.stmt) -> set[str]:
+    return {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
+
+
+class _Rename(ast.NodeTransformer):
+    def __init__(self, old: str, new: str) -> None:
+        self.old, self.new = old, new
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.copy_location(ast.Name(self.new, node.ctx), node) if node.id == self.old else node

@@ -1,0 +1,84 @@
+"""Which device and number formats a run uses, decided in one place and said in environment.json."""
+
+from __future__ import annotations
+
+import os
+import platform
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from securecoderl_edge.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Device, format of the frozen base, and format of the matrix products (None: that of the weights)."""
+
+    device: str
+    base_precision: str
+    autocast_dtype: torch.dtype | None
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The context in which forward passes run."""
+        if self.autocast_dtype is None:
+            return nullcontext()
+        return torch.autocast(self.device, self.autocast_dtype)
+
+    @property
+    def rollout_dtype(self) -> torch.dtype:
+        """Format of the merged copy that samples."""
+        return self.autocast_dtype or torch.float32
+
+
+def choose_compute(device: str, base_precision: str) -> Compute:
+    """Resolve ``auto``: CUDA if there is one; bf16 products where the hardware multiplies them, else fp32.
+
+    Raises:
+        UsageError: CUDA was asked for and there is none.
+    """
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("--device cuda: this torch sees no CUDA device; use --device cpu or auto")
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda":
+        bf16 = torch.cuda.get_device_capability() >= (8, 0)
+    else:
+        bf16 = cpu_has_bf16()
+    if base_precision == "auto":
+        base_precision = "int8" if device == "cuda" else "fp32"
+    return Compute(device, base_precision, torch.bfloat16 if bf16 else None)
+
+
+def cpu_has_bf16() -> bool:
+    """Whether the processor multiplies bfloat16 natively (AVX-512 BF16 or AMX)."""
+    return bool({"avx512_bf16", "amx_bf16"} & cpu_flags())
+
+
+def cpu_flags() -> set[str]:
+    """Instruction-set flags as Linux names them; empty elsewhere."""
+    for line in _cpuinfo():
+        if line.startswith(("flags", "Features")):
+            return set(line.partition(":")[2].split())
+    return set()
+
+
+def cpu_model() -> str:
+    """The processor's name."""
+    for line in _cpuinfo():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def cpu_count() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _cpuinfo() -> list[str]:
+    path = Path("/proc/cpuinfo")
+    return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []

@@ -1,0 +1,26 @@
+"""Failures that a user can act on: one sentence each, with the exit code that the command line returns."""
+
+
+class SceError(Exception):
+    """Something outside the program is wrong; the message says what, where and what to do. Exit code 1."""
+
+    exit_code = 1
+
+
+class UsageError(SceError):
+    """The request itself cannot be served: an unknown name, options that contradict each other. Exit code 2."""
+
+    exit_code = 2
+
+
+class MissingExtra(SceError):
+    """A command needs an optional dependency that is not installed.
+
+    Args:
+        package: the import name that is missing.
+        extra: the extra of this project that brings it.
+    """
+
+    def __init__(self, package: str, extra: str, note: str = "") -> None:
+        hint = f"{package} is not installed; run: pip install 'securecoderl-edge[{extra}]'"
+        super().__init__(f"{hint} {note}".rstrip())

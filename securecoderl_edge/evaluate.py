@@ -1,0 +1,197 @@
+"""Problems x samples through one runtime and the sandbox: what ``sce bench`` measures of one model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from securecoderl_edge.evaluation_log import EvaluationLog
+from securecoderl_edge.problems import Problem, problem_to_record
+from securecoderl_edge.prompts import extract_program, format_prompt
+from securecoderl_edge.runtimes.protocol import Completion, Runtime, Sampling, Usage
+from securecoderl_edge.summary import EvaluationSummary, Row, summarise
+
+if TYPE_CHECKING:
+    from securecoderl_edge.scorer import Score, Scorer
+
+# Completions asked for at once. It fixes which problems share a batch, and so the draws: an interrupted bench
+# that continues must cut the problems in the same places.
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far an evaluation is: rows scored of all, and their means so far."""
+
+    done: int
+    total: int
+    reward: float
+    syntax_rate: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """All rows of one model, in the order of the problems, and what the runtime spent on them."""
+
+    label: str
+    rows: tuple[Row, ...]
+    usage: Usage
+    file_bytes: int | None = None
+
+    def summary(self) -> EvaluationSummary:
+        """The figures with their intervals."""
+        return summarise(self.label, self.rows, self.usage, self.file_bytes)
+
+
+def evaluate(
+    runtime: Runtime,
+    problems: Sequence[Problem],
+    scorer: Scorer,
+    samples: int = 1,
+    sampling: Sampling | None = None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+    *,
+    label: str = "",
+    file_bytes: int | None = None,
+    log: EvaluationLog | None = None,
+    batch: int = BATCH,
+) -> Evaluation:
+    """Generate ``samples`` programs for each problem and score them.
+
+    Programs of one batch are scored while the next one decodes. With a ``log``, rows are written as they
+    come, and rows that it already holds are not made again.
+
+    Args:
+        sampling: its seed gives each batch a seed of its own, so that problems do not share their draws.
+        label: the model's name in the result; the runtime's own without it.
+        batch: completions asked of the runtime at once.
+
+    Raises:
+        SceError: a prompt does not fit the model's context, or the runtime or the sandbox broke down.
+    """
+    sampling = sampling or Sampling()
+    collected = _Collected(problems, samples, log, on_progress)
+    total = before = runtime.usage()
+    width = max(1, batch // samples)
+    try:
+        for start in range(0, len(problems), width):
+            chunk = problems[start : start + width]
+            if collected.has_all(chunk):
+                continue
+            seed = batch_seed(sampling.seed, start)
+            prompts = [format_prompt(problem) for problem in chunk]
+            answers = runtime.generate(prompts, samples, replace(sampling, seed=seed))
+            collected.collect()
+            spent, before = _difference(runtime.usage(), before), runtime.usage()
+            if log is not None:
+                log.add_usage(spent)
+            for problem, completions in zip(chunk, answers, strict=True):
+                for sample, completion in enumerate(completions):
+                    collected.score(scorer, problem, sample, completion)
+        collected.collect()
+    except BaseException:
+        # What has been paid for is kept, whatever ended the bench.
+        collected.collect(only_finished=True)
+        raise
+    usage = log.usage() if log is not None else _difference(runtime.usage(), total)
+    return Evaluation(label or runtime.name, collected.in_order(), usage, file_bytes)
+
+
+class _Collected:
+    """The rows there are, those still in the sandbox, and the log of both."""
+
+    def __init__(
+        self,
+        problems: Sequence[Problem],
+        samples: int,
+        log: EvaluationLog | None,
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        self._samples, self._log, self._on_progress = samples, log, on_progress
+        self._digests = {problem.id: problem_digest(problem) for problem in problems}
+        self._wanted = [(problem.id, sample) for problem in problems for sample in range(samples)]
+        logged = log.rows() if log is not None else {}
+        self._rows = {
+            key: logged[key]
+            for key in self._wanted
+            if key in logged and logged[key].get("problem_hash") == self._digests[key[0]]
+        }
+        self._pending: list[tuple[dict[str, Any], Future[Score]]] = []
+        if self._rows:
+            self._report()
+
+    def has_all(self, problems: Sequence[Problem]) -> bool:
+        """Whether no sample of these problems is missing."""
+        return all(
+            (problem.id, sample) in self._rows for problem in problems for sample in range(self._samples)
+        )
+
+    def score(self, scorer: Scorer, problem: Problem, sample: int, completion: Completion) -> None:
+        """Hand a completion to the sandbox, unless its row is there already."""
+        if (problem.id, sample) in self._rows:
+            return
+        generation = {**_generation(completion), "problem_hash": self._digests[problem.id]}
+        future = scorer.score_async(problem, extract_program(completion.text), sample)
+        self._pending.append((generation, future))
+
+    def collect(self, only_finished: bool = False) -> None:
+        """Wait for the scores of what was handed in, or take those that are there, and log the rows."""
+        fresh: list[Row] = []
+        for generation, future in self._pending:
+            if only_finished and (not future.done() or future.cancelled() or future.exception()):
+                continue
+            row = {**asdict(future.result()), **generation}
+            self._rows[row["id"], row["sample"]] = row
+            fresh.append(row)
+            self._report()
+        self._pending.clear()
+        if self._log is not None and fresh:
+            self._log.append(fresh)
+
+    def in_order(self) -> tuple[Row, ...]:
+        """All rows, by problem and sample."""
+        return tuple(self._rows[key] for key in self._wanted)
+
+    def _report(self) -> None:
+        done, rows = len(self._rows), self._rows.values()
+        reward, parsing = sum(row["reward"] for row in rows), sum(row["stage"] > 0 for row in rows)
+        self._on_progress(Progress(done, len(self._wanted), reward / done, parsing / done))
+
+
+def problem_digest(problem: Problem) -> str:
+    """Tells a problem from another of the same id: its text, its tests and its limits."""
+    record = json.dumps(problem_to_record(problem), sort_keys=True)
+    return hashlib.sha256(record.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def batch_seed(seed: int, start: int) -> int:
+    """The seed of the batch that begins at problem ``start``; neighbouring seeds and batches share
+    nothing."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{start}".encode()).digest()[:4], "big") >> 1
+
+
+def _generation(completion: Completion) -> dict[str, Any]:
+    count = len(completion.logprobs)
+    return {
+        "completion": completion.text,
+        "prompt_tokens": completion.prompt_tokens,
+        "completion_tokens": len(completion.token_ids),
+        "finish": completion.finish,
+        "first_token_seconds": completion.first_token_seconds,
+        "generation_seconds": completion.seconds,
+        "mean_logprob": sum(completion.logprobs) / count if count else None,
+    }
+
+
+def _difference(after: Usage, before: Usage) -> Usage:
+    return Usage(
+        prompt_tokens=after.prompt_tokens - before.prompt_tokens,
+        prompt_seconds=after.prompt_seconds - before.prompt_seconds,
+        decode_tokens=after.decode_tokens - before.decode_tokens,
+        decode_seconds=after.decode_seconds - before.decode_seconds,
+        peak_rss_bytes=after.peak_rss_bytes,
+    )

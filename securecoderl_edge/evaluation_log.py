@@ -1,0 +1,97 @@
+"""The rows of one model under one set of settings, on disk as they come, so that a bench can be continued."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.files import write_atomically
+from securecoderl_edge.metrics import RowFile
+from securecoderl_edge.runtimes.protocol import Usage
+from securecoderl_edge.summary import Row
+
+
+class EvaluationLog:
+    """A folder with ``rows.jsonl``, ``usage.jsonl`` and ``settings.json``.
+
+    ``rows.jsonl`` holds completions in the format of ``sce score --completions`` together with their scores,
+    keyed by problem id and sample. ``usage.jsonl`` holds what each batch cost.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._rows, self._usage = folder / "rows.jsonl", folder / "usage.jsonl"
+
+    @classmethod
+    def open(cls, out: Path, label: str, settings: Mapping[str, Any]) -> EvaluationLog:
+        """The log under ``out`` for a model's label and all the settings that its rows depend on.
+
+        Other settings are another log, so results that do not belong together never mix.
+
+        Raises:
+            SceError: the folder cannot be written.
+        """
+        text = json.dumps(settings, indent=1, sort_keys=True)
+        name = re.sub(r"[^\w.-]+", "-", label).strip("-.") or "model"
+        log = cls(out / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:10]}")
+        with write_atomically(log.folder / "settings.json") as file:
+            file.write(text + "\n")
+        for path in (log._rows, log._usage):
+            _drop_torn_line(path)
+        return log
+
+    def rows(self) -> dict[tuple[str, int], Row]:
+        """What is there, by (problem id, sample); of rows that repeat, the last."""
+        return {(row["id"], row["sample"]): row for row in _read(self._rows)}
+
+    def usage(self) -> Usage:
+        """What all batches cost together, those of earlier sessions included."""
+        parts = [Usage(**record) for record in _read(self._usage)]
+        return Usage(
+            prompt_tokens=sum(part.prompt_tokens for part in parts),
+            prompt_seconds=sum(part.prompt_seconds for part in parts),
+            decode_tokens=sum(part.decode_tokens for part in parts),
+            decode_seconds=sum(part.decode_seconds for part in parts),
+            peak_rss_bytes=max((part.peak_rss_bytes for part in parts), default=0),
+        )
+
+    def append(self, rows: Sequence[Row]) -> None:
+        """Add rows.
+
+        Raises:
+            SceError: the file cannot be written.
+        """
+        RowFile(self._rows).append(rows)
+
+    def add_usage(self, usage: Usage) -> None:
+        """Add what one batch cost; errors as in `append`."""
+        RowFile(self._usage).append([asdict(usage)])
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    records = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            records.append(json.loads(line))
+        except ValueError:
+            raise SceError(f"{path}:{number}: not valid JSON; remove {path.parent} to start over") from None
+    return records
+
+
+def _drop_torn_line(path: Path) -> None:
+    """Remove a last line that an interruption cut short."""
+    if not path.exists():
+        return
+    content = path.read_bytes()
+    whole = content.rpartition(b"\n")[0]
+    if content and not content.endswith(b"\n"):
+        with write_atomically(path) as out:
+            out.write(whole.decode("utf-8", "replace") + ("\n" if whole else ""))

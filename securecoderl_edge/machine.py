@@ -1,0 +1,66 @@
+"""The machine and the software that a measurement was taken on: torch-free, so that every command can say
+it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from securecoderl_edge import __version__
+
+_PACKAGES = ("numpy", "bandit", "torch", "transformers", "peft", "llama-cpp-python", "gguf")
+
+
+def describe_machine() -> dict[str, Any]:
+    """Processor, cores, memory, load at this moment, system and versions, as a JSON object.
+
+    A figure measured while others used the cores says little; ``load_average`` (1, 5, 15 minutes) tells.
+    """
+    return {
+        "cpu": cpu_model(),
+        "cores": cpu_count(),
+        "memory_bytes": memory_bytes(),
+        "load_average": load_average(),
+        "system": f"{platform.system()} {platform.release()}",
+        "versions": versions(),
+    }
+
+
+def cpu_model() -> str:
+    """The processor's name."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def cpu_count() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory_bytes() -> int:
+    """Physical memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def load_average() -> list[float]:
+    """Runnable processes over the last 1, 5 and 15 minutes; empty where the system does not say."""
+    try:
+        return [round(load, 2) for load in os.getloadavg()]
+    except OSError:
+        return []
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python, of this package and of those packages that decide results, as far as installed."""
+    found = {"python": platform.python_version(), "securecoderl-edge": __version__}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,267 @@
+"""The base model, the LoRA adapters on it, and the value head.
+
+One frozen base carries two adapters: `POLICY`, which is trained, and `REFERENCE`, a frozen copy of what supervised
+training left, which the KL penalty is measured against.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from securecoderl_edge.config import setting
+from securecoderl_edge.errors import MissingExtra, SceError, UsageError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+NANO = "nano"
+POLICY = "default"  # the name under which peft saves an adapter at the top of its folder
+REFERENCE = "reference"
+SUPPORTED_ARCHITECTURES = ("LlamaForCausalLM",)
+
+
+@dataclass(frozen=True)
+class LoraSettings:
+    """Low-rank adaptation (arXiv:2106.09685) of the attention projections."""
+
+    rank: int = setting(16, "Rank of the update of each weight.", minimum=1)
+    alpha: int = setting(32, "Scale of the update: alpha / rank.", minimum=1)
+    targets: tuple[str, ...] = setting(("q_proj", "k_proj", "v_proj", "o_proj"), "Linear layers that get an adapter.")
+
+
+def require_torch() -> None:
+    """Import what training and Hugging Face models need.
+
+    Raises:
+        MissingExtra: a package of the ``train`` extra is not installed.
+    """
+    for package in ("torch", "transformers", "peft", "safetensors"):
+        try:
+            __import__(package)
+        except ImportError as error:
+            raise MissingExtra(error.name or package, "train") from None
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
+def base_folder(name: str) -> Path:
+    """The local folder of a base model: ``nano``, a folder, or a hub id (downloaded only here, when named).
+
+    Raises:
+        UsageError: no such folder, or it holds no model.
+        SceError: a hub id that cannot be had.
+    """
+    if name == NANO:
+        return Path(__file__).parent / "starter" / "nano"
+    folder = Path(name)
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise UsageError(f"{folder} holds no model (no config.json)")
+        return folder
+    if name.count("/") != 1 or name.startswith((".", "/", "~")) or folder.suffix:
+        raise UsageError(f"no model {name!r}: it is neither {NANO!r}, nor a folder, nor a hub id (owner/name)")
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise MissingExtra("huggingface_hub", "train") from None
+    try:
+        patterns = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model"]
+        return Path(snapshot_download(name, allow_patterns=patterns))
+    except Exception as error:  # the hub's client raises many kinds; each means that the model cannot be had
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise SceError(f"cannot get {name} from the hub ({reason}); give a local folder instead") from None
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The fast tokenizer of a model folder, with a padding token.
+
+    Raises:
+        SceError: the folder has no tokenizer or it has no end-of-sequence token.
+    """
+    require_torch()
+    from transformers import AutoTokenizer
+
+    if not (folder / "tokenizer.json").is_file():
+        raise SceError(f"{folder}: no tokenizer.json, so its text cannot be tokenised")
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    if tokenizer.eos_token_id is None:
+        raise SceError(f"{folder}: the tokenizer names no end-of-sequence token")
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def load_base(folder: Path, precision: str = "fp32", device: str = "cpu") -> Any:
+    """The frozen base model in ``fp32``, ``bf16`` or weight-only ``int8``.
+
+    Raises:
+        SceError: not a supported architecture, already quantised, or no readable safetensors weights.
+    """
+    require_torch()
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    config = read_model_config(folder)
+    if "quantization_config" in config:
+        raise SceError(f"{folder} is already quantised; a base model must have its original weights")
+    dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float32}
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtypes[precision], local_files_only=True, use_safetensors=True
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        raise SceError(f"cannot load the weights of {folder}: {str(error).strip().splitlines()[0]}") from None
+    model.requires_grad_(False)
+    if precision == "int8":
+        from securecoderl_edge.int8 import quantise_linears
+
+        quantise_linears(model)
+    return model.to(device).eval()
+
+
+def read_model_config(folder: Path) -> dict[str, Any]:
+    """The decoded config.json of a supported model.
+
+    Raises:
+        SceError: no valid config.json, or an architecture that the trainer and the exporters do not know.
+    """
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SceError(f"{folder}/config.json cannot be read: {error}") from None
+    architecture = (config.get("architectures") or ["unknown"])[0] if isinstance(config, dict) else "unknown"
+    if architecture not in SUPPORTED_ARCHITECTURES:
+        raise SceError(f"{folder}: architecture {architecture} is not supported ({', '.join(SUPPORTED_ARCHITECTURES)})")
+    return dict(config)
+
+
+def add_adapters(base: Any, lora: LoraSettings, seed: int) -> Any:
+    """Wrap ``base`` with a trainable policy adapter and a frozen reference adapter, both doing nothing yet.
+
+    LoRA's first factor is drawn after seeding, so equal seeds give equal adapters; its second factor is zero.
+
+    Raises:
+        SceError: a target layer that the model does not have.
+    """
+    import torch
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(
+        r=lora.rank, lora_alpha=lora.alpha, lora_dropout=0.0, target_modules=list(lora.targets), task_type="CAUSAL_LM"
+    )
+    torch.manual_seed(seed)
+    try:
+        model = get_peft_model(base, config, adapter_name=POLICY, autocast_adapter_dtype=True)
+    except ValueError as error:
+        raise SceError(f"LoRA does not fit this model: {error}") from None
+    model.add_adapter(REFERENCE, config)
+    copy_adapter(model, POLICY, REFERENCE)
+    return model.eval()
+
+
+def adapter_parameters(model: Any, name: str = POLICY) -> dict[str, Tensor]:
+    """The parameters of one adapter by their full names in the model."""
+    return {key: value for key, value in model.named_parameters() if f".{name}." in key}
+
+
+def copy_adapter(model: Any, source: str, target: str) -> None:
+    """Overwrite one adapter with another and freeze the target."""
+    import torch
+
+    targets = adapter_parameters(model, target)
+    with torch.no_grad():
+        for key, value in adapter_parameters(model, source).items():
+            twin = targets[key.replace(f".{source}.", f".{target}.")]
+            twin.copy_(value)
+            twin.requires_grad_(False)
+
+
+@contextmanager
+def reference_active(model: Any) -> Iterator[None]:
+    """Compute with the reference adapter inside the block, with the policy again afterwards."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
+    try:
+        for layer in layers:
+            layer._active_adapter = [REFERENCE]  # set_adapter would also flip requires_grad, which must not change
+        yield
+    finally:
+        for layer in layers:
+            layer._active_adapter = [POLICY]
+
+
+def save_adapter(model: Any, folder: Path, base_name: str) -> None:
+    """Write the policy adapter in PEFT's format (safetensors and JSON), usable alone with ``PeftModel``."""
+    from peft import get_peft_model_state_dict
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = get_peft_model_state_dict(model, adapter_name=POLICY)
+    save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, folder / "adapter_model.safetensors")
+    config = model.peft_config[POLICY]
+    config.base_model_name_or_path, config.inference_mode = base_name, True
+    config.save_pretrained(folder)
+
+
+def load_adapter(model: Any, folder: Path, name: str = POLICY) -> None:
+    """Overwrite the adapter ``name`` with one that `save_adapter` wrote.
+
+    Raises:
+        SceError: the file is missing or unreadable, or its tensors do not fit this model's adapter.
+    """
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    file = folder / "adapter_model.safetensors"
+    try:
+        stored = load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise SceError(f"{file}: cannot be read ({error})") from None
+    wanted = adapter_parameters(model, name)
+    named = {key.replace(f".{name}.", "."): value for key, value in wanted.items()}
+    if stored.keys() != named.keys() or any(stored[key].shape != named[key].shape for key in named):
+        raise SceError(f"{folder}: the adapter does not belong to this base model or these LoRA settings")
+    with torch.no_grad():
+        for key, value in named.items():
+            value.copy_(stored[key])
+
+
+def hidden_states(model: Any, tokens: Tensor) -> Tensor:
+    """(B, L, H) last hidden states of right-padded ``tokens`` (B, L).
+
+    Under a causal mask no token sees the padding to its right, so no attention mask is needed.
+    """
+    trunk = model.get_base_model().model if hasattr(model, "peft_config") else model.model
+    hidden: Tensor = trunk(input_ids=tokens, use_cache=False).last_hidden_state
+    return hidden
+
+
+def output_weight(model: Any) -> Tensor:
+    """(V, H) the frozen output projection."""
+    weight: Tensor = model.get_output_embeddings().weight
+    return weight
+
+
+def make_value_head(hidden_size: int, seed: int) -> torch.nn.Module:
+    """A small MLP from a hidden state to the expected return, starting at 0 everywhere.
+
+    It reads detached hidden states: on small models a shared trunk lets the value loss damage the policy.
+    """
+    import torch
+    from torch import nn
+
+    torch.manual_seed(seed)
+    head = nn.Sequential(nn.Linear(hidden_size, 256), nn.Tanh(), nn.Linear(256, 1))
+    nn.init.zeros_(head[2].weight)
+    nn.init.zeros_(head[2].bias)
+    return head

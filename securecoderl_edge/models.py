@@ -1,0 +1,266 @@
+"""What a user calls a model, and which files that is: ``nano``, runs, phases, GGUF files, HF folders, hub
+ids."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.model import NANO, base_folder
+from securecoderl_edge.runs import ADAPTER_FILE, LATEST, RUNS, Run, latest_run
+
+POLICY = "policy"
+BASE = "base"
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+# What ends like one of these is a file that is missing, not a hub id.
+_FILE_ENDINGS = (".gguf", ".onnx", ".safetensors", ".json", ".jsonl", ".toml", ".py", ".bin")
+_ENVIRONMENT = "environment.json"
+_ADAPTER_CONFIG = "adapter_config.json"
+
+# The files that decide what a Hugging Face folder answers; notes and caches beside them do not.
+_HF_FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "vocab.txt", "merges.txt")
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """One model, found but not loaded.
+
+    Attributes:
+        label: a short name for tables.
+        kind: the runtime that reads it.
+        source: the GGUF file, the HF folder, the hub id, or ``nano``.
+        adapter: the folder of a LoRA adapter on ``source``, in PEFT format.
+        role: what it is in its run: ``base``, ``policy``, ``export`` or a phase's name; empty outside a run.
+    """
+
+    label: str
+    kind: Literal["gguf", "hf"]
+    source: str
+    adapter: Path | None = None
+    role: str = ""
+
+    def files(self) -> list[Path]:
+        """The files that make up the model, in a fixed order; empty for a hub id."""
+        if self.kind == "gguf":
+            return [Path(self.source)]
+        folders = [base_folder(NANO) if self.source == NANO else Path(self.source)]
+        if self.adapter is not None:
+            folders.append(self.adapter)
+        return [file for folder in folders for file in _model_files(folder)]
+
+    def file_bytes(self) -> int | None:
+        """What the model takes on disk, adapter included; None for a hub id."""
+        return sum(file.stat().st_size for file in self.files()) or None
+
+    def content_hash(self) -> str:
+        """SHA-256 of the model's files: equal for copies, different after any change.
+
+        A hub id that is not on this disk hashes as its name.
+        """
+        digest = hashlib.sha256()
+        for file in self.files():
+            digest.update(_file_hash(file))
+        if not self.files():
+            digest.update(self.source.encode())
+        return digest.hexdigest()
+
+
+def resolve_model(text: str | None) -> ModelSpec:
+    """Find the model that ``text`` names; without text the one that ``sce generate`` takes (`default_model`).
+
+    ``text`` is ``nano``, a GGUF file, an HF or adapter folder, a run (its folder, its name under ``runs/`` or
+    ``latest``), one part of a run (``RUN:sft``, ``RUN:policy``, ``RUN:base``), or, when nothing of that is on
+    disk, a hub id such as ``Qwen/Qwen2.5-Coder-0.5B``.
+
+    Raises:
+        UsageError: nothing by that name, or it is no model; the message says what was tried.
+    """
+    if text is None:
+        return default_model()
+    if text == NANO:
+        return ModelSpec(NANO, "hf", NANO)
+    path = Path(text)
+    if path.is_file() and text != str(RUNS / LATEST):
+        return _from_file(path)
+    run = _find_run(text)
+    if run is not None:
+        return _policy(run)
+    name, colon, part = text.rpartition(":")
+    if colon and (run := _find_run(name)) is not None:
+        return _part(run, part)
+    if text and path.is_dir():
+        return _from_folder(path)
+    if _HUB_ID.fullmatch(text) and not text.endswith(_FILE_ENDINGS) and not path.parent.exists():
+        return ModelSpec(text, "hf", text)
+    raise UsageError(_nothing_found(text))
+
+
+def default_model() -> ModelSpec:
+    """The newest export of the latest run, else its policy, else ``nano``."""
+    run = latest_run()
+    if run is None:
+        return resolve_model(NANO)
+    exports = _exports(run)
+    if exports:
+        return max(exports, key=lambda spec: Path(spec.source).stat().st_mtime)
+    return _policy(run) if _has_policy(run) else resolve_model(NANO)
+
+
+def default_models() -> list[ModelSpec]:
+    """What ``sce bench`` measures unasked: what exists of base, SFT, policy and exports of the latest run.
+
+    Without any run it is ``nano`` alone.
+    """
+    run = latest_run()
+    if run is None:
+        return [resolve_model(NANO)]
+    phases = [folder.name.partition("-")[2] for folder in run.phase_folders()]
+    models = [_part(run, BASE)]
+    # When SFT was the last phase, the policy is its adapter: one row is enough.
+    if phases[:1] == ["sft"] and phases[1:] and (run.phase_folders()[0] / "adapter" / ADAPTER_FILE).is_file():
+        models.append(_part(run, "sft"))
+    if _has_policy(run):
+        models.append(_policy(run))
+    return models + _exports(run)
+
+
+def default_comparisons(models: Sequence[ModelSpec]) -> list[tuple[int, int]]:
+    """Which of `default_models` to compare, by position: SFT with policy, policy with each export."""
+    at = {spec.role: index for index, spec in enumerate(models) if spec.role != "export"}
+    pairs = [(at["sft"], at[POLICY])] if "sft" in at and POLICY in at else []
+    if not pairs and BASE in at and POLICY in at:
+        pairs.append((at[BASE], at[POLICY]))
+    if POLICY in at:
+        pairs += [(at[POLICY], index) for index, spec in enumerate(models) if spec.role == "export"]
+    return pairs
+
+
+def with_distinct_labels(models: Sequence[ModelSpec]) -> list[ModelSpec]:
+    """The same models; labels that repeat become the paths they came from, then numbers tell them apart."""
+    labels = [spec.label for spec in models]
+    labels = [
+        str(spec.adapter or spec.source) if labels.count(spec.label) > 1 else spec.label for spec in models
+    ]
+    distinct = []
+    for index, (spec, label) in enumerate(zip(models, labels, strict=True)):
+        earlier = labels[:index].count(label)
+        distinct.append(replace(spec, label=f"{label} ({earlier + 1})" if earlier else label))
+    return distinct
+
+
+def _from_file(path: Path) -> ModelSpec:
+    try:
+        with path.open("rb") as file:
+            magic = file.read(4)
+    except OSError as error:
+        raise SceError(f"{path}: {error.strerror}") from None
+    if magic != b"GGUF":
+        raise UsageError(f"{path} is not a GGUF file (it does not begin with GGUF)")
+    return ModelSpec(path.name.removesuffix(".gguf"), "gguf", str(path))
+
+
+def _from_folder(path: Path) -> ModelSpec:
+    label = path.resolve().name
+    if (path / ADAPTER_FILE).is_file():
+        return ModelSpec(label, "hf", _base_of_adapter(path), adapter=path)
+    if (path / "config.json").is_file():
+        return ModelSpec(label, "hf", str(path))
+    files = sorted(path.glob("*.gguf"))
+    if files:
+        raise UsageError(f"{path} is a folder of GGUF files; name one, such as {files[0]}")
+    raise UsageError(
+        f"{path} is a folder without a model: no {_ENVIRONMENT} (a run), no config.json (an HF model), "
+        f"no {ADAPTER_FILE} (an adapter)"
+    )
+
+
+def _base_of_adapter(path: Path) -> str:
+    # An adapter of a run lies in RUN/policy or RUN/phases/1-sft/adapter; the run knows the base it trained.
+    parents = path.resolve().parents
+    for folder in (parents[0], *parents[2:3]):
+        if (folder / _ENVIRONMENT).is_file():
+            return _base(Run(folder)).source
+    try:
+        config = json.loads((path / _ADAPTER_CONFIG).read_text(encoding="utf-8"))
+        base = config["base_model_name_or_path"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UsageError(
+            f"{path / _ADAPTER_CONFIG} does not say which base model the adapter is for"
+        ) from None
+    return resolve_model(str(base)).source
+
+
+def _find_run(text: str) -> Run | None:
+    if text in (LATEST, str(RUNS / LATEST)):
+        return latest_run()
+    candidates = [Path(text)]
+    if text and "/" not in text and text not in (".", ".."):
+        candidates.append(RUNS / text)
+    return next((Run(path) for path in candidates if (path / _ENVIRONMENT).is_file()), None)
+
+
+def _run_label(run: Run) -> str:
+    return run.path.resolve().name
+
+
+def _part(run: Run, part: str) -> ModelSpec:
+    if part == POLICY:
+        return _policy(run)
+    if part == BASE:
+        return _base(run)
+    return ModelSpec(
+        f"{_run_label(run)}:{part}", "hf", _base(run).source, adapter=run.adapter(part), role=part
+    )
+
+
+def _policy(run: Run) -> ModelSpec:
+    return ModelSpec(_run_label(run), "hf", _base(run).source, adapter=run.adapter(), role=POLICY)
+
+
+def _has_policy(run: Run) -> bool:
+    return (run.policy / ADAPTER_FILE).is_file()
+
+
+def _base(run: Run) -> ModelSpec:
+    name = run.base_model
+    if name == NANO:
+        return ModelSpec(NANO, "hf", NANO, role=BASE)
+    if Path(name).is_dir() or _HUB_ID.fullmatch(name):
+        return ModelSpec(Path(name).name, "hf", name, role=BASE)
+    raise UsageError(f"{run.path} was trained on {name}, which is no longer there")
+
+
+def _exports(run: Run) -> list[ModelSpec]:
+    return [replace(_from_file(file), role="export") for file in sorted(run.exports.glob("*.gguf"))]
+
+
+def _model_files(folder: Path) -> list[Path]:
+    found = {file for pattern in _HF_FILES for file in folder.glob(pattern)}
+    return sorted(file for file in found if file.is_file())
+
+
+def _file_hash(path: Path) -> bytes:
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except OSError as error:
+        raise SceError(f"{path}: {error.strerror}") from None
+    return digest.digest()
+
+
+def _nothing_found(text: str) -> str:
+    runs = sorted(path.parent.name for path in RUNS.glob(f"*/{_ENVIRONMENT}"))
+    known = f"runs here: {', '.join(runs)}" if runs else "no run in ./runs yet; make one with: sce train"
+    return (
+        f"unknown model {text!r}: no file, no folder, no run and no hub id (owner/name) of that name; "
+        f"the built-in one is {NANO}; {known}"
+    )

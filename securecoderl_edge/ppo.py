@@ -1,0 +1,203 @@
+"""Proximal policy optimisation for token sequences, as pure functions.
+
+One update reads: 1 sample, 2 score, 3 KL-shape, 4 advantages, 5 whiten, 6 clipped loss (`train.py` calls them in this
+order). Shapes: ``B`` sequences of ``T`` predicted tokens, right-padded; ``mask`` (B, T) is 1.0 where a *completion*
+token is predicted (the end-of-sequence token included) and 0.0 on prompt and padding, so padding cannot change any
+result. Symbols follow Schulman et al. 2017 (arXiv:1707.06347) and, for GAE, Schulman et al. 2015 (arXiv:1506.02438).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class _ChunkedLogProbs(torch.autograd.Function):
+    """Log-probabilities of target tokens without ever holding more than ``chunk`` rows of logits.
+
+    The backward pass recomputes each chunk's logits; the output projection is frozen and gets no gradient.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float, chunk: int) -> Tensor:
+        log_probs = torch.empty(len(hidden), dtype=torch.float32, device=hidden.device)
+        normalisers = torch.empty_like(log_probs)
+        for start in range(0, len(hidden), chunk):
+            part = slice(start, start + chunk)
+            logits = (hidden[part] @ weight.T).float() / temperature
+            normalisers[part] = logits.logsumexp(-1)
+            log_probs[part] = logits.gather(-1, targets[part, None])[:, 0] - normalisers[part]
+        ctx.save_for_backward(hidden, weight, targets, normalisers)
+        ctx.temperature, ctx.chunk = temperature, chunk
+        return log_probs
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
+        (gradient,) = gradients
+        hidden, weight, targets, normalisers = ctx.saved_tensors
+        hidden_gradient = torch.empty_like(hidden)
+        for start in range(0, len(hidden), ctx.chunk):
+            part = slice(start, start + ctx.chunk)
+            logits = (hidden[part] @ weight.T).float() / ctx.temperature
+            # d log p(target) / d logits = onehot(target) - softmax(logits)
+            slope = (logits - normalisers[part, None]).exp_().neg_()
+            slope.scatter_add_(1, targets[part, None], torch.ones_like(slope[:, :1]))
+            slope *= gradient[part, None] / ctx.temperature
+            hidden_gradient[part] = slope.to(weight.dtype) @ weight
+        return hidden_gradient, None, None, None, None
+
+
+def chunked_log_probs(
+    hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float = 1.0, chunk: int = 1024
+) -> Tensor:
+    """Log-probability of each target under ``softmax(hidden @ weight.T / temperature)``, in float32.
+
+    Args:
+        hidden: (N, H) last hidden states at the positions that predict the targets.
+        weight: (V, H) output projection, frozen.
+        targets: (N,) token ids.
+        temperature: the one that the tokens were sampled with, so that old and new policy are the same function.
+        chunk: rows of logits held at a time; peak extra memory is ``chunk * V`` floats.
+
+    Returns:
+        (N,) natural-log probabilities; differentiable with respect to ``hidden``.
+    """
+    log_probs: Tensor = _ChunkedLogProbs.apply(hidden, weight.to(hidden.dtype), targets, temperature, chunk)
+    return log_probs
+
+
+def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Mean of ``values`` where ``mask`` is 1; 0 when it is nowhere."""
+    return (values * mask).sum() / mask.sum().clamp_min(1)
+
+
+def kl_shaped_rewards(scores: Tensor, log_probs: Tensor, reference: Tensor, mask: Tensor, coefficient: float) -> Tensor:
+    """Per-token rewards: minus ``coefficient`` x (log pi - log pi_ref) at each token, plus the score at the last one.
+
+    The penalty is the k1 estimator of KL(pi || pi_ref) and stands in the *reward*: as a loss its gradient would not
+    depend on the reference at all.
+
+    Args:
+        scores: (B,) reward of each whole completion.
+        log_probs: (B, T) of the sampling policy.
+        reference: (B, T) of the frozen reference policy.
+
+    Returns:
+        (B, T), zero outside the mask.
+    """
+    rewards = -coefficient * (log_probs - reference) * mask
+    rows = torch.arange(len(scores), device=scores.device)
+    rewards[rows, last_token(mask)] += scores * mask.any(1)
+    return rewards
+
+
+def last_token(mask: Tensor) -> Tensor:
+    """(B,) index of the last position where ``mask`` is 1 (0 for an empty row)."""
+    positions = torch.arange(mask.shape[1], device=mask.device)
+    return (positions * (mask > 0)).amax(1)
+
+
+def generalised_advantages(
+    rewards: Tensor, values: Tensor, mask: Tensor, discount: float = 1.0, trace: float = 0.95
+) -> tuple[Tensor, Tensor]:
+    """Generalised advantage estimation: A_t = delta_t + gamma lambda A_(t+1), delta_t = r_t + gamma V_(t+1) - V_t.
+
+    The value after the last masked token is 0: a completion ends there.
+
+    Args:
+        rewards: (B, T) per-token rewards.
+        values: (B, T) value estimates of the states in which the tokens were chosen.
+        discount: gamma. trace: lambda.
+
+    Returns:
+        advantages (B, T) and returns ``advantages + values`` (B, T), both zero outside the mask.
+    """
+    advantages = torch.zeros_like(rewards)
+    following_advantage = torch.zeros_like(rewards[:, 0])
+    following_value = torch.zeros_like(rewards[:, 0])
+    for t in reversed(range(rewards.shape[1])):
+        delta = rewards[:, t] + discount * following_value - values[:, t]
+        following_advantage = (delta + discount * trace * following_advantage) * mask[:, t]
+        following_value = values[:, t] * mask[:, t]
+        advantages[:, t] = following_advantage
+    return advantages, (advantages + values) * mask
+
+
+def leave_one_out_advantages(rewards: Tensor, mask: Tensor, group_size: int) -> Tensor:
+    """Each completion's total reward minus the mean of the *other* completions of the same prompt.
+
+    Rows are ordered by prompt, ``group_size`` consecutive rows each (Kool et al. 2019; RLOO, arXiv:2402.14740). The
+    baseline does not depend on the completion it is subtracted from, so the gradient stays unbiased.
+
+    Args:
+        rewards: (B, T) per-token rewards, such as those of `kl_shaped_rewards`.
+
+    Returns:
+        (B, T): the sequence's advantage at each of its tokens, zero outside the mask.
+
+    Raises:
+        ValueError: fewer than two samples a prompt, or B is no multiple of ``group_size``.
+    """
+    if group_size < 2 or len(rewards) % group_size:
+        raise ValueError(f"{len(rewards)} rows do not make groups of {group_size} (at least 2)")
+    totals = (rewards * mask).sum(1).view(-1, group_size)
+    others = (totals.sum(1, keepdim=True) - totals) / (group_size - 1)
+    return (totals - others).view(-1, 1) * mask
+
+
+def whiten(values: Tensor, mask: Tensor, *, centre: bool = True) -> Tensor:
+    """Scale to unit variance over the masked positions, and to mean 0 if ``centre``; zero outside the mask."""
+    mean = masked_mean(values, mask)
+    variance = masked_mean((values - mean) ** 2, mask)
+    shifted = values - mean if centre else values
+    return shifted * (variance + 1e-8).rsqrt() * mask
+
+
+@dataclass(frozen=True)
+class PolicyLoss:
+    """The clipped surrogate and what it says about the step.
+
+    Attributes:
+        loss: scalar to minimise.
+        clip_fraction: share of tokens whose ratio left the clip range.
+        approximate_kl: k3 estimate of KL(old || new), in nats a token (Schulman, "Approximating KL divergence", 2020).
+        ratio_mean: mean of pi/pi_old.
+        ratio_max_error: largest distance of a ratio from 1.
+    """
+
+    loss: Tensor
+    clip_fraction: Tensor
+    approximate_kl: Tensor
+    ratio_mean: Tensor
+    ratio_max_error: Tensor
+
+
+def policy_loss(log_probs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor, clip_range: float) -> PolicyLoss:
+    """PPO's clipped objective (eq. 7), each *token* with its own ratio, averaged over the tokens of the batch.
+
+    Args:
+        log_probs: (B, T) of the policy being updated.
+        old: (B, T) of the policy that sampled, from the same forward pass, not from the sampler.
+        advantages: (B, T), treated as constants.
+    """
+    log_ratio = (log_probs - old) * mask
+    ratio = log_ratio.exp()
+    unclipped = -advantages * ratio
+    clipped = -advantages * ratio.clamp(1 - clip_range, 1 + clip_range)
+    with torch.no_grad():
+        clip_fraction = masked_mean(((ratio - 1).abs() > clip_range).float(), mask)
+        approximate_kl = masked_mean(ratio - 1 - log_ratio, mask)
+        ratio_mean = masked_mean(ratio, mask)
+        ratio_max_error = ((ratio - 1).abs() * mask).max()
+    loss = masked_mean(torch.maximum(unclipped, clipped), mask)
+    return PolicyLoss(loss, clip_fraction, approximate_kl, ratio_mean, ratio_max_error)
+
+
+def value_loss(values: Tensor, old: Tensor, returns: Tensor, mask: Tensor, clip_range: float) -> Tensor:
+    """Half the squared error to the returns, the worse of the clipped and the unclipped estimate at each token."""
+    clipped = old + (values - old).clamp(-clip_range, clip_range)
+    worse = torch.maximum((values - returns) ** 2, (clipped - returns) ** 2)
+    return 0.5 * masked_mean(worse, mask)

@@ -1,0 +1,240 @@
+"""Programming problems as records, and the JSONL files that hold them.
+
+A *stdin* problem is judged by what the program prints for each test input; a *call* problem by assertions on a
+function, each assertion counting as one test.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.files import write_atomically
+
+MAX_TESTS = 5
+STARTER = "starter"
+
+Kind = Literal["stdin", "call"]
+
+
+@dataclass(frozen=True)
+class Test:
+    """One stdin test: the text fed to the program and the text that it must print."""
+
+    __test__ = False  # pytest would take the name for a test class
+
+    input: str
+    output: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One programming problem (DESIGN: files and records).
+
+    ``tests`` is empty for call problems, ``assertions`` is empty for stdin problems. ``solutions`` are reference
+    programs; they are never shown to a model outside supervised training.
+    """
+
+    id: str
+    statement: str
+    kind: Kind = "stdin"
+    tests: tuple[Test, ...] = ()
+    entry_point: str | None = None
+    assertions: tuple[str, ...] = ()
+    starter_code: str = ""
+    solutions: tuple[str, ...] = ()
+    difficulty: str = ""
+    source: str = ""
+    tags: tuple[str, ...] = ()
+    time_limit_s: float | None = None
+
+    @property
+    def test_count(self) -> int:
+        """T of the reward: the number of stdin tests or of assertions."""
+        return len(self.tests) if self.kind == "stdin" else len(self.assertions)
+
+
+class ProblemError(ValueError):
+    """A record breaks the problem format; the message says which rule."""
+
+
+def problem_from_record(record: Any, max_tests: int = MAX_TESTS) -> Problem:
+    """Build a `Problem` from one decoded JSON object; keeps the first ``max_tests`` tests.
+
+    Raises:
+        ProblemError: a field is missing or has the wrong type, an expected output is blank, or no test is left.
+    """
+    if not isinstance(record, dict):
+        raise ProblemError(f"expected a JSON object, found {type(record).__name__}")
+    kind = record.get("kind", "stdin")
+    if kind not in ("stdin", "call"):
+        raise ProblemError(f'"kind" must be "stdin" or "call", found {kind!r}')
+    time_limit = record.get("time_limit_s")
+    if time_limit is not None and (isinstance(time_limit, bool) or not isinstance(time_limit, (int, float))):
+        raise ProblemError('"time_limit_s" must be a number')
+    if time_limit is not None and not 0 < time_limit <= sys.float_info.max:
+        raise ProblemError('"time_limit_s" must be a positive number of seconds')
+    problem = Problem(
+        id=_required_text(record, "id"),
+        statement=_required_text(record, "statement"),
+        kind=kind,
+        tests=_tests(record, max_tests) if kind == "stdin" else (),
+        entry_point=_required_text(record, "entry_point") if kind == "call" else None,
+        assertions=_assertions(record, max_tests) if kind == "call" else (),
+        starter_code=_text(record, "starter_code"),
+        solutions=_texts(record, "solutions"),
+        difficulty=_text(record, "difficulty"),
+        source=_text(record, "source"),
+        tags=_texts(record, "tags"),
+        time_limit_s=float(time_limit) if time_limit is not None else None,
+    )
+    if problem.test_count == 0:
+        raise ProblemError("has no tests" if kind == "stdin" else "has no assertions")
+    return problem
+
+
+def problem_to_record(problem: Problem) -> dict[str, Any]:
+    """The JSON object of a problem; empty optional fields are left out."""
+    record: dict[str, Any] = {"id": problem.id, "statement": problem.statement, "kind": problem.kind}
+    if problem.kind == "stdin":
+        record["tests"] = [{"input": test.input, "output": test.output} for test in problem.tests]
+    else:
+        record["entry_point"] = problem.entry_point
+        record["assertions"] = list(problem.assertions)
+    for name in ("starter_code", "difficulty", "source", "time_limit_s"):
+        if getattr(problem, name):
+            record[name] = getattr(problem, name)
+    for name in ("solutions", "tags"):
+        if getattr(problem, name):
+            record[name] = list(getattr(problem, name))
+    return record
+
+
+def load_problems(source: str, max_tests: int = MAX_TESTS) -> list[Problem]:
+    """Load a built-in set (``starter:train``, ``starter:eval``, ...) or a JSONL file.
+
+    Raises:
+        UsageError: no such built-in set.
+        SceError: the file is missing, is no text, is empty, repeats an id, or a line breaks the format (the message
+            has file and line).
+    """
+    if source == STARTER or source.startswith(f"{STARTER}:"):
+        from securecoderl_edge.starter import load_split
+
+        return load_split(source.partition(":")[2] or "train")
+    path = Path(source)
+    problems = [problem for _, problem in read_problems(path, max_tests)]
+    if not problems:
+        raise SceError(f"{path}: the file holds no problems")
+    return problems
+
+
+def read_problems(path: Path, max_tests: int = MAX_TESTS) -> Iterator[tuple[int, Problem]]:
+    """Yield ``(line number, problem)`` for each non-blank line of a JSONL file; errors as in `load_problems`."""
+    seen: dict[str, int] = {}
+    for number, record in read_jsonl(path):
+        try:
+            problem = problem_from_record(record, max_tests)
+        except ProblemError as error:
+            raise SceError(f"{path}:{number}: {error}") from None
+        if problem.id in seen:
+            raise SceError(
+                f"{path}:{number}: the id {problem.id!r} was already used in line {seen[problem.id]}"
+            )
+        seen[problem.id] = number
+        yield number, problem
+
+
+def read_jsonl(path: Path) -> Iterator[tuple[int, Any]]:
+    """Yield ``(line number, decoded value)`` for each non-blank line; a ``.gz`` file is unpacked on the way.
+
+    Raises:
+        UsageError: the file does not exist.
+        SceError: it cannot be read, or a line is not JSON.
+    """
+    if not path.exists():
+        raise UsageError(f"{path}: no such file")
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    yield number, _decoded(line, f"{path}:{number}")
+    except (OSError, EOFError, zlib.error) as error:
+        raise SceError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _decoded(line: bytes, where: str) -> Any:
+    try:
+        return json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise SceError(
+            f"{where}: not UTF-8 text ({error.reason} at byte {error.start} of the line)"
+        ) from None
+    except (ValueError, RecursionError) as error:  # ValueError: also a number beyond Python's limit of digits
+        raise SceError(f"{where}: not valid JSON ({getattr(error, 'msg', error)})") from None
+
+
+def write_problems(path: Path, problems: Iterable[Problem]) -> int:
+    """Write problems as JSONL under a temporary name, then rename; returns how many."""
+    count = 0
+    with write_atomically(path) as out:
+        for problem in problems:
+            out.write(json.dumps(problem_to_record(problem)) + "\n")
+            count += 1
+    return count
+
+
+def _required_text(record: dict[str, Any], name: str) -> str:
+    text = _text(record, name)
+    if not text.strip():
+        raise ProblemError(f'"{name}" is missing or blank')
+    return text
+
+
+def _text(record: dict[str, Any], name: str) -> str:
+    value = record.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ProblemError(f'"{name}" must be a string, found {type(value).__name__}')
+    return value
+
+
+def _texts(record: dict[str, Any], name: str) -> tuple[str, ...]:
+    values = record.get(name) or ()
+    if not isinstance(values, (list, tuple)) or not all(isinstance(value, str) for value in values):
+        raise ProblemError(f'"{name}" must be a list of strings')
+    return tuple(values)
+
+
+def _tests(record: dict[str, Any], max_tests: int) -> tuple[Test, ...]:
+    entries = record.get("tests") or []
+    if not isinstance(entries, list):
+        raise ProblemError('"tests" must be a list')
+    tests = []
+    for index, entry in enumerate(entries[:max_tests], 1):
+        if not isinstance(entry, dict):
+            raise ProblemError(f'test {index} must be an object with "input" and "output"')
+        if not isinstance(entry.get("input"), str) or not isinstance(entry.get("output"), str):
+            raise ProblemError(f'test {index} needs the strings "input" and "output"')
+        if not entry["output"].strip():
+            raise ProblemError(
+                f"test {index} expects a blank output, which no program can be told from silence by"
+            )
+        tests.append(Test(entry["input"], entry["output"]))
+    return tuple(tests)
+
+
+def _assertions(record: dict[str, Any], max_tests: int) -> tuple[str, ...]:
+    assertions = _texts(record, "assertions")[:max_tests]
+    for index, assertion in enumerate(assertions, 1):
+        if not assertion.strip():
+            raise ProblemError(f"assertion {index} is blank, which every program passes")
+    return assertions

@@ -1,0 +1,282 @@
+"""Evaluations as text and data: table cells, CSV, markdown, JSON objects, and paired comparisons.
+
+Nothing here prints; widths and colours are the caller's.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from securecoderl_edge.evaluate import Evaluation
+from securecoderl_edge.stats import Interval, mcnemar_exact, paired_difference
+from securecoderl_edge.summary import METRICS, EvaluationSummary, Metric, by_problem, values_of
+
+ABSENT = "–"
+NOT_DISTINGUISHABLE = "not distinguishable"
+SIGNIFICANCE = 0.05
+
+SPEED_COLUMNS = ("Model", "prompt tok/s", "decode tok/s", "first token p50/p90", "peak RSS", "file")
+STAGE_COLUMNS = ("Model", "no parse", "crash", "silent", "output", "all tests", "tokens", "cut off")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Headings and rows of plain text cells."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One metric of two models on the same samples: second minus first.
+
+    Attributes:
+        p_value: McNemar's exact one for rates with one sample a problem, else None.
+    """
+
+    metric: Metric
+    interval: Interval
+    p_value: float | None
+
+    @property
+    def distinguishable(self) -> bool:
+        """The 95 % interval leaves out 0 and, where there is one, the exact test agrees."""
+        agrees = self.p_value is None or self.p_value < SIGNIFICANCE
+        return self.interval.excludes_zero and agrees
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two models, paired on the problems and samples that both have."""
+
+    first: str
+    second: str
+    problems: int
+    differences: tuple[Difference, ...]
+
+
+def compare(first: Evaluation, second: Evaluation) -> Comparison:
+    """Differences of all metrics between two evaluations, on the (id, sample) pairs that both hold.
+
+    Raises:
+        ValueError: they share no sample.
+    """
+    sides = [{(row["id"], row["sample"]): row for row in evaluation.rows} for evaluation in (first, second)]
+    shared = [key for key in sides[0] if key in sides[1]]
+    if not shared:
+        raise ValueError(f"{first.label} and {second.label} have no sample of a problem in common")
+    grouped = [by_problem([side[key] for key in shared]) for side in sides]
+    pairs = [(grouped[0][problem], grouped[1][problem]) for problem in grouped[0]]
+    differences = []
+    for metric in METRICS:
+        before, after = ([values_of(metric, pair[side]) for pair in pairs] for side in (0, 1))
+        if any(before) and any(after):
+            interval = paired_difference(before, after)
+            differences.append(Difference(metric, interval, _mcnemar(metric, before, after)))
+    return Comparison(first.label, second.label, len(pairs), tuple(differences))
+
+
+def interval_cell(interval: Interval | None, metric: Metric, *, signed: bool = False, lines: int = 1) -> str:
+    """``44.0 [37.3, 50.9]``, or on two lines ``44.0`` and ``37.3–50.9``: rates in percent, means as they are."""
+    if interval is None:
+        return ABSENT
+    scale, digits = (100, 1) if metric.is_rate else (1, 3)
+    value = _number(interval.value * scale, digits, signed)
+    if math.isnan(interval.low):
+        return value
+    bounds = (interval.low * scale, interval.high * scale)
+    if lines == 2:
+        low, high = (_number(bound, min(digits, 2), signed) for bound in bounds)
+        return f"{value}\n{low}–{high}"
+    low, high = (_number(bound, digits, signed) for bound in bounds)
+    return f"{value} [{low}, {high}]"
+
+
+def quality_table(summaries: Sequence[EvaluationSummary], *, lines: int = 1) -> Table:
+    """One row a model, one column a metric; with two ``lines`` a cell, the interval stands below the value."""
+    columns = ("Model", *(metric.title for metric in METRICS))
+    rows = [
+        (
+            summary.label,
+            *(interval_cell(summary.metrics.get(metric.name), metric, lines=lines) for metric in METRICS),
+        )
+        for summary in summaries
+    ]
+    return Table(columns, tuple(rows))
+
+
+def speed_table(summaries: Sequence[EvaluationSummary]) -> Table:
+    """Speed and memory, one row a model."""
+    rows = [
+        (
+            summary.label,
+            _per_second(summary.prompt_tokens_per_second),
+            _per_second(summary.decode_tokens_per_second),
+            _seconds_pair(summary.first_token_p50, summary.first_token_p90),
+            byte_cell(summary.peak_rss_bytes),
+            byte_cell(summary.file_bytes),
+        )
+        for summary in summaries
+    ]
+    return Table(SPEED_COLUMNS, tuple(rows))
+
+
+def stage_table(summaries: Sequence[EvaluationSummary]) -> Table:
+    """How many programs reached each stage of the paper's Table 1, and how long completions are."""
+    rows = [
+        (
+            summary.label,
+            *(str(count) for count in summary.stages),
+            f"{summary.completion_tokens_mean:.0f}",
+            f"{100 * summary.truncated_rate:.1f} %",
+        )
+        for summary in summaries
+    ]
+    return Table(STAGE_COLUMNS, tuple(rows))
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """One row a metric: the difference, its interval, and what follows from it."""
+    rows = []
+    for difference in comparison.differences:
+        p_value = "" if difference.p_value is None else _p_cell(difference.p_value)
+        cell = interval_cell(difference.interval, difference.metric, signed=True)
+        rows.append((difference.metric.title, cell, p_value, verdict(difference)))
+    return Table(("Metric", "difference", "McNemar p", ""), tuple(rows))
+
+
+def verdict(difference: Difference) -> str:
+    """``higher``, ``lower`` or ``not distinguishable``."""
+    if not difference.distinguishable:
+        return NOT_DISTINGUISHABLE
+    return "higher" if difference.interval.value > 0 else "lower"
+
+
+def summary_record(summary: EvaluationSummary) -> dict[str, Any]:
+    """A summary as a JSON object: rates as fractions, sizes in bytes, times in seconds."""
+    return {
+        "model": summary.label,
+        "problems": summary.problems,
+        "samples": summary.samples,
+        **{metric.name: _interval_record(summary.metrics.get(metric.name)) for metric in METRICS},
+        "stages": list(summary.stages),
+        "completion_tokens_mean": summary.completion_tokens_mean,
+        "truncated_rate": summary.truncated_rate,
+        "prompt_tokens_per_second": summary.prompt_tokens_per_second,
+        "decode_tokens_per_second": summary.decode_tokens_per_second,
+        "first_token_seconds_p50": summary.first_token_p50,
+        "first_token_seconds_p90": summary.first_token_p90,
+        "peak_rss_bytes": summary.peak_rss_bytes,
+        "file_bytes": summary.file_bytes,
+    }
+
+
+def comparison_record(comparison: Comparison) -> dict[str, Any]:
+    """A comparison as a JSON object; differences are ``second`` minus ``first``."""
+    differences = {
+        difference.metric.name: {
+            **(_interval_record(difference.interval) or {}),
+            "mcnemar_p": difference.p_value,
+            "distinguishable": difference.distinguishable,
+        }
+        for difference in comparison.differences
+    }
+    return {
+        "first": comparison.first,
+        "second": comparison.second,
+        "problems": comparison.problems,
+        "differences": differences,
+    }
+
+
+def to_csv(summaries: Sequence[EvaluationSummary]) -> str:
+    """One line a model; each metric has ``_low``, ``_high`` and ``_n`` columns, absent values are empty."""
+    rows = []
+    for summary in summaries:
+        row: dict[str, Any] = {}
+        for name, value in summary_record(summary).items():
+            if isinstance(value, list):
+                row.update({f"stage_{stage}": count for stage, count in enumerate(value)})
+            elif any(name == metric.name for metric in METRICS):
+                parts = value or dict.fromkeys(("value", "low", "high", "n"))
+                row[name] = parts["value"]
+                row.update({f"{name}_{part}": parts[part] for part in ("low", "high", "n")})
+            else:
+                row[name] = value
+        rows.append(row)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def to_markdown(table: Table) -> str:
+    """A GitHub table; cells' own bars are escaped."""
+    lines = [table.columns, tuple("---" for _ in table.columns), *table.rows]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+def bench_markdown(summaries: Sequence[EvaluationSummary], comparisons: Sequence[Comparison] = ()) -> str:
+    """All tables of a bench as one markdown text."""
+    parts = [to_markdown(table(summaries)) for table in (quality_table, speed_table, stage_table)]
+    for comparison in comparisons:
+        title = f"**{comparison.second}** minus **{comparison.first}**, {comparison.problems} problems, paired:\n\n"
+        parts.append(title + to_markdown(comparison_table(comparison)))
+    return "\n".join(parts)
+
+
+def byte_cell(count: int | None) -> str:
+    """``15.2 MB``: powers of ten, as file managers and disk makers count."""
+    if count is None:
+        return ABSENT
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}" if count < 1000 * size else f"{count / size:.0f} {unit}"
+    return f"{count} B"
+
+
+def _mcnemar(
+    metric: Metric, before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]
+) -> float | None:
+    # The exact test needs independent pairs, which several samples of one problem are not.
+    pairs = list(zip(before, after, strict=True))
+    if not metric.is_rate or any(len(first) != 1 or len(second) != 1 for first, second in pairs):
+        return None
+    only_first = sum(first[0] > second[0] for first, second in pairs)
+    only_second = sum(second[0] > first[0] for first, second in pairs)
+    return mcnemar_exact(only_first, only_second)
+
+
+def _interval_record(interval: Interval | None) -> dict[str, Any] | None:
+    if interval is None:
+        return None
+    low, high = (None if math.isnan(bound) else bound for bound in (interval.low, interval.high))
+    return {"value": interval.value, "low": low, "high": high, "n": interval.n}
+
+
+def _number(value: float, digits: int, signed: bool) -> str:
+    text = f"{value:+.{digits}f}" if signed else f"{value:.{digits}f}"
+    return text.replace("-", "", 1) if float(text) == 0 and text.startswith("-") else text
+
+
+def _p_cell(p_value: float) -> str:
+    return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
+
+
+def _per_second(speed: float | None) -> str:
+    return ABSENT if speed is None else f"{speed:.0f}" if speed >= 100 else f"{speed:.1f}"
+
+
+def _seconds_pair(first: float | None, second: float | None) -> str:
+    return ABSENT if first is None or second is None else f"{_seconds(first)} / {_seconds(second)}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.2f} s"

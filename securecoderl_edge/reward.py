@@ -1,0 +1,225 @@
+"""The reward R of one program (paper, Eq. 1-2 and Table 1), from what was seen of its tests. Pure functions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from securecoderl_edge.sandbox.records import Execution
+from securecoderl_edge.security import Finding
+
+Verdict = Literal["pass", "wrong", "silent", "crash", "timeout", "output_limit", "memory"]
+StageRule = Literal["any", "all", "fraction", "seed"]
+STAGE_RULES = ("any", "all", "fraction", "seed")
+
+FUNCTIONAL_WEIGHT, SECURITY_WEIGHT = 0.6, 0.4
+CLEAN_VERDICTS = frozenset(("pass", "wrong", "silent"))
+STAGE_NAMES = ("does not parse", "parses", "runs clean", "prints", "passes all tests")
+
+_LIMIT_VERDICTS: dict[str, Verdict] = {
+    "cpu": "timeout",
+    "wall": "timeout",
+    "output": "output_limit",
+    "memory": "memory",
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One test: its verdict, and what the ``seed`` stage rule looks at even when the program crashed.
+
+    Attributes:
+        printed: stdout has a printable character that is no space (calls: a value other than None came back).
+        matched: the answer equals the expected one.
+    """
+
+    verdict: Verdict
+    printed: bool
+    matched: bool
+
+
+@dataclass(frozen=True)
+class Score:
+    """What one program of one problem is worth.
+
+    Attributes:
+        stage: 0 does not parse; 1 parses, but no test ends cleanly; 2 runs clean, but prints nothing; 3 prints, with
+            k < T tests passed; 4 passes all T. (Under the ``all`` rule "clean" and "prints" mean every test.)
+        r_func, r_sec, severity: the parts of R; severity is 0 for text that does not parse, as it cannot be scanned.
+        reward: R, where text that does not parse gets 0 (*gated*).
+        reward_paper: R, where text that does not parse gets 0.4 for security, as in the paper's numbers.
+        r_tests: k/T.
+        findings: medium and high ones.
+        program: the text that was scored, taken out of the completion as ``extract`` says.
+        seconds: processor time of all test runs.
+        signs: what may hint at a program that games its tests, see `securecoderl_edge.meters`; never punished.
+    """
+
+    id: str
+    sample: int
+    stage: int
+    passed: int
+    total: int
+    r_func: float
+    r_sec: float
+    severity: float
+    reward: float
+    reward_paper: float
+    r_tests: float
+    verdicts: tuple[Verdict, ...]
+    findings: tuple[Finding, ...]
+    program: str
+    seconds: float
+    extract: str = "raw"
+    signs: tuple[str, ...] = ()
+
+    @property
+    def parses(self) -> bool:
+        """Whether the text is a Python program."""
+        return self.stage > 0
+
+    def to_record(self) -> dict[str, Any]:
+        """The JSON object of the score."""
+        return dataclasses.asdict(self)
+
+
+def verdict(execution: Execution, expected: str) -> Verdict:
+    """What one stdin test says: limits first, then the exit status, then the output."""
+    return outcome(execution, expected).verdict
+
+
+def outcome(execution: Execution, expected: str) -> Outcome:
+    """`verdict`, with what was printed even if the program crashed."""
+    matched = same_output(execution.stdout, expected)
+    printed = matched or prints(execution.stdout)
+    failure = outcome_of_failure(execution)
+    if failure is not None:
+        return Outcome(failure.verdict, printed, matched)
+    return Outcome("pass" if matched else "wrong" if printed else "silent", printed, matched)
+
+
+def outcome_of_failure(execution: Execution) -> Outcome | None:
+    """The outcome of a run that hit a limit or did not exit with 0; None for a clean one."""
+    if execution.stopped_by:
+        return Outcome(_LIMIT_VERDICTS[execution.stopped_by], False, False)
+    return Outcome("crash", False, False) if execution.returncode != 0 else None
+
+
+def same_output(stdout: str, expected: str) -> bool:
+    """Equal line by line, after right-stripping lines and dropping trailing blank lines."""
+    return stdout == expected or _lines(stdout) == _lines(expected)
+
+
+def prints(stdout: str) -> bool:
+    """Whether there is a printable character that is no space."""
+    return any(character.isprintable() and not character.isspace() for character in stdout)
+
+
+def functional_reward(outcomes: Sequence[Outcome] | None, rule: StageRule = "any") -> float:
+    """R_func of Table 1.
+
+    Args:
+        outcomes: one a test, at least one; None when the text does not parse.
+        rule: whether ``any`` or ``all`` tests must be clean and print for a step to be paid; ``fraction`` pays each
+            step in proportion; ``seed`` adds up as the original code did, crashes included.
+    """
+    if outcomes is None:
+        return 0.0
+    total = len(outcomes)
+    passed = sum(each.verdict == "pass" for each in outcomes)
+    clean = sum(each.verdict in CLEAN_VERDICTS for each in outcomes)
+    printing = sum(each.verdict in CLEAN_VERDICTS and each.printed for each in outcomes)
+    if rule == "fraction":
+        return 0.2 + (0.2 * clean + 0.2 * printing + 0.4 * passed) / total
+    if rule == "seed":
+        matched = sum(each.matched for each in outcomes)
+        return 0.2 + 0.2 * (clean > 0) + 0.2 * any(each.printed for each in outcomes) + 0.4 * matched / total
+    needed = total if rule == "all" else 1
+    if clean < needed:
+        return 0.2
+    if printing < needed:
+        return 0.4
+    return 0.6 + 0.4 * (passed / total)
+
+
+def stage(outcomes: Sequence[Outcome] | None, rule: StageRule = "any") -> int:
+    """The stage of Table 1, 0 to 4; `Score` defines them."""
+    if outcomes is None:
+        return 0
+    if all(each.verdict == "pass" for each in outcomes):
+        return 4
+    reward = functional_reward(outcomes, "all" if rule == "all" else "any")
+    return 1 if reward < 0.4 else 2 if reward < 0.6 else 3
+
+
+def combine(r_func: float, r_sec: float) -> float:
+    """R = 0.6 R_func + 0.4 R_sec (paper, Eq. 1)."""
+    return FUNCTIONAL_WEIGHT * r_func + SECURITY_WEIGHT * r_sec
+
+
+def make_score(
+    id: str,
+    sample: int,
+    program: str,
+    outcomes: Sequence[Outcome] | None,
+    total: int,
+    severity: float,
+    findings: tuple[Finding, ...] = (),
+    *,
+    rule: StageRule = "any",
+    seconds: float = 0.0,
+    extract: str = "raw",
+    signs: tuple[str, ...] = (),
+) -> Score:
+    """Put a `Score` together; ``outcomes`` is None when the text does not parse (severity is 0 then)."""
+    passed = sum(each.verdict == "pass" for each in outcomes or ())
+    r_func, r_sec = functional_reward(outcomes, rule), 1.0 - severity
+    paper = combine(r_func, r_sec)
+    return Score(
+        id=id,
+        sample=sample,
+        stage=stage(outcomes, rule),
+        passed=passed,
+        total=total,
+        r_func=r_func,
+        r_sec=r_sec,
+        severity=severity,
+        reward=0.0 if outcomes is None else paper,
+        reward_paper=paper,
+        r_tests=passed / total,
+        verdicts=tuple(each.verdict for each in outcomes or ()),
+        findings=findings,
+        program=program,
+        seconds=seconds,
+        extract=extract,
+        signs=signs,
+    )
+
+
+def training_reward(
+    score: Score, mode: Literal["binary", "partial"], reading: Literal["gated", "paper"] = "gated"
+) -> float:
+    """The number that reinforcement learning sees.
+
+    ``partial`` is R; ``binary`` replaces R_func by 1 if all tests pass, else 0. ``reading`` says whether text that does
+    not parse is paid for being harmless (``paper``) or gets 0 (``gated``).
+
+    Raises:
+        ValueError: unknown mode or reading.
+    """
+    if mode not in ("binary", "partial") or reading not in ("gated", "paper"):
+        raise ValueError(f"no such training reward: mode {mode!r}, reading {reading!r}")
+    if not score.parses and reading == "gated":
+        return 0.0
+    if mode == "binary":
+        return combine(float(score.passed == score.total), score.r_sec)
+    return score.reward_paper
+
+
+def _lines(text: str) -> list[str]:
+    lines = [line.rstrip() for line in text.split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines

@@ -1,0 +1,98 @@
+"""Run folders: where training leaves its results and where the other commands find them.
+
+    runs/<name>/            config.toml environment.json metrics.jsonl samples.jsonl
+      phases/1-sft/ ...     checkpoints/, adapter/ (the phase's result, PEFT format), done.json
+      policy/               the final adapter, PEFT format, usable alone
+      exports/  bench/
+    runs/latest             the name of the last run
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from securecoderl_edge.errors import UsageError
+from securecoderl_edge.files import write_atomically
+
+RUNS = Path("runs")
+LATEST = "latest"
+ADAPTER_FILE = "adapter_model.safetensors"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder, finished or not."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def policy(self) -> Path:
+        """The final adapter; exists once all phases are done."""
+        return self.path / "policy"
+
+    @property
+    def exports(self) -> Path:
+        return self.path / "exports"
+
+    @property
+    def bench(self) -> Path:
+        return self.path / "bench"
+
+    @property
+    def base_model(self) -> str:
+        """What the adapters belong to: ``nano``, a folder or a hub id, as recorded when the run began.
+
+        Raises:
+            UsageError: the folder is not a run.
+        """
+        record = self.path / "environment.json"
+        if not record.is_file():
+            raise UsageError(f"{self.path} is not a training run (no environment.json); train one with: sce train")
+        return str(json.loads(record.read_text(encoding="utf-8"))["base_model"])
+
+    def phase_folders(self) -> list[Path]:
+        """Folders of the phases that began, in order."""
+        return sorted((self.path / "phases").glob("*-*"), key=lambda path: int(path.name.split("-")[0]))
+
+    def adapter(self, phase: str | None = None) -> Path:
+        """The folder of the final adapter, or of one phase's.
+
+        Raises:
+            UsageError: no such phase, or it has not finished.
+        """
+        if phase is None:
+            if not (self.policy / ADAPTER_FILE).is_file():
+                raise UsageError(f"{self.path} has no finished policy yet; go on with: sce train --out {self.path}")
+            return self.policy
+        for folder in self.phase_folders():
+            if folder.name.split("-", 1)[1] == phase:
+                if not (folder / "adapter" / ADAPTER_FILE).is_file():
+                    raise UsageError(f"phase {phase} of {self.path} has not finished")
+                return folder / "adapter"
+        known = ", ".join(folder.name.split("-", 1)[1] for folder in self.phase_folders()) or "none"
+        raise UsageError(f"{self.path} has no phase {phase!r} (phases there: {known})")
+
+
+def mark_latest(run: Run) -> None:
+    """Make ``run`` the one that commands pick up by default."""
+    with write_atomically(run.path.parent / LATEST) as out:
+        out.write(f"{os.path.basename(run.path)}\n")
+
+
+def latest_run() -> Run | None:
+    """The run named by ``runs/latest``, if there is one."""
+    pointer = RUNS / LATEST
+    if not pointer.is_file():
+        return None
+    name = pointer.read_text(encoding="utf-8").strip()
+    # The name comes from a file, so it must not lead out of the folder.
+    if not name or name in (".", "..") or "/" in name or not (RUNS / name).is_dir():
+        return None
+    return Run(RUNS / name)

@@ -1,0 +1,222 @@
+"""Continuous batching: many samples of many prompts share each decoding step, and a finished one's place is refilled.
+
+A prompt is computed once, without its last token; its other samples copy that prefix. Every sample then starts by
+decoding the prompt's last token in its own place, so the first token needs no special case.
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from securecoderl_edge.runtimes.llama import BATCH, LlamaContext, LlamaModel, free_sampler, open_sampler
+from securecoderl_edge.runtimes.protocol import Completion, Sampling
+
+
+@dataclass(frozen=True)
+class Task:
+    """One sample to draw of one prompt."""
+
+    prompt_index: int
+    sample_index: int
+    prompt: Sequence[int]
+
+
+@dataclass
+class Spent:
+    """Tokens and wall seconds of prompt processing and of decoding steps."""
+
+    prompt_tokens: int = 0
+    prompt_seconds: float = 0.0
+    decode_tokens: int = 0
+    decode_seconds: float = 0.0
+
+
+@dataclass
+class _Sample:
+    """A sample being decoded; ``filled`` tokens of it are in the KV cache."""
+
+    task: Task
+    sampler: Any
+    started: float
+    next_token: int
+    filled: int
+    first_token_at: float = 0.0
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    text: str = ""
+    decoder: codecs.IncrementalDecoder = field(
+        default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace")
+    )
+
+
+def derive_seed(seed: int, prompt_index: int, sample_index: int) -> int:
+    """The seed of one sample, whatever order samples are decoded in; never llama.cpp's word for "random"."""
+    digest = hashlib.blake2b(f"{seed}:{prompt_index}:{sample_index}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") % 0xFFFFFFFF
+
+
+class BatchDecoder:
+    """Decodes tasks in the sequences of one context.
+
+    Args:
+        on_token: called with each piece of text, when given.
+        on_completion: called with each finished sample.
+    """
+
+    def __init__(
+        self,
+        model: LlamaModel,
+        context: LlamaContext,
+        sampling: Sampling,
+        on_completion: Callable[[Task, Completion], None],
+        on_token: Callable[[Task, str], None] | None = None,
+    ) -> None:
+        self._model = model
+        self._context = context
+        self._sampling = sampling
+        self._on_completion = on_completion
+        self._on_token = on_token
+        # The index in this list is the sequence in the context.
+        self._places: list[_Sample | None] = []
+        self.spent = Spent()
+
+    def run(self, tasks: Sequence[Task]) -> None:
+        """Decode all tasks; those of one prompt should follow each other, to share its prefix."""
+        pending = deque(tasks)
+        try:
+            while pending or self._places:
+                self._admit(pending)
+                self._close_gaps()
+                self._step()
+        finally:
+            for place, sample in enumerate(self._places):
+                if sample is not None:
+                    self._release(place, sample)
+
+    def _admit(self, pending: deque[Task]) -> None:
+        fresh: list[int] = []
+        copies: list[tuple[int, int]] = []
+        self._places += [None] * min(self._context.sequences - len(self._places), len(pending))
+        for place, occupant in enumerate(self._places):
+            if occupant is not None or not pending:
+                continue
+            task = pending.popleft()
+            sibling = self._find_sibling(task)
+            sampler = open_sampler(
+                self._sampling.temperature, derive_seed(self._sampling.seed, task.prompt_index, task.sample_index)
+            )
+            self._places[place] = _Sample(
+                task, sampler, time.perf_counter(), next_token=task.prompt[-1], filled=len(task.prompt) - 1
+            )
+            if sibling is None:
+                fresh.append(place)
+            else:
+                copies.append((sibling, place))
+        self._compute_prompts(fresh)
+        for source, target in copies:
+            self._context.copy(source, target, self._sample_at(target).filled)
+
+    def _find_sibling(self, task: Task) -> int | None:
+        for place, sample in enumerate(self._places):
+            if sample is not None and sample.task.prompt_index == task.prompt_index:
+                return place
+        return None
+
+    def _compute_prompts(self, places: list[int]) -> None:
+        """Feed the prompts at ``places``, but for their last tokens, packed into full batches."""
+        rows = [
+            (token, position, place)
+            for place in places
+            for position, token in enumerate(self._sample_at(place).task.prompt[:-1])
+        ]
+        started = time.perf_counter()
+        for start in range(0, len(rows), BATCH):
+            tokens, positions, sequences = zip(*rows[start : start + BATCH], strict=True)
+            self._context.decode(list(tokens), list(positions), list(sequences), logits=False)
+        self.spent.prompt_tokens += len(rows)
+        self.spent.prompt_seconds += time.perf_counter() - started
+
+    def _close_gaps(self) -> None:
+        """Move the last samples into places that nobody refilled: llama.cpp batches only neighbouring sequences."""
+        while None in self._places:
+            last = self._places.pop()
+            if last is None:
+                continue
+            gap, place = self._places.index(None), len(self._places)
+            self._context.copy(place, gap, last.filled)
+            self._context.clear(place)
+            self._places[gap] = last
+
+    def _step(self) -> None:
+        """Decode one token of every sample."""
+        if not self._places:
+            return
+        samples = [self._sample_at(place) for place in range(len(self._places))]
+        started = time.perf_counter()
+        self._context.decode(
+            [sample.next_token for sample in samples],
+            [sample.filled for sample in samples],
+            list(range(len(samples))),
+            logits=True,
+        )
+        drawn = [self._context.sample(sample.sampler, row) for row, sample in enumerate(samples)]
+        logprobs = _logprobs(self._context.logits(len(samples)), drawn)
+        now = time.perf_counter()
+        self.spent.decode_tokens += len(samples)
+        self.spent.decode_seconds += now - started
+        for place, (sample, token, logprob) in enumerate(zip(samples, drawn, logprobs, strict=True)):
+            sample.first_token_at = sample.first_token_at or now
+            sample.filled += 1
+            sample.next_token = token
+            sample.token_ids.append(token)
+            sample.logprobs.append(logprob)
+            is_end = self._model.is_end(token)
+            is_last = is_end or len(sample.token_ids) >= self._sampling.max_tokens
+            self._emit(sample, b"" if is_end else self._model.piece(token), is_last)
+            if is_last:
+                self._on_completion(sample.task, _completion(sample, is_end, now))
+                self._release(place, sample)
+
+    def _emit(self, sample: _Sample, piece: bytes, is_last: bool) -> None:
+        text = sample.decoder.decode(piece, final=is_last)
+        sample.text += text
+        if text and self._on_token:
+            self._on_token(sample.task, text)
+
+    def _release(self, place: int, sample: _Sample) -> None:
+        free_sampler(sample.sampler)
+        self._context.clear(place)
+        self._places[place] = None
+
+    def _sample_at(self, place: int) -> _Sample:
+        sample = self._places[place]
+        assert sample is not None
+        return sample
+
+
+def _logprobs(logits: np.ndarray[Any, np.dtype[np.float32]], tokens: list[int]) -> list[float]:
+    """Natural-log probability of one token a row, at temperature 1."""
+    top = logits.max(axis=1, keepdims=True)
+    total = np.log(np.exp(logits - top).sum(axis=1)) + top[:, 0]
+    chosen = logits[np.arange(len(tokens)), tokens]
+    return [float(value) for value in np.minimum(chosen - total, 0.0)]
+
+
+def _completion(sample: _Sample, is_end: bool, now: float) -> Completion:
+    return Completion(
+        text=sample.text,
+        token_ids=tuple(sample.token_ids),
+        logprobs=tuple(sample.logprobs),
+        finish="stop" if is_end else "length",
+        prompt_tokens=len(sample.task.prompt),
+        first_token_seconds=sample.first_token_at - sample.started,
+        seconds=now - sample.started,
+    )

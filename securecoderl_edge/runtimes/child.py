@@ -1,0 +1,20 @@
+"""Starting a module of this package as a fresh Python process."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+_START = (
+    "import sys, json, runpy; sys.path[:] = json.loads(sys.argv.pop(1)); "
+    "runpy.run_module(sys.argv[1], run_name='__main__')"
+)
+
+
+def module_command(module: str) -> list[str]:
+    """The command line that runs ``module`` with the imports of this process.
+
+    ``python -m`` would search the current folder first, where a user may well have a ``queue.py`` of their own.
+    """
+    paths = [path for path in sys.path if path]
+    return [sys.executable, "-c", _START, json.dumps(paths), module]

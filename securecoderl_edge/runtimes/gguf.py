@@ -1,0 +1,296 @@
+"""GGUF files through llama.cpp, in a child process: a crash there is an exception here, and the prompt is tried again."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import struct
+import subprocess
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from securecoderl_edge.errors import MissingExtra, SceError, UsageError
+from securecoderl_edge.runtimes.channel import read_message, write_message
+from securecoderl_edge.runtimes.child import module_command
+from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
+
+OnToken = Callable[[int, int, str], None]
+Key = tuple[int, int]  # (prompt index, sample index)
+
+
+class GgufRuntime:
+    """A GGUF file as a `Runtime`.
+
+    Args:
+        threads: CPU threads; by default all that this process may use.
+        context: most tokens of prompt and completion together; by default what the model was trained with.
+        parallel: most samples decoded together; fewer when memory is short.
+
+    Raises:
+        UsageError: no such file.
+        SceError: the file is no GGUF file, or llama.cpp cannot load it.
+        MissingExtra: llama-cpp-python is not installed.
+    """
+
+    def __init__(self, path: Path, threads: int | None = None, context: int | None = None, parallel: int = 32) -> None:
+        check_gguf(path)
+        if importlib.util.find_spec("llama_cpp") is None:
+            raise MissingExtra("llama_cpp", "gguf", "(it is built from source: a C++ compiler is needed)")
+        self.name = path.name
+        self._settings = {
+            "type": "open",
+            "path": str(path.resolve()),
+            "threads": threads or len(os.sched_getaffinity(0)),
+            "context": context,
+            "parallel": max(1, parallel),
+        }
+        self._spent: defaultdict[str, float] = defaultdict(float)
+        self._peak_rss = 0
+        self._child = _Child(self._settings)
+
+    @property
+    def context(self) -> int:
+        """Most tokens that a prompt and its completion may have together."""
+        return int(self._child.description["context"])
+
+    @property
+    def process_id(self) -> int:
+        """Of the child that holds the model."""
+        return self._child.process_id
+
+    def generate(
+        self,
+        prompts: Sequence[str],
+        n: int,
+        sampling: Sampling,
+        on_token: OnToken | None = None,
+    ) -> list[list[Completion]]:
+        """See `Runtime.generate`. A child that dies is replaced once a call, and only unfinished samples are redone."""
+        _check_request(prompts, n, sampling)
+        finished: dict[Key, Completion] = {}
+        streamed = _Streamed(on_token)
+        keys = [(prompt, sample) for prompt in range(len(prompts)) for sample in range(n)]
+        for is_retry in (False, True):
+            missing = [key for key in keys if key not in finished]
+            if not missing:
+                break
+            try:
+                self._serve(prompts, missing, sampling, finished, streamed)
+            except _ChildDied as death:
+                if is_retry:
+                    raise SceError(f"{self.name}: {death}, and again on the second try; run: sce --debug") from None
+                streamed.begin_again()
+                self._child.kill()
+                self._child = _Child(self._settings)
+            except BaseException:
+                # Interrupted in mid-answer: what the child still sends would be taken for the next answer.
+                self._child.kill()
+                self._child = _Child(self._settings, wait=False)
+                raise
+        return [[finished[prompt, sample] for sample in range(n)] for prompt in range(len(prompts))]
+
+    def usage(self) -> Usage:
+        """See `Runtime.usage`; samples that died with a child are not counted."""
+        return Usage(
+            prompt_tokens=int(self._spent["prompt_tokens"]),
+            prompt_seconds=self._spent["prompt_seconds"],
+            decode_tokens=int(self._spent["decode_tokens"]),
+            decode_seconds=self._spent["decode_seconds"],
+            peak_rss_bytes=self._peak_rss,
+        )
+
+    def close(self) -> None:
+        """End the child process."""
+        self._child.kill()
+
+    def __enter__(self) -> GgufRuntime:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _serve(
+        self,
+        prompts: Sequence[str],
+        keys: list[Key],
+        sampling: Sampling,
+        finished: dict[Key, Completion],
+        streamed: _Streamed,
+    ) -> None:
+        request = {
+            "type": "generate",
+            "prompts": {prompt: prompts[prompt] for prompt, _ in keys},
+            "tasks": keys,
+            "sampling": asdict(sampling),
+            "stream": streamed.is_wanted,
+        }
+        self._child.send(request)
+        while (answer := self._child.receive())["type"] != "done":
+            if answer["type"] == "error":
+                raise SceError(answer["message"])
+            key = (int(answer["prompt"]), int(answer["sample"]))
+            if answer["type"] == "token":
+                streamed.add(key, answer["text"])
+            else:
+                finished[key] = _decode_completion(answer["completion"])
+        for name, value in answer["spent"].items():
+            self._spent[name] += value
+        self._peak_rss = max(self._peak_rss, int(answer["peak_rss_bytes"]))
+
+
+def check_gguf(path: Path) -> None:
+    """Look at the first bytes of a file.
+
+    Raises:
+        UsageError: no such file.
+        SceError: it is not a GGUF file of a version that llama.cpp reads, or ends within its header.
+    """
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file; write one with: sce export")
+    try:
+        with path.open("rb") as file:
+            head = file.read(24)
+    except OSError as error:
+        raise SceError(f"{path}: {error.strerror}") from None
+    if head[:4] != b"GGUF":
+        raise SceError(f"{path} is not a GGUF file; write one with: sce export")
+    if len(head) < 24:
+        raise SceError(f"{path} is cut off in its header; export it again")
+    (version,) = struct.unpack_from("<I", head, 4)
+    if version not in (2, 3):
+        raise SceError(f"{path} is a GGUF file of version {version}; versions 2 and 3 can be read")
+
+
+class _ChildDied(Exception):
+    """The child ended without an answer; the text says how."""
+
+
+class _Streamed:
+    """Passes pieces of text on, leaving out on a second try what was passed on before."""
+
+    def __init__(self, on_token: OnToken | None) -> None:
+        self._on_token = on_token
+        self._sent: defaultdict[Key, int] = defaultdict(int)
+        self._seen: defaultdict[Key, int] = defaultdict(int)
+
+    @property
+    def is_wanted(self) -> bool:
+        return self._on_token is not None
+
+    def add(self, key: Key, text: str) -> None:
+        self._seen[key] += len(text)
+        news = self._seen[key] - self._sent[key]
+        if news > 0 and self._on_token:
+            self._sent[key] += news
+            self._on_token(*key, text[-news:])
+
+    def begin_again(self) -> None:
+        self._seen.clear()
+
+
+class _Child:
+    """A worker process and the pipes to it."""
+
+    def __init__(self, settings: dict[str, Any], wait: bool = True) -> None:
+        self._log: IO[bytes] = tempfile.TemporaryFile()
+        self._process = subprocess.Popen(
+            module_command("securecoderl_edge.runtimes.gguf_worker"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            # Ctrl-C is for us alone; the child leaves when its standard input closes.
+            start_new_session=True,
+            # ggml would start a debugger for a backtrace.
+            env={**os.environ, "GGML_NO_BACKTRACE": "1"},
+        )
+        self._description: dict[str, Any] | None = None
+        try:
+            self._send(settings)
+            if wait:
+                _ = self.description
+        except BaseException as error:
+            self.kill()
+            if isinstance(error, _ChildDied):
+                raise SceError(f"{settings['path']}: {error} while loading the model") from None
+            raise
+
+    @property
+    def process_id(self) -> int:
+        return self._process.pid
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What the child says about the model once it is loaded."""
+        if self._description is None:
+            answer = self.receive()
+            if answer["type"] == "error":
+                raise SceError(answer["message"])
+            self._description = answer
+        return self._description
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a request, once the model is loaded."""
+        _ = self.description
+        self._send(message)
+
+    def receive(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        message = read_message(self._process.stdout)
+        if message is None:
+            raise _ChildDied(self._obituary())
+        return message
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._log):
+            # What is still in the buffer has nobody to go to.
+            if stream is not None and not stream.closed:
+                _close_quietly(stream)
+
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        try:
+            write_message(self._process.stdin, message)
+        except BrokenPipeError:
+            raise _ChildDied(self._obituary()) from None
+
+    def _obituary(self) -> str:
+        """How the child ended, and the last thing that it said."""
+        status = self._process.wait()
+        how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+        self._log.seek(0)
+        lines = self._log.read().decode("utf-8", "replace").strip().splitlines()
+        return f"the llama.cpp process ended by {how}" + (f" ({lines[-1].strip()[:200]})" if lines else "")
+
+
+def _close_quietly(stream: IO[bytes]) -> None:
+    try:
+        stream.close()
+    except BrokenPipeError:
+        return
+
+
+def _check_request(prompts: Sequence[str], n: int, sampling: Sampling) -> None:
+    if n < 1 or sampling.max_tokens < 1 or not 0 <= sampling.temperature < float("inf"):
+        raise UsageError("sampling needs at least one sample of at least one token, at a temperature of 0 or more")
+    for index, prompt in enumerate(prompts, 1):
+        if not prompt:
+            raise SceError(f"prompt {index} is empty; give the model at least one character")
+        try:
+            prompt.encode("utf-8")
+        except UnicodeEncodeError:
+            raise SceError(f"prompt {index} is not valid Unicode text") from None
+
+
+def _decode_completion(record: dict[str, Any]) -> Completion:
+    record["token_ids"], record["logprobs"] = tuple(record["token_ids"]), tuple(record["logprobs"])
+    return Completion(**record)

@@ -1,0 +1,166 @@
+"""The child process of `GgufRuntime`: holds the model, answers requests on standard input until that closes.
+
+Requests: ``open`` (path, threads, context, parallel), ``generate`` (prompts, tasks, sampling, stream). Answers: ``ready``,
+``token``, ``completion``, ``done`` with what was spent, and ``error`` with a sentence.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import resource
+import sys
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
+
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.runtimes.batching import BatchDecoder, Spent, Task
+from securecoderl_edge.runtimes.channel import read_message, write_message
+from securecoderl_edge.runtimes.llama import LlamaContext, LlamaModel
+from securecoderl_edge.runtimes.protocol import Completion, Sampling
+
+# llama.cpp rounds contexts up to a multiple of this.
+_CONTEXT_STEP = 256
+
+
+class Worker:
+    """One loaded model, and the context that the last request needed."""
+
+    def __init__(self, answers: IO[bytes], path: Path, threads: int, context: int | None, parallel: int) -> None:
+        self._answers = answers
+        self._model = LlamaModel(path)
+        self._threads = threads
+        self._limit = min(context or self._model.context_length, self._model.context_length)
+        self._parallel = parallel
+        self._context: LlamaContext | None = None
+        self._context_length = 0
+
+    def describe(self) -> dict[str, Any]:
+        """What the parent is told once the model is loaded."""
+        return {"type": "ready", "context": self._limit, "vocabulary": self._model.vocabulary_size}
+
+    def generate(self, request: dict[str, Any]) -> None:
+        """Serve a ``generate`` request.
+
+        Raises:
+            SceError: a prompt is empty or too long, or memory does not suffice.
+        """
+        sampling = Sampling(**request["sampling"])
+        prompts = {int(index): self._tokenize(int(index), text) for index, text in request["prompts"].items()}
+        for index, tokens in prompts.items():
+            self._check_length(index, len(tokens), sampling.max_tokens)
+        tasks = [Task(prompt, sample, prompts[prompt]) for prompt, sample in request["tasks"]]
+        longest = max(len(tokens) for tokens in prompts.values()) + sampling.max_tokens
+        context = self._fit_context(len(tasks), longest)
+        decoder = BatchDecoder(
+            self._model, context, sampling, self._report_completion, self._report_token if request["stream"] else None
+        )
+        decoder.run(tasks)
+        self._report_done(decoder.spent)
+
+    def _tokenize(self, index: int, text: str) -> list[int]:
+        tokens = self._model.tokenize(text)
+        if not tokens:
+            raise SceError(f"prompt {index + 1} is empty; give the model at least one character")
+        return tokens
+
+    def _check_length(self, index: int, tokens: int, max_tokens: int) -> None:
+        if tokens + max_tokens > self._limit:
+            raise SceError(
+                f"prompt {index + 1} has {tokens} tokens; with {max_tokens} new ones it does not fit the context of "
+                f"{self._limit} tokens; shorten it or ask for fewer tokens"
+            )
+
+    def _fit_context(self, tasks: int, length: int) -> LlamaContext:
+        """A context with room for ``length`` tokens a sequence, as many sequences as are useful and affordable."""
+        length = -(-length // _CONTEXT_STEP) * _CONTEXT_STEP
+        each = length * self._model.cache_bytes_per_token(self._model.is_float32)
+        # Half of what is free: the rest is for activations, logits and everybody else.
+        affordable = _available_memory() // 2 // each
+        if affordable < 1:
+            raise SceError(f"a context of {length} tokens needs {each >> 20} MiB of memory, which is not free here")
+        sequences = min(self._parallel, tasks, affordable)
+        if self._context and self._context.sequences >= sequences and self._context_length >= length:
+            return self._context
+        if self._context:
+            sequences = max(sequences, min(self._context.sequences, affordable))
+            self._context.close()
+            self._context = None
+        self._context = self._model.open_context(sequences, length, self._threads, self._model.is_float32)
+        self._context_length = length
+        return self._context
+
+    def _report_token(self, task: Task, text: str) -> None:
+        self._send({"type": "token", "prompt": task.prompt_index, "sample": task.sample_index, "text": text})
+
+    def _report_completion(self, task: Task, completion: Completion) -> None:
+        message = {"type": "completion", "prompt": task.prompt_index, "sample": task.sample_index}
+        self._send({**message, "completion": asdict(completion)})
+
+    def _report_done(self, spent: Spent) -> None:
+        self._send({"type": "done", "spent": asdict(spent), "peak_rss_bytes": peak_rss_bytes()})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        write_message(self._answers, message)
+
+
+def main() -> None:
+    """Serve requests until the parent closes our standard input or dies."""
+    # Libraries may print; the answers get a descriptor of their own.
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(requests,), daemon=True).start()
+    worker: Worker | None = None
+    while True:
+        request = requests.get()
+        try:
+            if request["type"] == "open":
+                path = Path(request["path"])
+                worker = Worker(answers, path, request["threads"], request["context"], request["parallel"])
+                write_message(answers, worker.describe())
+            elif worker is not None:
+                worker.generate(request)
+        except SceError as error:
+            write_message(answers, {"type": "error", "message": str(error)})
+        except BrokenPipeError:
+            os._exit(0)
+
+
+def _receive(requests: queue.SimpleQueue[dict[str, Any]]) -> None:
+    """Queue requests; leave at once, in the middle of a generation too, when there is nobody left to answer."""
+    while (message := read_message(sys.stdin.buffer)) is not None:
+        requests.put(message)
+    os._exit(0)
+
+
+def peak_rss_bytes() -> int:
+    """Peak resident memory of this process.
+
+    Not from getrusage where /proc exists: there a child begins with the peak of the parent that started it.
+    """
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+            for line in status:
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def _available_memory() -> int:
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+if __name__ == "__main__":
+    main()

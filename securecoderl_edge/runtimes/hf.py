@@ -1,0 +1,161 @@
+"""The Hugging Face runtime: a base model, with or without an adapter, computed by torch in float32."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.model import LoraSettings, base_folder, load_base, load_tokenizer, require_torch
+from securecoderl_edge.resources import peak_rss_bytes
+from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
+
+
+class HfRuntime:
+    """Implements `protocol.Runtime` with the same decoder that training samples with."""
+
+    def __init__(self, base: str, adapter: Path | None = None, threads: int | None = None, parallel: int = 64) -> None:
+        """Load ``base`` (``nano``, a folder, a hub id) and merge ``adapter`` into it.
+
+        Args:
+            parallel: sequences decoded at a time.
+
+        Raises:
+            SceError: a model or adapter that cannot be loaded.
+        """
+        require_torch()
+        import torch
+
+        from securecoderl_edge.rollout import Decoder
+
+        if threads:
+            torch.set_num_threads(threads)
+        folder = base_folder(base)
+        self.name = f"{base} + {adapter}" if adapter else base
+        self._tokenizer = load_tokenizer(folder)
+        model = load_base(folder)
+        if adapter is not None:
+            model = _with_adapter(model, adapter)
+        self._decoder = Decoder(model, torch.float32)
+        self._parallel = max(1, parallel)
+        self._prompt_tokens, self._decode_tokens = 0, 0
+        self._prompt_seconds, self._decode_seconds = 0.0, 0.0
+
+    def generate(
+        self,
+        prompts: Sequence[str],
+        n: int,
+        sampling: Sampling,
+        on_token: Callable[[int, int, str], None] | None = None,
+    ) -> list[list[Completion]]:
+        """See `protocol.Runtime.generate`."""
+        encoded = [self._encode(prompt, sampling.max_tokens) for prompt in prompts]
+        width = max(1, self._parallel // n)
+        completions: list[list[Completion]] = []
+        for start in range(0, len(encoded), width):
+            completions += self._generate_batch(encoded[start : start + width], n, sampling, start, on_token)
+        return completions
+
+    def usage(self) -> Usage:
+        """Totals since opening; the memory is that of the whole process."""
+        return Usage(
+            self._prompt_tokens, self._prompt_seconds, self._decode_tokens, self._decode_seconds, peak_rss_bytes()
+        )
+
+    def close(self) -> None:
+        """Free the weights."""
+        del self._decoder
+
+    def _encode(self, prompt: str, max_tokens: int) -> list[int]:
+        tokens: list[int] = list(self._tokenizer(prompt)["input_ids"])
+        if not prompt.strip() or not tokens:
+            raise UsageError("the prompt is empty")
+        if len(tokens) + max_tokens > self._decoder.context:
+            raise SceError(
+                f"the prompt has {len(tokens)} tokens; with {max_tokens} to generate it exceeds the model's context "
+                f"of {self._decoder.context}: shorten it or lower --max-tokens"
+            )
+        return tokens
+
+    def _generate_batch(
+        self,
+        prompts: list[list[int]],
+        n: int,
+        sampling: Sampling,
+        offset: int,
+        on_token: Callable[[int, int, str], None] | None,
+    ) -> list[list[Completion]]:
+        import torch
+
+        from securecoderl_edge.rollout import Sampled, sample
+
+        end = self._tokenizer.eos_token_id
+        started = time.monotonic()
+        first, finished = 0.0, {}
+        texts: dict[tuple[int, int], tuple[list[int], str]] = {}
+
+        def token_drawn(prompt: int, index: int, token: int) -> None:
+            nonlocal first
+            first = first or time.monotonic() - started
+            if on_token is None or token == end:
+                return
+            # A token may hold part of a character, so each piece is the growth of the whole text.
+            ids, shown = texts.setdefault((prompt, index), ([], ""))
+            ids.append(token)
+            text = self._tokenizer.decode(ids, skip_special_tokens=True)
+            if not text.endswith("�"):
+                on_token(offset + prompt, index, text[len(shown) :])
+                texts[prompt, index] = (ids, text)
+
+        def ended(done: Sampled) -> None:
+            finished[done.prompt, done.sample] = time.monotonic() - started
+
+        generator = torch.Generator(self._decoder.device).manual_seed(sampling.seed + offset)
+        sampled = sample(
+            self._decoder, prompts, n, sampling.temperature, sampling.max_tokens, frozenset({end}), generator, ended, token_drawn
+        )
+        seconds = time.monotonic() - started
+        self._prompt_tokens += sum(len(prompt) for prompt in prompts)
+        self._prompt_seconds += first
+        self._decode_tokens += sum(len(done.token_ids) for done in sampled)
+        self._decode_seconds += seconds - first
+        grouped: list[list[Completion]] = [[] for _ in prompts]
+        for done in sampled:
+            grouped[done.prompt].append(
+                Completion(
+                    text=self._tokenizer.decode(done.token_ids, skip_special_tokens=True),
+                    token_ids=done.token_ids,
+                    logprobs=done.log_probs,
+                    finish="stop" if done.finished else "length",
+                    prompt_tokens=len(prompts[done.prompt]),
+                    first_token_seconds=first,
+                    seconds=finished[done.prompt, done.sample],
+                )
+            )
+        return grouped
+
+
+def _with_adapter(model: object, adapter: Path) -> object:
+    """The model with the adapter at ``adapter`` active.
+
+    Raises:
+        SceError: the adapter does not fit.
+    """
+    import json
+
+    from peft import LoraConfig, get_peft_model
+
+    from securecoderl_edge.model import load_adapter
+
+    try:
+        stored = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+        lora = LoraSettings(stored["r"], stored["lora_alpha"], tuple(stored["target_modules"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SceError(f"{adapter}: adapter_config.json cannot be read ({error})") from None
+    config = LoraConfig(
+        r=lora.rank, lora_alpha=lora.alpha, target_modules=list(lora.targets), task_type="CAUSAL_LM"
+    )
+    wrapped = get_peft_model(model, config)
+    load_adapter(wrapped, adapter)
+    return wrapped.eval()

@@ -1,0 +1,204 @@
+"""llama.cpp through its low-level API: a model, and a context whose sequences each have their own KV cache.
+
+Several mistakes end the interpreter here instead of raising (a null pointer that is used, an object used after it was
+freed), so this module is for child processes: `gguf_worker` and the verification of exports.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+import llama_cpp
+import numpy as np
+
+from securecoderl_edge.errors import SceError
+
+BATCH = 512
+_LOG_ERROR = 4  # ggml's level; llama_cpp's own logger still maps it to DEBUG
+_CACHE_F32, _CACHE_F16 = 0, 1
+
+_errors: list[str] = []
+
+
+@llama_cpp.llama_log_callback  # type: ignore[untyped-decorator, unused-ignore]
+def _collect_errors(level: int, text: bytes, _data: Any) -> None:
+    if level == _LOG_ERROR:
+        _errors.append(text.decode("utf-8", "replace").strip())
+
+
+class LlamaModel:
+    """A GGUF file, loaded.
+
+    Raises:
+        SceError: llama.cpp cannot load it; the message quotes its reason.
+    """
+
+    def __init__(self, path: Path) -> None:
+        llama_cpp.llama_log_set(_collect_errors, ctypes.c_void_p(0))
+        llama_cpp.llama_backend_init()
+        parameters = llama_cpp.llama_model_default_params()
+        parameters.n_gpu_layers = 0
+        # With gcc 12, llama.cpp's AMX kernels crash on repacked weights (llama.cpp issue 20824).
+        if b"AMX_INT8 = 1" in llama_cpp.llama_print_system_info():
+            parameters.use_extra_bufts = False
+        _errors.clear()
+        self._model = llama_cpp.llama_model_load_from_file(str(path).encode(), parameters)
+        if not self._model:
+            raise SceError(f"{path}: llama.cpp cannot load it ({_reason()}); export it again")
+        self._vocabulary = llama_cpp.llama_model_get_vocab(self._model)
+        self.vocabulary_size = int(llama_cpp.llama_vocab_n_tokens(self._vocabulary))
+        self.context_length = int(llama_cpp.llama_model_n_ctx_train(self._model))
+        self.is_float32 = self.metadata("general.file_type") == "0"
+
+    def metadata(self, key: str) -> str | None:
+        """A value of the file's header as text."""
+        buffer = ctypes.create_string_buffer(256)
+        length = llama_cpp.llama_model_meta_val_str(self._model, key.encode(), buffer, len(buffer))  # type: ignore[arg-type, unused-ignore]
+        return buffer.value.decode("utf-8", "replace") if length >= 0 else None
+
+    def tokenize(self, text: str) -> list[int]:
+        """Token ids, special tokens added as the file says; a start token that the text already has is not doubled."""
+        encoded = text.encode("utf-8")
+        room = len(encoded) + 8
+        tokens = (llama_cpp.llama_token * room)()
+        count = llama_cpp.llama_tokenize(self._vocabulary, encoded, len(encoded), tokens, room, True, True)
+        if count < 0:
+            raise SceError(f"llama.cpp cannot tokenise a text of {len(encoded)} bytes")
+        ids = list(tokens[:count])
+        start = llama_cpp.llama_vocab_bos(self._vocabulary)
+        return ids[1:] if ids[:2] == [start, start] else ids
+
+    def piece(self, token: int) -> bytes:
+        """The bytes that a token stands for; control tokens stand for none."""
+        size = 256
+        while True:
+            buffer = ctypes.create_string_buffer(size)
+            length = llama_cpp.llama_token_to_piece(self._vocabulary, token, buffer, size, 0, False)  # type: ignore[arg-type, unused-ignore]
+            if length >= 0:
+                return buffer.raw[:length]
+            size = -length
+
+    def is_end(self, token: int) -> bool:
+        """Whether the token ends an answer."""
+        return bool(llama_cpp.llama_vocab_is_eog(self._vocabulary, token))
+
+    def cache_bytes_per_token(self, float32: bool) -> int:
+        """Size of one token's keys and values over all layers."""
+        heads = llama_cpp.llama_model_n_head(self._model)
+        size = llama_cpp.llama_model_n_embd(self._model) // max(1, heads)
+        width = llama_cpp.llama_model_n_head_kv(self._model) * size
+        return int(2 * llama_cpp.llama_model_n_layer(self._model) * width * (4 if float32 else 2))
+
+    def open_context(self, sequences: int, length: int, threads: int, float32_cache: bool) -> LlamaContext:
+        """A context for ``sequences`` texts of up to ``length`` tokens each.
+
+        Raises:
+            SceError: llama.cpp cannot allocate it.
+        """
+        parameters = llama_cpp.llama_context_default_params()
+        parameters.n_ctx = sequences * length
+        parameters.n_batch = parameters.n_ubatch = BATCH
+        parameters.n_seq_max = sequences
+        parameters.n_threads = parameters.n_threads_batch = threads
+        # One cache a sequence: in a unified one every token would attend over the cells of all sequences.
+        parameters.kv_unified = False
+        parameters.type_k = parameters.type_v = _CACHE_F32 if float32_cache else _CACHE_F16
+        parameters.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        parameters.no_perf = True
+        _errors.clear()
+        context = llama_cpp.llama_init_from_model(self._model, parameters)
+        if not context:
+            raise SceError(f"llama.cpp cannot open {sequences} contexts of {length} tokens ({_reason()})")
+        return LlamaContext(context, self.vocabulary_size, sequences)
+
+    def close(self) -> None:
+        """Free the model, after its contexts."""
+        if self._model:
+            llama_cpp.llama_model_free(self._model)
+            self._model = None
+
+
+class LlamaContext:
+    """KV caches of several sequences over one model."""
+
+    def __init__(self, context: Any, vocabulary_size: int, sequences: int) -> None:
+        self._context = context
+        self._memory = llama_cpp.llama_get_memory(context)
+        self._vocabulary_size = vocabulary_size
+        self._batch = llama_cpp.llama_batch_init(BATCH, 0, 1)
+        self.sequences = sequences
+        self._token, self._position, self._count, self._wanted = (
+            np.ctypeslib.as_array(field, (BATCH,))
+            for field in (self._batch.token, self._batch.pos, self._batch.n_seq_id, self._batch.logits)
+        )
+        self._count[:] = 1
+
+    def decode(self, tokens: list[int], positions: list[int], sequences: list[int], logits: bool) -> None:
+        """Feed at most `BATCH` tokens, each at its position of its sequence; with ``logits`` for all or for none.
+
+        Raises:
+            SceError: llama.cpp refuses the batch.
+        """
+        size = len(tokens)
+        self._token[:size] = tokens
+        self._position[:size] = positions
+        self._wanted[:size] = logits
+        for row, sequence in enumerate(sequences):
+            self._batch.seq_id[row][0] = sequence
+        self._batch.n_tokens = size
+        _errors.clear()
+        status = llama_cpp.llama_decode(self._context, self._batch)
+        if status != 0:
+            raise SceError(f"llama.cpp could not decode a batch of {size} tokens (status {status}; {_reason()})")
+        llama_cpp.llama_synchronize(self._context)
+
+    def logits(self, rows: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """Logits of the last batch (rows, vocabulary); valid until the next one."""
+        pointer = llama_cpp.llama_get_logits(self._context)
+        return np.ctypeslib.as_array(pointer, (rows, self._vocabulary_size))
+
+    def sample(self, sampler: Any, row: int) -> int:
+        """Draw a token from a row of the last batch."""
+        return int(llama_cpp.llama_sampler_sample(sampler, self._context, row))
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Make ``target`` a copy of the first ``length`` tokens of ``source``."""
+        llama_cpp.llama_memory_seq_rm(self._memory, target, -1, -1)
+        llama_cpp.llama_memory_seq_cp(self._memory, source, target, -1, -1)
+        llama_cpp.llama_memory_seq_rm(self._memory, target, length, -1)
+
+    def clear(self, sequence: int) -> None:
+        """Forget a sequence."""
+        llama_cpp.llama_memory_seq_rm(self._memory, sequence, -1, -1)
+
+    def close(self) -> None:
+        """Free the caches."""
+        if self._context:
+            llama_cpp.llama_batch_free(self._batch)
+            llama_cpp.llama_free(self._context)
+            self._context = None
+
+
+def open_sampler(temperature: float, seed: int) -> Any:
+    """A sampler chain: greedy at temperature 0, else the whole distribution at ``temperature``."""
+    chain = llama_cpp.llama_sampler_chain_init(llama_cpp.llama_sampler_chain_default_params())
+    if temperature == 0:
+        links = [llama_cpp.llama_sampler_init_greedy()]
+    else:
+        links = [llama_cpp.llama_sampler_init_temp(temperature), llama_cpp.llama_sampler_init_dist(seed)]
+    if not chain or not all(links):
+        raise SceError("llama.cpp cannot make a sampler")
+    for link in links:
+        llama_cpp.llama_sampler_chain_add(chain, link)
+    return chain
+
+
+def free_sampler(sampler: Any) -> None:
+    """Free a chain and what is in it."""
+    llama_cpp.llama_sampler_free(sampler)
+
+
+def _reason() -> str:
+    return "; ".join(_errors[:3]) or "it gives no reason"

@@ -1,0 +1,35 @@
+"""What a program may use before it is stopped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# The compiler works on hostile text too; these bounds are fixed so that "parses" never depends on a problem's limits.
+COMPILE_CPU_SECONDS = 5.0
+COMPILE_MEMORY_MIB = 1024
+STDERR_TAIL_BYTES = 2048
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of one test run.
+
+    Attributes:
+        cpu_seconds: processor time, so a verdict does not flip when the machine is busy.
+        wall_seconds: elapsed time; stops programs that sleep or wait.
+        memory_mib: address space (``RLIMIT_AS``), the interpreter's own 50 MiB included.
+        output_bytes: the most that stdout, and separately stderr, may hold.
+    """
+
+    cpu_seconds: float = 5.0
+    wall_seconds: float = 10.0
+    memory_mib: int = 1024
+    output_bytes: int = 1 << 20
+
+    def __post_init__(self) -> None:
+        if not (self.cpu_seconds > 0 and self.wall_seconds > 0):
+            raise ValueError("cpu_seconds and wall_seconds must be positive")
+        if self.memory_mib < 128:
+            raise ValueError("memory_mib must be at least 128: the interpreter itself needs about half of that")
+        if self.output_bytes < 1:
+            raise ValueError("output_bytes must be at least 1")

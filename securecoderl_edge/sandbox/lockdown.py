@@ -1,0 +1,134 @@
+"""Locking a process down without root: no_new_privs, seccomp, Landlock, capabilities. Linux only, through ctypes.
+
+Covers: after `install_filter` a process keeps only the system calls of `seccomp`; after `restrict_paths` it can
+open only files below the given folders for reading, connect nowhere and signal no process outside. Does not cover:
+whether a path exists (stat stays allowed), side channels of the processor, kernel bugs.
+
+This file is loaded by path in an interpreter without the package, so it imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import struct
+
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_GET_SECCOMP, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 21, 22, 38
+_SECCOMP_MODE_FILTER = 2
+
+_SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
+_CAPABILITY_VERSION_3 = 0x20080522
+_SYS_CREATE_RULESET, _SYS_ADD_RULE, _SYS_RESTRICT_SELF = 444, 445, 446
+_RULE_PATH_BENEATH = 1
+_READ_FILE, _READ_DIRECTORY = 1 << 2, 1 << 3
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+class _FilterProgram(ctypes.Structure):
+    """``struct sock_fprog``."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
+
+
+def prctl(option: int, argument: int = 0) -> int:
+    """``prctl(2)`` with one argument.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    result: int = _libc.prctl(option, ctypes.c_ulong(argument), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0))
+    if result < 0:
+        raise _error("prctl")
+    return result
+
+
+def has_seccomp() -> bool:
+    """Whether the kernel knows seccomp at all; a container may still refuse to install a filter."""
+    try:
+        prctl(PR_GET_SECCOMP)
+    except OSError as error:
+        return error.errno != errno.EINVAL
+    return True
+
+
+def install_filter(program: bytes) -> None:
+    """Install a seccomp filter for the calling thread; needs no_new_privs.
+
+    Raises:
+        OSError: the kernel or the container refuses.
+    """
+    buffer = ctypes.create_string_buffer(program, len(program))
+    header = _FilterProgram(len(program) // 8, ctypes.addressof(buffer))
+    mode, zero = ctypes.c_ulong(_SECCOMP_MODE_FILTER), ctypes.c_ulong(0)
+    if _libc.prctl(PR_SET_SECCOMP, mode, ctypes.byref(header), zero, zero) != 0:
+        raise _error("seccomp")
+
+
+def landlock_version() -> int:
+    """The kernel's Landlock ABI version; 0 where there is none."""
+    return max(int(_libc.syscall(_SYS_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(1))), 0)
+
+
+def create_ruleset(readable: list[str]) -> int | None:
+    """A Landlock ruleset that permits reading below ``readable`` and nothing else; None without Landlock.
+
+    It handles every right that this kernel knows: files, TCP (ABI 4), signals and abstract sockets (ABI 6).
+
+    Raises:
+        OSError: a rule is refused.
+    """
+    version = landlock_version()
+    if version == 0:
+        return None
+    rights = (1 << (13 + (version >= 2) + (version >= 3))) - 1
+    if version >= 5:
+        rights |= 1 << 15
+    attributes = struct.pack("QQQ", rights, 3 if version >= 4 else 0, 3 if version >= 6 else 0)
+    size = 24 if version >= 6 else 16 if version >= 4 else 8
+    ruleset = int(_libc.syscall(_SYS_CREATE_RULESET, attributes, ctypes.c_size_t(size), ctypes.c_uint(0)))
+    if ruleset < 0:
+        return None
+    for path in readable:
+        try:
+            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except OSError:
+            continue  # not on this system
+        allowed = _READ_FILE | _READ_DIRECTORY if os.path.isdir(path) else _READ_FILE
+        rule = struct.pack("=Qi", allowed, descriptor)
+        refused = _libc.syscall(
+            _SYS_ADD_RULE, ctypes.c_int(ruleset), ctypes.c_int(_RULE_PATH_BENEATH), rule, ctypes.c_uint(0)
+        )
+        os.close(descriptor)
+        if refused:
+            raise _error(f"landlock {path}")
+    return ruleset
+
+
+def restrict_paths(ruleset: int) -> None:
+    """Put the calling thread under ``ruleset``; needs no_new_privs.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    if _libc.syscall(_SYS_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint(0)) != 0:
+        raise _error("landlock")
+
+
+def drop_capabilities() -> None:
+    """Give up every capability: root then passes no permission check that another user would fail.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    header = struct.pack("Ii", _CAPABILITY_VERSION_3, 0)
+    if _libc.syscall(_SYS_CAPSET[platform.machine()], header, b"\0" * 24) != 0:
+        raise _error("capset")
+
+
+def _error(what: str) -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, f"{what}: {os.strerror(number)}")

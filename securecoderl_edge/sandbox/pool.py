@@ -1,0 +1,350 @@
+"""Workers that run programs: one zygote each, used from any thread, replaced when they die."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import secrets
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.sandbox.layers import describe_layers
+from securecoderl_edge.sandbox.limits import (
+    COMPILE_CPU_SECONDS,
+    COMPILE_MEMORY_MIB,
+    STDERR_TAIL_BYTES,
+    Limits,
+)
+from securecoderl_edge.sandbox.records import Call, Execution, Job, ProgramRun
+
+ZYGOTE = Path(__file__).with_name("zygote.py")
+PROGRAMS_PER_WORKER = 2000
+# How long a worker may be silent beyond a program's own limits: generous, since a busy machine is no fault of it.
+GRACE_SECONDS = 60.0
+TESTS_AHEAD = 2
+MEBIBYTE = 1 << 20
+
+
+class WorkerLost(Exception):
+    """The zygote died or fell silent; says nothing about the program."""
+
+
+class BoxLost(Exception):
+    """The process that supervises a program's tests died; that should be out of a program's reach."""
+
+
+class _Worker:
+    """One zygote and the protocol spoken with it; used by one thread at a time."""
+
+    def __init__(self) -> None:
+        self.programs = 0
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # A virtual environment's python would find our packages; the one it was made from has the library alone.
+        python = getattr(sys, "_base_executable", None) or sys.executable
+        # -I would ignore the hash seed, which makes the order of sets, and so rewards, reproducible.
+        environment = {"PYTHONHASHSEED": "0"}
+        if "LD_LIBRARY_PATH" in os.environ:
+            environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
+        complaints = _memory_file()
+        with theirs:
+            self._process = subprocess.Popen(
+                [python, "-s", "-S", "-B", "-X", "utf8", str(ZYGOTE), str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=complaints,
+                start_new_session=True,  # a Ctrl-C at the terminal is for sce alone
+            )
+        try:
+            hello = self._receive(GRACE_SECONDS)
+        except WorkerLost:
+            lines = os.pread(complaints, MEBIBYTE, 0).decode("utf-8", "replace").splitlines() or ["no message"]
+            hello = {"failed": f"{python} did not run {ZYGOTE} ({lines[-1]})"}
+        finally:
+            os.close(complaints)
+        if "failed" in hello:
+            self.kill()
+            raise SceError(f"the sandbox cannot start: {hello['failed']}")
+
+    def run(self, job: Job, limits: Limits) -> ProgramRun:
+        """Compile a program and run its tests.
+
+        Raises:
+            WorkerLost: the zygote is gone.
+            BoxLost: the box died while the tests ran.
+        """
+        self.programs += 1
+        tests: list[tuple[str, Call | None]] = [(stdin, None) for stdin in job.stdins]
+        tests += [("", call) for call in job.calls]
+        source = _memory_file(job.program)
+        try:
+            self._send(
+                [source],
+                do="program",
+                tests=len(tests),
+                compile_cpu=COMPILE_CPU_SECONDS,
+                compile_memory=COMPILE_MEMORY_MIB * MEBIBYTE,
+            )
+        finally:
+            os.close(source)
+        running = [_Test(stdin, call, limits) for stdin, call in tests[:TESTS_AHEAD]]
+        executions: list[Execution] = []
+        try:
+            for test in running:
+                self._send(test.to_send(), do="test", **test.settings())
+            reply = self._receive(GRACE_SECONDS + COMPILE_CPU_SECONDS)
+            if "ended" in reply:
+                return ProgramRun(False, _why_the_compiler_ended(reply["ended"]))
+            if not reply["parses"]:
+                self._receive(GRACE_SECONDS)
+                return ProgramRun(False, reply["error"])
+            for number in range(len(tests)):
+                reply = self._receive(GRACE_SECONDS + limits.wall_seconds)
+                if "ended" in reply:
+                    raise BoxLost(f"wait status {reply['ended']}")
+                executions.append(running.pop(0).execution(reply))
+                if number + TESTS_AHEAD < len(tests):
+                    test = _Test(*tests[number + TESTS_AHEAD], limits)
+                    running.append(test)
+                    self._send(test.to_send(), do="test", **test.settings())
+        finally:
+            for test in running:
+                test.close()
+        self._receive(GRACE_SECONDS)
+        return ProgramRun(True, "", tuple(executions))
+
+    def close(self) -> None:
+        """End the zygote; everything below it dies with it."""
+        self._socket.close()
+        try:
+            self._process.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def kill(self) -> None:
+        """End the zygote at once, whatever it is doing."""
+        self._process.kill()
+        self.close()
+
+    def _send(self, files: Sequence[int], **message: Any) -> None:
+        try:
+            socket.send_fds(self._socket, [json.dumps(message).encode()], list(files))
+        except OSError as error:
+            raise WorkerLost(str(error)) from None
+
+    def _receive(self, seconds: float) -> dict[str, Any]:
+        waiting = select.poll()
+        waiting.register(self._socket, select.POLLIN)
+        if not waiting.poll(seconds * 1000):
+            raise WorkerLost("no answer")
+        try:
+            packet = self._socket.recv(MEBIBYTE)
+        except OSError as error:
+            raise WorkerLost(str(error)) from None
+        if not packet:
+            raise WorkerLost("end of file")
+        message: dict[str, Any] = json.loads(packet)
+        return message
+
+
+class _Test:
+    """The memory files of one test: written before, read after the process that used them has died."""
+
+    def __init__(self, stdin: str, call: Call | None, limits: Limits) -> None:
+        self._call, self._limits = call, limits
+        self._inputs = [_memory_file(stdin)]
+        self._outputs = [_memory_file(), _memory_file()]
+        self._pieces: list[int] = []
+        self._nonce = secrets.token_hex(16)
+        if call is not None:
+            self._outputs.append(_memory_file())
+            self._inputs.append(_memory_file())
+            request = {
+                "expression": call.expression,
+                "is_assertion": call.is_assertion,
+                "entry_point": call.entry_point,
+            }
+            self._pieces = [_memory_file(json.dumps(request))]
+            if call.is_assertion:
+                self._pieces.append(_memory_file(self._nonce))
+
+    def to_send(self) -> list[int]:
+        stdin, *request = self._inputs
+        stdout, stderr, *value = self._outputs
+        return [stdin, stdout, stderr, *request, *value, *self._pieces]
+
+    def settings(self) -> dict[str, Any]:
+        limits = self._limits
+        return {
+            "limits": {
+                "cpu": limits.cpu_seconds,
+                "wall": limits.wall_seconds,
+                "memory": limits.memory_mib * MEBIBYTE,
+                "output": limits.output_bytes,
+            },
+            "prelude": None if self._call is None else self._call.prelude,
+        }
+
+    def execution(self, reply: dict[str, Any]) -> Execution:
+        """What happened, from the supervisor's report and the bytes that the process left."""
+        limit = self._limits.output_bytes
+        stdout, stderr, *value = self._outputs
+        stopped_by = reply["stopped_by"]
+        if not stopped_by and any(os.fstat(output).st_size > limit for output in self._outputs):
+            stopped_by = "output"
+        tail = max(0, os.fstat(stderr).st_size - STDERR_TAIL_BYTES)
+        execution = Execution(
+            returncode=reply["status"],
+            stopped_by=stopped_by,
+            stdout=os.pread(stdout, limit, 0).decode("utf-8", "replace"),
+            stderr=os.pread(stderr, STDERR_TAIL_BYTES, tail).decode("utf-8", "replace"),
+            cpu_seconds=reply["cpu"],
+            value=self._value(os.pread(value[0], limit, 0)) if value else None,
+        )
+        self.close()
+        return execution
+
+    def _value(self, answer: bytes) -> str | None:
+        if self._call is not None and self._call.is_assertion:
+            return str(answer == self._nonce.encode())
+        return answer.decode("utf-8", "surrogatepass" if _is_valid(answer) else "replace") if answer else None
+
+    def close(self) -> None:
+        for descriptor in (*self._inputs, *self._outputs, *self._pieces):
+            os.close(descriptor)
+        self._inputs, self._outputs, self._pieces = [], [], []
+
+
+def _is_valid(answer: bytes) -> bool:
+    try:
+        answer.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+class SandboxPool:
+    """Runs programs in parallel, each in processes of its own below a worker.
+
+    Workers are started when first needed, by executing a fresh interpreter (never by forking this process, which may
+    hold secrets, expected outputs and a GPU). All methods may be called from several threads.
+
+    Raises:
+        SceError: this system cannot isolate programs.
+    """
+
+    def __init__(self, workers: int | None = None, limits: Limits | None = None) -> None:
+        describe_layers()
+        self.limits = limits or Limits()
+        self.workers = workers or default_workers(self.limits)
+        self._idle: queue.LifoQueue[_Worker | None] = queue.LifoQueue()
+        for _ in range(self.workers):
+            self._idle.put(None)
+        self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="sandbox")
+        self._closed = threading.Event()
+
+    def run(
+        self,
+        program: str,
+        stdins: Sequence[str] = (),
+        limits: Limits | None = None,
+        calls: Sequence[Call] = (),
+    ) -> ProgramRun:
+        """Compile ``program`` once and run it on each stdin, then once for each call.
+
+        Raises:
+            SceError: the pool is closed, or its workers die for reasons that have nothing to do with the program.
+        """
+        job = Job(program, stdins, limits, calls)
+        lost: Exception = WorkerLost("")
+        for _attempt in range(2):
+            worker = self._take()
+            keep: _Worker | None = None
+            try:
+                result = worker.run(job, limits or self.limits)
+                keep = worker if worker.programs < PROGRAMS_PER_WORKER else None
+                return result
+            except (WorkerLost, BoxLost) as error:
+                lost = error
+            finally:
+                if keep is None:
+                    worker.kill()
+                self._idle.put(keep)
+        if isinstance(lost, BoxLost):
+            # Twice with this program and a fresh worker the second time: the program did it.
+            died = Execution(-signal.SIGKILL, "", "", f"the program ended its supervisor ({lost})", 0.0)
+            return ProgramRun(True, "", (died,) * (len(stdins) + len(calls)))
+        raise SceError(f"sandbox workers keep dying ({lost}); is the machine out of memory? Try fewer workers")
+
+    def run_all(self, jobs: Iterable[Job]) -> list[ProgramRun]:
+        """Run jobs in parallel over the workers; results are in the order of the jobs."""
+        return list(self._threads.map(lambda job: self.run(job.program, job.stdins, job.limits, job.calls), jobs))
+
+    def close(self) -> None:
+        """End all workers; programs that still run are stopped."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        for _ in range(self.workers):
+            worker = self._idle.get()
+            if worker is not None:
+                worker.close()
+
+    def _take(self) -> _Worker:
+        worker = self._idle.get()
+        try:
+            if self._closed.is_set():
+                raise SceError("the sandbox is closed")
+            return worker or _Worker()
+        except BaseException:
+            self._idle.put(worker)
+            raise
+
+    def __enter__(self) -> SandboxPool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def default_workers(limits: Limits) -> int:
+    """One worker a usable core, but no more than could all fill their memory limit at once."""
+    cores = len(os.sched_getaffinity(0))
+    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // MEBIBYTE
+    return max(1, min(cores, available // limits.memory_mib))
+
+
+def _memory_file(text: str = "") -> int:
+    """A descriptor of an anonymous file that holds ``text``, read from the start."""
+    descriptor = os.memfd_create("sandbox")
+    data = text.encode("utf-8", "surrogatepass")
+    offset = 0
+    while offset < len(data):
+        offset += os.pwrite(descriptor, data[offset:], offset)
+    return descriptor
+
+
+def _why_the_compiler_ended(status: int) -> str:
+    returncode = os.waitstatus_to_exitcode(status)
+    if returncode == -signal.SIGPROF:
+        return f"compiling took more than {COMPILE_CPU_SECONDS:g} s"
+    if returncode < 0:
+        return f"the compiler crashed ({signal.Signals(-returncode).name})"
+    return f"the compiler process failed (status {returncode})"

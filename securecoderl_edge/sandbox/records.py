@@ -1,0 +1,76 @@
+"""What goes into the sandbox and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from securecoderl_edge.sandbox.limits import Limits
+
+StoppedBy = Literal["", "cpu", "wall", "output", "memory"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One test of a function: what is evaluated after the program has run as a module (``__name__`` "solution").
+
+    Attributes:
+        expression: text to evaluate; with ``is_assertion``, statements to execute that raise ``AssertionError`` when
+            the answer is wrong.
+        entry_point: the function; when only a class ``Solution`` has it, an instance's method takes its name.
+        prelude: names given to the program beforehand: ``typing``, or ``contest`` for what APPS solutions presume.
+    """
+
+    expression: str
+    is_assertion: bool = False
+    entry_point: str = ""
+    prelude: Literal["", "typing", "contest"] = "typing"
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One test run, as seen from outside the process that ran the program.
+
+    Attributes:
+        returncode: exit status, or minus the signal number.
+        stopped_by: the limit that was hit; ``memory`` when an unhandled ``MemoryError`` ended the program.
+        stdout: at most ``Limits.output_bytes``, decoded as UTF-8 with replacement characters.
+        stderr: its last 2 KiB.
+        value: for a `Call`, the value as Python literal text (``True`` or ``False`` for an assertion that held or
+            did not); None when the program ended before there was one.
+    """
+
+    returncode: int
+    stopped_by: StoppedBy
+    stdout: str
+    stderr: str
+    cpu_seconds: float
+    value: str | None = None
+
+    @property
+    def clean(self) -> bool:
+        """Exited with 0 within all limits."""
+        return self.returncode == 0 and not self.stopped_by
+
+
+@dataclass(frozen=True)
+class ProgramRun:
+    """A program compiled once and run on each test; ``executions`` is empty when it does not parse.
+
+    ``error`` is the compiler's complaint.
+    """
+
+    parses: bool
+    error: str = ""
+    executions: tuple[Execution, ...] = ()
+
+
+@dataclass(frozen=True)
+class Job:
+    """The arguments of one `SandboxPool.run`."""
+
+    program: str
+    stdins: Sequence[str] = ()
+    limits: Limits | None = None
+    calls: Sequence[Call] = ()

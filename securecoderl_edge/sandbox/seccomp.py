@@ -1,0 +1,187 @@
+"""Seccomp filters as bytes: two allow-lists, for x86_64 and aarch64. Pure functions; `lockdown` installs them.
+
+Layer 1 (`supervisor_filter`) is installed once in the zygote and inherited by everything below: an allow-list of what
+CPython needs to compute, read files and print, plus what supervising needs. Layer 2 (`test_filter`) is added in each
+test process and takes the supervising calls away again, as well as forking and signalling others. A refused call
+fails with an ordinary error number, so the program sees a PermissionError.
+
+This file is loaded by path in an interpreter without the package, so it imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import struct
+
+Instruction = tuple[int, int, int, int]
+
+AUDIT_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+
+# name: (number on x86_64, number on aarch64); None where the call does not exist.
+COMPUTING = {
+    "read": (0, 63), "write": (1, 64), "close": (3, 57), "fstat": (5, 80), "lseek": (8, 62), "mmap": (9, 222),
+    "mprotect": (10, 226), "munmap": (11, 215), "brk": (12, 214), "rt_sigaction": (13, 134),
+    "rt_sigprocmask": (14, 135), "rt_sigreturn": (15, 139), "pread64": (17, 67), "pwrite64": (18, 68),
+    "readv": (19, 65), "writev": (20, 66), "access": (21, None), "select": (23, None), "sched_yield": (24, 124),
+    "mremap": (25, 216), "mincore": (27, 232), "madvise": (28, 233), "dup": (32, 23), "dup2": (33, None),
+    "dup3": (292, 24), "pause": (34, None), "nanosleep": (35, 101), "getitimer": (36, 102), "alarm": (37, None),
+    "setitimer": (38, 103), "getpid": (39, 172), "exit": (60, 93), "uname": (63, 160), "ftruncate": (77, 46),
+    "getcwd": (79, 17), "readlink": (89, None), "readlinkat": (267, 78), "gettimeofday": (96, 169),
+    "getrlimit": (97, 163), "getrusage": (98, 165), "sysinfo": (99, 179), "times": (100, 153),
+    "getuid": (102, 174), "getgid": (104, 176), "geteuid": (107, 175), "getegid": (108, 177),
+    "getppid": (110, 173), "getpgrp": (111, None), "getresuid": (118, 148), "getresgid": (120, 150),
+    "getpgid": (121, 155), "rt_sigpending": (127, 136), "rt_sigtimedwait": (128, 137), "sigaltstack": (131, 132),
+    "statfs": (137, 43), "fstatfs": (138, 44), "getpriority": (140, 141), "gettid": (186, 178),
+    "futex": (202, 98), "sched_getaffinity": (204, 123), "getdents64": (217, 61), "set_tid_address": (218, 96),
+    "restart_syscall": (219, 128), "clock_gettime": (228, 113), "clock_getres": (229, 114),
+    "clock_nanosleep": (230, 115), "exit_group": (231, 94), "newfstatat": (262, 79), "stat": (4, None),
+    "lstat": (6, None), "faccessat": (269, 48), "faccessat2": (439, 439), "pselect6": (270, 72),
+    "ppoll": (271, 73), "poll": (7, None), "set_robust_list": (273, 99), "eventfd2": (290, 19),
+    "epoll_create1": (291, 20), "pipe": (22, None), "pipe2": (293, 59), "getrandom": (318, 278),
+    "membarrier": (324, 283), "statx": (332, 291), "rseq": (334, 293), "close_range": (436, 436),
+}  # fmt: skip
+# Allowed with arguments that the filters look at.
+INSPECTED = {
+    "open": (2, None), "openat": (257, 56), "ioctl": (16, 29), "clone": (56, 220), "fcntl": (72, 25),
+    "kill": (62, 129), "tgkill": (234, 131), "prlimit64": (302, 261),
+}  # fmt: skip
+# What the zygote and the box need and a test process must not have.
+SUPERVISING = {
+    "sendmsg": (46, 211), "recvmsg": (47, 212), "fork": (57, None), "wait4": (61, 260), "prctl": (157, 167),
+    "setrlimit": (160, 164), "pidfd_open": (434, 434), "landlock_restrict_self": (446, 446),
+}  # fmt: skip
+# Refused as if the kernel were old: the C library then falls back to a call whose arguments a filter can read.
+UNKNOWN = {"clone3": (435, 435), "openat2": (437, 437)}
+
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+_NUMBER_OFFSET, _ARCHITECTURE_OFFSET = 0, 4
+_X32_BIT = 0x40000000
+
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_TCGETS, _FIONREAD, _FIOCLEX = 0x5401, 0x541B, 0x5451
+_F_DUPFD, _F_GETFD, _F_SETFD, _F_GETFL, _F_SETFL, _F_DUPFD_CLOEXEC = 0, 1, 2, 3, 4, 1030
+_O_ASYNC = 0o20000
+_CLONE_THREAD = 0x00010000
+_PID_MARK = 0x5A5A1234
+
+_templates: dict[str, bytes] = {}
+
+
+def supervisor_filter(machine: str | None = None) -> bytes:
+    """Layer 1: everything that is not listed fails with EPERM; foreign architectures kill the process.
+
+    Raises:
+        KeyError: no table for this machine.
+    """
+    machine = machine or platform.machine()
+    numbers = _numbers(machine, COMPUTING, INSPECTED, SUPERVISING, UNKNOWN)
+    rules: list[Instruction] = [
+        (_LOAD, 0, 0, _ARCHITECTURE_OFFSET),
+        (_EQUAL, 1, 0, AUDIT_ARCHITECTURES[machine]),
+        (_RETURN, 0, 0, _KILL_PROCESS),
+        (_LOAD, 0, 0, _NUMBER_OFFSET),
+    ]
+    if machine == "x86_64":
+        rules += [(_AT_LEAST, 0, 1, _X32_BIT), (_RETURN, 0, 0, _KILL_PROCESS)]
+    for name in UNKNOWN:
+        rules += _when(numbers.pop(name), [_refuse(errno.ENOSYS)])
+    for name, position in (("openat", 2), ("open", 1)):
+        if name in numbers:
+            rules += _when(numbers.pop(name), [_argument(position), (_ANY_BIT, 0, 1, _WRITING), _refuse(errno.EACCES), _allow()])
+    rules += _when(numbers.pop("ioctl"), _one_of(1, (_TCGETS, _FIONREAD, _FIOCLEX), errno.ENOTTY))
+    for low, high in _ranges(sorted(numbers.values())):
+        if low == high:
+            rules += [(_EQUAL, 0, 1, low), _allow()]
+        else:
+            rules += [(_AT_LEAST, 0, 2, low), (_AT_LEAST, 1, 0, high + 1), _allow()]
+    return _assemble([*rules, _refuse(errno.EPERM)])
+
+
+def test_filter(pid: int, machine: str | None = None) -> bytes:
+    """Layer 2 for the test process ``pid``: no children, signals only to itself, no limits raised.
+
+    ``fcntl`` is inspected because F_SETOWN with O_ASYNC makes the kernel signal any process of the same user.
+    """
+    machine = machine or platform.machine()
+    if machine not in _templates:
+        _templates[machine] = _test_template(machine)
+    return _templates[machine].replace(struct.pack("I", _PID_MARK), struct.pack("I", pid))
+
+
+def _test_template(machine: str) -> bytes:
+    numbers = _numbers(machine, INSPECTED, SUPERVISING)
+    refuse = _refuse(errno.EPERM)
+    rules: list[Instruction] = [(_LOAD, 0, 0, _NUMBER_OFFSET)]
+    for name in SUPERVISING:
+        if name in numbers:
+            rules += _when(numbers[name], [refuse])
+    rules += _when(numbers["clone"], [_argument(0), (_ANY_BIT, 0, 1, _CLONE_THREAD), _allow(), refuse])
+    for name in ("kill", "tgkill"):
+        rules += _when(numbers[name], _one_of(0, (_PID_MARK,), errno.EPERM))
+    harmless = (_F_DUPFD, _F_GETFD, _F_SETFD, _F_GETFL, _F_DUPFD_CLOEXEC)
+    rules += _when(
+        numbers["fcntl"],
+        [
+            *_one_of(1, harmless, None),
+            (_EQUAL, 1, 0, _F_SETFL),
+            refuse,
+            _argument(2),
+            (_ANY_BIT, 0, 1, _O_ASYNC),
+            refuse,
+            _allow(),
+        ],
+    )
+    # Reading a limit passes no new one: both halves of that pointer are zero.
+    rules += _when(
+        numbers["prlimit64"],
+        [_argument(2), (_EQUAL, 1, 0, 0), refuse, _argument(2, high=True), (_EQUAL, 1, 0, 0), refuse, _allow()],
+    )
+    return _assemble([*rules, _allow()])
+
+
+def _numbers(machine: str, *tables: dict[str, tuple[int, int | None]]) -> dict[str, int]:
+    column = list(AUDIT_ARCHITECTURES).index(machine)
+    found = {name: numbers[column] for table in tables for name, numbers in table.items()}
+    return {name: number for name, number in found.items() if number is not None}
+
+
+def _when(number: int, body: list[Instruction]) -> list[Instruction]:
+    """Run ``body``, which must return on every path, if the call has this number."""
+    return [(_EQUAL, 0, len(body), number), *body]
+
+
+def _one_of(position: int, values: tuple[int, ...], otherwise: int | None) -> list[Instruction]:
+    """Allow if the argument is one of ``values``; else fail with ``otherwise``, or go on when it is None."""
+    rules = [_argument(position)]
+    for value in values:
+        rules += [(_EQUAL, 0, 1, value), _allow()]
+    return rules if otherwise is None else [*rules, _refuse(otherwise)]
+
+
+def _argument(position: int, high: bool = False) -> Instruction:
+    return (_LOAD, 0, 0, 16 + 8 * position + 4 * high)
+
+
+def _allow() -> Instruction:
+    return (_RETURN, 0, 0, _ALLOW)
+
+
+def _refuse(error: int) -> Instruction:
+    return (_RETURN, 0, 0, _ERRNO | error)
+
+
+def _ranges(numbers: list[int]) -> list[tuple[int, int]]:
+    ranges: list[tuple[int, int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1] = (ranges[-1][0], number)
+        else:
+            ranges.append((number, number))
+    return ranges
+
+
+def _assemble(rules: list[Instruction]) -> bytes:
+    return b"".join(struct.pack("HBBI", *rule) for rule in rules)

@@ -1,0 +1,237 @@
+"""Inside a test process: lock down, run the program as a fresh interpreter would, leave with its exit status.
+
+The program shares this process with the code below and can change all of it, so nothing here decides a verdict: the
+supervisor judges by exit status and bytes. A function call's value travels on a descriptor of its own. An
+assertion's nonce is released only after the assertion held, which stops `os._exit(0)` and replaced builtins; a program
+written against this very protocol could still ask for it, which is why expected literals never come in here.
+
+This file is loaded by path in an interpreter without the package, so it imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import gc
+import json
+import linecache
+import math
+import os
+import random
+import resource
+import signal
+import sys
+import threading
+import traceback
+import types
+from types import CodeType, ModuleType
+from typing import Any, NoReturn
+
+FILE_NAME = "solution.py"
+MEMORY_STATUS = 199
+UNFLUSHED_STATUS = 120  # what CPython returns when stdout cannot be flushed at exit
+HARNESS_STATUS = 71
+FIRST_FREE_DESCRIPTOR = 3
+READY, GO, REQUEST, VALUE = 3, 4, 5, 6  # descriptors of a call
+STACK_BYTES = 64 << 20
+LONGEST_DECIMAL_BITS = 8192
+
+_TYPING = "from typing import *"
+# What the APPS reference solutions presume; numpy is not in the sandbox.
+_CONTEST = """
+import sys, time, itertools, collections, functools, math, fractions, random, heapq, bisect, string, re, operator, copy
+from itertools import accumulate, product, permutations, combinations
+from collections import Counter, OrderedDict, deque, defaultdict, ChainMap
+from functools import lru_cache, reduce
+from math import sqrt, sin, cos, tan, ceil, fabs, floor, gcd, exp, log, log2
+from heapq import *
+from typing import *
+"""
+PRELUDES = {"typing": compile(_TYPING, "prelude", "exec"), "contest": compile(_CONTEST, "prelude", "exec")}
+
+
+def run_test(
+    code: CodeType,
+    source: str,
+    descriptors: list[int],
+    limits: dict[str, Any],
+    prelude: str | None,
+    ruleset: int | None,
+    lockdown: ModuleType,
+    test_filter: bytes,
+) -> NoReturn:
+    """Become the program; never returns.
+
+    Args:
+        descriptors: stdin, stdout and stderr; for a call also ready, go, request and value.
+        prelude: a name of `PRELUDES` or "" for a call, None for a program that reads stdin.
+        ruleset: Landlock ruleset, if the kernel has Landlock.
+        test_filter: seccomp filter for this process.
+    """
+    status = HARNESS_STATUS
+    try:
+        if ruleset is not None:
+            lockdown.restrict_paths(ruleset)  # before its descriptor may be overwritten
+        for target, descriptor in enumerate(_out_of_the_way(descriptors)):
+            os.dup2(descriptor, target)
+        os.closerange(FIRST_FREE_DESCRIPTOR if prelude is None else VALUE + 1, 1 << 16)
+        lockdown.prctl(lockdown.PR_SET_PDEATHSIG, signal.SIGKILL)
+        _set_limits(limits)
+        lockdown.install_filter(test_filter)
+        _open_streams()
+        random.seed(0)
+        gc.enable()
+        status = _run(code, source, prelude)
+        status = _finish(status)
+    finally:
+        os._exit(status)
+
+
+def _out_of_the_way(descriptors: list[int]) -> list[int]:
+    """Duplicates above the targets, so that no ``dup2`` overwrites one that is still needed."""
+    return [os.dup(descriptor) if descriptor <= VALUE else descriptor for descriptor in descriptors]
+
+
+def set_limit(kind: int, value: int, keep_hard: bool = False) -> None:
+    """Set one resource limit, at most to the hard limit that is already there; with ``keep_hard`` it can be raised."""
+    ceiling = resource.getrlimit(kind)[1]
+    if ceiling != resource.RLIM_INFINITY:
+        value = ceiling if value == resource.RLIM_INFINITY else min(value, ceiling)
+    resource.setrlimit(kind, (value, ceiling if keep_hard else value))
+
+
+def _set_limits(limits: dict[str, Any]) -> None:
+    set_limit(resource.RLIMIT_AS, limits["memory"])
+    # One byte more than permitted tells a full output from one that was cut.
+    set_limit(resource.RLIMIT_FSIZE, limits["output"] + 1)
+    # Only a backstop: the supervisor stops the program by the clock, to the millisecond.
+    seconds = math.ceil(limits["cpu"]) + 2
+    set_limit(resource.RLIMIT_CPU, seconds)
+    set_limit(resource.RLIMIT_STACK, STACK_BYTES)
+
+
+def _open_streams() -> None:
+    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # type: ignore[misc]
+    sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", closefd=False)  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = open(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)  # type: ignore[misc]
+
+
+def _run(code: CodeType, source: str, prelude: str | None) -> int:
+    """Execute the program, then its call if there is one; returns the exit status so far."""
+    # As an imported module a program does not start its `if __name__ == "__main__"` part, as in HumanEval and MBPP.
+    name = "__main__" if prelude is None else "solution"
+    module = types.ModuleType(name)
+    module.__dict__.update(__builtins__=builtins, __file__=FILE_NAME)
+    sys.modules[name] = module
+    sys.argv[:] = [FILE_NAME]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        if prelude:
+            exec(PRELUDES[prelude], module.__dict__)
+        exec(code, module.__dict__)
+        if prelude is not None:
+            _answer(module)
+    except SystemExit as leaving:
+        return _exit_status(leaving) if prelude is None else 1
+    except MemoryError:
+        return MEMORY_STATUS
+    except BaseException as error:
+        _show(error, source)
+        return 1
+    return 0
+
+
+def _answer(module: ModuleType) -> None:
+    """Evaluate what the supervisor releases now that the program has run; write the value."""
+    request = json.loads(_released())
+    namespace, entry_point = module.__dict__, request["entry_point"]
+    solution = namespace.get("Solution")
+    if entry_point and entry_point not in namespace and hasattr(solution, entry_point):
+        namespace[entry_point] = getattr(solution(), entry_point)
+    if request["is_assertion"]:
+        try:
+            exec(compile(request["expression"], "test", "exec"), namespace)
+        except AssertionError:
+            return
+        answer = _released()
+    else:
+        value = eval(compile(request["expression"], "test", "eval"), namespace)
+        if hasattr(sys, "set_int_max_str_digits"):
+            sys.set_int_max_str_digits(0)
+        answer = literal(value).encode("utf-8", "surrogatepass")
+    while answer:
+        answer = answer[os.write(VALUE, answer) :]
+
+
+def _released() -> bytes:
+    """Say that we are ready; wait until the supervisor has written the next piece of the request."""
+    os.write(READY, b"r")
+    if not os.read(GO, 1):
+        raise EOFError("the supervisor has left")
+    return os.pread(REQUEST, os.fstat(REQUEST).st_size, 0)
+
+
+def literal(value: object) -> str:
+    """Python literal text of a value; subclasses of builtin types are written as the builtin type.
+
+    An object that has no literal gives its repr, which equals no literal.
+    """
+    if value is None or isinstance(value, bool):
+        return repr(value)
+    if isinstance(value, int):
+        # Long integers in hexadecimal: reading long decimals back takes quadratic time and is limited.
+        return hex(value) if value.bit_length() > LONGEST_DECIMAL_BITS else int.__repr__(value)
+    if isinstance(value, float):
+        return "-1e999" if value == -math.inf else "1e999" if value == math.inf else float.__repr__(value)
+    for kind in (str, bytes, complex):
+        if isinstance(value, kind):
+            return kind.__repr__(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(literal, value))}]"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(literal, value))}{',' if len(value) == 1 else ''})"
+    if isinstance(value, (set, frozenset)):
+        return f"{{{', '.join(map(literal, value))}}}" if value else "set()"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{literal(key)}: {literal(item)}' for key, item in value.items())}}}"
+    return repr(value)
+
+
+def _exit_status(leaving: SystemExit) -> int:
+    if leaving.code is None:
+        return 0
+    if isinstance(leaving.code, int):
+        return leaving.code & 255
+    print(leaving.code, file=sys.stderr)
+    return 1
+
+
+def _show(error: BaseException, source: str) -> None:
+    """Print the traceback without our own frames; it informs people and decides nothing."""
+    try:
+        lines = source.splitlines(keepends=True)
+        linecache.cache[FILE_NAME] = (len(source), None, lines, FILE_NAME)
+        trace = error.__traceback__
+        while trace and trace.tb_frame.f_code.co_filename not in (FILE_NAME, "test"):
+            trace = trace.tb_next
+        # Without this, an error while the first one was being handled would still show ours.
+        traceback.print_exception(type(error), error.with_traceback(trace), trace, limit=-6)
+    except BaseException:
+        os.write(2, f"{type(error).__name__}\n".encode("utf-8", "replace"))
+
+
+def _finish(status: int) -> int:
+    """What the interpreter does at exit: join threads, run atexit functions, flush."""
+    for step in (threading._shutdown, atexit._run_exitfuncs):  # type: ignore[attr-defined]
+        try:
+            step()
+        except BaseException as error:
+            _show(error, "")
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except BaseException:
+            if stream is sys.stdout and status == 0:
+                status = UNFLUSHED_STATUS
+    return status

@@ -1,0 +1,101 @@
+"""Program -> score: the sandbox, the security scan and the reward put together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+
+from securecoderl_edge import assertions, meters
+from securecoderl_edge.problems import Problem
+from securecoderl_edge.reward import STAGE_RULES, Outcome, Score, StageRule, make_score, outcome
+from securecoderl_edge.sandbox import Limits, ProgramRun, SandboxPool
+from securecoderl_edge.security import Scan, SecurityScanner, severity
+
+
+class Scorer:
+    """Scores programs, in parallel over ``workers`` (default: one a core, as far as memory allows).
+
+    May be created beside loaded models: workers are fresh processes. Use it as a context manager, or call `close`.
+
+    Raises:
+        ValueError: unknown stage rule.
+        SceError: this system cannot isolate programs.
+    """
+
+    def __init__(
+        self, workers: int | None = None, limits: Limits | None = None, stage_rule: StageRule = "any"
+    ) -> None:
+        if stage_rule not in STAGE_RULES:
+            raise ValueError(f"stage_rule must be one of {', '.join(STAGE_RULES)}, not {stage_rule!r}")
+        self.stage_rule: StageRule = stage_rule
+        self._pool = SandboxPool(workers, limits)
+        self._scanner = SecurityScanner()
+        self._threads = ThreadPoolExecutor(self._pool.workers, thread_name_prefix="scorer")
+
+    def score(self, problem: Problem, program: str, sample: int = 0, extract: str = "raw") -> Score:
+        """Run ``program`` on the problem's tests and scan it.
+
+        ``problem.time_limit_s`` replaces the CPU limit; ``extract`` is only recorded.
+        """
+        run, outcomes = self.examine(problem, program)
+        scan = self._scanner.scan(program) if run.parses else Scan()
+        return make_score(
+            problem.id,
+            sample,
+            program,
+            outcomes if run.parses else None,
+            problem.test_count,
+            severity(scan),
+            scan.serious,
+            rule=self.stage_rule,
+            seconds=sum(execution.cpu_seconds for execution in run.executions),
+            extract=extract,
+            signs=meters.signs_of(problem, run, outcomes),
+        )
+
+    def examine(self, problem: Problem, program: str) -> tuple[ProgramRun, list[Outcome]]:
+        """The runs behind a score, for those who want to see stderr; outcomes are in the order of the tests."""
+        limits = self._limits(problem)
+        if problem.kind == "stdin":
+            run = self._pool.run(program, [test.input for test in problem.tests], limits)
+            return run, [
+                outcome(execution, test.output)
+                for execution, test in zip(run.executions, problem.tests, strict=False)
+            ]
+        checks = assertions.checks(problem)
+        run = self._pool.run(program, (), limits, [check.call for check in checks])
+        return run, [
+            assertions.judge(execution, check) for execution, check in zip(run.executions, checks, strict=False)
+        ]
+
+    def score_async(self, problem: Problem, program: str, sample: int = 0) -> Future[Score]:
+        """Start scoring and return at once."""
+        return self._threads.submit(self.score, problem, program, sample)
+
+    def score_all(self, items: Sequence[tuple[Problem, str, int]]) -> list[Score]:
+        """Score ``(problem, program, sample)`` items in parallel; results are in the order of the items."""
+        return [future.result() for future in [self.score_async(*item) for item in items]]
+
+    def close(self) -> None:
+        """End all processes; scores not yet begun are cancelled."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._pool.close()
+        self._scanner.close()
+
+    def _limits(self, problem: Problem) -> Limits:
+        limits = self._pool.limits
+        if problem.time_limit_s is None:
+            return limits
+        # The wall limit keeps its distance: a program must be able to use all of its processor time.
+        wall = max(limits.wall_seconds, problem.time_limit_s * limits.wall_seconds / limits.cpu_seconds)
+        return dataclasses.replace(limits, cpu_seconds=problem.time_limit_s, wall_seconds=wall)
+
+    def __enter__(self) -> Scorer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

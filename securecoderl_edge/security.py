@@ -1,0 +1,160 @@
+"""How dangerous a program looks: Bandit's findings and the severity V of the reward.
+
+Covers what Bandit's plugins see in the text. Does not cover what they cannot see: ``getattr(os, "sys" + "tem")`` has
+no finding; the sandbox is what stops it. Nothing in a program can silence a finding: ``# nosec`` and coding
+cookies are ignored, and a scan that fails counts as the worst severity.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from securecoderl_edge.errors import SceError
+
+WORKER = Path(__file__).with_name("security_worker.py")
+START_SECONDS = 120.0
+# The worker limits its own processor time; this is for a machine so busy that it does not get any.
+ANSWER_SECONDS = 120.0
+WEIGHTS = {"HIGH": 1.0, "MEDIUM": 0.5}
+_PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "PYTHONHOME")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One issue that Bandit reports.
+
+    Attributes:
+        test_id: Bandit's name of the check, such as ``B602``.
+        cwe: number in the Common Weakness Enumeration; 0 when there is none.
+        severity: ``LOW``, ``MEDIUM`` or ``HIGH``.
+        confidence: the same words.
+        line: in the program, from 1.
+    """
+
+    test_id: str
+    cwe: int
+    severity: str
+    confidence: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Scan:
+    """All findings of one program; ``failed`` when Bandit could not finish."""
+
+    findings: tuple[Finding, ...] = ()
+    failed: bool = False
+
+    @property
+    def serious(self) -> tuple[Finding, ...]:
+        """The findings that count for the reward: medium and high."""
+        return tuple(finding for finding in self.findings if finding.severity in WEIGHTS)
+
+
+def severity(scan: Scan) -> float:
+    """V of the reward: ``min(1, 1.0 HIGH + 0.5 MEDIUM)``; 1 when the scan failed (paper, Eq. 2)."""
+    if scan.failed:
+        return 1.0
+    return min(1.0, sum(WEIGHTS[finding.severity] for finding in scan.serious))
+
+
+class SecurityScanner:
+    """Bandit in one persistent process; may be used from several threads.
+
+    Raises:
+        SceError: Bandit cannot be started.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = self._start()
+        self._ready = False
+
+    def scan(self, program: str) -> Scan:
+        """Scan one program; when the worker dies of it, the scan has failed and the next one gets a new worker."""
+        with self._lock:
+            process = self._running()
+            try:
+                self._send(process, {"program": program})
+                answer = self._receive(process, ANSWER_SECONDS)
+            except BaseException:
+                self._stop()  # whatever it was doing, its next answer would belong to this program
+                raise
+            if answer is None:
+                self._stop()
+                return Scan(failed=True)
+        if "failed" in answer:
+            return Scan(failed=True)
+        return Scan(tuple(Finding(*finding) for finding in answer["findings"]))
+
+    def close(self) -> None:
+        """End the worker."""
+        with self._lock:
+            self._stop()
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            self._process, self._ready = self._start(), False
+        if not self._ready:
+            if self._receive(self._process, START_SECONDS) is None:
+                self._stop()
+                raise SceError(f"bandit does not start with {sys.executable}; check it with: python -m bandit --version")
+            self._ready = True
+        return self._process
+
+    @staticmethod
+    def _start() -> subprocess.Popen[bytes]:
+        environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        return subprocess.Popen(
+            [sys.executable, "-s", "-B", "-X", "utf8", str(WORKER), json.dumps(sys.path)],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # a Ctrl-C at the terminal is for sce alone
+        )
+
+    def _stop(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate()
+
+    @staticmethod
+    def _send(process: subprocess.Popen[bytes], message: dict[str, Any]) -> None:
+        assert process.stdin is not None
+        try:
+            process.stdin.write(json.dumps(message).encode() + b"\n")
+            process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it died; the missing answer says so
+
+    @staticmethod
+    def _receive(process: subprocess.Popen[bytes], seconds: float) -> dict[str, Any] | None:
+        assert process.stdout is not None
+        waiting = select.poll()
+        waiting.register(process.stdout, select.POLLIN)
+        if not waiting.poll(seconds * 1000):
+            return None
+        line = process.stdout.readline()
+        if not line.endswith(b"\n"):
+            return None
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def __enter__(self) -> SecurityScanner:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

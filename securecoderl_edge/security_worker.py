@@ -1,0 +1,156 @@
+"""A process that scans programs with Bandit: one JSON object a line in, one out.
+
+Run as ``python -s -B security_worker.py SYS_PATH_AS_JSON``. It parses hostile text, so it is apart from the process
+that trains, its memory is limited, and a signal kills it when one scan takes too long. It imports nothing of the
+package.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import io
+import json
+import logging
+import os
+import resource
+import signal
+import sys
+import threading
+from typing import Any
+
+MEMORY_BYTES = 2 << 30
+SCAN_CPU_SECONDS = 10.0
+# A sum of 10,000 terms nests as deep as that; deeper programs end in an error, which counts as the worst severity.
+RECURSION_LIMIT = 50_000
+STACK_BYTES = 512 << 20
+FILE_NAME = "solution.py"
+
+# Nodes whose visit changes what later nodes are compared with.
+STATEFUL = {"ClassDef", "FunctionDef", "Import", "ImportFrom", "Call"}
+
+
+def make_scanner() -> Any:
+    """Load Bandit's plugins once; returns a function from source text to its list of issues.
+
+    The function visits as Bandit's own visitor does, but builds a context only for nodes that a plugin looks at, and
+    lets errors of plugins out: Bandit itself logs them and reports no issue.
+    """
+    from bandit.core import config, context, metrics, node_visitor, test_set, utils
+
+    logging.disable(logging.CRITICAL)
+    tests = test_set.BanditTestSet(config.BanditConfig(), profile={})
+    no_metrics = metrics.Metrics()
+    no_scores: dict[str, list[int]] = {"SEVERITY": [], "CONFIDENCE": []}
+    wanted = (set(tests.tests) - {"File"}) | STATEFUL
+    if wanted & {"Str", "Bytes"}:
+        wanted.add("Constant")
+
+    class Tester:
+        """Runs plugins on one node and collects their issues; there is no nosec here."""
+
+        def __init__(self) -> None:
+            self.results: list[Any] = []
+
+        def run_tests(self, raw: dict[str, Any], kind: str) -> dict[str, list[int]]:
+            for test in tests.tests.get(kind, ()):
+                given = context.Context(copy.copy(raw))
+                issue = test(given, test._config) if hasattr(test, "_config") else test(given)
+                if issue is not None:
+                    issue.lineno = raw["lineno"] if issue.lineno is None else issue.lineno
+                    issue.test_id = issue.test_id or test._test_id
+                    self.results.append(issue)
+            return no_scores
+
+    class Visitor(node_visitor.BanditNodeVisitor):  # type: ignore[misc]
+        def update_scores(self, scores: dict[str, list[int]]) -> None:
+            """Scores are Bandit's own summary; we count issues."""
+
+        def pre_visit(self, node: ast.AST) -> bool:
+            self.context = {
+                "imports": self.imports,
+                "import_aliases": self.import_aliases,
+                "node": node,
+                "linerange": utils.linerange(node),
+                "filename": self.fname,
+                "file_data": self.fdata,
+            }
+            for name in ("lineno", "col_offset", "end_col_offset"):
+                if hasattr(node, name):
+                    self.context[name] = getattr(node, name)
+            return True
+
+        def post_visit(self, node: ast.AST) -> None:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                self.namespace = utils.namespace_path_split(self.namespace)[0]
+
+        def generic_visit(self, node: ast.AST) -> None:
+            for name in node._fields:
+                value = getattr(node, name, None)
+                children = value if isinstance(value, list) else [value]
+                for index, child in enumerate(children):
+                    if isinstance(child, ast.AST):
+                        child._bandit_sibling = children[index + 1] if index + 1 < len(children) else None  # type: ignore[attr-defined]
+                        child._bandit_parent = node  # type: ignore[attr-defined]
+                        self._descend(child)
+
+        def _descend(self, node: ast.AST) -> None:
+            if node.__class__.__name__ not in wanted:
+                if node._fields:
+                    self.generic_visit(node)
+                return
+            self.pre_visit(node)
+            self.visit(node)
+            self.generic_visit(node)
+            self.post_visit(node)
+
+    def scan(source: str) -> list[Any]:
+        data = io.BytesIO(source.encode("utf-8", "surrogatepass"))
+        visitor = Visitor(FILE_NAME, data, None, tests, False, {}, no_metrics)
+        visitor.tester = Tester()
+        # As text: in bytes a coding cookie could turn a comment into code that the sandbox would not run.
+        visitor.process(source.removeprefix("\ufeff"))
+        return list(visitor.tester.results)
+
+    return scan
+
+
+def serve(replies: int) -> None:
+    """Answer each line on stdin until it ends."""
+    scan = make_scanner()
+    os.write(replies, b'{"ready": true}\n')
+    for line in sys.stdin.buffer:
+        source = json.loads(line)["program"]
+        # By processor time, so that a busy machine changes no score; the signal kills this process.
+        signal.setitimer(signal.ITIMER_PROF, SCAN_CPU_SECONDS)
+        try:
+            answer: dict[str, Any] = {
+                "findings": [
+                    [issue.test_id, issue.cwe.id, issue.severity, issue.confidence, issue.lineno]
+                    for issue in scan(source)
+                ]
+            }
+        except Exception as error:  # whatever hostile text does to Bandit is a failed scan, which is charged in full
+            answer = {"failed": type(error).__name__}
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        reply = json.dumps(answer).encode() + b"\n"
+        while reply:
+            reply = reply[os.write(replies, reply) :]
+
+
+def main() -> None:
+    """Limit this process, keep stdout for replies, and serve in a thread whose stack suits deep programs."""
+    sys.path[:] = json.loads(sys.argv[1])
+    replies = os.dup(1)
+    os.dup2(2, 1)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    sys.setrecursionlimit(RECURSION_LIMIT)
+    threading.stack_size(STACK_BYTES)
+    thread = threading.Thread(target=serve, args=(replies,))
+    thread.start()
+    thread.join()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""The settings of a training run: what a recipe file, the flags of ``sce train`` and ``config.toml`` have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from securecoderl_edge.config import apply_overrides, build, read_toml, setting
+from securecoderl_edge.errors import UsageError
+from securecoderl_edge.model import LoraSettings
+
+PHASES = ("sft", "binary", "partial")
+PPO_FLAGS = ("batch_size", "learning_rate")  # settings of the ppo table that have flags of their own
+RECIPES = Path(__file__).parent / "recipes"
+
+
+@dataclass(frozen=True)
+class SftSettings:
+    """Supervised warm start on reference solutions."""
+
+    steps: int = setting(40, "Updates.", minimum=1)
+    batch_size: int = setting(32, "Sequences an update.", minimum=1)
+    learning_rate: float = setting(3e-4, "Step size of AdamW.", minimum=0)
+
+
+@dataclass(frozen=True)
+class PpoSettings:
+    """Proximal policy optimisation, in both reward phases."""
+
+    binary_steps: int = setting(25, "Updates on the binary reward.", minimum=1)
+    partial_steps: int = setting(25, "Updates on the partial-credit reward.", minimum=1)
+    batch_size: int = setting(64, "Completions an update.", minimum=1)
+    samples_per_prompt: int = setting(8, "Completions of one prompt; the baseline of `group` needs at least 2.", minimum=1)
+    advantage: str = setting("group", "gae: value head; group: leave-one-out baseline.", choices=("gae", "group"))
+    epochs: int = setting(2, "Passes over each batch.", minimum=1)
+    learning_rate: float = setting(1e-3, "Step size of AdamW for the adapter.", minimum=0)
+    value_learning_rate: float = setting(1e-3, "Step size of AdamW for the value head.", minimum=0)
+    value_coefficient: float = setting(0.5, "Weight of the value loss.", minimum=0)
+    clip_range: float = setting(0.2, "PPO clips each token's probability ratio to 1 +- this.", minimum=0)
+    kl_coefficient: float = setting(0.02, "Price of a nat of KL from the SFT policy, inside the reward.", minimum=0)
+    discount: float = setting(1.0, "Gamma.", minimum=0, maximum=1)
+    trace: float = setting(0.95, "Lambda of GAE.", minimum=0, maximum=1)
+    temperature: float = setting(0.7, "Sampling temperature.", minimum=0.01)
+    max_tokens: int = setting(192, "Longest completion.", minimum=1)
+    micro_batch_tokens: int = setting(8192, "Tokens in one forward and backward pass; bounds memory.", minimum=1)
+    gradient_norm: float = setting(1.0, "Gradients are scaled down to this norm.", minimum=0)
+
+
+@dataclass(frozen=True)
+class RewardSettings:
+    """The reward of DESIGN 6."""
+
+    reading: str = setting(
+        "gated", "What text that does not parse gets: gated 0, paper 0.40.", choices=("gated", "paper")
+    )
+    stage_rule: str = setting(
+        "any", "How tests make a stage.", choices=("any", "all", "fraction", "seed")
+    )
+    cpu_seconds: float = setting(2.0, "CPU time of one test.", minimum=0.1)
+    wall_seconds: float = setting(10.0, "Wall time of one test.", minimum=0.1)
+    memory_mib: int = setting(512, "Memory of one test.", minimum=64)
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """One training run, whole."""
+
+    model: str = setting("nano", "Base model: nano, a folder, or a hub id.", metavar="MODEL")
+    problems: str = setting("starter:train", "Training problems: starter[:SPLIT] or a JSONL file.", metavar="FILE")
+    phases: tuple[str, ...] = setting(PHASES, "Phases in order, comma-separated.", choices=PHASES)
+    seed: int = setting(42, "Seed of every random choice.", minimum=0)
+    device: str = setting("auto", "Where the model computes.", choices=("auto", "cpu", "cuda"))
+    base_precision: str = setting(
+        "auto", "Number format of the frozen base.", choices=("auto", "int8", "bf16", "fp32")
+    )
+    checkpoint_every: int = setting(10, "Updates between checkpoints.", minimum=1)
+    lora: LoraSettings = field(default_factory=LoraSettings)
+    sft: SftSettings = field(default_factory=SftSettings)
+    ppo: PpoSettings = field(default_factory=PpoSettings)
+    reward: RewardSettings = field(default_factory=RewardSettings)
+
+
+def load_recipe(name: str) -> dict[str, Any]:
+    """The decoded table of a built-in recipe or of a TOML file.
+
+    Raises:
+        UsageError: no such recipe or file.
+        SceError: not TOML.
+    """
+    builtin = RECIPES / f"{name}.toml"
+    if "/" not in name and builtin.is_file():
+        return read_toml(builtin)
+    if not name.endswith(".toml"):
+        known = ", ".join(sorted(path.stem for path in RECIPES.glob("*.toml")))
+        raise UsageError(f"no recipe {name!r}; there are {known}, or give a .toml file")
+    return read_toml(Path(name))
+
+
+def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any]) -> TrainSettings:
+    """Merge recipe, ``--set`` overrides and typed flags, and check what only the whole can tell.
+
+    Raises:
+        UsageError: an unknown or impossible setting.
+    """
+    table = apply_overrides(load_recipe(recipe), overrides)
+    for name, value in flags.items():
+        if name in PPO_FLAGS:
+            table["ppo"] = {**table.get("ppo", {}), name: value}
+        else:
+            table[name] = value
+    settings = build(TrainSettings, table, f"recipe {recipe}")
+    if not settings.phases:
+        raise UsageError("--phases is empty; give at least one of sft, binary, partial")
+    if len(set(settings.phases)) != len(settings.phases):
+        raise UsageError("--phases names a phase twice")
+    if "sft" in settings.phases and settings.phases[0] != "sft":
+        raise UsageError("--phases: sft must come first, since the KL penalty is measured against its result")
+    ppo = settings.ppo
+    if ppo.advantage == "group" and ppo.samples_per_prompt < 2:
+        raise UsageError("ppo.advantage = group needs ppo.samples_per_prompt of at least 2; or use advantage = gae")
+    if ppo.batch_size % ppo.samples_per_prompt:
+        raise UsageError(
+            f"ppo.batch_size {ppo.batch_size} is no multiple of ppo.samples_per_prompt {ppo.samples_per_prompt}"
+        )
+    return settings
+
+
+def cap_steps(settings: TrainSettings, max_steps: int) -> TrainSettings:
+    """The same run with at most ``max_steps`` updates in each phase."""
+    ppo = settings.ppo
+    return replace(
+        settings,
+        sft=replace(settings.sft, steps=min(settings.sft.steps, max_steps)),
+        ppo=replace(
+            ppo, binary_steps=min(ppo.binary_steps, max_steps), partial_steps=min(ppo.partial_steps, max_steps)
+        ),
+    )

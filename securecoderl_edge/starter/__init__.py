@@ -1,0 +1,71 @@
+"""The built-in problem set: generated, seeded, split by composition.
+
+| split | holds | compositions |
+|---|---|---|
+| ``train`` | one problem for each training composition, general and security | never in another split |
+| ``eval`` | 200 problems drawn with seed 42 | held out |
+| ``hard`` | longer compositions, where an all-tests reward is sparse | held out of ``hard-train`` |
+| ``hard-train`` | longer compositions to learn from | |
+| ``security`` | families whose short obvious solution draws a Bandit finding | held out of ``train`` |
+| ``security-train`` | the security part of ``train`` | |
+"""
+
+from __future__ import annotations
+
+import random
+from functools import lru_cache
+
+from securecoderl_edge.errors import UsageError
+from securecoderl_edge.problems import Problem
+from securecoderl_edge.starter.family import Family
+from securecoderl_edge.starter.generate import build_problem, compositions
+
+EVAL_SEED = 42
+EVAL_SIZE = 200
+SPLITS = ("train", "eval", "hard", "hard-train", "security", "security-train")
+
+
+def load_split(split: str) -> list[Problem]:
+    """The problems of one split, the same on every machine.
+
+    Raises:
+        UsageError: no such split.
+    """
+    if split not in SPLITS:
+        raise UsageError(f"no built-in problem set starter:{split}; there are {', '.join(SPLITS)}")
+    return list(_build(split))
+
+
+@lru_cache(maxsize=len(SPLITS))
+def _build(split: str) -> tuple[Problem, ...]:
+    from securecoderl_edge.starter.families import GENERAL, HARD, SECURITY
+
+    if split == "train":
+        return _problems(GENERAL, held_out=False) + _build("security-train")
+    if split == "security-train":
+        return _problems(SECURITY, held_out=False)
+    if split == "hard-train":
+        return _problems(HARD, held_out=False)
+    families = {"eval": GENERAL, "hard": HARD, "security": SECURITY}[split]
+    return _draw_evenly(families, EVAL_SIZE)
+
+
+def _problems(families: tuple[Family, ...], *, held_out: bool) -> tuple[Problem, ...]:
+    return tuple(build_problem(family, key) for family, key in compositions(families, held_out=held_out))
+
+
+def _draw_evenly(families: tuple[Family, ...], size: int) -> tuple[Problem, ...]:
+    """Up to ``size`` held-out problems, taken from the families in turn so that each is represented."""
+    rng = random.Random(EVAL_SEED)
+    queues: dict[str, list[tuple[Family, str]]] = {}
+    for family, key in compositions(families, held_out=True):
+        queues.setdefault(family.name, []).append((family, key))
+    for queue in queues.values():
+        rng.shuffle(queue)
+    drawn: list[tuple[Family, str]] = []
+    while queues and len(drawn) < size:
+        for name in list(queues):
+            drawn.append(queues[name].pop())
+            if not queues[name]:
+                del queues[name]
+    return tuple(build_problem(family, key) for family, key in drawn[:size])

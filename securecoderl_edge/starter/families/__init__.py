@@ -1,0 +1,1 @@
+"""All families of starter problems, in a fixed order."""

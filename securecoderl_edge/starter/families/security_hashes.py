@@ -1,0 +1,230 @@
+"""Families that compare texts by a fingerprint, where MD5 and SHA-1 are the habit (Bandit B324, HIGH)."""
+
+from __future__ import annotations
+
+import random
+
+from securecoderl_edge.starter.families._security_pieces import Source, combine
+from securecoderl_edge.starter.families._steps import Step, code
+
+
+def _draw_text(rng: random.Random) -> str:
+    return " ".join(rng.choice(["a", "b", "A", "ab", "ba", "Ab", "aB"]) for _ in range(rng.randint(1, 2)))
+
+
+def _vary(rng: random.Random, text: str) -> str:
+    return rng.choice([text, text.swapcase(), text[::-1], " ".join(text.split()[::-1]), _draw_text(rng)])
+
+
+def _draw_texts(rng: random.Random) -> str:
+    texts = [_draw_text(rng) for _ in range(rng.randint(2, 3))]
+    texts += [_vary(rng, rng.choice(texts)) for _ in range(rng.randint(2, 3))]
+    return "\n".join([str(len(texts)), *texts]) + "\n"
+
+
+def _draw_versions(rng: random.Random) -> str:
+    old = [_draw_text(rng) for _ in range(rng.randint(3, 4))]
+    new = [rng.choice([_vary(rng, text), rng.choice(old)]) for text in old]
+    return "\n".join([str(len(old)), *old, *new]) + "\n"
+
+
+# What counts as equal, and the text that is then the same; lines are not blank.
+_NORMALIZED = {
+    "case": ("are the same apart from upper and lower case", "line.lower()"),
+    "spaces": ("are the same apart from spaces", 'line.replace(" ", "")'),
+    "letters": ("have the same characters in any order", '"".join(sorted(line))'),
+    "words": ("have the same words in any order", '" ".join(sorted(line.split()))'),
+    "ends": ("have the same first and the same last character", "line[0] + line[-1]"),
+    "start": ("have the same first word", "line.split()[0]"),
+}
+
+
+def _fingerprint(old: str, kept: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Unsafe and clean ways to define ``mark(line)`` for the text ``kept``; ``old`` is the habitual hash."""
+    body = f"import hashlib\ndef mark(line):\n    $x = {kept}\n    return {{}}\n\n\n"
+    return (
+        (
+            body.format(f"hashlib.{old}($x.encode()).hexdigest()"),
+            body.format(f'hashlib.new("{old}", $x.encode()).digest()'),
+        ),
+        (
+            body.format("hashlib.sha256($x.encode()).hexdigest()"),
+            body.format("hashlib.blake2b($x.encode()).hexdigest()"),
+            f"def mark(line):\n    return {kept}\n\n\n",
+        ),
+    )
+
+
+def _grouped(same: str, kept: str) -> Source:
+    reads = code("""
+        groups = {}
+        for i in range(1, int(input()) + 1):
+            groups.setdefault(mark(input()), []).append(i)
+    """)
+    unsafe, clean = _fingerprint("md5", kept)
+    return Source(
+        (
+            f"The first line is n, then come n texts, one a line. Texts that {same} form a group.",
+            f"Put n texts (line 1 is n, then one a line) into groups; two belong together when they {same}.",
+        ),
+        _draw_texts,
+        tuple(way + reads for way in unsafe),
+        tuple(way + reads for way in clean),
+    )
+
+
+def _compared(same: str, kept: str) -> Source:
+    reads = code("""
+        n = int(input())
+        old = [mark(input()) for _ in range(n)]
+        new = [mark(input()) for _ in range(n)]
+    """)
+    unsafe, clean = _fingerprint("sha1", kept)
+    return Source(
+        (
+            "The first line is n, then n lines of an old file and n lines of a new one. "
+            f"Lines count as equal when they {same}.",
+            f"After n come n old lines and then n new lines; two lines are equal when they {same}.",
+        ),
+        _draw_versions,
+        tuple(way + reads for way in unsafe),
+        tuple(way + reads for way in clean),
+    )
+
+
+_GROUP_REPORTS = {
+    "sizes": Step(
+        ("Print the sizes of the groups in decreasing order on one line.",),
+        (
+            "print(*sorted(map(len, groups.values()), reverse=True))",
+            "$w = [len(group) for group in groups.values()]\n$w.sort()\nprint(*$w[::-1])",
+        ),
+    ),
+    "firsts": Step(
+        ("Print the number (from 1) of the first text of each group, in order on one line.",),
+        (
+            "print(*[group[0] for group in groups.values()])",
+            "$w = []\nfor group in groups.values():\n    $w.append(min(group))\nprint(*$w)",
+        ),
+    ),
+    "repeats": Step(
+        (
+            "Print the numbers (from 1) of the texts that follow another of their group, or none if "
+            "there are none.",
+        ),
+        (
+            'print(*sorted(i for group in groups.values() for i in group[1:]) or ["none"])',
+            code("""
+                $w = []
+                for group in groups.values():
+                    $w.extend(group[1:])
+                print(*sorted($w) or ["none"])
+            """),
+        ),
+    ),
+    "alone": Step(
+        (
+            "Print the numbers (from 1) of the texts that are alone in their group, or none if there "
+            "are none.",
+        ),
+        (
+            'print(*[group[0] for group in groups.values() if len(group) == 1] or ["none"])',
+            code("""
+                $w = []
+                for group in groups.values():
+                    if len(group) < 2:
+                        $w += group
+                print(*$w or ["none"])
+            """),
+        ),
+    ),
+    "largest": Step(
+        (
+            "Print the numbers (from 1) of the texts in the largest group (the one that starts first "
+            "of equals).",
+        ),
+        (
+            "print(*max(groups.values(), key=len))",
+            code("""
+                $t = []
+                for group in groups.values():
+                    if len(group) > len($t):
+                        $t = group
+                print(*$t)
+            """),
+        ),
+    ),
+}
+_CHANGE_REPORTS = {
+    "changed": Step(
+        (
+            "Print the numbers (from 1) of the places where old and new line are not equal, or none "
+            "if there are none.",
+        ),
+        (
+            'print(*[i + 1 for i in range(n) if old[i] != new[i]] or ["none"])',
+            code("""
+                $w = []
+                for i, (a, b) in enumerate(zip(old, new), 1):
+                    if a != b:
+                        $w.append(i)
+                print(*$w or ["none"])
+            """),
+        ),
+    ),
+    "lost": Step(
+        ("Print the numbers (from 1) of old lines equal to no new line, or none if there are none.",),
+        (
+            'print(*[i + 1 for i in range(n) if old[i] not in new] or ["none"])',
+            '$w = [i for i, $x in enumerate(old, 1) if $x not in set(new)]\nprint(*$w or ["none"])',
+        ),
+    ),
+    "found": Step(
+        ("Print for each new line the number (from 1) of the first equal old line, or 0, on one line.",),
+        (
+            "print(*[old.index($x) + 1 if $x in old else 0 for $x in new])",
+            code("""
+                $t = {}
+                for i, $x in enumerate(old, 1):
+                    $t.setdefault($x, i)
+                print(*[$t.get($x, 0) for $x in new])
+            """),
+        ),
+    ),
+    "counts": Step(
+        ("Print how many different lines the old file, the new file and both together have, on one line.",),
+        (
+            "print(len(set(old)), len(set(new)), len(set(old + new)))",
+            "a, b = set(old), set(new)\nprint(len(a), len(b), len(a | b))",
+        ),
+    ),
+    "status": Step(
+        (
+            "Print a word of n letters: S where old and new line are equal, M where the new line is equal to "
+            "another old line, N otherwise.",
+        ),
+        (
+            'print("".join("S" if a == b else "M" if b in old else "N" for a, b in zip(old, new)))',
+            code("""
+                $t = ""
+                for i in range(n):
+                    if old[i] == new[i]:
+                        $t += "S"
+                    elif new[i] in old:
+                        $t += "M"
+                    else:
+                        $t += "N"
+                print($t)
+            """),
+        ),
+    ),
+}
+
+FAMILIES = (
+    combine(
+        "fingerprint-groups", {key: _grouped(*made) for key, made in _NORMALIZED.items()}, _GROUP_REPORTS
+    ),
+    combine(
+        "fingerprint-changes", {key: _compared(*made) for key, made in _NORMALIZED.items()}, _CHANGE_REPORTS
+    ),
+)

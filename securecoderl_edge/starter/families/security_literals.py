@@ -1,0 +1,161 @@
+"""Families that read Python literals, where ``eval`` is the short way (Bandit B307)."""
+
+from __future__ import annotations
+
+import random
+
+from securecoderl_edge.starter.families._security_pieces import (
+    KEEP_ENTRIES,
+    KEEP_NUMBERS,
+    REPORT_ENTRIES,
+    REPORT_NUMBERS,
+    Source,
+    combine,
+    entries,
+    numbers,
+    pick,
+)
+from securecoderl_edge.starter.families._steps import Step, code
+
+
+def _draw_list(rng: random.Random) -> str:
+    return f"{numbers(rng)}\n"
+
+
+def _draw_two_lists(rng: random.Random) -> str:
+    return f"{numbers(rng, 2, 4)}\n{numbers(rng, 2, 4)}\n"
+
+
+def _draw_entries(rng: random.Random) -> str:
+    return str(entries(rng)).replace("'", '"') + "\n"
+
+
+def _draw_two_entries(rng: random.Random) -> str:
+    first, second = entries(rng, 2, 3), entries(rng, 1, 2)
+    second[rng.choice(list(first))] = rng.randint(1, 12)
+    return f"{first}\n{second}\n".replace("'", '"')
+
+
+def _draw_table(rng: random.Random) -> str:
+    width = rng.randint(2, 3)
+    return f"{[[rng.randint(-5, 9) for _ in range(width)] for _ in range(rng.randint(2, 3))]}\n"
+
+
+_LISTS = {
+    "one": Source(
+        ("The input is a list of integers in Python notation.", "One line holds a list literal of integers."),
+        _draw_list,
+        ("$v = eval(input())", "line = input()\n$v = eval(line)"),
+        (
+            "import ast\n$v = ast.literal_eval(input())",
+            "import json\n$v = json.loads(input())",
+            '$v = [int($x) for $x in input().strip("[]").split(",")]',
+        ),
+    ),
+    "two": Source(
+        (
+            "Each of two lines holds a list of integers in Python notation; join the second to the "
+            "end of the first.",
+        ),
+        _draw_two_lists,
+        ("$v = eval(input()) + eval(input())", "$v = eval(input())\n$v += eval(input())"),
+        (
+            "import ast\n$v = ast.literal_eval(input()) + ast.literal_eval(input())",
+            "import json\n$v = []\nfor _ in range(2):\n    $v.extend(json.loads(input()))",
+        ),
+    ),
+}
+_DICTS = {
+    "one": Source(
+        (
+            "The input is a dictionary literal from names to numbers.",
+            "One line holds a dict of names and numbers.",
+        ),
+        _draw_entries,
+        ("$d = eval(input())", "text = input()\n$d = eval(text)"),
+        ("import ast\n$d = ast.literal_eval(input())", "import json\n$d = json.loads(input())"),
+    ),
+    "merged": Source(
+        (
+            "Two lines hold dictionary literals from names to numbers; merge them, the second line "
+            "winning (names keep their place).",
+        ),
+        _draw_two_entries,
+        ("$d = {**eval(input()), **eval(input())}", "$d = eval(input())\n$d.update(eval(input()))"),
+        (
+            "import ast\n$d = ast.literal_eval(input())\n$d.update(ast.literal_eval(input()))",
+            "import json\n$d = {}\nfor _ in range(2):\n    $d.update(json.loads(input()))",
+        ),
+    ),
+}
+
+
+def _table(layout: str, turn: str = "") -> Source:
+    return Source(
+        (f"The input is a table of integers as a list of lists. {layout}",),
+        _draw_table,
+        (f"$v = eval(input()){turn}", f"text = input()\n$v = eval(text){turn}"),
+        (
+            f"import ast\n$v = ast.literal_eval(input()){turn}",
+            f"import json\n$v = json.loads(input()){turn}",
+        ),
+    )
+
+
+_TABLES = {
+    "rows": _table("Work on its rows from top to bottom."),
+    "columns": _table("Work on its columns from left to right.", "\n$v = list(zip(*$v))"),
+}
+
+
+def _measure(says: str, of: str) -> Step:
+    loop = f"$w = []\nfor line in $v:\n    $w.append({of})"
+    return Step((f"Find {says} of each.", f"For each, take {says}."), (f"$w = [{of} for line in $v]", loop))
+
+
+_MEASURES = {
+    "sum": _measure("the sum", "sum(line)"),
+    "largest": _measure("the largest number", "max(line)"),
+    "span": _measure("the largest minus the smallest number", "max(line) - min(line)"),
+    "ends": _measure("the product of the first and the last number", "line[0] * line[-1]"),
+    "squares": _measure("the sum of the squares", "sum($x * $x for $x in line)"),
+}
+_TABLE_REPORTS = {
+    "best": Step(
+        ("Print the position, counted from 1, of the largest result (the first of equals) and that result.",),
+        (
+            "$t = max($w)\nprint($w.index($t) + 1, $t)",
+            code("""
+                $t = 0
+                for i in range(1, len($w)):
+                    if $w[i] > $w[$t]:
+                        $t = i
+                print($t + 1, $w[$t])
+            """),
+        ),
+    ),
+    "listing": Step(("Print the results on one line.",), ("print(*$w)", 'print(" ".join(map(str, $w)))')),
+    "order": Step(
+        ("Print the positions, counted from 1, by increasing result (equals in order) on one line.",),
+        (
+            "$t = sorted(range(len($w)), key=lambda i: $w[i])\nprint(*[i + 1 for i in $t])",
+            "$t = sorted(($x, i) for i, $x in enumerate($w, 1))\nprint(*[i for _, i in $t])",
+        ),
+    ),
+}
+
+FAMILIES = (
+    combine(
+        "literal-list",
+        _LISTS,
+        pick(KEEP_NUMBERS, "odd above repeated threes"),
+        pick(REPORT_NUMBERS, "sum largest backwards running"),
+    ),
+    combine(
+        "literal-dict",
+        _DICTS,
+        pick(KEEP_ENTRIES, "even above long"),
+        pick(REPORT_ENTRIES, "names total top pairs initials"),
+    ),
+    combine("literal-table", _TABLES, _MEASURES, _TABLE_REPORTS),
+)

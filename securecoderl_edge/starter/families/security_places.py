@@ -1,0 +1,171 @@
+"""Families about paths and addresses, where the obvious literal draws a finding (Bandit B104, B108)."""
+
+from __future__ import annotations
+
+import random
+
+from securecoderl_edge.starter.families._security_pieces import (
+    REPORT_ENTRIES,
+    SHORT_WORDS,
+    Source,
+    combine,
+    pick,
+)
+from securecoderl_edge.starter.families._steps import Step, code
+
+_FOLDERS = (
+    "/tmp",
+    "/var/tmp",
+    "/dev/shm",
+    "/tmpx",
+    "/var",
+    "/home/tmp",
+    "/tmp/a",
+    "/var/tmp/b",
+    "/dev/shm/c",
+)
+_ENDINGS = ("txt", "log", "py")
+
+
+def _draw_paths(rng: random.Random, folder: str) -> str:
+    paths = []
+    for word in rng.sample(SHORT_WORDS, rng.randint(3, 5)):
+        place = rng.choice([folder, folder + "/a", rng.choice(_FOLDERS)])
+        paths.append(f"{place}/{word}.{rng.choice(_ENDINGS)}")
+    return "\n".join([str(len(paths)), *paths]) + "\n"
+
+
+def _inside(folder: str, inside: bool) -> Source:
+    parts = folder.strip("/").split("/")
+    if len(parts) == 1:
+        clean = f'{{}}.split("/")[1] {"==" if inside else "!="} "{parts[0]}"'
+    else:
+        clean = f'{{}}.split("/")[1:3] {"==" if inside else "!="} {parts}'.replace("'", '"')
+    unsafe = f'{"" if inside else "not "}{{}}.startswith("{folder}/")'
+
+    short = "paths = [input() for _ in range(int(input()))]\n$w = [$x for $x in paths if {}]"
+    loop = "$w = []\nfor _ in range(int(input())):\n    path = input()\n    if {}:\n        $w.append(path)"
+    where = "anywhere below" if inside else "not below"
+    return Source(
+        (
+            f"The first line is n, then come n file paths, one a line. Take those {where} the folder "
+            f"{folder}.",
+            f"Of n paths of files (n on line 1, then one a line) keep those {where} the folder {folder}.",
+        ),
+        lambda rng: _draw_paths(rng, folder),
+        (short.format(unsafe.format("$x")), loop.format(unsafe.format("path"))),
+        (short.format(clean.format("$x")), loop.format(clean.format("path"))),
+    )
+
+
+_PLACES = {
+    f"{'in' if inside else 'out'}-{folder.strip('/').replace('/', '-')}": _inside(folder, inside)
+    for folder in ("/tmp", "/var/tmp", "/dev/shm")
+    for inside in (True, False)
+}
+_PATH_REPORTS = {
+    "names": Step(
+        (
+            "Print their file names without folders in alphabetical order on one line, or none if "
+            "there are none.",
+        ),
+        (
+            'print(*sorted($x.split("/")[-1] for $x in $w) or ["none"])',
+            '$t = []\nfor $x in $w:\n    $t.append($x.rsplit("/", 1)[1])\n$t.sort()\n'
+            'print(" ".join($t) or "none")',
+        ),
+    ),
+    "endings": Step(
+        ("Print how many end in .txt, in .log and in .py, on one line.",),
+        (
+            'print(*[sum($x.endswith($k) for $x in $w) for $k in (".txt", ".log", ".py")])',
+            '$t = {"txt": 0, "log": 0, "py": 0}\nfor $x in $w:\n    $t[$x.split(".")[-1]] += 1\n'
+            "print(*$t.values())",
+        ),
+    ),
+    "longest": Step(
+        ("Print the longest of these paths (the first of equals), or none if there are none.",),
+        (
+            'print(max($w, key=len, default="none"))',
+            '$t = ""\nfor $x in $w:\n    if len($x) > len($t):\n        $t = $x\nprint($t or "none")',
+        ),
+    ),
+    "depths": Step(
+        ("Print for each the number of folders in its path, on one line, or none if there are none.",),
+        (
+            'print(*[$x.count("/") - 1 for $x in $w] or ["none"])',
+            '$t = []\nfor $x in $w:\n    $t.append(len($x.split("/")) - 2)\n'
+            'print(" ".join(map(str, $t)) or "none")',
+        ),
+    ),
+    "stems": Step(
+        ("Print their file names up to the dot in the given order, joined by +, or none if there are none.",),
+        (
+            'print("+".join($x.split("/")[-1].split(".")[0] for $x in $w) or "none")',
+            '$t = []\nfor $x in $w:\n    $k = $x[$x.rindex("/") + 1 :]\n'
+            '    $t.append($k[: $k.index(".")])\nprint("+".join($t) or "none")',
+        ),
+    ),
+}
+
+
+def _draw_services(rng: random.Random) -> str:
+    hosts = ("0.0.0.0", "0.0.0.0", "10.0.0.1", "127.0.0.1", "0.0.0.9")
+    names = rng.sample([word for word in SHORT_WORDS if len(word) <= 4], rng.randint(3, 4))
+    rows = [f"{name} {rng.choice(hosts)}:{rng.choice([22, 53, 80, 443, 8000, 8080, 9001])}" for name in names]
+    return "\n".join([str(len(rows)), *rows]) + "\n"
+
+
+def _services(which: str, rule: str) -> Source:
+    """``rule`` has a place for the test whether ``host`` is all zeros; ``$n`` is the port."""
+    program = code("""
+        {setup}$w = []
+        for _ in range(int(input())):
+            $k, place = input().split()
+            host, $n = place.split(":")
+            $n = int($n)
+            if {test}:
+                $w.append(($k, $n))
+    """)
+
+    def with_test(test: str, setup: str = "") -> str:
+        return program.replace("{setup}", setup).replace("{test}", rule.format(test))
+
+    function = "def is_open(host):\n    return {}\n\n\n"
+    return Source(
+        (
+            "The first line is n, then n services as name address:port. A service is open when its "
+            "address is all "
+            f"zeros. Take those that are {which}; their numbers are the ports.",
+            "n services (n on line 1) come one a line as name address:port; one with four zeros as "
+            "address is open. "
+            f"Take the services that are {which}, with the port as number.",
+        ),
+        _draw_services,
+        (
+            with_test('host == "0.0.0.0"'),
+            with_test("is_open(host)", function.format('host == "0.0.0.0"')),
+        ),
+        (
+            with_test('set(host) == set("0.")'),
+            with_test("is_open(host)", function.format('not any(int($x) for $x in host.split("."))')),
+            with_test(
+                "is_open(host)",
+                "import ipaddress\n" + function.format("ipaddress.ip_address(host).is_unspecified"),
+            ),
+        ),
+    )
+
+
+_SERVICES = {
+    "open": _services("open", "{}"),
+    "closed": _services("not open", "not {}"),
+    "open-low": _services("open with a port below 1024", "{} and $n < 1024"),
+    "open-even": _services("open with an even port", "{} and $n % 2 == 0"),
+    "open-or-low": _services("open or have a port below 100", "{} or $n < 100"),
+}
+
+FAMILIES = (
+    combine("temporary-paths", _PLACES, _PATH_REPORTS),
+    combine("open-services", _SERVICES, pick(REPORT_ENTRIES, "names total top ranked pairs initials")),
+)

@@ -1,0 +1,114 @@
+"""Families that read small XML texts, where the standard parsers are the short way (Bandit B314, B318)."""
+
+from __future__ import annotations
+
+import random
+
+from securecoderl_edge.starter.families._security_pieces import (
+    KEEP_ENTRIES,
+    KEEP_NUMBERS,
+    REPORT_ENTRIES,
+    REPORT_NUMBERS,
+    Source,
+    combine,
+    entries,
+    numbers,
+    pick,
+)
+
+
+def _draw_texts(rng: random.Random) -> str:
+    return "<a>" + "".join(f"<n>{x}</n>" for x in numbers(rng, 4, 6)) + "</a>\n"
+
+
+def _draw_attributes(rng: random.Random) -> str:
+    return "<a>" + "".join(f'<n v="{x}"/>' for x in numbers(rng, 4, 5)) + "</a>\n"
+
+
+def _draw_tags(rng: random.Random) -> str:
+    return "<bag>" + "".join(f"<{name}>{n}</{name}>" for name, n in entries(rng, 3, 4).items()) + "</bag>\n"
+
+
+def _draw_root(rng: random.Random) -> str:
+    return "<bag " + " ".join(f'{name}="{n}"' for name, n in entries(rng).items()) + "/>\n"
+
+
+_ET = "import xml.etree.ElementTree as ET\n"
+_DOM = "from xml.dom import minidom\n"
+_ROOT = f"{_DOM}root = minidom.parseString(input()).documentElement\n"
+_LISTS = {
+    "text": Source(
+        ("One line is an XML element a whose n children hold integers as text.",),
+        _draw_texts,
+        (
+            f"{_ET}$v = [int(node.text) for node in ET.fromstring(input())]",
+            f'{_ET}root = ET.fromstring(input())\n$v = []\nfor node in root.findall("n"):\n'
+            f"    $v.append(int(node.text))",
+        ),
+        (
+            'import re\n$v = [int($x) for $x in re.findall(r">(-?\\d+)<", input())]',
+            '$v = []\nfor part in input().split("<n>")[1:]:\n    $v.append(int(part.split("<")[0]))',
+        ),
+    ),
+    "attribute": Source(
+        ("One line is an XML element a whose n children each have an integer attribute v.",),
+        _draw_attributes,
+        (
+            f'{_ET}$v = [int(node.get("v")) for node in ET.fromstring(input())]',
+            f'{_ET}root = ET.fromstring(input())\n$v = []\nfor node in root.iter("n"):\n'
+            f'    $v.append(int(node.attrib["v"]))',
+        ),
+        (
+            "import re\n$v = [int($x) for $x in re.findall(r'v=\"(-?\\d+)\"', input())]",
+            "$v = [int($x) for $x in input().split('\"')[1::2]]",
+        ),
+    ),
+}
+_BAGS = {
+    "tags": Source(
+        (
+            "One line is an XML element bag; the tag of each child is a name and its text that "
+            "entry's number.",
+        ),
+        _draw_tags,
+        (
+            f"{_ROOT}$d = {{node.tagName: int(node.firstChild.data) for node in root.childNodes}}",
+            f"{_ROOT}$d = {{}}\nfor node in root.childNodes:\n"
+            f"    $d[node.tagName] = int(node.firstChild.data)",
+        ),
+        (
+            'import re\n$d = {$k: int($n) for $k, $n in re.findall(r"<(\\w+)>(\\d+)", input())}',
+            '$d = {}\nfor part in input()[5:-6].split("</")[:-1]:\n'
+            '    $k, $n = part.split("<")[-1].split(">")\n'
+            "    $d[$k] = int($n)",
+        ),
+    ),
+    "attributes": Source(
+        ("One line is an XML element bag; each attribute is an entry with a name and a number.",),
+        _draw_root,
+        (
+            f"{_ROOT}$d = {{$k: int($n) for $k, $n in root.attributes.items()}}",
+            f"{_ROOT}$d = {{}}\nfor $k, $n in root.attributes.items():\n    $d[$k] = int($n)",
+        ),
+        (
+            "import re\n$d = {$k: int($n) for $k, $n in re.findall(r'(\\w+)=\"(\\d+)\"', input())}",
+            '$d = {}\nfor part in input()[5:-2].split():\n    $k, $n = part.split("=")\n'
+            "    $d[$k] = int($n.strip('\"'))",
+        ),
+    ),
+}
+
+FAMILIES = (
+    combine(
+        "xml-numbers",
+        _LISTS,
+        pick(KEEP_NUMBERS, "even positive once small"),
+        pick(REPORT_NUMBERS, "squares sorted ends steps"),
+    ),
+    combine(
+        "xml-entries",
+        _BAGS,
+        pick(KEEP_ENTRIES, "odd above vowel"),
+        pick(REPORT_ENTRIES, "names total ranked count-average initials"),
+    ),
+)

@@ -1,0 +1,94 @@
+"""From compositions to problems: the split of every composition, and the drawing of tests."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import random
+import sys
+from collections.abc import Iterator
+from functools import lru_cache
+from types import CodeType
+
+from securecoderl_edge.problems import MAX_TESTS, Problem, Test
+from securecoderl_edge.starter.family import Draft, Family
+
+HELD_OUT_PERCENT = 15
+MIN_DISTINCT_OUTPUTS = 3
+_MAX_DRAWS = 200
+
+
+def is_held_out(family: str, composition: str) -> bool:
+    """Whether a composition belongs to evaluation: a property of its name alone, the same on every machine."""
+    digest = hashlib.sha256(f"{family}/{composition}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") % 100 < HELD_OUT_PERCENT
+
+
+def compositions(families: tuple[Family, ...], *, held_out: bool) -> Iterator[tuple[Family, str]]:
+    """The ``(family, composition)`` pairs on one side of the split, in a fixed order."""
+    for family in families:
+        for composition in family.compositions:
+            if is_held_out(family.name, composition) == held_out:
+                yield family, composition
+
+
+def build_problem(family: Family, composition: str, variant: int = 0) -> Problem:
+    """The problem of one composition; ``variant`` changes wording, names, style and tests, never the meaning.
+
+    The example in the statement is not one of the tests, and the tests have at least three different outputs.
+
+    Raises:
+        ValueError: the family breaks its contract (solutions that disagree, outputs too uniform or blank).
+    """
+    rng = random.Random(f"{family.name}/{composition}#{variant}")
+    draft = family.draft(composition, rng)
+    example, *tests = draw_tests(draft, rng, f"{family.name}/{composition}")
+    statement = f"{draft.task}\n\nExample input:\n{example.input}\nExample output:\n{example.output}"
+    return Problem(
+        id=f"starter/{family.name}/{composition}#{variant}",
+        statement=statement.rstrip("\n"),
+        tests=tuple(tests),
+        solutions=draft.solutions,
+        source="starter",
+        tags=(family.name,),
+    )
+
+
+def draw_tests(draft: Draft, rng: random.Random, name: str) -> list[Test]:
+    """One example and `MAX_TESTS` tests with different inputs; see `build_problem` for what they satisfy."""
+    tests: list[Test] = []
+    for _ in range(_MAX_DRAWS):
+        stdin = draft.draw_input(rng)
+        output = run_reference(draft.solutions[0], stdin)
+        if not output.strip() or any(stdin == test.input for test in tests):
+            continue
+        outputs = [test.output for test in tests[1:]]  # the first one drawn is the example
+        repeats = len(outputs) - len(set(outputs))
+        if output in outputs and repeats == MAX_TESTS - MIN_DISTINCT_OUTPUTS:
+            continue
+        tests.append(Test(stdin, output))
+        if len(tests) == MAX_TESTS + 1:
+            return tests
+    raise ValueError(f"{name}: {_MAX_DRAWS} draws gave too few different tests")
+
+
+@lru_cache(maxsize=4096)
+def _compiled(program: str) -> CodeType:
+    return compile(program, "reference", "exec", dont_inherit=True)
+
+
+def run_reference(program: str, stdin: str) -> str:
+    """Run one of *our own* reference programs in this process and return what it prints.
+
+    Only text written by this package's families may come here; model output runs in the sandbox.
+    """
+    output = io.StringIO()
+    before = sys.stdin
+    sys.stdin = io.StringIO(stdin)
+    try:
+        with contextlib.redirect_stdout(output):
+            exec(_compiled(program), {"__name__": "__main__"})
+    finally:
+        sys.stdin = before
+    return output.getvalue()

@@ -1,0 +1,187 @@
+"""Train the built-in base model `nano` from scratch, on text that the starter families generate.
+
+    python -m securecoderl_edge.starter.pretrain --out FOLDER
+
+The text holds training compositions only: nothing of ``starter:eval``, ``starter:hard`` or ``starter:security``. Every
+document is one prompt and one reference solution drawn from all of the problem's styles, so half of the answers to
+security problems are the unsafe ones. Training stops early on purpose: a base model with nothing left to learn could
+not show what reinforcement learning adds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from securecoderl_edge.model import hidden_states, output_weight
+from securecoderl_edge.prompts import format_prompt
+from securecoderl_edge.starter.families import GENERAL, SECURITY
+from securecoderl_edge.starter.generate import build_problem, compositions
+
+VOCABULARY = 2048
+END = "<eos>"
+PADDING = "<pad>"
+
+Document = tuple[str, str]
+
+
+def write_documents(variants: int, seed: int) -> list[Document]:
+    """(prompt, program) pairs: ``variants`` wordings of every training composition, in a seeded random order.
+
+    Variant 0 is left out: it is the problem that ``starter:train`` holds.
+    """
+    rng = random.Random(seed)
+    documents = []
+    for family, key in compositions(GENERAL + SECURITY, held_out=False):
+        for variant in range(1, variants + 1):
+            problem = build_problem(family, key, variant)
+            documents.append((format_prompt(problem), rng.choice(problem.solutions)))
+    rng.shuffle(documents)
+    return documents
+
+
+def train_tokenizer(documents: list[Document]) -> Any:
+    """A byte-level BPE tokenizer with GPT-2's pre-tokenisation, which GGUF runtimes know by that name."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=[PADDING, END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator((prompt + program for prompt, program in documents[:20_000]), trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PADDING, eos_token=END)
+
+
+def build_model(hidden_size: int, layers: int) -> Any:
+    """A small Llama with random weights."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=hidden_size,
+        intermediate_size=hidden_size * 3,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden_size // 64,
+        num_key_value_heads=hidden_size // 64,
+        max_position_embeddings=1024,
+        tie_word_embeddings=True,
+        pad_token_id=0,
+        bos_token_id=None,
+        eos_token_id=1,
+    )
+    return LlamaForCausalLM(config)
+
+
+def batches(
+    lengths: list[int], batch_size: int, rng: random.Random, window: int = 50
+) -> Iterator[list[int]]:
+    """Endless batches of document indices of similar length, every document once an epoch."""
+    while True:
+        order = list(range(len(lengths)))
+        rng.shuffle(order)
+        for start in range(0, len(order), batch_size * window):
+            chunk = sorted(order[start : start + batch_size * window], key=lengths.__getitem__)
+            groups = [chunk[i : i + batch_size] for i in range(0, len(chunk), batch_size)]
+            rng.shuffle(groups)
+            yield from groups
+
+
+def pretrain(
+    out: Path, *, steps: int, variants: int, batch_size: int, learning_rate: float, hidden_size: int, layers: int, seed: int
+) -> dict[str, Any]:
+    """Train and write ``out``; returns the figures of the run."""
+    started = time.monotonic()
+    documents = write_documents(variants, seed)
+    digest = hashlib.sha256("\0".join(prompt + program for prompt, program in documents).encode()).hexdigest()
+    tokenizer = train_tokenizer(documents)
+    prompts = tokenizer([prompt for prompt, _ in documents])["input_ids"]
+    programs = [ids + [tokenizer.eos_token_id] for ids in tokenizer([program for _, program in documents])["input_ids"]]
+    _say(f"{len(documents)} documents in {time.monotonic() - started:.0f} s, corpus sha256 {digest}")
+
+    torch.manual_seed(seed)
+    model = build_model(hidden_size, layers)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.05, fused=True)
+    chooser = batches([len(a) + len(b) for a, b in zip(prompts, programs, strict=True)], batch_size, random.Random(seed))
+    tokens_seen, running = 0, 0.0
+    for step in range(1, steps + 1):
+        rows = next(chooser)
+        width = max(len(prompts[row]) + len(programs[row]) for row in rows)
+        tokens = torch.zeros(len(rows), width, dtype=torch.long)
+        answer = torch.zeros(len(rows), width - 1, dtype=torch.bool)
+        for index, row in enumerate(rows):
+            sequence = prompts[row] + programs[row]
+            tokens[index, : len(sequence)] = torch.tensor(sequence)
+            answer[index, len(prompts[row]) - 1 : len(sequence) - 1] = True
+        warm, cooled = min(1.0, step / 100), max(0.05, 1 - step / steps)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate * warm * cooled
+        with torch.autocast("cpu", torch.bfloat16):
+            hidden = hidden_states(model, tokens[:, :-1])[answer]
+            logits = hidden @ output_weight(model).T
+        loss = functional.cross_entropy(logits.float(), tokens[:, 1:][answer])
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        tokens_seen += int((tokens != 0).sum())
+        running = loss.item() if step == 1 else 0.98 * running + 0.02 * loss.item()
+        if step % 100 == 0 or step == steps:
+            speed = tokens_seen / (time.monotonic() - started)
+            _say(f"step {step}/{steps} loss {running:.4f} {tokens_seen / 1e6:.2f} M tokens, {speed:.0f} tokens/s")
+    model.half().save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    return {
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "documents": len(documents),
+        "corpus_sha256": digest,
+        "steps": steps,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "seed": seed,
+        "tokens_seen": tokens_seen,
+        "final_loss": round(running, 4),
+        "seconds": round(time.monotonic() - started),
+        "torch": torch.__version__,
+    }
+
+
+def _say(message: str) -> None:
+    sys.stderr.write(f"{message}\n")
+    sys.stderr.flush()
+
+
+def main() -> None:
+    """Parse the command line, train, and leave the figures beside the weights."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--out", type=Path, required=True, help="folder for the weights, the tokenizer and training.json")
+    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--variants", type=int, default=8)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--learning-rate", type=float, default=2e-3)
+    parser.add_argument("--hidden-size", type=int, default=256)
+    parser.add_argument("--layers", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = vars(parser.parse_args())
+    out: Path = arguments.pop("out")
+    figures = pretrain(out, **arguments)
+    (out / "training.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,260 @@
+"""Intervals and paired tests for small benchmarks: pure functions, every one with its source.
+
+The unit that is drawn at random is the *problem*, so several samples of one problem count as a cluster: every
+function takes one entry a problem, and resampling draws whole problems. All intervals are two-sided 95 %.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    Floats = NDArray[np.float64]
+
+Z_95 = 1.959963984540054
+RESAMPLES = 10_000
+_CHUNK = 1_000_000
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with its 95 % interval.
+
+    Attributes:
+        n: observations that the estimate rests on (samples, not problems).
+        low, high: NaN when there are too few problems to say anything.
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the whole interval lies on one side of zero; False when there is no interval."""
+        return self.low > 0 or self.high < 0
+
+
+def wilson_interval(successes: float, n: float) -> tuple[float, float]:
+    """The score interval of a binomial rate, as ``(low, high)``.
+
+    Unlike p +- 1.96 standard errors it holds near 0 and 1 and for small ``n``, which may be an effective sample
+    size and need not be whole. Source: E. B. Wilson, "Probable inference, the law of succession, and
+    statistical inference", JASA 22 (1927).
+
+    Raises:
+        ValueError: ``n`` is not positive, or ``successes`` is not between 0 and ``n``.
+    """
+    if n <= 0 or not 0 <= successes <= n:
+        raise ValueError(f"no rate has {successes} successes in {n} trials")
+    rate, spread = successes / n, Z_95**2 / n
+    centre = (rate + spread / 2) / (1 + spread)
+    half = Z_95 * math.sqrt(rate * (1 - rate) / n + spread / (4 * n)) / (1 + spread)
+    low = 0.0 if successes == 0 else max(0.0, centre - half)
+    high = 1.0 if successes == n else min(1.0, centre + half)
+    return low, high
+
+
+def rate_interval(outcomes: Sequence[Sequence[bool]]) -> Interval:
+    """The rate of successes over all samples, with a Wilson interval.
+
+    With one sample a problem this is `wilson_interval`. Samples of one problem tend to agree, so with several
+    the interval uses the effective sample size p(1-p) / Var(p), the variance taken between problems, and
+    never fewer than the number of problems nor more than the number of samples (Franco, Little, Louis, Slud,
+    "Comparative study of confidence intervals for proportions in complex sample surveys", J. Survey
+    Statistics and Methodology 7, 2019).
+
+    Args:
+        outcomes: for each problem, the outcomes of its samples; problems without samples count for nothing.
+
+    Raises:
+        ValueError: there is no sample at all.
+    """
+    groups = [samples for samples in outcomes if samples]
+    n = sum(len(samples) for samples in groups)
+    if n == 0:
+        raise ValueError("a rate needs at least one sample")
+    successes = sum(sum(samples) for samples in groups)
+    rate, effective = successes / n, float(n)
+    if n > len(groups):
+        effective = float(len(groups))
+        squares = sum((sum(samples) - rate * len(samples)) ** 2 for samples in groups)
+        if len(groups) > 1 and 0 < rate < 1:
+            variance = squares / n**2 * len(groups) / (len(groups) - 1)
+            effective = n if variance == 0 else rate * (1 - rate) / variance
+        effective = min(max(effective, len(groups)), n)
+    low, high = wilson_interval(min(rate * effective, effective), effective)
+    return Interval(rate, low, high, n)
+
+
+def bootstrap_mean(values: Sequence[Sequence[float]], seed: int = 0, resamples: int = RESAMPLES) -> Interval:
+    """The mean over all samples, with a percentile bootstrap interval over problems.
+
+    Source: Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13; clusters are
+    resampled whole (Davison and Hinkley, "Bootstrap Methods and their Application", 1997, section 3.8). The
+    same ``seed`` gives the same interval.
+
+    Args:
+        values: for each problem, the values of its samples; problems without samples count for nothing.
+
+    Raises:
+        ValueError: there is no sample at all.
+    """
+    import numpy as np
+
+    groups = [samples for samples in values if samples]
+    if not groups:
+        raise ValueError("a mean needs at least one sample")
+    sums = np.array([math.fsum(samples) for samples in groups])
+    counts = np.array([len(samples) for samples in groups], dtype=np.float64)
+    n = int(counts.sum())
+    value = math.fsum(sums) / n
+    if len(groups) < 2:
+        return Interval(value, math.nan, math.nan, n)
+    means = np.concatenate(
+        [sums[drawn].sum(1) / counts[drawn].sum(1) for drawn in _draws(len(groups), resamples, seed)]
+    )
+    return _percentile_interval(value, means, n)
+
+
+def paired_difference(
+    first: Sequence[Sequence[float]],
+    second: Sequence[Sequence[float]],
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+) -> Interval:
+    """Mean of ``second`` minus mean of ``first`` on the same problems, with a paired percentile bootstrap
+    interval.
+
+    Problems are drawn in pairs, so how hard a problem is cancels out (Efron and Tibshirani 1993, chapter 13;
+    for model comparison Koehn, "Statistical significance tests for machine translation evaluation", EMNLP
+    2004). The two sides may hold different numbers of samples of a problem, even none: a share among the
+    samples that parse, say.
+
+    Args:
+        first, second: for each problem, in the same order, the values of its samples.
+
+    Raises:
+        ValueError: the numbers of problems differ, or one side holds no sample.
+    """
+    import numpy as np
+
+    if len(first) != len(second):
+        raise ValueError(f"{len(first)} problems cannot be paired with {len(second)}")
+    sides = []
+    for values in (first, second):
+        sums = np.array([math.fsum(samples) for samples in values])
+        counts = np.array([len(samples) for samples in values], dtype=np.float64)
+        if not counts.sum():
+            raise ValueError("a difference needs samples on both sides")
+        sides.append((sums, counts))
+    value = float(sides[1][0].sum() / sides[1][1].sum() - sides[0][0].sum() / sides[0][1].sum())
+    n = int(min(sides[0][1].sum(), sides[1][1].sum()))
+    if len(first) < 2:
+        return Interval(value, math.nan, math.nan, n)
+    differences = []
+    with np.errstate(
+        invalid="ignore", divide="ignore"
+    ):  # a draw may hold no sample of one side; it is left out
+        for drawn in _draws(len(first), resamples, seed):
+            means = [sums[drawn].sum(1) / counts[drawn].sum(1) for sums, counts in sides]
+            differences.append(means[1] - means[0])
+    return _percentile_interval(value, np.concatenate(differences), n)
+
+
+def paired_difference_over_seeds(
+    first: ArrayLike, second: ArrayLike, seed: int = 0, resamples: int = RESAMPLES
+) -> Interval:
+    """Mean of ``second`` minus mean of ``first`` when both were trained with several seeds.
+
+    Seeds and problems are both drawn with replacement, independently of each other: the pigeonhole bootstrap
+    (Owen, "The pigeonhole bootstrap", Annals of Applied Statistics 1, 2007), which is slightly conservative.
+    With three seeds the part of the width that comes from the seeds is itself only a rough guess. With one
+    seed it is `paired_difference`.
+
+    Args:
+        first, second: (seeds, problems) values, the same seeds and problems in the same order.
+
+    Raises:
+        ValueError: the shapes differ, are not two-dimensional or hold nothing.
+    """
+    import numpy as np
+
+    differences = np.asarray(second, dtype=np.float64) - _same_shape(first, second)
+    seeds, problems = differences.shape
+    value = float(differences.mean())
+    if problems < 2:
+        return Interval(value, math.nan, math.nan, differences.size)
+    rng = np.random.default_rng(seed)
+    means = np.empty(resamples)
+    for index in range(resamples):
+        of_seeds = np.bincount(rng.integers(0, seeds, seeds), minlength=seeds)
+        of_problems = np.bincount(rng.integers(0, problems, problems), minlength=problems)
+        means[index] = of_seeds @ differences @ of_problems / differences.size
+    return _percentile_interval(value, means, differences.size)
+
+
+def mcnemar_exact(only_first: int, only_second: int) -> float:
+    """Two-sided exact p value that two models solve the same share of problems.
+
+    Only problems that one of them solved and the other did not say anything; under equality each is a fair
+    coin. Source: McNemar, "Note on the sampling error of the difference between correlated proportions",
+    Psychometrika 12 (1947); the exact binomial form as in Dietterich, Neural Computation 10 (1998).
+
+    Args:
+        only_first: problems that only the first model solved.
+        only_second: problems that only the second model solved.
+
+    Raises:
+        ValueError: a count is negative.
+    """
+    if only_first < 0 or only_second < 0:
+        raise ValueError("counts of problems cannot be negative")
+    n = only_first + only_second
+    tail = sum(math.comb(n, k) for k in range(min(only_first, only_second) + 1))
+    return float(min(1.0, 2 * tail / 2**n))
+
+
+def percentile(values: Sequence[float], percent: float) -> float | None:
+    """The percentile of ``values``, interpolated linearly between neighbours; None without values."""
+    import numpy as np
+
+    return float(np.percentile(np.asarray(values, dtype=np.float64), percent)) if len(values) else None
+
+
+def _same_shape(first: ArrayLike, second: ArrayLike) -> Floats:
+    import numpy as np
+
+    array = np.asarray(first, dtype=np.float64)
+    if array.ndim != 2 or array.shape != np.shape(second) or not array.size:
+        raise ValueError(
+            f"expected two equal (seeds, problems) tables, found {array.shape} and {np.shape(second)}"
+        )
+    return array
+
+
+def _draws(problems: int, resamples: int, seed: int) -> Iterator[NDArray[np.int64]]:
+    """Indices of problems drawn with replacement, (resamples, problems) in blocks of bounded size."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    block = max(1, _CHUNK // problems)
+    for start in range(0, resamples, block):
+        yield rng.integers(0, problems, (min(block, resamples - start), problems))
+
+
+def _percentile_interval(value: float, estimates: Floats, n: int) -> Interval:
+    import numpy as np
+
+    finite = estimates[np.isfinite(estimates)]
+    if not finite.size:
+        return Interval(value, math.nan, math.nan, n)
+    low, high = np.percentile(finite, [2.5, 97.5])
+    return Interval(value, float(low), float(high), n)

@@ -1,0 +1,139 @@
+"""Rows of scored samples -> one model's figures, each with its 95 % interval.
+
+A row is a `Score` record (DESIGN: files and records) with, when a model wrote the program, ``completion``,
+``prompt_tokens``, ``completion_tokens``, ``finish``, ``first_token_seconds``, ``generation_seconds`` and
+``mean_logprob``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from securecoderl_edge.runtimes.protocol import Usage
+from securecoderl_edge.stats import Interval, bootstrap_mean, percentile, rate_interval
+
+Row = Mapping[str, Any]
+STAGES = 5
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One column of quality.
+
+    Attributes:
+        name: the key in JSON and CSV, as in a run's metrics.jsonl.
+        title: the heading in tables.
+        is_rate: a share of samples, in percent, with a Wilson interval; else a mean with a bootstrap one.
+        of: the value of one sample; None leaves the sample out.
+    """
+
+    name: str
+    title: str
+    is_rate: bool
+    of: Callable[[Row], float | None]
+
+
+METRICS = (
+    Metric("syntax_rate", "Syn. %", True, lambda row: row["stage"] > 0),
+    Metric("any_test_rate", "≥1-P %", True, lambda row: row["passed"] > 0),
+    Metric("all_tests_rate", "All-P %", True, lambda row: 0 < row["total"] == row["passed"]),
+    Metric("reward_gated", "R", False, lambda row: row["reward"]),
+    Metric("reward_paper", "R paper", False, lambda row: row["reward_paper"]),
+    Metric("r_tests", "R tests", False, lambda row: row["r_tests"]),
+    # Among the samples that parse: text that Bandit cannot read is neither secure nor insecure, and counting
+    # it as secure would pay a model for breaking its syntax.
+    Metric("secure_rate", "Sec.Clean %", True, lambda row: row["severity"] == 0 if row["stage"] else None),
+)
+
+
+@dataclass(frozen=True)
+class EvaluationSummary:
+    """One model's row of the bench.
+
+    Attributes:
+        problems, samples: how many problems, and rows in all.
+        metrics: by `Metric.name`; one that applies to no sample (``secure_rate``, maybe) is absent.
+        stages: rows that reached each stage 0-4 of the paper's Table 1.
+        truncated_rate: share that was cut off at ``max_tokens``.
+        prompt_tokens_per_second, decode_tokens_per_second: of the whole batch; None when nothing was timed.
+        first_token_p50, first_token_p90: seconds from the start of a prompt's processing to its first token.
+        peak_rss_bytes: of the process that ran the model.
+        file_bytes: what the model takes on disk; None for a hub id.
+    """
+
+    label: str
+    problems: int
+    samples: int
+    metrics: Mapping[str, Interval]
+    stages: tuple[int, ...]
+    completion_tokens_mean: float
+    truncated_rate: float
+    prompt_tokens_per_second: float | None
+    decode_tokens_per_second: float | None
+    first_token_p50: float | None
+    first_token_p90: float | None
+    peak_rss_bytes: int | None
+    file_bytes: int | None
+
+
+def summarise(
+    label: str, rows: Sequence[Row], usage: Usage | None = None, file_bytes: int | None = None
+) -> EvaluationSummary:
+    """The figures of one model's rows.
+
+    Raises:
+        ValueError: there are no rows.
+    """
+    if not rows:
+        raise ValueError("no rows to summarise")
+    groups = by_problem(rows)
+    stages = Counter(int(row["stage"]) for row in rows)
+    first_tokens = [row["first_token_seconds"] for row in rows if "first_token_seconds" in row]
+    return EvaluationSummary(
+        label=label,
+        problems=len(groups),
+        samples=len(rows),
+        metrics=_estimates(list(groups.values())),
+        stages=tuple(stages[stage] for stage in range(STAGES)),
+        completion_tokens_mean=sum(row.get("completion_tokens", 0) for row in rows) / len(rows),
+        truncated_rate=sum(row.get("finish") == "length" for row in rows) / len(rows),
+        prompt_tokens_per_second=_speed(usage.prompt_tokens, usage.prompt_seconds) if usage else None,
+        decode_tokens_per_second=_speed(usage.decode_tokens, usage.decode_seconds) if usage else None,
+        first_token_p50=percentile(first_tokens, 50),
+        first_token_p90=percentile(first_tokens, 90),
+        peak_rss_bytes=usage.peak_rss_bytes if usage else None,
+        file_bytes=file_bytes,
+    )
+
+
+def by_problem(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows of each problem, in order of first appearance."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row["id"], []).append(row)
+    return groups
+
+
+def values_of(metric: Metric, rows: Sequence[Row]) -> list[float]:
+    """The metric's values of one problem's rows; rows it does not apply to are left out."""
+    return [float(value) for row in rows if (value := metric.of(row)) is not None]
+
+
+def _estimates(groups: Sequence[Sequence[Row]]) -> dict[str, Interval]:
+    found = {}
+    for metric in METRICS:
+        values = [values_of(metric, rows) for rows in groups]
+        if not any(values):
+            continue
+        if metric.is_rate:
+            found[metric.name] = rate_interval([[value > 0 for value in samples] for samples in values])
+        else:
+            found[metric.name] = bootstrap_mean(values)
+    return found
+
+
+def _speed(tokens: int, seconds: float) -> float | None:
+    return tokens / seconds if seconds > 0 else None

@@ -1,0 +1,158 @@
+"""Files are whole or absent."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.files import temporary_beside, write_atomically
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def write(path: Path, text: str = "new") -> None:
+    with write_atomically(path) as out:
+        out.write(text)
+
+
+def test_a_written_file_holds_exactly_what_was_written(tmp_path: Path) -> None:
+    write(tmp_path / "file", "line\r\nGröße\n")
+    assert (tmp_path / "file").read_bytes() == "line\r\nGröße\n".encode()
+    assert names(tmp_path) == ["file"]
+
+
+def test_missing_folders_are_made(tmp_path: Path) -> None:
+    write(tmp_path / "a" / "b" / "file")
+    assert (tmp_path / "a" / "b" / "file").read_text() == "new"
+
+
+def test_the_old_file_stays_until_the_new_one_is_complete(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    with write_atomically(path) as out:
+        out.write("new")
+        out.flush()
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+
+
+@pytest.mark.parametrize("failure", [ValueError, KeyboardInterrupt, SceError])
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path, failure: type[BaseException]) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def write_half() -> None:
+        with write_atomically(path) as out:
+            out.write("half")
+            raise failure
+
+    with pytest.raises(failure):
+        write_half()
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["file"]
+
+
+def test_a_full_disk_is_a_sentence_and_leaves_nothing(tmp_path: Path) -> None:
+    # A limit on file size stands in for the full disk: the kernel refuses the write either way.
+    program = (
+        "import resource, signal, sys\n"
+        "from pathlib import Path\n"
+        "from securecoderl_edge.files import write_atomically\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "with write_atomically(Path(sys.argv[1])) as out:\n"
+        "    out.write('x' * 100_000)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-c", program, str(tmp_path / "file")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert f"SceError: cannot write {tmp_path / 'file'}: File too large" in done.stderr
+    assert names(tmp_path) == []
+
+
+def test_a_file_among_the_folders_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SceError, match="cannot write"):
+        write(tmp_path / "file" / "below")
+    with pytest.raises(SceError, match="cannot write"):
+        write(tmp_path / "file" / "further" / "below")
+
+
+def test_a_name_that_is_too_long_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(SceError, match=r"cannot write .*: File name too long"):
+        write(tmp_path / ("x" * 300))
+
+
+def test_a_long_name_that_the_system_permits_is_written(tmp_path: Path) -> None:
+    write(tmp_path / ("x" * 255))
+    assert names(tmp_path) == ["x" * 255]
+
+
+@pytest.mark.parametrize("path", ["", ".", "/", ".."])
+def test_a_path_without_a_file_name_is_a_sentence(
+    tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SceError, match="cannot write"):
+        write(Path(path))
+    assert names(tmp_path) == []
+
+
+def test_a_folder_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(SceError, match="cannot write"):
+        write(tmp_path / "folder")
+    assert names(tmp_path) == ["folder"]
+
+
+def test_a_device_or_pipe_is_never_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(SceError, match=r"cannot write .*pipe: it is no regular file"):
+        write(pipe)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_writing_through_a_link_keeps_the_link(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("old")
+    link.symlink_to(target)
+    write(link)
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+
+
+def test_a_temporary_path_stands_beside_its_target(tmp_path: Path) -> None:
+    with temporary_beside(tmp_path / "file") as temporary:
+        assert temporary.parent == tmp_path
+        assert not temporary.exists()
+        temporary.write_bytes(b"data")
+    assert (tmp_path / "file").read_bytes() == b"data"
+
+
+def test_a_block_that_wrote_nothing_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(SceError, match="cannot write"), temporary_beside(tmp_path / "file"):
+        pass
+    assert names(tmp_path) == []
+
+
+def test_a_folder_can_be_put_in_place_or_is_cleared_away(tmp_path: Path) -> None:
+    def make_folder(path: Path, failure: Exception | None = None) -> None:
+        with temporary_beside(path) as temporary:
+            temporary.mkdir()
+            (temporary / "file").write_text("")
+            if failure:
+                raise failure
+
+    make_folder(tmp_path / "kept")
+    with pytest.raises(ValueError, match="stop"):
+        make_folder(tmp_path / "gone", ValueError("stop"))
+    assert names(tmp_path) == ["kept"]

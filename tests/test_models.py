@@ -1,0 +1,219 @@
+"""What users call a model, and which files it turns out to be."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from securecoderl_edge.errors import UsageError
+from securecoderl_edge.models import (
+    ModelSpec,
+    default_comparisons,
+    default_model,
+    default_models,
+    resolve_model,
+    with_distinct_labels,
+)
+from securecoderl_edge.runs import ADAPTER_FILE, Run, mark_latest
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def make_run(name: str = "starter", phases: tuple[str, ...] = ("sft", "binary"), base: str = "nano") -> Run:
+    run = Run(Path("runs") / name)
+    for number, phase in enumerate(phases, 1):
+        make_adapter(run.path / "phases" / f"{number}-{phase}" / "adapter")
+    make_adapter(run.policy)
+    (run.path / "environment.json").write_text(json.dumps({"base_model": base}))
+    mark_latest(run)
+    return run
+
+
+def make_adapter(folder: Path, base: str = "nano") -> Path:
+    folder.mkdir(parents=True)
+    (folder / ADAPTER_FILE).write_bytes(b"weights")
+    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base}))
+    return folder
+
+
+def make_gguf(path: Path, content: bytes = b"GGUF and more") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def test_nano_is_the_built_in_model() -> None:
+    assert resolve_model("nano") == ModelSpec("nano", "hf", "nano")
+
+
+def test_a_gguf_file_is_read_by_its_first_bytes() -> None:
+    path = make_gguf(Path("tiny-q8_0.gguf"))
+    assert resolve_model(str(path)) == ModelSpec("tiny-q8_0", "gguf", "tiny-q8_0.gguf")
+
+
+def test_a_file_that_only_has_the_name_of_a_gguf_is_refused() -> None:
+    make_gguf(Path("fake.gguf"), b"PK\x03\x04")
+    with pytest.raises(UsageError, match=r"fake\.gguf is not a GGUF file"):
+        resolve_model("fake.gguf")
+
+
+@pytest.mark.parametrize("text", ["starter", "runs/starter", "./runs/starter", "latest", "starter:policy"])
+def test_a_run_is_found_by_name_or_folder_and_means_its_policy(text: str) -> None:
+    make_run()
+    spec = resolve_model(text)
+    assert (spec.label, spec.kind, spec.source, spec.role) == ("starter", "hf", "nano", "policy")
+    assert spec.adapter is not None
+    assert spec.adapter.resolve() == Path("runs/starter/policy").resolve()
+
+
+def test_a_phase_of_a_run_is_its_own_adapter() -> None:
+    make_run()
+    spec = resolve_model("starter:sft")
+    assert (spec.label, spec.adapter) == ("starter:sft", Path("runs/starter/phases/1-sft/adapter"))
+
+
+def test_an_unknown_phase_is_answered_with_the_phases_that_exist() -> None:
+    make_run()
+    with pytest.raises(UsageError, match=r"no phase 'partial' \(phases there: sft, binary\)"):
+        resolve_model("starter:partial")
+
+
+def test_a_run_without_a_policy_says_how_to_finish_it() -> None:
+    run = make_run()
+    (run.policy / ADAPTER_FILE).unlink()
+    with pytest.raises(UsageError, match="sce train"):
+        resolve_model("starter")
+
+
+def test_a_hugging_face_folder_is_a_base_model() -> None:
+    Path("qwen").mkdir()
+    Path("qwen/config.json").write_text("{}")
+    assert resolve_model("qwen") == ModelSpec("qwen", "hf", "qwen")
+
+
+def test_the_policy_folder_of_a_run_can_be_used_alone() -> None:
+    run = make_run()
+    spec = resolve_model("runs/starter/policy")
+    assert (spec.source, spec.adapter) == ("nano", run.policy)
+
+
+def test_an_adapter_outside_a_run_brings_the_base_it_names() -> None:
+    make_adapter(Path("mine"), base="nano")
+    assert resolve_model("mine").source == "nano"
+
+
+def test_an_adapter_that_names_no_base_is_refused() -> None:
+    make_adapter(Path("mine"))
+    Path("mine/adapter_config.json").write_text("{}")
+    with pytest.raises(UsageError, match="which base model"):
+        resolve_model("mine")
+
+
+@pytest.mark.parametrize("text", ["Qwen/Qwen2.5-Coder-0.5B", "deepseek-ai/deepseek-coder-1.3b-instruct"])
+def test_owner_and_name_that_are_nothing_on_disk_are_a_hub_id(text: str) -> None:
+    assert resolve_model(text) == ModelSpec(text, "hf", text)
+
+
+@pytest.mark.parametrize(
+    "text", ["runs/startr", "starter", "missing.gguf", "models/missing.gguf", "a/b/c", "", "../x"]
+)
+def test_a_name_that_is_nothing_is_no_hub_id_and_says_how_to_get_a_model(text: str) -> None:
+    Path("runs").mkdir()
+    with pytest.raises(UsageError, match=r"unknown model .* make one with: sce train"):
+        resolve_model(text)
+
+
+def test_a_mistyped_run_is_answered_with_the_runs_there_are() -> None:
+    make_run()
+    with pytest.raises(UsageError, match="runs here: starter"):
+        resolve_model("startr")
+
+
+def test_an_empty_folder_is_told_apart_from_an_unknown_name() -> None:
+    Path("empty").mkdir()
+    with pytest.raises(UsageError, match="empty is a folder without a model"):
+        resolve_model("empty")
+
+
+def test_a_folder_of_gguf_files_asks_for_one_of_them() -> None:
+    make_gguf(Path("files/a.gguf"))
+    with pytest.raises(UsageError, match=r"name one, such as files/a\.gguf"):
+        resolve_model("files")
+
+
+def test_a_base_that_has_been_moved_away_is_reported() -> None:
+    make_run(base="/gone/model")
+    with pytest.raises(UsageError, match="was trained on /gone/model"):
+        resolve_model("starter")
+
+
+def test_without_a_run_the_defaults_are_nano() -> None:
+    assert [spec.label for spec in default_models()] == ["nano"]
+    assert default_model().label == resolve_model(None).label == "nano"
+
+
+def test_the_default_bench_covers_base_sft_policy_and_exports_of_the_latest_run() -> None:
+    run = make_run()
+    make_gguf(run.exports / "starter-q8_0.gguf")
+    models = default_models()
+    assert [spec.label for spec in models] == ["nano", "starter:sft", "starter", "starter-q8_0"]
+    assert default_comparisons(models) == [(1, 2), (2, 3)]
+
+
+def test_a_phase_that_has_not_finished_is_left_out() -> None:
+    run = make_run()
+    (run.path / "phases/1-sft/adapter" / ADAPTER_FILE).unlink()
+    models = default_models()
+    assert [spec.label for spec in models] == ["nano", "starter"]
+    assert default_comparisons(models) == [(0, 1)]
+
+
+def test_a_run_of_sft_alone_has_one_row_for_its_policy() -> None:
+    make_run(phases=("sft",))
+    assert [spec.label for spec in default_models()] == ["nano", "starter"]
+
+
+def test_generate_takes_the_newest_export_then_the_policy_then_nano() -> None:
+    run = make_run()
+    assert default_model().label == "starter"
+    for age, name in ((100, "old"), (0, "new"), (200, "older")):
+        path = make_gguf(run.exports / f"{name}.gguf")
+        os.utime(path, (1_000_000 - age, 1_000_000 - age))
+    assert default_model().label == "new"
+    (run.policy / ADAPTER_FILE).unlink()
+    for path in run.exports.iterdir():
+        path.unlink()
+    assert default_model().label == "nano"
+
+
+def test_copies_hash_equal_and_a_changed_byte_hashes_otherwise() -> None:
+    first, copy = make_gguf(Path("a.gguf")), make_gguf(Path("b.gguf"))
+    changed = make_gguf(Path("c.gguf"), b"GGUF and morE")
+    hashes = [resolve_model(str(path)).content_hash() for path in (first, copy, changed)]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_a_hash_covers_the_adapter_and_its_base() -> None:
+    run = make_run()
+    before = resolve_model("starter").content_hash()
+    (run.policy / ADAPTER_FILE).write_bytes(b"other weights")
+    assert resolve_model("starter").content_hash() != before
+
+
+def test_the_size_of_a_gguf_is_that_of_its_file_and_of_a_hub_id_unknown() -> None:
+    assert resolve_model(str(make_gguf(Path("a.gguf")))).file_bytes() == 13
+    assert resolve_model("owner/name").file_bytes() is None
+
+
+def test_labels_that_repeat_become_distinct() -> None:
+    make_gguf(Path("a/m.gguf"))
+    make_gguf(Path("b/m.gguf"))
+    models = [resolve_model(text) for text in ("a/m.gguf", "b/m.gguf", "nano", "nano")]
+    labels = [spec.label for spec in with_distinct_labels(models)]
+    assert labels == ["a/m.gguf", "b/m.gguf", "nano", "nano (2)"]

@@ -1,0 +1,192 @@
+"""The maths of PPO against slow loops, and the properties that make an update correct."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from securecoderl_edge.ppo import (
+    chunked_log_probs,
+    generalised_advantages,
+    kl_shaped_rewards,
+    last_token,
+    leave_one_out_advantages,
+    masked_mean,
+    policy_loss,
+    value_loss,
+    whiten,
+)
+
+
+@pytest.fixture
+def random() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def ragged_mask() -> Tensor:
+    """Three sequences: prompt of 1, 2 and 1 tokens; completion of 3, 2 and 5 tokens; the rest padding."""
+    return torch.tensor([[0, 1, 1, 1, 0, 0], [0, 0, 1, 1, 0, 0], [0, 1, 1, 1, 1, 1]], dtype=torch.float)
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 7, 100])
+def test_chunked_log_probs_equal_naive_ones_in_value_and_gradient(random: torch.Generator, chunk: int) -> None:
+    hidden = torch.randn(7, 5, generator=random).requires_grad_()
+    weight, targets = torch.randn(11, 5, generator=random), torch.randint(0, 11, (7,), generator=random)
+    slopes = torch.randn(7, generator=random)
+    naive = (hidden @ weight.T / 0.7).log_softmax(-1).gather(-1, targets[:, None])[:, 0]
+    (expected,) = torch.autograd.grad((naive * slopes).sum(), hidden)
+    chunked = chunked_log_probs(hidden, weight, targets, 0.7, chunk)
+    (actual,) = torch.autograd.grad((chunked * slopes).sum(), hidden)
+    torch.testing.assert_close(chunked, naive)
+    torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize(("discount", "trace"), [(1.0, 0.95), (0.9, 0.8), (1.0, 0.0), (1.0, 1.0)])
+def test_gae_equals_a_slow_loop(random: torch.Generator, discount: float, trace: float) -> None:
+    mask = ragged_mask()
+    rewards = torch.randn(mask.shape, generator=random) * mask
+    values = torch.randn(mask.shape, generator=random)
+    advantages, returns = generalised_advantages(rewards, values, mask, discount, trace)
+    for row in range(len(mask)):
+        steps = [t for t in range(mask.shape[1]) if mask[row, t]]
+        for place, t in enumerate(steps):
+            expected = 0.0
+            for distance, later in enumerate(steps[place:]):
+                following = steps[place + distance + 1] if place + distance + 1 < len(steps) else None
+                next_value = values[row, following].item() if following is not None else 0.0
+                delta = rewards[row, later].item() + discount * next_value - values[row, later].item()
+                expected += (discount * trace) ** distance * delta
+            assert advantages[row, t].item() == pytest.approx(expected, abs=1e-5)
+            assert returns[row, t].item() == pytest.approx(expected + values[row, t].item(), abs=1e-5)
+    assert not (advantages * (1 - mask)).any()
+    assert not (returns * (1 - mask)).any()
+
+
+def test_the_score_is_paid_at_the_last_completion_token_and_kl_at_every_token(random: torch.Generator) -> None:
+    mask = ragged_mask()
+    log_probs, reference = torch.randn(2, *mask.shape, generator=random)
+    scores = torch.tensor([1.0, 0.5, 0.25])
+    rewards = kl_shaped_rewards(scores, log_probs, reference, mask, 0.1)
+    assert last_token(mask).tolist() == [3, 3, 5]
+    for row in range(3):
+        for t in range(mask.shape[1]):
+            kl = 0.1 * (log_probs[row, t] - reference[row, t]).item() * mask[row, t].item()
+            paid = scores[row].item() if t == last_token(mask)[row] else 0.0
+            assert rewards[row, t].item() == pytest.approx(paid - kl, abs=1e-6)
+
+
+def test_the_policy_gradient_depends_on_the_reference(random: torch.Generator) -> None:
+    mask = ragged_mask()[:2]
+    log_probs = torch.randn(mask.shape, generator=random)
+    gradients = []
+    for seed in (1, 2):
+        reference = torch.randn(mask.shape, generator=torch.Generator().manual_seed(seed))
+        shaped = kl_shaped_rewards(torch.zeros(2), log_probs, reference, mask, 0.1)
+        advantages, _ = generalised_advantages(shaped, torch.zeros_like(mask), mask)
+        current = log_probs.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(policy_loss(current, log_probs, advantages, mask, 0.2).loss, current)
+        gradients.append(gradient)
+    assert not torch.allclose(gradients[0], gradients[1])
+
+
+def test_the_kl_penalty_pulls_a_drifted_token_back_to_the_reference() -> None:
+    mask, reference = torch.ones(2, 1), torch.full((2, 1), -1.0)
+    drifted = torch.tensor([[-0.2], [-1.0]])  # the first token became likelier than under the reference
+    advantages = leave_one_out_advantages(kl_shaped_rewards(torch.zeros(2), drifted, reference, mask, 0.1), mask, 2)
+    current = drifted.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(policy_loss(current, drifted, advantages, mask, 0.2).loss, current)
+    assert gradient[0, 0] > 0  # descent lowers its probability
+
+
+def test_leave_one_out_subtracts_the_mean_of_the_other_samples() -> None:
+    mask = torch.tensor([[1, 1, 0], [1, 0, 0], [1, 1, 1], [0, 1, 1]], dtype=torch.float)
+    rewards = torch.tensor([[0.0, 1.0, 9.0], [0.5, 0.0, 0.0], [0.0, 0.0, 0.2], [7.0, 0.0, 0.4]])
+    advantages = leave_one_out_advantages(rewards, mask, 2)
+    expected = torch.tensor([[0.5, 0.5, 0.0], [-0.5, 0, 0], [-0.2, -0.2, -0.2], [0, 0.2, 0.2]])
+    torch.testing.assert_close(advantages, expected)
+
+
+def test_leave_one_out_refuses_rows_that_make_no_groups() -> None:
+    with pytest.raises(ValueError, match="do not make groups"):
+        leave_one_out_advantages(torch.zeros(3, 2), torch.ones(3, 2), 2)
+    with pytest.raises(ValueError, match="do not make groups"):
+        leave_one_out_advantages(torch.zeros(3, 2), torch.ones(3, 2), 1)
+
+
+def test_the_ratio_is_one_and_nothing_is_clipped_before_the_first_step(random: torch.Generator) -> None:
+    mask = ragged_mask()
+    log_probs = torch.randn(mask.shape, generator=random)
+    result = policy_loss(log_probs, log_probs.clone(), torch.randn(mask.shape, generator=random), mask, 0.2)
+    assert result.ratio_mean == 1
+    assert result.ratio_max_error == 0
+    assert result.clip_fraction == 0
+    assert result.approximate_kl == 0
+
+
+def test_the_clipped_loss_equals_a_slow_loop_over_tokens(random: torch.Generator) -> None:
+    mask = ragged_mask()
+    log_probs, old, advantages = torch.randn(3, *mask.shape, generator=random)
+    losses = []
+    for row in range(len(mask)):
+        for t in range(mask.shape[1]):
+            if mask[row, t]:
+                ratio = (log_probs[row, t] - old[row, t]).exp().item()
+                clipped = min(max(ratio, 0.8), 1.2)
+                advantage = advantages[row, t].item()
+                losses.append(-min(ratio * advantage, clipped * advantage))
+    result = policy_loss(log_probs, old, advantages, mask, 0.2)
+    assert result.loss.item() == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+
+
+def test_a_good_token_beyond_the_clip_range_gets_no_gradient_and_a_bad_one_does() -> None:
+    mask, old = torch.ones(1, 2), torch.zeros(1, 2)
+    log_probs = torch.tensor([[0.5, 0.5]], requires_grad=True)  # both ratios are 1.65
+    loss = policy_loss(log_probs, old, torch.tensor([[1.0, -1.0]]), mask, 0.2).loss
+    (gradient,) = torch.autograd.grad(loss, log_probs)
+    assert gradient[0, 0] == 0
+    assert gradient[0, 1] > 0
+
+
+def test_the_value_loss_takes_the_worse_of_clipped_and_unclipped() -> None:
+    mask, old, returns = torch.ones(1, 2), torch.zeros(1, 2), torch.tensor([[1.0, 1.0]])
+    values = torch.tensor([[0.9, 0.1]])
+    expected = 0.5 * ((1 - 0.2) ** 2 + (1 - 0.1) ** 2) / 2
+    assert value_loss(values, old, returns, mask, 0.2).item() == pytest.approx(expected)
+
+
+def test_whitening_gives_mean_zero_and_unit_variance_inside_the_mask_only(random: torch.Generator) -> None:
+    mask = ragged_mask()
+    values = torch.randn(mask.shape, generator=random) * 3 + 2
+    white = whiten(values, mask)
+    assert masked_mean(white, mask).item() == pytest.approx(0, abs=1e-6)
+    assert masked_mean(white**2, mask).item() == pytest.approx(1, abs=1e-4)
+    assert not (white * (1 - mask)).any()
+    scaled = whiten(values, mask, centre=False)
+    assert torch.equal(scaled.sign(), (values * mask).sign())
+
+
+@pytest.mark.parametrize("extra", [1, 4])
+def test_padding_changes_nothing(random: torch.Generator, extra: int) -> None:
+    mask = ragged_mask()
+    scores = torch.randn(3, generator=random)
+    log_probs, old, reference, values = torch.randn(4, *mask.shape, generator=random)
+
+    def losses(width: int) -> tuple[float, float, float]:
+        def padded(tensor: Tensor) -> Tensor:
+            filler = torch.randn(len(mask), width, generator=random)
+            return torch.cat([tensor, filler], 1)
+
+        wide = torch.cat([mask, torch.zeros(len(mask), width)], 1)
+        new, before, ref, value = (padded(tensor) for tensor in (log_probs, old, reference, values))
+        shaped = kl_shaped_rewards(scores, before, ref, wide, 0.1)
+        advantages, returns = generalised_advantages(shaped, value, wide)
+        surrogate = policy_loss(new, before, whiten(advantages, wide), wide, 0.2).loss
+        grouped = leave_one_out_advantages(shaped, wide, 3)
+        return (
+            surrogate.item(),
+            value_loss(value + 0.1, value, returns, wide, 0.2).item(),
+            policy_loss(new, before, grouped, wide, 0.2).loss.item(),
+        )
+
+    assert losses(extra) == pytest.approx(losses(0), rel=1e-5)

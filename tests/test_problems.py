@@ -1,0 +1,211 @@
+"""The problem format: what is accepted, what is refused, and that messages say where."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.problems import (
+    MAX_TESTS,
+    Problem,
+    ProblemError,
+    Test,
+    load_problems,
+    problem_from_record,
+    problem_to_record,
+    read_jsonl,
+    write_problems,
+)
+
+STDIN: dict[str, Any] = {"id": "a", "statement": "Add.", "tests": [{"input": "1 2\n", "output": "3\n"}]}
+CALL: dict[str, Any] = {
+    "id": "b",
+    "statement": "Add.",
+    "kind": "call",
+    "entry_point": "add",
+    "assertions": ["assert add(1, 2) == 3"],
+}
+
+
+def problem_file(folder: Path, *records: Any) -> Path:
+    path = folder / "problems.jsonl"
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in records), encoding="utf-8")
+    return path
+
+
+def test_a_minimal_record_is_a_stdin_problem() -> None:
+    assert problem_from_record(STDIN) == Problem("a", "Add.", tests=(Test("1 2\n", "3\n"),))
+
+
+def test_a_call_problem_has_assertions_for_tests() -> None:
+    problem = problem_from_record(CALL)
+    assert (problem.kind, problem.entry_point, problem.test_count) == ("call", "add", 1)
+    assert problem.tests == ()
+
+
+def test_each_assertion_and_each_test_counts_up_to_the_limit() -> None:
+    tests = [{"input": "", "output": str(number)} for number in range(9)]
+    assertions = [f"assert f() == {number}" for number in range(9)]
+    assert problem_from_record({**STDIN, "tests": tests}).test_count == MAX_TESTS
+    assert problem_from_record({**CALL, "assertions": assertions}).test_count == MAX_TESTS
+    assert problem_from_record({**STDIN, "tests": tests}, max_tests=7).tests[-1] == Test("", "6")
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ([], "expected a JSON object, found list"),
+        ({**STDIN, "id": None}, '"id" is missing or blank'),
+        ({**STDIN, "id": " "}, '"id" is missing or blank'),
+        ({**STDIN, "id": 7}, '"id" must be a string, found int'),
+        ({**STDIN, "statement": ""}, '"statement" is missing or blank'),
+        ({**STDIN, "kind": "function"}, '"kind" must be "stdin" or "call", found \'function\''),
+        ({**STDIN, "kind": []}, '"kind" must be'),
+        ({**STDIN, "tests": []}, "has no tests"),
+        ({**STDIN, "tests": {"input": "1"}}, '"tests" must be a list'),
+        ({**STDIN, "tests": ["1"]}, 'test 1 must be an object with "input" and "output"'),
+        ({**STDIN, "tests": [{"input": "1"}]}, 'test 1 needs the strings "input" and "output"'),
+        ({**STDIN, "tests": [{"input": 1, "output": "1"}]}, 'test 1 needs the strings "input" and "output"'),
+        (
+            {**STDIN, "tests": [*STDIN["tests"], {"input": "", "output": " \n"}]},
+            "test 2 expects a blank output",
+        ),
+        ({**CALL, "assertions": []}, "has no assertions"),
+        ({**CALL, "assertions": ["assert f()", " "]}, "assertion 2 is blank"),
+        ({**CALL, "assertions": "assert f()"}, '"assertions" must be a list of strings'),
+        ({**CALL, "entry_point": None}, '"entry_point" is missing or blank'),
+        ({**STDIN, "solutions": [1]}, '"solutions" must be a list of strings'),
+        ({**STDIN, "tags": "easy"}, '"tags" must be a list of strings'),
+        ({**STDIN, "time_limit_s": "5"}, '"time_limit_s" must be a number'),
+        ({**STDIN, "time_limit_s": True}, '"time_limit_s" must be a number'),
+        ({**STDIN, "time_limit_s": 0}, '"time_limit_s" must be a positive number'),
+        ({**STDIN, "time_limit_s": float("nan")}, '"time_limit_s" must be a positive number'),
+        ({**STDIN, "time_limit_s": float("inf")}, '"time_limit_s" must be a positive number'),
+        ({**STDIN, "time_limit_s": 10**400}, '"time_limit_s" must be a positive number'),
+    ],
+)
+def test_a_record_that_breaks_the_format_is_refused_with_the_rule(record: Any, message: str) -> None:
+    with pytest.raises(ProblemError) as caught:
+        problem_from_record(record)
+    assert str(caught.value).startswith(message)
+
+
+def test_null_means_that_an_optional_field_is_missing() -> None:
+    fields = dict.fromkeys(("starter_code", "solutions", "difficulty", "source", "tags", "time_limit_s"))
+    assert problem_from_record({**STDIN, **fields}) == problem_from_record(STDIN)
+
+
+TEXT = st.text(st.characters(), min_size=1, max_size=20)
+VISIBLE = TEXT.filter(lambda text: bool(text.strip()))
+PROBLEMS = st.builds(
+    Problem,
+    id=VISIBLE,
+    statement=VISIBLE,
+    tests=st.lists(st.builds(Test, TEXT, VISIBLE), min_size=1, max_size=MAX_TESTS).map(tuple),
+    starter_code=TEXT,
+    solutions=st.lists(TEXT).map(tuple),
+    difficulty=TEXT,
+    tags=st.lists(TEXT).map(tuple),
+    time_limit_s=st.none() | st.floats(0.1, 100),
+)
+
+
+@given(PROBLEMS)
+def test_a_problem_survives_its_record(problem: Problem) -> None:
+    assert problem_from_record(json.loads(json.dumps(problem_to_record(problem)))) == problem
+
+
+def test_problems_survive_a_file_even_with_odd_characters(tmp_path: Path) -> None:
+    odd = "a\r\n\u2028\x85\x00\ud800🙂"
+    problems = [
+        Problem("a", odd, tests=(Test(odd, odd),), solutions=(odd,)),
+        Problem("b", "Add.", kind="call", entry_point="f", assertions=("assert f()",), time_limit_s=2.5),
+    ]
+    assert write_problems(tmp_path / "out.jsonl", problems) == 2
+    assert load_problems(str(tmp_path / "out.jsonl")) == problems
+
+
+def test_a_failed_write_leaves_no_file(tmp_path: Path) -> None:
+    def failing() -> Any:
+        yield problem_from_record(STDIN)
+        raise SceError("stop")
+
+    with pytest.raises(SceError, match="stop"):
+        write_problems(tmp_path / "out.jsonl", failing())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_blank_lines_are_skipped_and_counted_in_line_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('\n{"a": 1}\n \n2\n', encoding="utf-8")
+    assert list(read_jsonl(path)) == [(2, {"a": 1}), (4, 2)]
+
+
+@pytest.mark.parametrize("prefix", [b"", b"\xef\xbb\xbf"])
+def test_a_byte_order_mark_and_windows_line_ends_do_no_harm(tmp_path: Path, prefix: bytes) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(prefix + b'{"a": 1}\r\n{"b": 2}')
+    assert list(read_jsonl(path)) == [(1, {"a": 1}), (2, {"b": 2})]
+
+
+def test_a_gzipped_problem_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "problems.jsonl.gz"
+    path.write_bytes(gzip.compress(json.dumps(STDIN).encode()))
+    assert load_problems(str(path)) == [problem_from_record(STDIN)]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"{", "not valid JSON"),
+        (b"[" * 200_000, "not valid JSON"),
+        (b"9" * 5000, "not valid JSON"),
+        (b'{"id": "\xff"}', "not UTF-8 text (invalid start byte at byte 8 of the line)"),
+        ('{"id": "a"}'.encode("utf-16"), "not UTF-8 text"),
+    ],
+)
+def test_a_line_that_cannot_be_decoded_is_named(tmp_path: Path, line: bytes, message: str) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(b"1\n" * 20_000 + line + b"\n")
+    with pytest.raises(SceError) as caught:
+        list(read_jsonl(path))
+    assert str(caught.value).startswith(f"{path}:20001: {message}")
+
+
+def test_a_record_that_breaks_the_format_is_named_with_file_and_line(tmp_path: Path) -> None:
+    path = problem_file(tmp_path, STDIN, {**STDIN, "id": "b", "tests": []})
+    with pytest.raises(SceError, match=r"problems\.jsonl:2: has no tests"):
+        load_problems(str(path))
+
+
+def test_a_repeated_id_is_named_with_both_lines(tmp_path: Path) -> None:
+    path = problem_file(tmp_path, STDIN, CALL, STDIN)
+    with pytest.raises(SceError, match=r"problems\.jsonl:3: the id 'a' was already used in line 1"):
+        load_problems(str(path))
+
+
+def test_a_missing_file_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such file"):
+        load_problems(str(tmp_path / "nowhere.jsonl"))
+
+
+def test_an_empty_file_holds_no_problems(tmp_path: Path) -> None:
+    with pytest.raises(SceError, match="the file holds no problems"):
+        load_problems(str(problem_file(tmp_path)))
+
+
+def test_a_folder_is_no_problem_file(tmp_path: Path) -> None:
+    with pytest.raises(SceError, match="Is a directory"):
+        load_problems(str(tmp_path))
+
+
+def test_an_unknown_built_in_set_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="no built-in problem set starter:nothing"):
+        load_problems("starter:nothing")

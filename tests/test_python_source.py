@@ -1,0 +1,64 @@
+"""Python source read without running it, and recorded calls as assertions."""
+
+from __future__ import annotations
+
+import pytest
+
+from securecoderl_edge.datasets.calls import call_assertion
+from securecoderl_edge.datasets.python_source import add_missing_imports, called_function, signature
+
+
+@pytest.mark.parametrize(
+    ("assertion", "program", "name"),
+    [
+        ("assert f(1) == 2", "def f(x): pass", "f"),
+        ("assert set(g(1)) == {2}", "def g(x): pass", "g"),
+        ("assert (g(h(1))) == 2", "def h(x): pass", "h"),
+        ("assert isclose(g(1), 2)", "def g(x): pass", "g"),
+        ("assert sum(x) == 2", "def sum(x): pass", "sum"),
+        ("assert abs(g(1)) == 2", "this is no Python", "g"),
+        ("assert True", "def f(): pass", None),
+        ("assert (", "def f(): pass", None),
+    ],
+)
+def test_the_function_under_test_is_found_in_an_assertion(
+    assertion: str, program: str, name: str | None
+) -> None:
+    assert called_function(assertion, program) == name
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("def f(a, b=1, *c, **d):\n    pass", "f(a, b=1, *c, **d)"),
+        ("def f(a: int) -> str:", "f(a: int) -> str"),
+        ("class Solution:\n    def f(self, a):\n        ", "f(a)"),
+        ("def g(a):\n\treturn 1\n\ndef f(x):\n\t", "f(x)"),
+        ("def g(): pass", None),
+        ("not python at all", None),
+        ("", None),
+    ],
+)
+def test_a_signature_is_read_from_programs_and_stubs(source: str, expected: str | None) -> None:
+    assert signature(source, "f") == expected
+
+
+def test_imports_are_added_only_for_names_that_are_never_bound() -> None:
+    program = "def f(a: List[int]):\n    gcd = 1\n    return gcd, Counter(a), math.pi\n"
+    added = "from collections import Counter\nfrom typing import List\nimport math\n\n"
+    assert add_missing_imports(program) == added + program
+
+
+@pytest.mark.parametrize(
+    "program", ["import math\nmath.pi\n", "from math import *\ngcd(1, 2)\n", "def f(:", "print(1)\n"]
+)
+def test_a_program_that_needs_no_import_stays_as_it_is(program: str) -> None:
+    assert add_missing_imports(program) == program
+
+
+def test_a_call_assertion_holds_for_a_function_that_returns_the_value() -> None:
+    value = {"a": [1, 2.5, None, True], 3: "quote ' and \\ and \n"}
+    assertion = call_assertion("f", [value, "x"], value)
+    exec(assertion, {"f": lambda given, _: given})
+    with pytest.raises(AssertionError):
+        exec(assertion, {"f": lambda given, _: 0})

@@ -1,0 +1,104 @@
+"""The sampler against Hugging Face's generate, and the sequences that it draws."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from securecoderl_edge.model import LoraSettings, add_adapters, load_base, load_tokenizer
+from securecoderl_edge.rollout import Decoder, Sampled, sample
+
+PROMPTS = ["n = int(input())\n", "for i in range(10):", "print", "while left < right:\n    middle ="]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_model: Path) -> Any:
+    return load_tokenizer(tiny_model)
+
+
+@pytest.fixture
+def adapted(tiny_model: Path) -> Any:
+    """A model whose policy adapter does something."""
+    model = add_adapters(load_base(tiny_model), LoraSettings(rank=4), seed=1)
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B.default" in name:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
+    return model
+
+
+def draw(decoder: Decoder, tokenizer: Any, temperature: float, samples: int = 1, seed: int = 0) -> list[Sampled]:
+    tokens = [tokenizer(prompt)["input_ids"] for prompt in PROMPTS]
+    generator = torch.Generator().manual_seed(seed)
+    return sample(decoder, tokens, samples, temperature, 20, frozenset({tokenizer.eos_token_id}), generator)
+
+
+def test_greedy_sampling_of_ragged_prompts_equals_hf_generate(adapted: Any, tokenizer: Any) -> None:
+    drawn = draw(Decoder(adapted, torch.float32), tokenizer, temperature=0)
+    for prompt, done in zip(PROMPTS, drawn, strict=True):
+        inputs = tokenizer(prompt, return_tensors="pt", return_token_type_ids=False)
+        expected = adapted.generate(
+            **inputs, max_new_tokens=20, do_sample=False, pad_token_id=0, eos_token_id=tokenizer.eos_token_id
+        )
+        assert list(done.token_ids) == expected[0, inputs["input_ids"].shape[1] :].tolist()
+
+
+def test_the_decoder_follows_the_adapter_only_after_a_refresh(adapted: Any, tokenizer: Any) -> None:
+    decoder = Decoder(adapted, torch.float32)
+    before = draw(decoder, tokenizer, temperature=0)
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if "lora_B.default" in name:
+                parameter.mul_(-3)
+    assert draw(decoder, tokenizer, temperature=0) == before
+    decoder.refresh()
+    assert draw(decoder, tokenizer, temperature=0) != before
+
+
+def test_equal_seeds_give_equal_samples_and_other_seeds_others(adapted: Any, tokenizer: Any) -> None:
+    decoder = Decoder(adapted, torch.float32)
+    first = draw(decoder, tokenizer, 1.0, samples=3, seed=5)
+    assert first == draw(decoder, tokenizer, 1.0, samples=3, seed=5)
+    assert first != draw(decoder, tokenizer, 1.0, samples=3, seed=6)
+    assert [(done.prompt, done.sample) for done in first] == [(p, s) for p in range(len(PROMPTS)) for s in range(3)]
+
+
+def test_log_probs_are_those_of_a_full_forward_pass(adapted: Any, tokenizer: Any) -> None:
+    for done in draw(Decoder(adapted, torch.float32), tokenizer, 1.0, samples=2):
+        prompt = tokenizer(PROMPTS[done.prompt])["input_ids"]
+        tokens = torch.tensor([[*prompt, *done.token_ids]])
+        with torch.no_grad():
+            logits = adapted(tokens).logits[0, len(prompt) - 1 : -1]
+        expected = logits.log_softmax(-1).gather(-1, tokens[0, len(prompt) :, None])[:, 0]
+        torch.testing.assert_close(torch.tensor(done.log_probs), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_completions_stop_at_the_end_token_and_are_reported_as_they_finish(adapted: Any, tokenizer: Any) -> None:
+    decoder = Decoder(adapted, torch.float32)
+    finished: list[Sampled] = []
+    ends = frozenset(range(0, 400, 3))  # many end tokens: sequences end at different lengths
+    tokens = [tokenizer(prompt)["input_ids"] for prompt in PROMPTS]
+    drawn = sample(decoder, tokens, 8, 1.0, 20, ends, torch.Generator().manual_seed(0), on_finished=finished.append)
+    assert sorted(finished, key=lambda done: (done.prompt, done.sample)) == drawn
+    assert len({len(done.token_ids) for done in drawn}) > 3
+    for done in drawn:
+        assert not set(done.token_ids[:-1]) & ends
+        assert done.finished == (done.token_ids[-1] in ends)
+
+
+def test_dropping_finished_rows_changes_no_completion(adapted: Any, tokenizer: Any, monkeypatch: Any) -> None:
+    decoder = Decoder(adapted, torch.float32)
+    tokens = [tokenizer(prompt)["input_ids"] for prompt in PROMPTS]
+    ends = frozenset(range(0, 400, 7))
+
+    def run() -> list[tuple[int, ...]]:
+        # Greedy, since dropped rows also change which random numbers the others get.
+        return [done.token_ids for done in sample(decoder, tokens, 2, 0, 20, ends, torch.Generator())]
+
+    compacted = run()
+    monkeypatch.setattr("securecoderl_edge.rollout._COMPACT_SHARE", 1.1)
+    assert run() == compacted

@@ -1,0 +1,115 @@
+"""Batches of prompt and completion: what is masked, and that splitting and padding change nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from securecoderl_edge.int8 import Int8Linear
+from securecoderl_edge.model import (
+    POLICY,
+    LoraSettings,
+    adapter_parameters,
+    add_adapters,
+    load_adapter,
+    load_base,
+    reference_active,
+    save_adapter,
+)
+from securecoderl_edge.sequences import completion_log_probs, make_batch, micro_batches
+
+PAIRS = [([5, 6, 7], [8, 9, 1]), ([4], [3, 2, 2, 2, 2, 1]), ([9, 9, 9, 9, 9], [1])]
+
+
+@pytest.fixture(params=["fp32", "int8"])
+def model(request: pytest.FixtureRequest, tiny_model: Path) -> Any:
+    adapted = add_adapters(load_base(tiny_model, request.param), LoraSettings(rank=4), seed=1)
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in adapter_parameters(adapted, POLICY).values():
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.1)
+    return adapted
+
+
+def test_the_mask_covers_completions_with_their_end_token_and_nothing_else() -> None:
+    batch = make_batch(PAIRS, padding=0, device="cpu")
+    for row, (prompt, completion) in enumerate(PAIRS):
+        predicted = batch.tokens[row, 1:][batch.mask[row] > 0].tolist()
+        assert predicted == completion
+        assert batch.tokens[row, : len(prompt)].tolist() == prompt
+
+
+def test_micro_batches_hold_every_row_once_within_the_bound() -> None:
+    batch = make_batch(PAIRS * 3, padding=0, device="cpu")
+    pieces = list(micro_batches(batch, max_tokens=14))
+    assert sorted(row for piece in pieces for row in piece) == list(range(9))
+    for piece in pieces:
+        assert len(piece) == 1 or batch.rows(piece).tokens.numel() <= 14
+
+
+def test_log_probs_do_not_depend_on_padding_or_on_the_other_rows(model: Any) -> None:
+    batch = make_batch(PAIRS, padding=0, device="cpu")
+    together, _ = completion_log_probs(model, batch, 0.7)
+    for row in range(len(PAIRS)):
+        alone = batch.rows([row])
+        apart, _ = completion_log_probs(model, alone, 0.7)
+        torch.testing.assert_close(apart[0], together[row, : apart.shape[1]], atol=1e-5, rtol=1e-5)
+
+
+def test_log_probs_equal_the_naive_softmax_of_the_whole_model(model: Any) -> None:
+    batch = make_batch(PAIRS, padding=0, device="cpu")
+    actual, _ = completion_log_probs(model, batch, 0.7)
+    naive = (model(batch.tokens[:, :-1]).logits / 0.7).log_softmax(-1)
+    expected = naive.gather(-1, batch.tokens[:, 1:, None])[..., 0] * batch.mask
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_the_same_forward_pass_twice_gives_a_ratio_of_exactly_one(model: Any) -> None:
+    batch = make_batch(PAIRS, padding=0, device="cpu")
+    with torch.no_grad():
+        old, _ = completion_log_probs(model, batch, 0.7)
+    new, _ = completion_log_probs(model, batch, 0.7)
+    assert torch.equal(old, new)
+
+
+def test_the_reference_adapter_is_the_untrained_one_and_leaves_the_policy_active(model: Any) -> None:
+    batch = make_batch(PAIRS, padding=0, device="cpu")
+    policy, _ = completion_log_probs(model, batch, 1.0)
+    with reference_active(model):
+        reference, _ = completion_log_probs(model, batch, 1.0)
+    again, _ = completion_log_probs(model, batch, 1.0)
+    assert not torch.allclose(policy, reference)
+    assert torch.equal(policy, again)
+    trainable = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    assert trainable
+    assert all(f".{POLICY}." in name for name in trainable)
+
+
+def test_an_adapter_comes_back_from_its_file_and_peft_reads_it(model: Any, tiny_model: Path, tmp_path: Path) -> None:
+    from peft import PeftModel
+
+    save_adapter(model, tmp_path, "tiny")
+    fresh = add_adapters(load_base(tiny_model), LoraSettings(rank=4), seed=9)
+    load_adapter(fresh, tmp_path)
+    for name, parameter in adapter_parameters(fresh, POLICY).items():
+        assert torch.equal(parameter, adapter_parameters(model, POLICY)[name])
+    plain = PeftModel.from_pretrained(load_base(tiny_model), tmp_path)
+    tokens = torch.tensor([[5, 6, 7]])
+    torch.testing.assert_close(plain(tokens).logits, fresh(tokens).logits)
+
+
+def test_int8_linear_computes_with_its_dequantised_weight_and_passes_gradients_through() -> None:
+    torch.manual_seed(0)
+    linear = torch.nn.Linear(32, 16)
+    quantised = Int8Linear(linear)
+    inputs = torch.randn(4, 32, requires_grad=True)
+    output = quantised(inputs)
+    weight = quantised.dequantised()
+    torch.testing.assert_close(output, torch.nn.functional.linear(inputs, weight, linear.bias))
+    (gradient,) = torch.autograd.grad(output.sum(), inputs)
+    torch.testing.assert_close(gradient, weight.sum(0).expand_as(gradient))
+    bound = linear.weight.abs().amax(1, keepdim=True) / 127 / 2
+    assert bool(((weight - linear.weight).abs() <= bound + 1e-6).all())
