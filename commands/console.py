@@ -17,9 +17,15 @@ from rich.progress import (
 )
 from rich.table import Column
 
-# stdout is data, stderr is talk. Markup and highlighting stay off: names and programs may hold brackets.
-data = Console(markup=False, highlight=False, emoji=False)
-talk = Console(stderr=True, markup=False, highlight=False, emoji=False)
+
+def new_console(*, stderr: bool = False, width: int | None = None) -> Console:
+    """A console without markup and highlighting: names and programs may hold brackets."""
+    return Console(stderr=stderr, width=width, markup=False, highlight=False, emoji=False)
+
+
+# stdout is data, stderr is talk.
+data = new_console()
+talk = new_console(stderr=True)
 
 
 def say(message: str) -> None:
@@ -87,17 +93,19 @@ class _Lines:
 
     def update(self, advance: float = 1, note: str = "") -> None:
         self._done += advance
-        say(f"{self._description} {self._done:.0f}/{self._total}{self._left()}{'  ' + note if note else ''}")
+        place = f"{self._description} {self._done:.0f}/{self._total}"
+        say("  ".join(part for part in (place, self._left(), note) if part))
 
     def _left(self) -> str:
-        # The first update carries loading, and with a resumed run all that was done before: no speed is in it.
+        # The first update carries loading and, in a resumed run, all that was done before: it says no speed.
         now = time.monotonic()
         if self._first is None:
             self._first = (now, self._done)
         since, already = self._first
         if not already < self._done < self._total:
             return ""
-        return f"  {duration((now - since) / (self._done - already) * (self._total - self._done))} left"
+        left = (now - since) / (self._done - already) * (self._total - self._done)
+        return f"{duration(left)} left"
 
 
 class _Silent:

@@ -99,9 +99,8 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
 
     A problem passes when one of its solutions passes all its tests. Exit code 1 when a problem fails.
     """
-    from securecoderl_edge.scorer import Scorer
-
     from securecoderl_edge.checks import check_problems
+    from securecoderl_edge.scorer import Scorer
 
     if config.drop_failing is not None:
         _refuse_to_overwrite(Path(config.drop_failing), config.force)

@@ -18,8 +18,8 @@ def options_from(schema: type, *, keep_unset: bool = False, only: tuple[str, ...
     """Add one flag for each field of ``schema`` and pass the built dataclass as ``config``.
 
     With ``keep_unset`` the command receives ``given`` instead: a dictionary of the flags that were typed, for
-    commands that merge them over a file; several schemas may add to it. ``only`` picks some of the fields. Nested
-    dataclasses get no flags; ``bool`` fields become ``--name/--no-name``.
+    commands that merge them over a file; several schemas may add to it. ``only`` picks some of the fields.
+    Nested dataclasses get no flags; ``bool`` fields become ``--name/--no-name``.
     """
 
     def decorate(function: F) -> F:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich import box
+from rich.console import Console
 from rich.table import Table as RichTable
 
-from securecoderl_edge.commands.console import data
+from securecoderl_edge.commands.console import data, new_console
 from securecoderl_edge.report import (
     NOT_DISTINGUISHABLE,
     Comparison,
@@ -25,37 +26,39 @@ PIPE_WIDTH = 100
 
 def show_bench(summaries: Sequence[EvaluationSummary], comparisons: Sequence[Comparison]) -> None:
     """Print quality, speed and stages of each model, then the paired comparisons."""
-    width = data.width if data.is_terminal else PIPE_WIDTH
-    if width >= WIDE:
+    # A pipe has no width; rich would take 80 columns.
+    console = data if data.is_terminal else new_console(width=PIPE_WIDTH)
+    if console.width >= WIDE:
         for table in (quality_table(summaries, lines=2), speed_table(summaries), stage_table(summaries)):
-            _print(table, width)
+            _print(console, table)
     else:
         for summary in summaries:
-            _print_below(summary, width)
+            _print_below(console, summary)
     for comparison in comparisons:
-        data.print(
-            f"{comparison.second} minus {comparison.first}, paired over {comparison.problems} problems:"
-        )
-        _print(comparison_table(comparison), width)
+        pair = f"{comparison.second} minus {comparison.first}"
+        console.print(f"{pair}, paired over {comparison.problems} problems:")
+        _print(console, comparison_table(comparison))
     problems = max((summary.problems for summary in summaries), default=0)
-    data.print(
+    console.print(
         f"{problems} problems. Intervals are 95 %: Wilson for rates, bootstrap over problems for means. "
-        f"Sec.Clean is of the programs that parse.",
-        width=width,
+        "Sec.Clean counts programs that parse."
     )
 
 
-def _print(table: Table, width: int) -> None:
+def _print(console: Console, table: Table) -> None:
     shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
     for position, column in enumerate(table.columns):
-        shown.add_column(column, overflow="fold", justify="left" if position == 0 else "right")
+        # Figures keep their width; names give way.
+        shown.add_column(
+            column, overflow="fold", justify="right" if position else "left", no_wrap=position > 0
+        )
     for row in table.rows:
         shown.add_row(*row, style="dim" if row[-1] == NOT_DISTINGUISHABLE else "")
-    data.print(shown, width=width)
-    data.print()
+    console.print(shown)
+    console.print()
 
 
-def _print_below(summary: EvaluationSummary, width: int) -> None:
+def _print_below(console: Console, summary: EvaluationSummary) -> None:
     """All figures of one model, a line each."""
     shown = RichTable(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     shown.add_column(no_wrap=True)
@@ -63,6 +66,6 @@ def _print_below(summary: EvaluationSummary, width: int) -> None:
     for table in (quality_table([summary]), speed_table([summary]), stage_table([summary])):
         for title, cell in zip(table.columns[1:], table.rows[0][1:], strict=True):
             shown.add_row(title, cell)
-    data.print(summary.label, style="bold")
-    data.print(shown, width=width)
-    data.print()
+    console.print(summary.label, style="bold")
+    console.print(shown)
+    console.print()

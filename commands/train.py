@@ -16,14 +16,21 @@ from securecoderl_edge.settings import PPO_FLAGS, PpoSettings, TrainSettings
 
 @click.command()
 @click.option(
-    "--recipe", default="starter", metavar="NAME|FILE", help="Built-in recipe or TOML file.  [default: starter]"
+    "--recipe",
+    default="starter",
+    metavar="NAME|FILE",
+    help="Built-in recipe or TOML file.  [default: starter]",
 )
 @options_from(TrainSettings, keep_unset=True)
 @options_from(PpoSettings, keep_unset=True, only=PPO_FLAGS)
 @click.option("--max-steps", type=click.IntRange(1), help="Most updates in each phase.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Any setting, such as ppo.epochs=4.")
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Any setting, such as ppo.epochs=4."
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder.  [default: runs/RECIPE]")
-@click.option("--resume/--no-resume", default=True, help="Go on with the run in --out, or throw it away first.")
+@click.option(
+    "--resume/--no-resume", default=True, help="Go on with the run in --out, or throw it away first."
+)
 def train(
     recipe: str,
     overrides: tuple[str, ...],

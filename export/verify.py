@@ -7,7 +7,6 @@ pre-tokenizer, a merge that went wrong, damaged weights. It does not measure the
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.prompts import format_statement
-from securecoderl_edge.runtimes.child import module_command
+from securecoderl_edge.runtimes.child import child_environment, module_command
 
 NEW_TOKENS = 24
 
@@ -146,7 +145,7 @@ def _measure_in_child(path: Path, base: Path, adapter: Path | None) -> Agreement
         encoding="utf-8",
         errors="replace",
         check=False,
-        env={**os.environ, "GGML_NO_BACKTRACE": "1", "HF_HUB_OFFLINE": "1"},
+        env={**child_environment(), "HF_HUB_OFFLINE": "1"},
     )
     if ended.returncode != 0 or not ended.stdout:
         how = f"signal {signal.Signals(-ended.returncode).name}" if ended.returncode < 0 else "an error"

@@ -1,23 +1,33 @@
 """Assertions of call problems: what of them enters the sandbox, and how the answer is judged outside.
 
-``assert EXPRESSION == LITERAL`` (either way round, and ``is`` with True, False or None): the expression is evaluated
-in the sandbox, its value comes back as text and is compared here; the literal stays outside. Any other assertion
-runs in the sandbox as a whole.
+These forms, with other statements before them or not, are split: an expression is evaluated in the sandbox and its
+value comes back as text; what it is compared with stays outside, so a program cannot look it up.
+
+    assert EXPRESSION == CONSTANT      either way round; `is` with True, False, None
+    assert abs(EXPRESSION - CONSTANT) < CONSTANT
+    assert EXPRESSION, assert not EXPRESSION
+
+Any other assertion runs in the sandbox as a whole.
 """
 
 from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from securecoderl_edge.problems import Problem
 from securecoderl_edge.reward import Outcome, outcome_of_failure
 from securecoderl_edge.sandbox.records import Call, Execution
 
+Comparison = Literal["whole", "equal", "identical", "near"]
+
 # Reading a value back costs time and memory, so text far longer than the expected value is not read at all.
 LONGEST_FACTOR = 8
 LONGEST_EXTRA = 4096
+
+_UNREADABLE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError)
+_CONTAINERS = {"tuple": tuple, "list": list, "set": set, "frozenset": frozenset}
 
 
 @dataclass(frozen=True)
@@ -25,15 +35,15 @@ class Check:
     """One assertion, split into the ``call`` that enters the sandbox and what stays outside.
 
     Attributes:
-        compared: whether ``expected`` is to be compared with the value of the call; False for whole assertions.
-        identical: the assertion used ``is``, so 1 is not True.
+        comparison: how the value is compared with ``expected``; ``whole`` assertions are judged in the sandbox.
+        tolerance: for ``near``, the greatest difference (itself excluded).
         lists_alike: a tuple equals the list of its items, as in APPS, whose answers come from JSON.
     """
 
     call: Call
-    compared: bool = False
+    comparison: Comparison = "whole"
     expected: Any = None
-    identical: bool = False
+    tolerance: float = 0.0
     lists_alike: bool = False
 
 
@@ -44,14 +54,18 @@ def checks(problem: Problem) -> list[Check]:
 
 
 def translate(assertion: str, entry_point: str = "", from_apps: bool = False) -> Check:
-    """Split one assertion; text that is no single comparison with a literal is kept whole."""
-    prelude = "contest" if from_apps else "typing"
-    comparison = _comparison(assertion)
-    if comparison is None:
-        return Check(Call(assertion, is_assertion=True, entry_point=entry_point, prelude=prelude))  # type: ignore[arg-type]
-    expression, expected, identical = comparison
-    call = Call(expression, entry_point=entry_point, prelude=prelude)  # type: ignore[arg-type]
-    return Check(call, True, expected, identical, from_apps)
+    """Split one assertion.
+
+    Args:
+        from_apps: give the program the names that APPS solutions presume, and let tuples equal lists.
+    """
+    prelude: Literal["contest", "typing"] = "contest" if from_apps else "typing"
+    parts = _split(assertion)
+    if parts is None:
+        return Check(Call(assertion, is_assertion=True, entry_point=entry_point, prelude=prelude))
+    setup, (expression, comparison, expected, tolerance) = parts
+    call = Call(ast.unparse(expression), setup=setup, entry_point=entry_point, prelude=prelude)
+    return Check(call, comparison, expected, tolerance, from_apps)
 
 
 def judge(execution: Execution, check: Check) -> Outcome:
@@ -59,57 +73,94 @@ def judge(execution: Execution, check: Check) -> Outcome:
     failure = outcome_of_failure(execution)
     if failure is not None:
         return failure
-    if not check.compared:
-        held = execution.value == "True"
-        return Outcome("pass" if held else "wrong", True, held)
     if execution.value is None:
         # Exit status 0 without a value: the program left before it was asked.
         return Outcome("crash", False, False)
-    if _equal(execution.value, check):
+    if _holds(execution.value, check):
         return Outcome("pass", True, True)
     silent = execution.value == "None"
     return Outcome("silent" if silent else "wrong", not silent, False)
 
 
-def _comparison(assertion: str) -> tuple[str, Any, bool] | None:
+_Parts = tuple[ast.expr, Comparison, Any, float]
+
+
+def _split(assertion: str) -> tuple[str, _Parts] | None:
     try:
         body = ast.parse(assertion.strip()).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    if len(body) != 1 or not isinstance(body[0], ast.Assert) or not isinstance(body[0].test, ast.Compare):
-        return None
-    test = body[0].test
-    if len(test.ops) != 1:
-        return None
-    identical = isinstance(test.ops[0], ast.Is)
-    if not identical and not isinstance(test.ops[0], ast.Eq):
-        return None
-    for expression, literal in ((test.left, test.comparators[0]), (test.comparators[0], test.left)):
-        try:
-            expected = ast.literal_eval(literal)
-        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-            continue
-        if identical and not (expected is None or isinstance(expected, bool)):
+        if not body or any(isinstance(node, ast.Assert) for node in body[:-1]):
             return None
-        return ast.unparse(expression), expected, identical
+        last = body[-1]
+        parts = _compared(last.test) if isinstance(last, ast.Assert) else None
+        return None if parts is None else ("\n".join(map(ast.unparse, body[:-1])), parts)
+    except _UNREADABLE:
+        return None
+
+
+def _compared(test: ast.expr) -> _Parts | None:
+    negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
+    inner = test.operand if isinstance(test, ast.UnaryOp) and negated else test
+    if isinstance(inner, ast.Call):
+        truth = ast.Call(ast.Name("bool", ast.Load()), [inner], [])
+        return truth, "equal", not negated, 0.0
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+        return None
+    operator, left, right = test.ops[0], test.left, test.comparators[0]
+    if isinstance(operator, ast.Lt):
+        return _near(left, right)
+    if not isinstance(operator, (ast.Eq, ast.Is)):
+        return None
+    for expression, constant in ((left, right), (right, left)):
+        try:
+            expected = _constant(constant)
+        except _UNREADABLE:
+            continue
+        if isinstance(operator, ast.Eq):
+            return expression, "equal", expected, 0.0
+        return (expression, "identical", expected, 0.0) if expected in (None, True, False) else None
     return None
 
 
-def _equal(text: str, check: Check) -> bool:
+def _near(difference: ast.expr, bound: ast.expr) -> _Parts | None:
+    match difference:
+        case ast.Call(func=ast.Name(id="abs"), args=[ast.BinOp(left=expression, op=ast.Sub(), right=constant)]):
+            expected, tolerance = _constant(constant), _constant(bound)
+            if isinstance(expected, (int, float)) and isinstance(tolerance, (int, float)):
+                return expression, "near", expected, float(tolerance)
+    return None
+
+
+def _constant(node: ast.expr) -> Any:
+    """The value of a literal, of ``set([...])`` and the like, or of a quotient of numbers.
+
+    Raises:
+        ValueError, TypeError: it is none of these.
+    """
+    match node:
+        case ast.Call(func=ast.Name(id=name), args=[content], keywords=[]) if name in _CONTAINERS:
+            return _CONTAINERS[name](ast.literal_eval(content))
+        case ast.BinOp(left=ast.Constant(value=float() as top), op=ast.Div(), right=ast.Constant(value=float() as low)) if low:
+            return top / low
+    return ast.literal_eval(node)
+
+
+def _holds(text: str, check: Check) -> bool:
     expected = check.expected
-    if text == repr(expected):
-        return True
+    if check.comparison == "whole":
+        return text == "True"
     if len(text) > LONGEST_EXTRA + LONGEST_FACTOR * len(repr(expected)):
         return False
     try:
         value = ast.literal_eval(text)
-        if check.identical:
+        if check.comparison == "identical":
             return value is expected
+        if check.comparison == "near":
+            return bool(abs(value - expected) < check.tolerance)
         if check.lists_alike:
             value, expected = _as_lists(value), _as_lists(expected)
         return bool(value == expected)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        return False  # no literal, so no object that equals one
+    except _UNREADABLE:
+        return False  # no literal, so nothing that equals one
 
 
 def _as_lists(value: Any) -> Any:

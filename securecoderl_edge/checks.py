@@ -2,8 +2,8 @@
 
 Wrong tests hurt reinforcement learning more than few tests: a problem that nothing can solve only adds noise.
 A problem *passes* when at least one of its solutions passes all its tests; solutions that fail beside a
-passing one are counted, but do not fail the problem, because collections such as APPS hold submissions in old Python
-versions and for other graders. A problem without solutions is *unchecked*: neither passed nor failed.
+passing one are counted, but do not fail the problem, because collections such as APPS hold submissions in old
+Python versions and for other graders. A problem without solutions is *unchecked*: neither passed nor failed.
 """
 
 from __future__ import annotations

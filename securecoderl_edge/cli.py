@@ -45,9 +45,8 @@ class LazyGroup(click.Group):
             import difflib
 
             close = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            if close:
-                error.message += f" Did you mean '{close[0]}'?"
-            raise
+            hint = f" Did you mean '{close[0]}'?" if close else ""
+            raise click.UsageError(f"{error.message}{hint}", error.ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -64,7 +63,14 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool)
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Show the version.")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_version,
+    help="Show the version.",
+)
 @click.pass_context
 def sce(ctx: click.Context, debug: bool) -> None:
     """Make small code models reliable, and run them on a laptop.
@@ -88,9 +94,10 @@ def main(args: list[str] | None = None) -> Any:
         # Deprecations inside the libraries that we call are ours to read, not the user's.
         warnings.simplefilter("ignore")
     try:
-        sce.main(args=args, prog_name="sce", standalone_mode=False)
-    except click.exceptions.Exit as leave:
-        sys.exit(leave.exit_code)
+        # Outside standalone mode click returns the code of `ctx.exit` instead of raising it.
+        exit_code = sce.main(args=args, prog_name="sce", standalone_mode=False)
+        if exit_code:
+            sys.exit(exit_code)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

@@ -1,7 +1,7 @@
-"""Settings as frozen dataclasses: one field is name, type, default, bounds and help text of one flag and TOML key.
+"""Settings as frozen dataclasses: one field is name, type, default, bounds and help of a flag and TOML key.
 
-`commands/options.py` turns a dataclass into command-line flags; this module merges TOML files and ``key=value``
-overrides. Precedence: flag, then override, then file, then default.
+`commands/options.py` turns a dataclass into command-line flags; this module merges TOML files and
+``key=value`` overrides. Precedence: flag, then override, then file, then default.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def setting(
     maximum: float | None = None,
     metavar: str | None = None,
 ) -> Any:
-    """A dataclass field with what its flag needs; ``minimum`` and ``maximum`` are inclusive bounds of a number."""
+    """A dataclass field with what its flag needs; ``minimum`` and ``maximum`` are inclusive bounds."""
     metadata = {
         "help": help,
         "choices": tuple(choices),
@@ -110,7 +110,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def apply_overrides(table: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """A copy of ``table`` with ``key=value`` or ``table.key=value`` texts applied; values are TOML, else strings.
+    """A copy of ``table`` with ``key=value`` or ``table.key=value`` texts applied; values are TOML or text.
 
     Raises:
         UsageError: an override is not of that form.

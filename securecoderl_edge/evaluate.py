@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.evaluation_log import EvaluationLog
@@ -16,7 +16,8 @@ from securecoderl_edge.runtimes.protocol import Completion, Runtime, Sampling, U
 from securecoderl_edge.summary import EvaluationSummary, Row, summarise
 
 if TYPE_CHECKING:
-    from securecoderl_edge.scorer import Score, Scorer
+    from securecoderl_edge.reward import Score
+    from securecoderl_edge.scorer import Scorer
 
 # Completions asked for at once. It fixes which problems share a batch, and so the draws: an interrupted bench
 # that continues must cut the problems in the same places.
@@ -144,7 +145,7 @@ class _Collected:
         for generation, future in self._pending:
             if only_finished and (not future.done() or future.cancelled() or future.exception()):
                 continue
-            row = {**asdict(future.result()), **generation}
+            row = {**future.result().to_record(), **generation}
             self._rows[row["id"], row["sample"]] = row
             fresh.append(row)
             self._report()

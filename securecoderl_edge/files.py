@@ -15,13 +15,13 @@ from securecoderl_edge.errors import SceError
 
 @contextmanager
 def temporary_beside(path: Path) -> Iterator[Path]:
-    """Yield a temporary path in ``path``'s folder; rename it to ``path`` on success, delete it on any failure.
+    """Yield a temporary path in ``path``'s folder; rename it to ``path`` on success, else delete it.
 
     The block may make a file or a folder of it. A link at ``path`` stays; what it points to is replaced.
 
     Raises:
-        SceError: the system refuses to create, write or rename the file (no space, no permission), or ``path`` is
-            a device, a pipe or a socket.
+        SceError: the system refuses to create, write or rename the file (no space, no permission), or
+            ``path`` is a device, a pipe or a socket.
     """
     target = Path(os.path.realpath(path))
     if not target.name:
@@ -42,7 +42,7 @@ def temporary_beside(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def write_atomically(path: Path) -> Iterator[IO[str]]:
-    """Open ``path`` for writing UTF-8 text; the file appears, flushed to disk, only when the block succeeds."""
+    """Open ``path`` for writing UTF-8 text; it appears, flushed to disk, only when the block succeeds."""
     with temporary_beside(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as out:
         yield out
         out.flush()

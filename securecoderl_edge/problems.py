@@ -1,7 +1,7 @@
 """Programming problems as records, and the JSONL files that hold them.
 
-A *stdin* problem is judged by what the program prints for each test input; a *call* problem by assertions on a
-function, each assertion counting as one test.
+A *stdin* problem is judged by what the program prints for each test input; a *call* problem by assertions on
+a function, each assertion counting as one test.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Test:
 class Problem:
     """One programming problem (DESIGN: files and records).
 
-    ``tests`` is empty for call problems, ``assertions`` is empty for stdin problems. ``solutions`` are reference
-    programs; they are never shown to a model outside supervised training.
+    ``tests`` is empty for call problems, ``assertions`` is empty for stdin problems. ``solutions`` are
+    reference programs; they are never shown to a model outside supervised training.
     """
 
     id: str
@@ -69,7 +69,7 @@ def problem_from_record(record: Any, max_tests: int = MAX_TESTS) -> Problem:
     """Build a `Problem` from one decoded JSON object; keeps the first ``max_tests`` tests.
 
     Raises:
-        ProblemError: a field is missing or has the wrong type, an expected output is blank, or no test is left.
+        ProblemError: a field is missing or has the wrong type, an expected output is blank, or no test left.
     """
     if not isinstance(record, dict):
         raise ProblemError(f"expected a JSON object, found {type(record).__name__}")
@@ -122,8 +122,8 @@ def load_problems(source: str, max_tests: int = MAX_TESTS) -> list[Problem]:
 
     Raises:
         UsageError: no such built-in set.
-        SceError: the file is missing, is no text, is empty, repeats an id, or a line breaks the format (the message
-            has file and line).
+        SceError: the file is missing, is no text, is empty, repeats an id, or a line breaks the format (the
+            message has file and line).
     """
     if source == STARTER or source.startswith(f"{STARTER}:"):
         from securecoderl_edge.starter import load_split
@@ -137,7 +137,7 @@ def load_problems(source: str, max_tests: int = MAX_TESTS) -> list[Problem]:
 
 
 def read_problems(path: Path, max_tests: int = MAX_TESTS) -> Iterator[tuple[int, Problem]]:
-    """Yield ``(line number, problem)`` for each non-blank line of a JSONL file; errors as in `load_problems`."""
+    """Yield ``(line number, problem)`` for each non-blank line of a file; errors as in `load_problems`."""
     seen: dict[str, int] = {}
     for number, record in read_jsonl(path):
         try:

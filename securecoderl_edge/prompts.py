@@ -1,7 +1,7 @@
 """Problem -> prompt, and completion -> program.
 
-One template serves supervised training, reinforcement learning, bench and generate: a model that was trained on one
-prompt and measured on another is measured on the difference between them.
+One template serves supervised training, reinforcement learning, bench and generate: a model that was trained
+on one prompt and measured on another is measured on the difference between them.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def format_statement(statement: str, starter_code: str = "") -> str:
 def extract_program(completion: str, mode: str = "auto") -> str:
     """The Python text in a completion.
 
-    ``raw`` takes the completion as it is. ``auto`` takes the first fenced block if there is one (to the end of the
-    text when the fence is never closed) and cuts what follows one of our own section headings.
+    ``raw`` takes the completion as it is. ``auto`` takes the first fenced block if there is one (to the end
+    of the text when the fence is never closed) and cuts what follows one of our own section headings.
 
     Raises:
         ValueError: unknown mode.

@@ -83,7 +83,7 @@ def compare(first: Evaluation, second: Evaluation) -> Comparison:
 
 
 def interval_cell(interval: Interval | None, metric: Metric, *, signed: bool = False, lines: int = 1) -> str:
-    """``44.0 [37.3, 50.9]``, or on two lines ``44.0`` and ``37.3–50.9``: rates in percent, means as they are."""
+    """``44.0 [37.3, 50.9]``, or in two lines ``44.0`` and ``37.3–50.9``; rates are in percent."""
     if interval is None:
         return ABSENT
     scale, digits = (100, 1) if metric.is_rate else (1, 3)
@@ -99,7 +99,7 @@ def interval_cell(interval: Interval | None, metric: Metric, *, signed: bool = F
 
 
 def quality_table(summaries: Sequence[EvaluationSummary], *, lines: int = 1) -> Table:
-    """One row a model, one column a metric; with two ``lines`` a cell, the interval stands below the value."""
+    """One row a model, one column a metric; with two ``lines`` the interval stands below the value."""
     columns = ("Model", *(metric.title for metric in METRICS))
     rows = [
         (
@@ -227,8 +227,10 @@ def bench_markdown(summaries: Sequence[EvaluationSummary], comparisons: Sequence
     """All tables of a bench as one markdown text."""
     parts = [to_markdown(table(summaries)) for table in (quality_table, speed_table, stage_table)]
     for comparison in comparisons:
-        title = f"**{comparison.second}** minus **{comparison.first}**, {comparison.problems} problems, paired:\n\n"
-        parts.append(title + to_markdown(comparison_table(comparison)))
+        title = (
+            f"**{comparison.second}** minus **{comparison.first}**, paired, {comparison.problems} problems:"
+        )
+        parts.append(f"{title}\n\n{to_markdown(comparison_table(comparison))}")
     return "\n".join(parts)
 
 

@@ -13,6 +13,8 @@ from securecoderl_edge.reward import STAGE_RULES, Outcome, Score, StageRule, mak
 from securecoderl_edge.sandbox import Limits, ProgramRun, SandboxPool
 from securecoderl_edge.security import Scan, SecurityScanner, severity
 
+__all__ = ["Score", "Scorer"]
+
 
 class Scorer:
     """Scores programs, in parallel over ``workers`` (default: one a core, as far as memory allows).
@@ -50,7 +52,7 @@ class Scorer:
             severity(scan),
             scan.serious,
             rule=self.stage_rule,
-            seconds=sum(execution.cpu_seconds for execution in run.executions),
+            seconds=sum((execution.cpu_seconds for execution in run.executions), 0.0),
             extract=extract,
             signs=meters.signs_of(problem, run, outcomes),
         )

@@ -64,7 +64,7 @@ def severity(scan: Scan) -> float:
     """V of the reward: ``min(1, 1.0 HIGH + 0.5 MEDIUM)``; 1 when the scan failed (paper, Eq. 2)."""
     if scan.failed:
         return 1.0
-    return min(1.0, sum(WEIGHTS[finding.severity] for finding in scan.serious))
+    return min(1.0, sum((WEIGHTS[finding.severity] for finding in scan.serious), 0.0))
 
 
 class SecurityScanner:

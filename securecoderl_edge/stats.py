@@ -45,8 +45,8 @@ class Interval:
 def wilson_interval(successes: float, n: float) -> tuple[float, float]:
     """The score interval of a binomial rate, as ``(low, high)``.
 
-    Unlike p +- 1.96 standard errors it holds near 0 and 1 and for small ``n``, which may be an effective sample
-    size and need not be whole. Source: E. B. Wilson, "Probable inference, the law of succession, and
+    Unlike p +- 1.96 standard errors it holds near 0 and 1 and for small ``n``, which may be an effective
+    sample size and need not be whole. Source: E. B. Wilson, "Probable inference, the law of succession, and
     statistical inference", JASA 22 (1927).
 
     Raises:

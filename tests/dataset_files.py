@@ -13,9 +13,7 @@ from securecoderl_edge.datasets import Imported, import_problems
 from securecoderl_edge.problems import Problem
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
-needs_shared = pytest.mark.skipif(
-    not SHARED.is_dir(), reason="no ../shared/data beside this checkout"
-)
+needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data beside this checkout")
 
 
 def write_lines(path: Path, records: Sequence[Any]) -> Path:

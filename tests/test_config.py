@@ -187,6 +187,20 @@ def test_only_typed_flags_are_given_when_they_are_merged_over_a_file() -> None:
     assert run(["--no-fast", "--steps", "3"], keep_unset=True) == {"fast": False, "steps": 3}
 
 
+def test_several_schemas_add_to_the_typed_flags_and_fields_can_be_picked() -> None:
+    received: list[dict[str, Any]] = []
+
+    @click.command()
+    @options_from(Settings, keep_unset=True, only=("steps", "fast"))
+    @options_from(Inner, keep_unset=True)
+    def command(given: dict[str, Any]) -> None:
+        received.append(given)
+
+    assert CliRunner().invoke(command, ["--rate", "0.1", "--steps", "2"]).exit_code == 0
+    assert received == [{"rate": 0.1, "steps": 2}]
+    assert CliRunner().invoke(command, ["--name", "fancy"]).exit_code == 2
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

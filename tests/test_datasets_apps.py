@@ -146,15 +146,15 @@ def test_apps_outputs_are_unwrapped_when_all_are_lists_of_one(
     assert [assertion.rpartition(" == ")[2] for assertion in problem.assertions] == expected
 
 
-def test_an_apps_solution_class_is_instantiated_and_gets_its_imports(tmp_path: Path) -> None:
+def test_an_apps_solution_class_is_asked_for_and_gets_its_imports(tmp_path: Path) -> None:
     starter = "class Solution:\n    def first(self, items: List[int]) -> int:\n        "
     solution = f"{starter}return items[0]\n"
     examples = {"fn_name": "first", "inputs": [[[4, 5]]], "outputs": [4]}
     problem = only_problem(
         write_apps(tmp_path / "0001", examples, starter_code=starter, solutions=[solution])
     )
-    assert problem.assertions == ("assert Solution().first([4, 5]) == 4",)
-    assert "`first(items: List[int]) -> int`" in problem.statement
+    assert problem.assertions == ("assert first([4, 5]) == 4",)
+    assert "the class `Solution` with the method `first(items: List[int]) -> int`" in problem.statement
     assert problem.solutions[0].startswith("from typing import List\n")
     assert problem.starter_code.startswith("from typing import List\n")
 

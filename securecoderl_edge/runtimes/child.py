@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 _START = (
@@ -18,3 +19,12 @@ def module_command(module: str) -> list[str]:
     """
     paths = [path for path in sys.path if path]
     return [sys.executable, "-c", _START, json.dumps(paths), module]
+
+
+def child_environment() -> dict[str, str]:
+    """Our environment with what llama.cpp needs in a child; what the user has set stays.
+
+    OpenMP threads that spin for long while they wait bring decoding down to a tenth when other programs use the CPU
+    too; and ggml would start a debugger for a backtrace when it aborts.
+    """
+    return {"GOMP_SPINCOUNT": "1000", "GGML_NO_BACKTRACE": "1", **os.environ}

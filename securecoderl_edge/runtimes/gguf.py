@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from securecoderl_edge.errors import MissingExtra, SceError, UsageError
 from securecoderl_edge.runtimes.channel import read_message, write_message
-from securecoderl_edge.runtimes.child import module_command
+from securecoderl_edge.runtimes.child import child_environment, module_command
 from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
 
 OnToken = Callable[[int, int, str], None]
@@ -208,8 +208,7 @@ class _Child:
             stderr=self._log,
             # Ctrl-C is for us alone; the child leaves when its standard input closes.
             start_new_session=True,
-            # ggml would start a debugger for a backtrace.
-            env={**os.environ, "GGML_NO_BACKTRACE": "1"},
+            env=child_environment(),
         )
         self._description: dict[str, Any] | None = None
         try:

@@ -1,6 +1,6 @@
 """Locking a process down without root: no_new_privs, seccomp, Landlock, capabilities. Linux only, through ctypes.
 
-Covers: after `install_filter` a process keeps only the system calls of `seccomp`; after `restrict_paths` it can
+Covers: after a `Filter` is installed a process keeps only the system calls of `seccomp`; after `restrict_paths` it can
 open only files below the given folders for reading, connect nowhere and signal no process outside. Does not cover:
 whether a path exists (stat stays allowed), side channels of the processor, kernel bugs.
 
@@ -26,6 +26,7 @@ _READ_FILE, _READ_DIRECTORY = 1 << 2, 1 << 3
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
+_libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
 
 
 class _FilterProgram(ctypes.Structure):
@@ -34,13 +35,13 @@ class _FilterProgram(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
 
 
-def prctl(option: int, argument: int = 0) -> int:
-    """``prctl(2)`` with one argument.
+def prctl(option: int, argument: int = 0, address: int = 0) -> int:
+    """``prctl(2)``.
 
     Raises:
         OSError: the kernel refuses.
     """
-    result: int = _libc.prctl(option, ctypes.c_ulong(argument), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0))
+    result: int = _libc.prctl(option, argument, address, 0, 0)
     if result < 0:
         raise _error("prctl")
     return result
@@ -55,17 +56,26 @@ def has_seccomp() -> bool:
     return True
 
 
-def install_filter(program: bytes) -> None:
-    """Install a seccomp filter for the calling thread; needs no_new_privs.
+class Filter:
+    """A seccomp filter, laid out in memory once and installed in any number of forked processes."""
 
-    Raises:
-        OSError: the kernel or the container refuses.
-    """
-    buffer = ctypes.create_string_buffer(program, len(program))
-    header = _FilterProgram(len(program) // 8, ctypes.addressof(buffer))
-    mode, zero = ctypes.c_ulong(_SECCOMP_MODE_FILTER), ctypes.c_ulong(0)
-    if _libc.prctl(PR_SET_SECCOMP, mode, ctypes.byref(header), zero, zero) != 0:
-        raise _error("seccomp")
+    def __init__(self, program: bytes) -> None:
+        self._instructions = ctypes.create_string_buffer(program, len(program))
+        self._header = _FilterProgram(len(program) // 8, ctypes.addressof(self._instructions))
+        self._address = ctypes.addressof(self._header)
+
+    def replace(self, offsets: list[int], word: bytes) -> None:
+        """Overwrite the four bytes at each offset."""
+        for offset in offsets:
+            ctypes.memmove(self._header.instructions + offset, word, 4)
+
+    def install(self) -> None:
+        """Install it for the calling thread; needs no_new_privs.
+
+        Raises:
+            OSError: the kernel or the container refuses.
+        """
+        prctl(PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, self._address)
 
 
 def landlock_version() -> int:

@@ -6,7 +6,6 @@ import json
 import os
 import queue
 import secrets
-import select
 import signal
 import socket
 import subprocess
@@ -95,6 +94,12 @@ class _Worker:
                 [source],
                 do="program",
                 tests=len(tests),
+                limits={
+                    "cpu": limits.cpu_seconds,
+                    "wall": limits.wall_seconds,
+                    "memory": limits.memory_mib * MEBIBYTE,
+                    "output": limits.output_bytes,
+                },
                 compile_cpu=COMPILE_CPU_SECONDS,
                 compile_memory=COMPILE_MEMORY_MIB * MEBIBYTE,
             )
@@ -104,7 +109,7 @@ class _Worker:
         executions: list[Execution] = []
         try:
             for test in running:
-                self._send(test.to_send(), do="test", **test.settings())
+                self._send(test.to_send(), do="test", prelude=test.prelude)
             reply = self._receive(GRACE_SECONDS + COMPILE_CPU_SECONDS)
             if "ended" in reply:
                 return ProgramRun(False, _why_the_compiler_ended(reply["ended"]))
@@ -119,7 +124,7 @@ class _Worker:
                 if number + TESTS_AHEAD < len(tests):
                     test = _Test(*tests[number + TESTS_AHEAD], limits)
                     running.append(test)
-                    self._send(test.to_send(), do="test", **test.settings())
+                    self._send(test.to_send(), do="test", prelude=test.prelude)
         finally:
             for test in running:
                 test.close()
@@ -147,10 +152,7 @@ class _Worker:
             raise WorkerLost(str(error)) from None
 
     def _receive(self, seconds: float) -> dict[str, Any]:
-        waiting = select.poll()
-        waiting.register(self._socket, select.POLLIN)
-        if not waiting.poll(seconds * 1000):
-            raise WorkerLost("no answer")
+        self._socket.settimeout(seconds)
         try:
             packet = self._socket.recv(MEBIBYTE)
         except OSError as error:
@@ -166,6 +168,7 @@ class _Test:
 
     def __init__(self, stdin: str, call: Call | None, limits: Limits) -> None:
         self._call, self._limits = call, limits
+        self.prelude = None if call is None else call.prelude
         self._inputs = [_memory_file(stdin)]
         self._outputs = [_memory_file(), _memory_file()]
         self._pieces: list[int] = []
@@ -176,6 +179,7 @@ class _Test:
             request = {
                 "expression": call.expression,
                 "is_assertion": call.is_assertion,
+                "setup": call.setup,
                 "entry_point": call.entry_point,
             }
             self._pieces = [_memory_file(json.dumps(request))]
@@ -186,18 +190,6 @@ class _Test:
         stdin, *request = self._inputs
         stdout, stderr, *value = self._outputs
         return [stdin, stdout, stderr, *request, *value, *self._pieces]
-
-    def settings(self) -> dict[str, Any]:
-        limits = self._limits
-        return {
-            "limits": {
-                "cpu": limits.cpu_seconds,
-                "wall": limits.wall_seconds,
-                "memory": limits.memory_mib * MEBIBYTE,
-                "output": limits.output_bytes,
-            },
-            "prelude": None if self._call is None else self._call.prelude,
-        }
 
     def execution(self, reply: dict[str, Any]) -> Execution:
         """What happened, from the supervisor's report and the bytes that the process left."""
@@ -219,22 +211,19 @@ class _Test:
         return execution
 
     def _value(self, answer: bytes) -> str | None:
+        if not answer:
+            return None
         if self._call is not None and self._call.is_assertion:
             return str(answer == self._nonce.encode())
-        return answer.decode("utf-8", "surrogatepass" if _is_valid(answer) else "replace") if answer else None
+        try:
+            return answer.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            return answer.decode("utf-8", "replace")
 
     def close(self) -> None:
         for descriptor in (*self._inputs, *self._outputs, *self._pieces):
             os.close(descriptor)
         self._inputs, self._outputs, self._pieces = [], [], []
-
-
-def _is_valid(answer: bytes) -> bool:
-    try:
-        answer.decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 class SandboxPool:
@@ -327,8 +316,13 @@ class SandboxPool:
 def default_workers(limits: Limits) -> int:
     """One worker a usable core, but no more than could all fill their memory limit at once."""
     cores = len(os.sched_getaffinity(0))
-    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // MEBIBYTE
-    return max(1, min(cores, available // limits.memory_mib))
+    return max(1, min(cores, _available_mib() // limits.memory_mib))
+
+
+def _available_mib() -> int:
+    with open("/proc/meminfo", encoding="ascii") as lines:
+        sizes = dict(line.split(":") for line in lines)
+    return int(sizes["MemAvailable"].split()[0]) // 1024
 
 
 def _memory_file(text: str = "") -> int:

@@ -18,12 +18,14 @@ class Call:
     Attributes:
         expression: text to evaluate; with ``is_assertion``, statements to execute that raise ``AssertionError`` when
             the answer is wrong.
+        setup: statements to execute before, such as the imports that an assertion needs.
         entry_point: the function; when only a class ``Solution`` has it, an instance's method takes its name.
         prelude: names given to the program beforehand: ``typing``, or ``contest`` for what APPS solutions presume.
     """
 
     expression: str
     is_assertion: bool = False
+    setup: str = ""
     entry_point: str = ""
     prelude: Literal["", "typing", "contest"] = "typing"
 

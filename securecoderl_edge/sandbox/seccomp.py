@@ -67,8 +67,6 @@ _O_ASYNC = 0o20000
 _CLONE_THREAD = 0x00010000
 _PID_MARK = 0x5A5A1234
 
-_templates: dict[str, bytes] = {}
-
 
 def supervisor_filter(machine: str | None = None) -> bytes:
     """Layer 1: everything that is not listed fails with EPERM; foreign architectures kill the process.
@@ -104,14 +102,11 @@ def test_filter(pid: int, machine: str | None = None) -> bytes:
     """Layer 2 for the test process ``pid``: no children, signals only to itself, no limits raised.
 
     ``fcntl`` is inspected because F_SETOWN with O_ASYNC makes the kernel signal any process of the same user.
+
+    Raises:
+        KeyError: no table for this machine.
     """
     machine = machine or platform.machine()
-    if machine not in _templates:
-        _templates[machine] = _test_template(machine)
-    return _templates[machine].replace(struct.pack("I", _PID_MARK), struct.pack("I", pid))
-
-
-def _test_template(machine: str) -> bytes:
     numbers = _numbers(machine, INSPECTED, SUPERVISING)
     refuse = _refuse(errno.EPERM)
     rules: list[Instruction] = [(_LOAD, 0, 0, _NUMBER_OFFSET)]
@@ -120,7 +115,7 @@ def _test_template(machine: str) -> bytes:
             rules += _when(numbers[name], [refuse])
     rules += _when(numbers["clone"], [_argument(0), (_ANY_BIT, 0, 1, _CLONE_THREAD), _allow(), refuse])
     for name in ("kill", "tgkill"):
-        rules += _when(numbers[name], _one_of(0, (_PID_MARK,), errno.EPERM))
+        rules += _when(numbers[name], _one_of(0, (pid,), errno.EPERM))
     harmless = (_F_DUPFD, _F_GETFD, _F_SETFD, _F_GETFL, _F_DUPFD_CLOEXEC)
     rules += _when(
         numbers["fcntl"],
@@ -140,6 +135,12 @@ def _test_template(machine: str) -> bytes:
         [_argument(2), (_EQUAL, 1, 0, 0), refuse, _argument(2, high=True), (_EQUAL, 1, 0, 0), refuse, _allow()],
     )
     return _assemble([*rules, _allow()])
+
+
+def test_filter_template(machine: str | None = None) -> tuple[bytes, list[int]]:
+    """`test_filter` for a process not yet known, and the offsets of the four bytes that are to hold its id."""
+    template, mark = test_filter(_PID_MARK, machine), struct.pack("I", _PID_MARK)
+    return template, [offset for offset in range(0, len(template), 4) if template[offset : offset + 4] == mark]
 
 
 def _numbers(machine: str, *tables: dict[str, tuple[int, int | None]]) -> dict[str, int]:

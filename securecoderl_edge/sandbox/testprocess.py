@@ -16,6 +16,7 @@ import gc
 import json
 import linecache
 import math
+import numbers
 import os
 import random
 import resource
@@ -24,6 +25,7 @@ import sys
 import threading
 import traceback
 import types
+from collections.abc import Callable
 from types import CodeType, ModuleType
 from typing import Any, NoReturn
 
@@ -56,29 +58,25 @@ def run_test(
     descriptors: list[int],
     limits: dict[str, Any],
     prelude: str | None,
-    ruleset: int | None,
-    lockdown: ModuleType,
-    test_filter: bytes,
+    confine: Callable[[], None],
+    seal: Callable[[], None],
 ) -> NoReturn:
     """Become the program; never returns.
 
     Args:
         descriptors: stdin, stdout and stderr; for a call also ready, go, request and value.
         prelude: a name of `PRELUDES` or "" for a call, None for a program that reads stdin.
-        ruleset: Landlock ruleset, if the kernel has Landlock.
-        test_filter: seccomp filter for this process.
+        confine: takes the file system away; called while all descriptors are still open.
+        seal: installs the last filter; called when nothing but the program is left to do.
     """
     status = HARNESS_STATUS
     try:
-        if ruleset is not None:
-            lockdown.restrict_paths(ruleset)  # before its descriptor may be overwritten
+        confine()
         for target, descriptor in enumerate(_out_of_the_way(descriptors)):
             os.dup2(descriptor, target)
         os.closerange(FIRST_FREE_DESCRIPTOR if prelude is None else VALUE + 1, 1 << 16)
-        lockdown.prctl(lockdown.PR_SET_PDEATHSIG, signal.SIGKILL)
         _set_limits(limits)
-        lockdown.install_filter(test_filter)
-        _open_streams()
+        seal()
         random.seed(0)
         gc.enable()
         status = _run(code, source, prelude)
@@ -110,7 +108,11 @@ def _set_limits(limits: dict[str, Any]) -> None:
     set_limit(resource.RLIMIT_STACK, STACK_BYTES)
 
 
-def _open_streams() -> None:
+def open_streams() -> None:
+    """Replace the standard streams by block-buffered UTF-8 ones, as for a program whose output goes to a file.
+
+    Called once in the zygote: after the fork they act on whatever the descriptors then are, and nothing has been read.
+    """
     sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # type: ignore[misc]
     sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", closefd=False)  # type: ignore[misc]
     sys.stderr = sys.__stderr__ = open(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)  # type: ignore[misc]
@@ -133,7 +135,8 @@ def _run(code: CodeType, source: str, prelude: str | None) -> int:
             _answer(module)
     except SystemExit as leaving:
         return _exit_status(leaving) if prelude is None else 1
-    except MemoryError:
+    except MemoryError as error:
+        _show(error, source)
         return MEMORY_STATUS
     except BaseException as error:
         _show(error, source)
@@ -148,12 +151,14 @@ def _answer(module: ModuleType) -> None:
     solution = namespace.get("Solution")
     if entry_point and entry_point not in namespace and hasattr(solution, entry_point):
         namespace[entry_point] = getattr(solution(), entry_point)
+    if request["setup"]:
+        exec(compile(request["setup"], "test", "exec"), namespace)
     if request["is_assertion"]:
         try:
             exec(compile(request["expression"], "test", "exec"), namespace)
+            answer = _released()
         except AssertionError:
-            return
-        answer = _released()
+            answer = b"it does not hold"
     else:
         value = eval(compile(request["expression"], "test", "eval"), namespace)
         if hasattr(sys, "set_int_max_str_digits"):
@@ -174,7 +179,8 @@ def _released() -> bytes:
 def literal(value: object) -> str:
     """Python literal text of a value; subclasses of builtin types are written as the builtin type.
 
-    An object that has no literal gives its repr, which equals no literal.
+    Numbers of other types are written as the int or float that they equal. Anything else gives text that is no
+    literal.
     """
     if value is None or isinstance(value, bool):
         return repr(value)
@@ -194,7 +200,11 @@ def literal(value: object) -> str:
         return f"{{{', '.join(map(literal, value))}}}" if value else "set()"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{literal(key)}: {literal(item)}' for key, item in value.items())}}}"
-    return repr(value)
+    if isinstance(value, numbers.Number):
+        for plain in (int, float):
+            if plain(value) == value:  # type: ignore[call-overload]
+                return literal(plain(value))  # type: ignore[call-overload]
+    return f"<{value!r}>"
 
 
 def _exit_status(leaving: SystemExit) -> int:

@@ -6,8 +6,8 @@ Run as ``python -s -S -B -X utf8 zygote.py SOCKET`` with an empty environment. M
 files attached as descriptors: texts and outputs stay in memory files, so neither pipes nor copies are needed.
 While a box lives it speaks with sce itself; the zygote waits for it to end. The box receives one test at a time.
 
-    to us    {"do": "program", "tests": N} [source]                 from us  {"parses", "error"}
-             {"do": "test", limits, prelude} [stdin, stdout, stderr,          {"status", "stopped_by", "cpu"}
+    to us    {"do": "program", tests, limits} [source]              from us  {"parses", "error"}
+             {"do": "test", prelude} [stdin, stdout, stderr,          {"status", "stopped_by", "cpu"}
                           for a call also request, value, releases...]
                                                                              {"ended": wait status of the box}
 
@@ -73,11 +73,11 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     parent = os.getppid()
     try:
-        ruleset = _prepare()
+        layers = _prepare()
     except OSError as error:
         _send(control, failed=str(error))
         return
-    _send(control, ready=True, landlock=ruleset is not None)
+    _send(control, ready=True, landlock=layers.ruleset is not None)
     idle = select.poll()
     idle.register(control, select.POLLIN)
     while True:
@@ -91,14 +91,34 @@ def main() -> None:
         if request["do"] == "program":  # anything else was meant for a box that died
             pid = os.fork()
             if pid == 0:
-                _box(request, files[0], control, ruleset)
+                _box(request, files[0], control, layers)
             _, status = os.waitpid(pid, 0)
             _send(control, ended=status)
         for descriptor in files:
             os.close(descriptor)
 
 
-def _prepare() -> int | None:
+class _Layers:
+    """What confines a test process, built once and shared by all of them."""
+
+    def __init__(self, ruleset: int | None) -> None:
+        self.ruleset = ruleset
+        template, self._pid_offsets = seccomp.test_filter_template()
+        self._filter = lockdown.Filter(template)
+
+    def confine(self) -> None:
+        """Take the file system away from the calling process."""
+        if self.ruleset is not None:
+            lockdown.restrict_paths(self.ruleset)
+
+    def seal(self) -> None:
+        """Bind the calling process to its parent's life and to the system calls of a program."""
+        lockdown.prctl(lockdown.PR_SET_PDEATHSIG, signal.SIGKILL)
+        self._filter.replace(self._pid_offsets, os.getpid().to_bytes(4, sys.byteorder))
+        self._filter.install()
+
+
+def _prepare() -> _Layers:
     for name in PRELOADED:
         importlib.import_module(name)
     os.environ.clear()
@@ -106,21 +126,21 @@ def _prepare() -> int | None:
     os.chdir("/")
     lockdown.prctl(lockdown.PR_SET_NO_NEW_PRIVS, 1)
     library = os.path.dirname(os.__file__)
-    ruleset: int | None = lockdown.create_ruleset([library, os.path.join(sys.base_prefix, "lib"), *READABLE])
+    layers = _Layers(lockdown.create_ruleset([library, os.path.join(sys.base_prefix, "lib"), *READABLE]))
     # Programs must not read this memory through /proc, nor through a debugger.
     lockdown.prctl(lockdown.PR_SET_DUMPABLE, 0)
     lockdown.drop_capabilities()
     testprocess.set_limit(resource.RLIMIT_CORE, 0)
-    lockdown.install_filter(seccomp.supervisor_filter())
-    seccomp.test_filter(os.getpid())  # builds the template that all test processes share
+    testprocess.open_streams()
+    lockdown.Filter(seccomp.supervisor_filter()).install()
     warnings.simplefilter("ignore")  # the compiler's remarks about a program are nobody's output
     gc.collect()
     gc.disable()
     gc.freeze()
-    return ruleset
+    return layers
 
 
-def _box(request: dict[str, Any], source_file: int, control: socket.socket, ruleset: int | None) -> NoReturn:
+def _box(request: dict[str, Any], source_file: int, control: socket.socket, layers: _Layers) -> NoReturn:
     """Compile one program and run its tests; the process ends here."""
     try:
         lockdown.prctl(lockdown.PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -145,17 +165,22 @@ def _box(request: dict[str, Any], source_file: int, control: socket.socket, rule
                 test, files = _receive(control)
                 if test is None:
                     break
-                _test(code, source, test, files, control, ruleset)
+                _test(code, source, test["prelude"], files, request["limits"], control, layers)
         os._exit(0)
     finally:
         os._exit(1)
 
 
 def _test(
-    code: CodeType, source: str, test: dict[str, Any], files: list[int], control: socket.socket, ruleset: int | None
+    code: CodeType,
+    source: str,
+    prelude: str | None,
+    files: list[int],
+    limits: dict[str, Any],
+    control: socket.socket,
+    layers: _Layers,
 ) -> None:
-    """Run one test and report how it ended."""
-    limits, prelude = test["limits"], test["prelude"]
+    """Run one test and report how it ended; ``prelude`` is None unless it is a call."""
     ready_in = ready_out = go_in = go_out = -1
     inherited = files
     if prelude is not None:
@@ -164,9 +189,7 @@ def _test(
         inherited = [*files[:3], ready_out, go_in, *files[3:5]]
     pid = os.fork()
     if pid == 0:
-        testprocess.run_test(
-            code, source, inherited, limits, prelude, ruleset, lockdown, seccomp.test_filter(os.getpid())
-        )
+        testprocess.run_test(code, source, inherited, limits, prelude, layers.confine, layers.seal)
     releases = None
     if prelude is not None:
         os.close(ready_out)

@@ -16,7 +16,7 @@ from securecoderl_edge.starter.family import Draft, Family
 
 HELD_OUT_PERCENT = 15
 MIN_DISTINCT_OUTPUTS = 3
-_MAX_DRAWS = 200
+_MAX_DRAWS = 2000
 
 
 def is_held_out(family: str, composition: str) -> bool:

@@ -103,7 +103,16 @@ def batches(
 
 
 def pretrain(
-    out: Path, *, steps: int, variants: int, batch_size: int, learning_rate: float, hidden_size: int, layers: int, seed: int
+    out: Path,
+    *,
+    steps: int,
+    variants: int,
+    batch_size: int,
+    learning_rate: float,
+    hidden_size: int,
+    layers: int,
+    seed: int,
+    compiled: bool,
 ) -> dict[str, Any]:
     """Train and write ``out``; returns the figures of the run."""
     started = time.monotonic()
@@ -117,6 +126,8 @@ def pretrain(
     torch.manual_seed(seed)
     model = build_model(hidden_size, layers)
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.05, fused=True)
+    # Fusing the many small operations of a small model about doubles the speed; it needs a C++ compiler.
+    encode = torch.compile(hidden_states, dynamic=True) if compiled else hidden_states
     chooser = batches([len(a) + len(b) for a, b in zip(prompts, programs, strict=True)], batch_size, random.Random(seed))
     tokens_seen, running = 0, 0.0
     for step in range(1, steps + 1):
@@ -132,7 +143,7 @@ def pretrain(
         for group in optimizer.param_groups:
             group["lr"] = learning_rate * warm * cooled
         with torch.autocast("cpu", torch.bfloat16):
-            hidden = hidden_states(model, tokens[:, :-1])[answer]
+            hidden = encode(model, tokens[:, :-1])[answer]
             logits = hidden @ output_weight(model).T
         loss = functional.cross_entropy(logits.float(), tokens[:, 1:][answer])
         loss.backward()
@@ -170,13 +181,14 @@ def main() -> None:
     """Parse the command line, train, and leave the figures beside the weights."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="folder for the weights, the tokenizer and training.json")
-    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--steps", type=int, default=2200)
     parser.add_argument("--variants", type=int, default=8)
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--learning-rate", type=float, default=2e-3)
+    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--learning-rate", type=float, default=1.5e-3)
     parser.add_argument("--hidden-size", type=int, default=256)
     parser.add_argument("--layers", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--compiled", action="store_true", help="use torch.compile")
     arguments = vars(parser.parse_args())
     out: Path = arguments.pop("out")
     figures = pretrain(out, **arguments)

@@ -93,9 +93,7 @@ def _keep_entries(test: str, *nouns: str) -> Step:
 KEEP_ENTRIES = {
     "even": _keep_entries("$n % 2 == 0", "with an even number", "whose number is even"),
     "odd": _keep_entries("$n % 2 == 1", "with an odd number", "whose number is odd"),
-    "above": _keep_entries(
-        "$n * len($d) > sum($d.values())", "whose number is greater than the average number"
-    ),
+    "lesser": _keep_entries("$n < max($d.values())", "whose number is less than the largest one"),
     "long": _keep_entries("len($k) > 3 or $n > 6", "with a name longer than 3 letters or a number above 6"),
     "vowel": _keep_entries('$k[0] not in "aeiou"', "whose name does not start with a vowel (a, e, i, o, u)"),
     "shared": _keep_entries(

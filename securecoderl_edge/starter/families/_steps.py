@@ -78,8 +78,12 @@ def framed_family(
     intro: tuple[str, ...],
     frames: tuple[str, ...],
     *tables: Mapping[str, Step],
+    without: tuple[str, ...] = (),
 ) -> Family:
-    """The family of all combinations of one step of each table; each frame is one style of program."""
+    """The family of all combinations of one step of each table; each frame is one style of program.
+
+    Compositions that end in one of ``without`` are left out: there an earlier step would have no effect.
+    """
 
     def draft(composition: str, rng: random.Random) -> Draft:
         steps = [table[key] for table, key in zip(tables, composition.split("/"), strict=True)]
@@ -88,4 +92,5 @@ def framed_family(
         programs = [write(rng, fill(frame, filled)) for frame, filled in zip(frames, pieces, strict=True)]
         return Draft(task, draw, tuple(programs))
 
-    return Family(name, tuple("/".join(keys) for keys in itertools.product(*tables)), draft)
+    keys = ("/".join(parts) for parts in itertools.product(*tables))
+    return Family(name, tuple(key for key in keys if not key.endswith(without)), draft)

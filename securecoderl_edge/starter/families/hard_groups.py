@@ -213,7 +213,7 @@ _TEXTS = {
 
 FAMILIES = (
     framed_family(
-        "number-groups",
+        "regrouped-numbers",
         _draw_numbers,
         ("The input is a line of integers.", "Read one line of integers."),
         _frames("list(map(int, input().split()))"),
@@ -223,7 +223,7 @@ FAMILIES = (
         _PRINT_NUMBERS,
     ),
     framed_family(
-        "word-groups",
+        "regrouped-words",
         _draw_words,
         ("The input is a line of words.", "Read one line of words."),
         _frames("input().split()"),

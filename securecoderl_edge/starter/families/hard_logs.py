@@ -9,25 +9,22 @@ from securecoderl_edge.starter.families._steps import Step, code, framed_family,
 
 def _draw_accounts(rng: random.Random) -> str:
     names = rng.sample(["ann", "bob", "cy", "dan"], 3)
-    rows = [f"in {names[0]} {rng.randint(5, 14)}", f"in {names[1]} {rng.randint(3, 12)}"]
-    for _ in range(rng.randint(3, 4)):
-        first, second = rng.sample(names, 2)
-        amount = rng.randint(3, 14)
-        rows.append(
-            rng.choice([f"in {first} {amount}", f"out {first} {amount}", f"send {first} {amount} {second}"])
-        )
-    return "\n".join([str(len(rows)), *rows]) + "\n"
+    first, second = rng.randint(4, 13), rng.randint(10, 14)
+    rows = [f"in {names[0]} {first}", f"in {names[1]} {second}"]
+    for name, paid in zip(names, (first, second), strict=False):
+        change = f"{name} {paid * rng.choice([1, 2]) + rng.choice([-3, 1, 5])}"
+        rows.append(rng.choice([f"out {change}", f"send {change} {names[2]}"]))
+    rows.append(f"in {rng.choice(names)} {rng.randint(6, 20)}")
+    return "\n".join([" ".join(names), str(len(rows)), *rows]) + "\n"
 
 
 _ACCOUNT_FRAMES = (
     code("""
-        $d = {}
+        $d = {$k: 0 for $k in input().split()}
         short = 0
         for _ in range(int(input())):
             action, $k, $n, *rest = input().split()
             $n = int($n)
-            for other in [$k, *rest]:
-                $d.setdefault(other, 0)
             have = $d[$k]
             if action == "in":
                 $d[$k] += @0
@@ -41,13 +38,10 @@ _ACCOUNT_FRAMES = (
         @2
     """),
     code("""
-        from collections import defaultdict
-        $d = defaultdict(int)
+        $d = dict.fromkeys(input().split(), 0)
         short = 0
         lines = [input().split() for _ in range(int(input()))]
         for line in lines:
-            for other in line[1::2]:
-                $d[other] += 0
             $k, $n = line[1], int(line[2])
             have = $d[$k]
             if line[0] == "in":
@@ -63,7 +57,7 @@ _ACCOUNT_FRAMES = (
     """),
 )
 _DEPOSITS = {
-    "plain": step("$n", "in adds to an account."),
+    "plain": step("$n", "in adds the amount."),
     "bonus": step("$n + $n // 10 * 2", "in adds the amount and 2 more for each full 10."),
     "double": step("(2 * $n if have == 0 else $n)", "in adds the amount, twice if the account was at 0."),
 }
@@ -72,7 +66,7 @@ _SHORTAGES = {
     "partial": step("$n = have", "Taking more than an account has takes all it has and adds 1 to short."),
     "half": step(
         "$n = have // 2",
-        "Taking more than an account has takes half of that (rounded down) and adds 1 to short.",
+        "Taking more than an account has takes half of it (rounded down) and adds 1 to short.",
     ),
 }
 _ACCOUNT_REPORTS = {
@@ -85,12 +79,12 @@ _ACCOUNT_REPORTS = {
     ),
     "richest": Step(
         (
-            "Print names from the highest balance to the lowest (equals alphabetically) on one line, "
-            "then short.",
+            "Print the name with the highest balance (of equals the first in the alphabet), that "
+            "balance and short.",
         ),
         (
-            "print(*sorted($d, key=lambda $k: (-$d[$k], $k)))\nprint(short)",
-            "$w = sorted((-$n, $k) for $k, $n in $d.items())\nprint(*[$k for _, $k in $w])\nprint(short)",
+            "$k = min($d, key=lambda $k: (-$d[$k], $k))\nprint($k, $d[$k], short)",
+            "$t = max($d.values())\n$w = [$k for $k in sorted($d) if $d[$k] == $t]\nprint($w[0], $t, short)",
         ),
     ),
     "spread": Step(
@@ -125,9 +119,9 @@ _ACCOUNT_REPORTS = {
 
 
 def _draw_orders(rng: random.Random) -> str:
-    items = rng.sample(["tea", "ice", "egg", "net"], rng.randint(2, 3))
-    stock = " ".join(f"{item} {rng.randint(3, 9)}" for item in items)
-    orders = [f"{rng.choice(items)} {rng.randint(1, 6)}" for _ in range(rng.randint(3, 5))]
+    items = rng.sample(["tea", "ice", "egg", "net"], 2)
+    stock = " ".join(f"{item} {rng.randint(6, 10)}" for item in items)
+    orders = [f"{rng.choice(items)} {rng.randint(2, 8)}" for _ in range(rng.randint(4, 6))]
     return "\n".join([stock, str(len(orders)), *orders]) + "\n"
 
 
@@ -171,7 +165,9 @@ _PRIORITIES = {
         ("Serve small orders first (equal ones as given).",),
         ("orders.sort(key=lambda order: order[1])", "orders = sorted(orders, key=lambda order: order[1])"),
     ),
-    "name": step("orders.sort()", "Serve orders in alphabetical order of item, small ones first."),
+    "name": step(
+        "orders.sort(reverse=True)", "Serve orders in reverse alphabetical order of item, large ones first."
+    ),
 }
 _LACKS = {
     "skip": step("continue", "An order that asks for more than is left is skipped."),
@@ -232,8 +228,8 @@ FAMILIES = (
         "account-log",
         _draw_accounts,
         (
-            "Line 1 is n, then n lines 'in name amount', 'out name amount' or 'send name amount other'. "
-            "Every named account starts at 0.",
+            "Line 1 names accounts, all at 0; line 2 is n, then n lines 'in name amount', 'out name amount' "
+            "or 'send name amount other'.",
         ),
         _ACCOUNT_FRAMES,
         _DEPOSITS,
@@ -248,5 +244,6 @@ FAMILIES = (
         _PRIORITIES,
         _LACKS,
         _ORDER_REPORTS,
+        without=("part/left", "part/items"),
     ),
 )

@@ -11,8 +11,8 @@ _SHORT = [word for word in WORDS if len(word) <= 4]
 
 
 def _draw_records(rng: random.Random) -> str:
-    names = rng.sample(_SHORT, rng.randint(4, 5))
-    rows = [f"{name} {rng.choice('ABC')} {rng.randint(1, 12)}" for name in names]
+    names = rng.sample(_SHORT, rng.randint(5, 6))
+    rows = [f"{name} {rng.choice('AABBC')} {rng.randint(1, 12)}" for name in names]
     return "\n".join([str(len(rows)), *rows]) + "\n"
 
 
@@ -102,8 +102,15 @@ _TEAM_LINES = {
 
 
 def _draw_intervals(rng: random.Random) -> str:
-    starts = [rng.randint(0, 20) for _ in range(rng.randint(4, 6))]
-    return "\n".join([str(len(starts)), *(f"{start} {start + rng.randint(1, 6)}" for start in starts)]) + "\n"
+    """Intervals of which many touch, overlap or nearly do."""
+    pairs: list[tuple[int, int]] = []
+    for _ in range(rng.randint(4, 6)):
+        start = rng.randint(0, 25)
+        if pairs and rng.random() < 0.6:
+            start = rng.choice(pairs)[1] + rng.choice([-1, 0, 0, 2])
+        pairs.append((start, start + rng.choice([1, 2, 3, 6])))
+    rng.shuffle(pairs)
+    return "\n".join([str(len(pairs)), *(f"{start} {end}" for start, end in pairs)]) + "\n"
 
 
 _INTERVAL_FRAMES = (

@@ -8,11 +8,10 @@ from securecoderl_edge.starter.families._steps import Step, code, framed_family,
 
 
 def _draw_tokens(rng: random.Random) -> str:
-    tokens = [str(rng.randint(1, 12)) for _ in range(rng.randint(3, 4))]
-    tokens += [
-        rng.choice(["move", "take", "move", str(rng.randint(1, 12))]) for _ in range(rng.randint(3, 5))
-    ]
-    return " ".join([*tokens, rng.choice(["take", "move"])]) + "\n"
+    drawn = [str(rng.randint(1, 12)) for _ in range(7)]
+    later = ["move", "take", *drawn[4:6], rng.choice(["move", "take"])]
+    rng.shuffle(later)
+    return " ".join([*drawn[:4], *later, rng.choice(["take", drawn[6]])]) + "\n"
 
 
 _LIST_FRAMES = (
@@ -97,7 +96,7 @@ _LIST_REPORTS = {
 def _draw_walk(rng: random.Random) -> str:
     rows, width = rng.randint(2, 3), rng.randint(2, 3)
     grid = [" ".join(str(rng.randint(1, 9)) for _ in range(width)) for _ in range(rows)]
-    moves = "".join(rng.choice("UDLRDR") for _ in range(rng.randint(4, 7)))
+    moves = "".join(rng.choice("UDLRDR") for _ in range(rng.randint(6, 8)))
     return "\n".join([str(rows), *grid, moves]) + "\n"
 
 

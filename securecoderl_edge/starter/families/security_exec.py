@@ -207,7 +207,7 @@ FAMILIES = (
     combine(
         "exec-assignments",
         _ASSIGNMENTS,
-        pick(KEEP_ENTRIES, "odd above shared"),
+        pick(KEEP_ENTRIES, "odd lesser shared"),
         pick(REPORT_ENTRIES, "names total pairs"),
     ),
     combine("exec-methods", _METHODS, pick(REPORT_NUMBERS, "listing running steps ends weighted alternate")),

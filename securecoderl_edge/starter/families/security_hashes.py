@@ -9,22 +9,35 @@ from securecoderl_edge.starter.families._steps import Step, code
 
 
 def _draw_text(rng: random.Random) -> str:
-    return " ".join(rng.choice(["a", "b", "A", "ab", "ba", "Ab", "aB"]) for _ in range(rng.randint(1, 2)))
+    return " ".join(rng.choice(["a", "b", "A", "ab", "ba", "Ab", "aB"]) for _ in range(rng.choice([1, 2, 2])))
 
 
 def _vary(rng: random.Random, text: str) -> str:
-    return rng.choice([text, text.swapcase(), text[::-1], " ".join(text.split()[::-1]), _draw_text(rng)])
+    """Another text that is equal to ``text`` under some of the rules below."""
+    words = text.split()
+    return rng.choice(
+        [
+            text,
+            text.swapcase(),
+            " ".join(words[::-1]),
+            "".join(words),
+            " ".join(text.replace(" ", "")),
+            text[::-1],
+            f"{words[0]} {rng.choice('abA')}",
+            f"{text[0]} {text[-1]}",
+        ]
+    )
 
 
 def _draw_texts(rng: random.Random) -> str:
-    texts = [_draw_text(rng) for _ in range(rng.randint(2, 3))]
-    texts += [_vary(rng, rng.choice(texts)) for _ in range(rng.randint(2, 3))]
+    texts = [_draw_text(rng) for _ in range(2)]
+    texts += [_vary(rng, rng.choice(texts)) for _ in range(rng.randint(3, 4))]
     return "\n".join([str(len(texts)), *texts]) + "\n"
 
 
 def _draw_versions(rng: random.Random) -> str:
     old = [_draw_text(rng) for _ in range(rng.randint(3, 4))]
-    new = [rng.choice([_vary(rng, text), rng.choice(old)]) for text in old]
+    new = [_vary(rng, rng.choice([text, text, rng.choice(old)])) for text in old]
     return "\n".join([str(len(old)), *old, *new]) + "\n"
 
 
@@ -33,9 +46,9 @@ _NORMALIZED = {
     "case": ("are the same apart from upper and lower case", "line.lower()"),
     "spaces": ("are the same apart from spaces", 'line.replace(" ", "")'),
     "letters": ("have the same characters in any order", '"".join(sorted(line))'),
-    "words": ("have the same words in any order", '" ".join(sorted(line.split()))'),
     "ends": ("have the same first and the same last character", "line[0] + line[-1]"),
     "start": ("have the same first word", "line.split()[0]"),
+    "finish": ("have the same last word", "line.split()[-1]"),
 }
 
 

@@ -135,12 +135,9 @@ _TABLE_REPORTS = {
         ),
     ),
     "listing": Step(("Print the results on one line.",), ("print(*$w)", 'print(" ".join(map(str, $w)))')),
-    "order": Step(
-        ("Print the positions, counted from 1, by increasing result (equals in order) on one line.",),
-        (
-            "$t = sorted(range(len($w)), key=lambda i: $w[i])\nprint(*[i + 1 for i in $t])",
-            "$t = sorted(($x, i) for i, $x in enumerate($w, 1))\nprint(*[i for _, i in $t])",
-        ),
+    "spread": Step(
+        ("Print the sum of the results and the largest result minus the smallest, on one line.",),
+        ("print(sum($w), max($w) - min($w))", "$w.sort()\nprint(sum($w), $w[-1] - $w[0])"),
     ),
 }
 
@@ -154,7 +151,7 @@ FAMILIES = (
     combine(
         "literal-dict",
         _DICTS,
-        pick(KEEP_ENTRIES, "even above long"),
+        pick(KEEP_ENTRIES, "even lesser long"),
         pick(REPORT_ENTRIES, "names total top pairs initials"),
     ),
     combine("literal-table", _TABLES, _MEASURES, _TABLE_REPORTS),

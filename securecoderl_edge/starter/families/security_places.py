@@ -110,9 +110,9 @@ _PATH_REPORTS = {
 
 
 def _draw_services(rng: random.Random) -> str:
-    hosts = ("0.0.0.0", "0.0.0.0", "10.0.0.1", "127.0.0.1", "0.0.0.9")
-    names = rng.sample([word for word in SHORT_WORDS if len(word) <= 4], rng.randint(3, 4))
-    rows = [f"{name} {rng.choice(hosts)}:{rng.choice([22, 53, 80, 443, 8000, 8080, 9001])}" for name in names]
+    hosts = ("0.0.0.0", "0.0.0.0", "0.0.0.0", "10.0.0.1", "0.0.0.9")
+    names = rng.sample([word for word in SHORT_WORDS if len(word) <= 4], rng.randint(4, 5))
+    rows = [f"{name} {rng.choice(hosts)}:{rng.choice([22, 53, 80, 110, 443, 8080, 9001])}" for name in names]
     return "\n".join([str(len(rows)), *rows]) + "\n"
 
 
@@ -162,7 +162,7 @@ _SERVICES = {
     "closed": _services("not open", "not {}"),
     "open-low": _services("open with a port below 1024", "{} and $n < 1024"),
     "open-even": _services("open with an even port", "{} and $n % 2 == 0"),
-    "open-or-low": _services("open or have a port below 100", "{} or $n < 100"),
+    "closed-even": _services("not open and have an even port", "not {} and $n % 2 == 0"),
 }
 
 FAMILIES = (

@@ -108,7 +108,7 @@ FAMILIES = (
     combine(
         "xml-entries",
         _BAGS,
-        pick(KEEP_ENTRIES, "odd above vowel"),
+        pick(KEEP_ENTRIES, "odd lesser vowel"),
         pick(REPORT_ENTRIES, "names total ranked count-average initials"),
     ),
 )

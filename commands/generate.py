@@ -1,0 +1,163 @@
+"""``sce generate``: programs for prompts, checked before they are shown."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from securecoderl_edge.commands.console import data, duration, say, talk, track
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.generation import answer
+from securecoderl_edge.given import example_tests, parse_test, read_prompt, read_requests, read_tests
+from securecoderl_edge.models import resolve_model
+from securecoderl_edge.problems import Problem
+from securecoderl_edge.runtimes import open_runtime
+from securecoderl_edge.runtimes.protocol import Runtime, Sampling
+from securecoderl_edge.text import escape_controls
+
+if TYPE_CHECKING:
+    from securecoderl_edge.scorer import Scorer
+
+OnToken = Callable[[int, int, str], None]
+
+# Prompts of one file that are decoded together; results of a group are written before the next one begins.
+_SAMPLES_TOGETHER = 64
+
+
+@click.command()
+@click.argument("prompt", required=False, metavar="[PROMPT|-|@FILE]")
+@click.option("--model", metavar="MODEL", help="[default: the latest run's export, its policy, or nano]")
+@click.option(
+    "-n", "n", type=click.IntRange(1), default=1, show_default=True, help="Samples; the best is shown."
+)
+@click.option("--tests", "tests_file", type=click.Path(path_type=Path), help="Tests, as JSON or JSONL.")
+@click.option("--test", "tests", multiple=True, metavar="in=..,out=..", help="One test; \\n is a line break.")
+@click.option("--seed", type=click.IntRange(0), default=42, show_default=True, help="Seed of the sampling.")
+@click.option("--temperature", type=click.FloatRange(0), default=0.7, show_default=True, help="0 is greedy.")
+@click.option("--max-tokens", type=click.IntRange(1), default=256, show_default=True, help="Longest program.")
+@click.option(
+    "--timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="Give up after S seconds."
+)
+@click.option("--threads", type=click.IntRange(1), metavar="N", help="CPU threads.  [default: all cores]")
+@click.option(
+    "--code-only/--raw", "code_only", default=True, help="The program, or all that the model wrote."
+)
+@click.option("--jsonl", type=click.Path(path_type=Path), help="Many prompts, one JSON object a line.")
+def generate(
+    prompt: str | None,
+    model: str | None,
+    n: int,
+    tests_file: Path | None,
+    tests: tuple[str, ...],
+    seed: int,
+    temperature: float,
+    max_tokens: int,
+    timeout: float | None,
+    threads: int | None,
+    code_only: bool,
+    jsonl: Path | None,
+) -> None:
+    """Write a program for PROMPT: an argument, stdin (-, or a pipe) or @FILE.
+
+    The program is parsed and scanned by Bandit; with tests, or an example in the prompt, it also runs in the
+    sandbox. The verdict goes to stderr, the program to stdout. Exit code 1 when nothing passed its check.
+
+    With --jsonl FILE each line is {"prompt": ...} or a problem record, and so is each line of the answer.
+    """
+    from securecoderl_edge.scorer import Scorer
+
+    if jsonl is not None and (prompt is not None or tests or tests_file):
+        raise UsageError("--jsonl brings its own prompts and tests: leave out PROMPT, --test and --tests")
+    given = read_tests(tests_file) if tests_file else []
+    given += [parse_test(text) for text in tests]
+    if jsonl is not None:
+        problems = read_requests(jsonl)
+    else:
+        text = read_prompt(prompt, sys.stdin.buffer)
+        problems = [Problem("prompt", text, tests=tuple(given or example_tests(text)))]
+    spec = resolve_model(model)
+    sampling = Sampling(temperature, max_tokens, seed)
+    with Scorer() as scorer, contextlib.closing(open_runtime(spec, threads=threads)) as runtime:
+        if jsonl is not None:
+            is_accepted = _answer_all(runtime, scorer, problems, n, sampling, timeout)
+        else:
+            started = time.monotonic()
+            with _draft(n == 1 and data.is_terminal and talk.is_terminal) as shown:
+                found = answer(runtime, scorer, problems, n, sampling, _until(timeout, shown))[0]
+            verdict = found.verdict("tests" if given else "examples in the prompt")
+            spent = f"{found.tokens} tokens in {duration(time.monotonic() - started)}"
+            say(f"{verdict}, seed {seed}, {spent}")
+            _print_program(found.best.score.program if code_only else found.best.completion.text)
+            is_accepted = found.accepted > 0
+    if not is_accepted:
+        raise click.exceptions.Exit(1)
+
+
+def _answer_all(
+    runtime: Runtime,
+    scorer: Scorer,
+    problems: list[Problem],
+    n: int,
+    sampling: Sampling,
+    timeout: float | None,
+) -> bool:
+    """Answer many prompts, a JSON line each; whether all have a program that passed."""
+    accepted, width = 0, max(1, _SAMPLES_TOGETHER // n)
+    on_token = _until(timeout, None)
+    with track(len(problems), "prompts", lines=False) as progress:
+        for start in range(0, len(problems), width):
+            for found in answer(runtime, scorer, problems[start : start + width], n, sampling, on_token):
+                click.echo(json.dumps({**found.to_record(), "seed": sampling.seed}))
+                accepted += found.accepted > 0
+                progress.update(1, f"{accepted} passed")
+    say(f"{accepted} of {len(problems)} prompts have a program that passed its check, seed {sampling.seed}")
+    return accepted == len(problems)
+
+
+def _print_program(text: str) -> None:
+    """The program as it is for a pipe; made harmless for a terminal."""
+    if text:
+        shown = escape_controls(text) if data.is_terminal else text
+        click.echo(shown, nl=not shown.endswith("\n"))
+
+
+def _until(timeout: float | None, show: OnToken | None) -> OnToken | None:
+    """``show``, giving up at the first token after the time is over."""
+    if timeout is None:
+        return show
+    deadline = time.monotonic() + timeout
+
+    def check(prompt: int, sample: int, text: str) -> None:
+        if time.monotonic() > deadline:
+            raise SceError(f"no program within {timeout:g} s (--timeout)")
+        if show is not None:
+            show(prompt, sample, text)
+
+    return check
+
+
+@contextlib.contextmanager
+def _draft(is_wanted: bool) -> Iterator[OnToken | None]:
+    """Show the text as it is decoded, on stderr; it vanishes when the checked program is there."""
+    if not is_wanted:
+        yield None
+        return
+    from rich.live import Live
+    from rich.text import Text
+
+    written: list[str] = []
+    with Live(console=talk, transient=True, refresh_per_second=12) as live:
+
+        def show(_prompt: int, _sample: int, text: str) -> None:
+            written.append(text)
+            lines = escape_controls("".join(written)).split("\n")
+            live.update(Text("\n".join(lines[-max(1, talk.height - 2) :]), style="dim"))
+
+        yield show

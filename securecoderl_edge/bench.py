@@ -1,0 +1,130 @@
+"""The bench of one or several models: which, under which settings, and what the record of it says."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from securecoderl_edge.config import setting
+from securecoderl_edge.errors import UsageError
+from securecoderl_edge.evaluate import BATCH, Evaluation, Progress, evaluate
+from securecoderl_edge.evaluation_log import EvaluationLog
+from securecoderl_edge.machine import describe_machine
+from securecoderl_edge.models import (
+    ModelSpec,
+    default_comparisons,
+    default_models,
+    resolve_model,
+    with_distinct_labels,
+)
+from securecoderl_edge.problems import STARTER, Problem, load_problems
+from securecoderl_edge.report import Comparison, comparison_record, summary_record
+from securecoderl_edge.runtimes import open_runtime
+from securecoderl_edge.runtimes.protocol import Sampling
+from securecoderl_edge.summary import EvaluationSummary
+
+if TYPE_CHECKING:
+    from securecoderl_edge.scorer import Scorer
+
+
+@dataclass(frozen=True)
+class BenchSettings:
+    """What the figures of a bench depend on, beside the models."""
+
+    device: str = setting("cpu", "Where models run.", choices=("cpu",))
+    problems: str = setting("starter:eval", "Built-in set or JSONL file.", metavar="SET|FILE")
+    limit: int | None = setting(None, "Only the first N problems.", minimum=1, metavar="N")
+    samples: int = setting(1, "Programs for each problem.", minimum=1, metavar="N")
+    temperature: float = setting(0.7, "Randomness of sampling; 0 is greedy.", minimum=0, metavar="X")
+    max_tokens: int = setting(256, "Longest completion.", minimum=1, metavar="N")
+    seed: int = setting(42, "Seed of the sampling.", minimum=0, metavar="N")
+    parallel: int | None = setting(None, "Sequences decoded side by side.", minimum=1, metavar="N")
+    threads: int | None = setting(None, "CPU threads; all cores if not given.", minimum=1, metavar="N")
+
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling(self.temperature, self.max_tokens, self.seed)
+
+
+def choose_models(
+    names: Sequence[str], is_comparing: bool = False
+) -> tuple[list[ModelSpec], list[tuple[int, int]]]:
+    """The models to measure, and the positions of those to compare.
+
+    Without names the models of the latest run, compared as `default_comparisons` says; with names each
+    against the first, when comparing is asked for.
+
+    Raises:
+        UsageError: an unknown model, or nothing to compare with.
+    """
+    if not names:
+        specs = default_models()
+        return with_distinct_labels(specs), default_comparisons(specs)
+    if is_comparing and len(names) == 1:
+        raise UsageError("--compare needs at least two models")
+    specs = with_distinct_labels([resolve_model(name) for name in names])
+    return specs, [(0, other) for other in range(1, len(specs))] if is_comparing else []
+
+
+def bench_problems(settings: BenchSettings) -> list[Problem]:
+    """The problems to solve; ``starter`` alone means its evaluation split. Errors as in `load_problems`."""
+    source = f"{STARTER}:eval" if settings.problems == STARTER else settings.problems
+    return load_problems(source)[: settings.limit]
+
+
+def measure(
+    spec: ModelSpec,
+    problems: Sequence[Problem],
+    scorer: Scorer,
+    settings: BenchSettings,
+    out: Path | None = None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> Evaluation:
+    """Open one model, evaluate it, close it.
+
+    Args:
+        out: folder for the rows; what it holds of the same model under the same settings is not made again.
+
+    Raises:
+        SceError: the model cannot be opened, or see `evaluate`.
+    """
+    log = None
+    if out is not None:
+        # Which problems there are is not among the keys: a row knows its problem, so a limit can be raised.
+        keys = {name: value for name, value in asdict(settings).items() if name not in ("problems", "limit")}
+        log = EvaluationLog.open(
+            out, spec.label, {"label": spec.label, "sha256": spec.content_hash(), **keys}
+        )
+    runtime = open_runtime(spec, threads=settings.threads, parallel=settings.parallel, device=settings.device)
+    with contextlib.closing(runtime):
+        return evaluate(
+            runtime,
+            problems,
+            scorer,
+            settings.samples,
+            settings.sampling,
+            on_progress,
+            label=spec.label,
+            file_bytes=spec.file_bytes(),
+            log=log,
+            batch=max(BATCH, settings.parallel or 0),
+        )
+
+
+def bench_record(
+    models: Sequence[tuple[ModelSpec, EvaluationSummary]],
+    comparisons: Sequence[Comparison],
+    settings: BenchSettings,
+) -> dict[str, Any]:
+    """The JSON document of a bench: figures, paired differences, settings, and the machine at its end."""
+    return {
+        "models": [
+            {**summary_record(summary), "kind": spec.kind, "source": spec.source} for spec, summary in models
+        ],
+        "comparisons": [comparison_record(comparison) for comparison in comparisons],
+        "settings": asdict(settings),
+        "machine": describe_machine(),
+    }

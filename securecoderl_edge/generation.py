@@ -1,0 +1,175 @@
+"""Programs for prompts, checked before anybody sees them: sampled in one batch, scored, ranked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from securecoderl_edge.problems import Problem, Test
+from securecoderl_edge.prompts import extract_program, format_prompt
+from securecoderl_edge.runtimes.protocol import Completion, Runtime, Sampling
+
+if TYPE_CHECKING:
+    from securecoderl_edge.reward import Score
+    from securecoderl_edge.scorer import Scorer
+
+# Stands in for the tests of a prompt that has none: the program is compiled and scanned, and what it does
+# with an empty input is ignored.
+_NO_TEST = Test("", "\0")
+_COMPILE_ONLY_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One sampled program with its check.
+
+    Attributes:
+        mean_logprob: of its tokens; how sure the model was, comparable between lengths.
+        is_tested: whether there were tests to run; otherwise the check is parsing and Bandit alone.
+    """
+
+    completion: Completion
+    score: Score
+    mean_logprob: float
+    is_tested: bool
+
+    @property
+    def is_accepted(self) -> bool:
+        """It parses, has no finding at medium or above, and passes every test there is."""
+        is_right = not self.is_tested or self.score.passed == self.score.total
+        return self.score.stage > 0 and self.score.severity == 0 and is_right
+
+    def verdict(self, tests: str = "tests") -> str:
+        """The check in words: ``passed 3/3 tests, no security findings``; ``tests`` names what was run."""
+        if self.score.stage == 0:
+            return "does not parse" if self.score.program.strip() else "no program"
+        parts = ["parses"]
+        if self.is_tested:
+            failed = Counter(verdict for verdict in self.score.verdicts if verdict != "pass")
+            kinds = ", ".join(f"{count} {kind}" for kind, count in failed.most_common())
+            passed = f"passed {self.score.passed}/{self.score.total} {tests}"
+            parts = [f"{passed} ({kinds})" if kinds else passed]
+        return ", ".join([*parts, self._security()])
+
+    def _security(self) -> str:
+        if self.score.severity == 0:
+            return "no security findings"
+        named = ", ".join(f"{finding.test_id} in line {finding.line}" for finding in self.score.findings)
+        return f"security: {named or 'could not be checked'}"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """All candidates for one prompt, best first."""
+
+    problem: Problem
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def best(self) -> Candidate:
+        return self.candidates[0]
+
+    @property
+    def accepted(self) -> int:
+        """How many candidates passed their check."""
+        return sum(candidate.is_accepted for candidate in self.candidates)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all candidates."""
+        return sum(len(candidate.completion.token_ids) for candidate in self.candidates)
+
+    def verdict(self, tests: str = "tests") -> str:
+        """The best candidate's check in words, with how many passed when there are several."""
+        best, count = self.best, len(self.candidates)
+        words = best.verdict(tests)
+        if best.completion.finish == "length":
+            words += ", cut off at --max-tokens"
+        if not best.is_accepted:
+            words = f"failed: {words}"
+        return words if count == 1 else f"best of {count} ({self.accepted} passed): {words}"
+
+    def to_record(self) -> dict[str, Any]:
+        """The best candidate as a JSON object: its `Score` record and how it was made."""
+        return {
+            **self.best.score.to_record(),
+            "accepted": self.best.is_accepted,
+            "accepted_samples": self.accepted,
+            "samples": len(self.candidates),
+            "verdict": self.best.verdict(),
+            "completion": self.best.completion.text,
+            "completion_tokens": len(self.best.completion.token_ids),
+            "finish": self.best.completion.finish,
+            "mean_logprob": self.best.mean_logprob,
+        }
+
+
+def answer(
+    runtime: Runtime,
+    scorer: Scorer,
+    problems: Sequence[Problem],
+    n: int,
+    sampling: Sampling,
+    on_token: Callable[[int, int, str], None] | None = None,
+) -> list[Answer]:
+    """Sample ``n`` programs for each problem, check them, and rank them.
+
+    Problems may have no tests: their programs are parsed and scanned, not judged by output. Accepted ones
+    come first, then those with the higher reward, then those that the model was surer of.
+
+    Raises:
+        SceError: a prompt is too long for the model, or the runtime or the sandbox broke down.
+    """
+    prompts = [format_prompt(problem) for problem in problems]
+    sampled = runtime.generate(prompts, n, sampling, on_token)
+    handed_in = [
+        (
+            problem,
+            completion,
+            scorer.score_async(_testable(problem), extract_program(completion.text), sample),
+        )
+        for problem, completions in zip(problems, sampled, strict=True)
+        for sample, completion in enumerate(completions)
+    ]
+    candidates: dict[str, list[Candidate]] = {problem.id: [] for problem in problems}
+    for problem, completion, future in handed_in:
+        score, is_tested = future.result(), problem.test_count > 0
+        shown = score if is_tested else _without_tests(score)
+        candidates[problem.id].append(Candidate(completion, shown, _mean(completion.logprobs), is_tested))
+    return [Answer(problem, tuple(sorted(candidates[problem.id], key=_rank))) for problem in problems]
+
+
+def _testable(problem: Problem) -> Problem:
+    if problem.test_count:
+        return problem
+    return replace(problem, tests=(_NO_TEST,), time_limit_s=_COMPILE_ONLY_SECONDS)
+
+
+def _without_tests(score: Score) -> Score:
+    """The same score with nothing known but parsing and security."""
+    from securecoderl_edge.reward import combine
+
+    r_func = 0.2 if score.parses else 0.0
+    reward = combine(r_func, score.r_sec)
+    return replace(
+        score,
+        stage=min(score.stage, 1),
+        passed=0,
+        total=0,
+        r_func=r_func,
+        reward=reward if score.parses else 0.0,
+        reward_paper=reward,
+        r_tests=0.0,
+        verdicts=(),
+        signs=(),
+    )
+
+
+def _rank(candidate: Candidate) -> tuple[bool, float, float]:
+    return not candidate.is_accepted, -candidate.score.reward, -candidate.mean_logprob
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else float("-inf")

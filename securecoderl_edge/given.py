@@ -1,0 +1,151 @@
+"""What users hand to ``sce generate``: a prompt or many, and tests from flags, a file or the prompt."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.problems import Problem, ProblemError, Test, problem_from_record, read_jsonl
+
+_EXAMPLE = re.compile(
+    r"^Example input:[ \t]*\n(?P<input>.*?)\n?^Example output:[ \t]*\n"
+    r"(?P<output>.*?)(?=\n[ \t]*\n|^Example input:|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+_ESCAPES = {"\\n": "\n", "\\t": "\t", "\\\\": "\\"}
+
+
+def read_prompt(argument: str | None, stdin: BinaryIO) -> str:
+    """The prompt's text: the argument itself, stdin for ``-`` or nothing, or the file that ``@FILE`` names.
+
+    Raises:
+        UsageError: there is none, or it is blank.
+        SceError: it is not UTF-8 text.
+    """
+    if argument is None and stdin.isatty():
+        raise UsageError('no prompt; give one, such as: sce generate "Read a number and print its double."')
+    try:
+        if argument is None or argument == "-":
+            where, text = "from stdin", stdin.read().decode("utf-8-sig")
+        elif argument.startswith("@"):
+            where, text = f"in {argument[1:]}", Path(argument[1:]).read_text(encoding="utf-8-sig")
+        else:
+            where, text = "given", argument
+    except UnicodeDecodeError as error:
+        raise SceError(f"the prompt is not UTF-8 text ({error.reason} at byte {error.start})") from None
+    except OSError as error:
+        raise UsageError(f"cannot read the prompt from {argument}: {error.strerror}") from None
+    if not text.strip():
+        raise UsageError(f"the prompt {where} is empty")
+    return text
+
+
+def read_requests(path: Path) -> list[Problem]:
+    """The prompts in a JSONL file: problem records, or ``{"prompt": ...}`` with an optional ``id``.
+
+    Without tests of its own a prompt gets its `example_tests`; without an id, its line number.
+
+    Raises:
+        UsageError: no such file.
+        SceError: it holds no prompts, or a line (which the message names) is malformed or repeats an id.
+    """
+    requests: dict[str, Problem] = {}
+    for number, record in read_jsonl(path):
+        place = f"{path}:{number}"
+        if not isinstance(record, dict):
+            raise SceError(f'{place}: expected an object with "prompt"')
+        record = {"id": str(number), "statement": record.get("prompt"), **record}
+        try:
+            request = _request(record)
+        except ProblemError as error:
+            raise SceError(f"{place}: {error}") from None
+        if request.id in requests:
+            raise SceError(f"{place}: the id {request.id!r} was already used")
+        requests[request.id] = request
+    if not requests:
+        raise SceError(f"{path}: the file holds no prompts")
+    return list(requests.values())
+
+
+def parse_test(text: str) -> Test:
+    r"""The test in ``in=3 4,out=7``; ``\n``, ``\t`` and ``\\`` stand for newline, tab and backslash.
+
+    Raises:
+        UsageError: it is not of that form, or the expected output is blank.
+    """
+    head, separator, output = text.partition(",out=")
+    if not separator or not head.startswith("in="):
+        raise UsageError(f"--test {text}: expected in=...,out=... such as in=3 4,out=7")
+    if not output.strip():
+        raise UsageError(f"--test {text}: a blank output cannot be told from silence")
+    return Test(_with_newline(_unescape(head[len("in=") :])), _unescape(output))
+
+
+def read_tests(path: Path) -> list[Test]:
+    """The tests in a file: ``{"input", "output"}`` objects, one a line or in a list, or a problem record.
+
+    Raises:
+        UsageError: no such file.
+        SceError: it holds no tests, or one of them is malformed (the message has file and line).
+    """
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file")
+    tests: list[Test] = []
+    for place, record in _records(path):
+        entries = record.get("tests", [record]) if isinstance(record, dict) else record
+        if not isinstance(entries, list):
+            raise SceError(f'{place}: expected objects with "input" and "output"')
+        tests += [_test(entry, place) for entry in entries]
+    if not tests:
+        raise SceError(f"{path}: the file holds no tests")
+    return tests
+
+
+def example_tests(prompt: str) -> list[Test]:
+    """The examples in a prompt with sections ``Example input:`` and ``Example output:``, as in `starter`.
+
+    An output ends at a blank line, at the next example or with the prompt.
+    """
+    examples = (match.group("input", "output") for match in _EXAMPLE.finditer(prompt.replace("\r\n", "\n")))
+    return [Test(_with_newline(given), expected) for given, expected in examples if expected.strip()]
+
+
+def _request(record: dict[str, Any]) -> Problem:
+    if record.get("tests") or record.get("assertions"):
+        return problem_from_record(record)
+    statement = record["statement"]
+    if not isinstance(statement, str) or not statement.strip():
+        raise ProblemError('"prompt" is missing or blank')
+    return Problem(str(record["id"]), statement, tests=tuple(example_tests(statement)))
+
+
+def _records(path: Path) -> list[tuple[str, Any]]:
+    try:
+        return [(str(path), json.loads(path.read_text(encoding="utf-8")))]
+    except (ValueError, RecursionError):
+        # Not one JSON text: objects line by line, whose errors come with a line number.
+        return [(f"{path}:{number}", record) for number, record in read_jsonl(path)]
+    except OSError as error:
+        raise SceError(f"{path}: {error.strerror}") from None
+
+
+def _test(entry: Any, place: str) -> Test:
+    if not isinstance(entry, dict):
+        raise SceError(f'{place}: expected an object with "input" and "output"')
+    given, expected = entry.get("input"), entry.get("output")
+    if not isinstance(given, str) or not isinstance(expected, str):
+        raise SceError(f'{place}: a test needs the strings "input" and "output"')
+    if not expected.strip():
+        raise SceError(f"{place}: a blank output cannot be told from silence")
+    return Test(given, expected)
+
+
+def _unescape(text: str) -> str:
+    return re.sub(r"\\[nt\\]", lambda match: _ESCAPES[match.group()], text)
+
+
+def _with_newline(text: str) -> str:
+    return text if not text or text.endswith("\n") else f"{text}\n"

@@ -1,0 +1,274 @@
+"""GGUF files that say what their source says, and those that do not and are caught."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import build_adapter, build_model
+
+pytest.importorskip("torch", reason="needs the train extra")
+pytest.importorskip("llama_cpp", reason="needs the gguf extra")
+
+from securecoderl_edge.errors import SceError, UsageError  # noqa: E402
+from securecoderl_edge.export import gguf as gguf_export  # noqa: E402
+from securecoderl_edge.export import run as export_run  # noqa: E402
+from securecoderl_edge.export.architecture import read_architecture  # noqa: E402
+from securecoderl_edge.export.gguf import write_gguf  # noqa: E402
+from securecoderl_edge.export.run import export_gguf, export_merged, manifest_path  # noqa: E402
+from securecoderl_edge.export.verify import PROMPTS, Agreement, check_bounds, probe_texts  # noqa: E402
+from securecoderl_edge.export.verify_worker import measure  # noqa: E402
+from securecoderl_edge.export.vocabulary import read_vocabulary  # noqa: E402
+
+DEEPSEEK = Path(__file__).resolve().parents[2] / "shared" / "data" / "deepseek-coder-tokenizer"
+GOOD = Agreement(23, 23, 20, 1000, 1e-5, 1e-9, 1.0, 20)
+LINEAR_ROPE = {"rope_type": "linear", "factor": 4.0, "rope_theta": 100000.0}
+
+
+def export_and_measure(base: Path, adapter: Path | None, quant: str, path: Path) -> Agreement:
+    write_gguf(base, adapter, quant, path, "tiny")
+    return measure(path, base, adapter, PROMPTS, probe_texts(base), 24)
+
+
+@pytest.fixture(scope="module")
+def linear_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Untied, grouped-query attention, linear rope x4 with a large theta: DeepSeek-Coder's shape but small."""
+    folder = tmp_path_factory.mktemp("linear") / "model"
+    return build_model(folder, num_key_value_heads=2, tie_word_embeddings=False, rope_parameters=LINEAR_ROPE)
+
+
+@pytest.fixture(scope="module")
+def linear_adapter(linear_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_adapter(tmp_path_factory.mktemp("linear-adapter") / "adapter", linear_model)
+
+
+def test_a_tied_model_exports_to_equal_logits_and_greedy_text(tiny_model: Path, tmp_path: Path) -> None:
+    agreement = export_and_measure(tiny_model, None, "f32", tmp_path / "m.gguf")
+    assert agreement.max_abs_difference < 1e-3
+    assert agreement.greedy_equal == agreement.prompts == 20
+
+
+def test_a_tied_model_with_an_adapter_exports_to_equal_logits_and_greedy_text(
+    tiny_model: Path, tiny_adapter: Path, tmp_path: Path
+) -> None:
+    agreement = export_and_measure(tiny_model, tiny_adapter, "f32", tmp_path / "m.gguf")
+    assert agreement.max_abs_difference < 1e-3
+    assert agreement.greedy_equal == 20
+
+
+def test_linear_rope_grouped_queries_and_an_untied_head_export_to_equal_logits(
+    linear_model: Path, linear_adapter: Path, tmp_path: Path
+) -> None:
+    agreement = export_and_measure(linear_model, linear_adapter, "f32", tmp_path / "m.gguf")
+    check_bounds(agreement, "f32")
+    assert agreement.greedy_equal == 20
+
+
+@pytest.mark.parametrize("quant", ["f16", "q8_0"])
+def test_smaller_types_stay_within_their_bounds(
+    linear_model: Path, linear_adapter: Path, tmp_path: Path, quant: str
+) -> None:
+    check_bounds(export_and_measure(linear_model, linear_adapter, quant, tmp_path / "m.gguf"), quant)
+
+
+def test_a_config_of_transformers_4_gives_the_same_file(linear_model: Path, tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    shutil.copytree(linear_model, old)
+    config = json.loads((old / "config.json").read_text())
+    del config["rope_parameters"]
+    config |= {"rope_theta": 100000.0, "rope_scaling": {"type": "linear", "factor": 4.0}}
+    (old / "config.json").write_text(json.dumps(config))
+    assert read_architecture(old) == read_architecture(linear_model)
+
+
+def break_permutation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gguf_export, "permute_rotary", lambda weight, heads: weight)
+
+
+def drop_rope_scaling(monkeypatch: pytest.MonkeyPatch) -> None:
+    change_shape(monkeypatch, rope_factor=1.0)
+
+
+def use_another_theta(monkeypatch: pytest.MonkeyPatch) -> None:
+    change_shape(monkeypatch, rope_theta=10000.0)
+
+
+def change_shape(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
+    import dataclasses
+
+    monkeypatch.setattr(
+        gguf_export, "read_architecture", lambda base: dataclasses.replace(read_architecture(base), **changes)
+    )
+
+
+def use_another_pre_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    import dataclasses
+
+    monkeypatch.setattr(
+        gguf_export,
+        "read_vocabulary",
+        lambda base, size: dataclasses.replace(read_vocabulary(base, size), pre="deepseek-coder"),
+    )
+
+
+def leave_the_adapter_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = gguf_export.merged_tensors
+    monkeypatch.setattr(gguf_export, "merged_tensors", lambda base, adapter: original(base, None))
+
+
+@pytest.mark.parametrize("quant", ["f32", "q8_0"])
+@pytest.mark.parametrize(
+    "plant",
+    [break_permutation, drop_rope_scaling, use_another_theta, use_another_pre_tokenizer, leave_the_adapter_out],
+)
+def test_a_planted_conversion_error_is_caught(
+    linear_model: Path,
+    linear_adapter: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    plant: Callable[[pytest.MonkeyPatch], None],
+    quant: str,
+) -> None:
+    plant(monkeypatch)
+    agreement = export_and_measure(linear_model, linear_adapter, quant, tmp_path / "m.gguf")
+    with pytest.raises(SceError, match="does not agree"):
+        check_bounds(agreement, quant)
+
+
+def test_an_export_is_verified_described_and_recognised(
+    tiny_model: Path, tiny_adapter: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "exports" / "tiny-q8_0.gguf"
+    first = export_gguf(tiny_model, tiny_adapter, "q8_0", out, force=False)
+    record = json.loads(manifest_path(out).read_text())
+    assert record["sha256"] == export_run.hash_file(out)
+    assert record["bytes"] == out.stat().st_size
+    assert record["tensor_types"] == {"f32": 5, "q8_0": 15}
+    assert record["agreement"]["tokenised_equal"] == record["agreement"]["texts"]
+    assert sorted(path.name for path in out.parent.iterdir()) == [out.name, manifest_path(out).name]
+    assert not first.reused
+    assert export_gguf(tiny_model, tiny_adapter, "q8_0", out, force=False).reused
+
+
+def test_a_file_that_fails_its_verification_is_not_left_under_its_name(
+    tiny_model: Path, tiny_adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_permutation(monkeypatch)
+    with pytest.raises(SceError, match="top-1 agreement is"):
+        export_gguf(tiny_model, tiny_adapter, "f32", tmp_path / "m.gguf", force=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_file_is_replaced_only_by_force(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_run, "verify_gguf", lambda *arguments: GOOD)
+    out = tmp_path / "m.gguf"
+    out.write_text("something else")
+    with pytest.raises(UsageError, match="--force"):
+        export_gguf(tiny_model, None, "f32", out, force=False)
+    assert out.read_text() == "something else"
+    assert not export_gguf(tiny_model, None, "f32", out, force=True).reused
+    assert out.read_bytes()[:4] == b"GGUF"
+
+
+def test_a_damaged_export_is_not_taken_for_the_same(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_run, "verify_gguf", lambda *arguments: GOOD)
+    out = tmp_path / "m.gguf"
+    export_gguf(tiny_model, None, "f32", out, force=False)
+    damaged = bytearray(out.read_bytes())
+    damaged[-100] ^= 1
+    out.write_bytes(damaged)
+    with pytest.raises(UsageError, match="not this export"):
+        export_gguf(tiny_model, None, "f32", out, force=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}, "Qwen2ForCausalLM"),
+        ({"attention_bias": True}, "attention_bias"),
+        ({"hidden_act": "gelu"}, "hidden_act"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "rope_theta": 1e4}}, "yarn"),
+        ({"quantization_config": {"bits": 4}}, "quantised"),
+        ({"hidden_size": "many"}, "size"),
+        ({"num_hidden_layers": 3}, "model.layers.2"),
+        ({"vocab_size": 100}, "embed_tokens|token id"),
+    ],
+)
+def test_a_model_that_export_does_not_know_is_refused_by_name(
+    tiny_model: Path, tmp_path: Path, changes: dict[str, Any], named: str
+) -> None:
+    base = tmp_path / "base"
+    shutil.copytree(tiny_model, base)
+    config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps({**config, **changes}))
+    with pytest.raises(UsageError, match=named):
+        write_gguf(base, None, "f32", tmp_path / "m.gguf", "m")
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "named"),
+    [
+        ("pre_tokenizer", {"type": "Whitespace"}, "pre-tokenizer"),
+        ("normalizer", {"type": "NFC"}, "normalises"),
+    ],
+)
+def test_a_tokenizer_that_llama_cpp_would_not_follow_is_refused(
+    tiny_model: Path, tmp_path: Path, part: str, value: dict[str, Any], named: str
+) -> None:
+    base = tmp_path / "base"
+    shutil.copytree(tiny_model, base)
+    document = json.loads((base / "tokenizer.json").read_text())
+    (base / "tokenizer.json").write_text(json.dumps({**document, part: value}))
+    with pytest.raises(UsageError, match=named):
+        read_vocabulary(base, 405)
+
+
+def test_a_missing_tokenizer_is_named(tiny_model: Path, tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    shutil.copytree(tiny_model, base)
+    (base / "tokenizer.json").unlink()
+    with pytest.raises(SceError, match="no tokenizer.json"):
+        write_gguf(base, None, "f32", tmp_path / "m.gguf", "m")
+
+
+def test_rows_that_do_not_fill_blocks_fall_back_to_f16_and_are_reported(tmp_path: Path) -> None:
+    base = build_model(tmp_path / "base", intermediate_size=100)
+    summary = write_gguf(base, None, "q8_0", tmp_path / "m.gguf", "m")
+    assert summary.tensor_types == {"f16": 2, "f32": 5, "q8_0": 13}
+    check_bounds(measure(tmp_path / "m.gguf", base, None, PROMPTS, [], 4), "q8_0")
+
+
+def test_deepseek_coders_tokenizer_is_recognised_and_tokenises_equally(tmp_path: Path) -> None:
+    if not DEEPSEEK.is_dir():
+        pytest.skip("needs ../shared/data/deepseek-coder-tokenizer")
+    base = tmp_path / "base"
+    small = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 2}
+    build_model(base, vocab_size=32256, num_hidden_layers=1, **small)
+    for path in DEEPSEEK.iterdir():
+        if path.name != "small-model-config.json":
+            shutil.copyfile(path, base / path.name)
+    summary = write_gguf(base, None, "f32", tmp_path / "m.gguf", "m")
+    assert summary.tokenizer_pre == "deepseek-coder"
+    texts = [text for text in probe_texts(base) if len(text) > 0]
+    agreement = measure(tmp_path / "m.gguf", base, None, PROMPTS[:1], texts, 1)
+    assert agreement.tokenised_equal == len(texts)
+
+
+def test_a_merged_folder_is_written_whole_and_replaced_only_by_force(
+    tiny_model: Path, tiny_adapter: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "merged"
+    export_merged(tiny_model, tiny_adapter, "float32", out, force=False)
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in out.iterdir()}
+    with pytest.raises(UsageError, match="--force"):
+        export_merged(tiny_model, tiny_adapter, "float32", out, force=False)
+    export_merged(tiny_model, tiny_adapter, "float16", out, force=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["merged"]
