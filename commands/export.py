@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def export(source: str | None, config: ExportConfig) -> None:
 
     Without an argument it is the latest training run. A Hugging Face folder, or nano, is exported as it is.
 
-    The written file is run through llama.cpp and compared with its source before it gets its name: tokenisation, logits,
+    Before the file gets its name it is run through llama.cpp and compared with its source: tokenisation, logits,
     greedy text. A file that does not agree is not kept.
     """
     spec = _find_source(source)
@@ -87,7 +88,7 @@ def _find_source(source: str | None) -> ModelSpec:
 
 
 def _target(spec: ModelSpec, out: str | None, suffix: str) -> Path:
-    """Where the export goes: into its run's folder of exports, or for a base model into the current folder."""
+    """Where the export goes: the exports of its run, or the current folder for a base model."""
     if out is not None:
         return Path(out)
     for folder in spec.adapter.parents if spec.adapter else ():
@@ -103,12 +104,13 @@ def _report(result: ExportResult) -> None:
     if result.reused:
         click.echo(f"{result.path}: this export of the same model is already there", err=True)
     types = ", ".join(f"{count} {kind}" for kind, count in manifest.tensor_types.items())
+    size = f"{manifest.bytes / 1e6:.1f} MB, {manifest.bits_per_weight:.2f} bits per weight ({types})"
     lines = [
-        f"{result.path}: {manifest.bytes / 1e6:.1f} MB, {manifest.bits_per_weight:.2f} bits per weight ({types})",
-        f"  verified against its source in llama.cpp: {agreement.tokenised_equal}/{agreement.texts} texts tokenise equally, "
-        f"logits within {agreement.max_abs_difference:.2g}, KL {agreement.mean_kl:.2g}, top-1 {agreement.top1:.1%}, "
-        f"greedy text equal on {agreement.greedy_equal}/{agreement.prompts} prompts",
+        f"{result.path}: {size}",
+        f"  verified in llama.cpp against its source: {agreement.tokenised_equal}/{agreement.texts} texts tokenise "
+        f"equally, logits within {agreement.max_abs_difference:.2g}, KL {agreement.mean_kl:.2g}, "
+        f"top-1 {agreement.top1:.1%}, greedy text equal on {agreement.greedy_equal}/{agreement.prompts} prompts",
         "  next: sce bench",
-        f"  in llama.cpp: llama-cli -no-cnv -m {result.path} -p '### Problem ...'",
+        f"  in llama.cpp: llama-cli -no-cnv -m {shlex.quote(str(result.path))} -p '### Problem ...'",
     ]
     click.echo("\n".join(lines), err=True)

@@ -125,7 +125,9 @@ def _print_program(text: str) -> None:
     """The program as it is for a pipe; made harmless for a terminal."""
     if text:
         shown = escape_controls(text) if data.is_terminal else text
-        click.echo(shown, nl=not shown.endswith("\n"))
+        # Not click.echo, which would take escape sequences out of a program's text.
+        sys.stdout.write(shown if shown.endswith("\n") else f"{shown}\n")
+        sys.stdout.flush()
 
 
 def _until(timeout: float | None, show: OnToken | None) -> OnToken | None:

@@ -37,7 +37,7 @@ def show_bench(summaries: Sequence[EvaluationSummary], comparisons: Sequence[Com
     for comparison in comparisons:
         pair = f"{comparison.second} minus {comparison.first}"
         console.print(f"{pair}, paired over {comparison.problems} problems:")
-        _print(console, comparison_table(comparison))
+        _print(console, comparison_table(comparison, with_p_values=console.width >= WIDE))
     problems = max((summary.problems for summary in summaries), default=0)
     console.print(
         f"{problems} problems. Intervals are 95 %: Wilson for rates, bootstrap over problems for means. "

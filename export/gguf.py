@@ -78,7 +78,7 @@ def write_gguf(base: Path, adapter: Path | None, quant: str, path: Path, name: s
 
 
 def permute_rotary(weight: torch.Tensor, heads: int) -> torch.Tensor:
-    """Reorder the output rows of a q or k projection from Hugging Face's half-split to llama.cpp's interleaved rope.
+    """Reorder the output rows of a q or k projection from Hugging Face's half-split rope to llama.cpp's interleaved.
 
     Args:
         weight: (heads * head_size, hidden).
@@ -97,7 +97,7 @@ def _gguf() -> Any:
 
 
 def _gguf_names(base: Path, shape: LlamaShape) -> dict[str, str]:
-    """Hugging Face name -> GGUF name, in the order in which the weights are stored; what is missing or foreign is refused."""
+    """Hugging Face name -> GGUF name, in stored order; weights that are missing or foreign are refused."""
     gguf = _gguf()
     translate = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, shape.layers)
     found, expected = tensor_shapes(base), shape.tensors()
@@ -184,7 +184,7 @@ def _add_tensor_infos(
 
 
 def _tensor_type(sizes: tuple[int, ...], quant: str) -> str:
-    """The type that llama.cpp can use for a tensor: vectors stay f32, rows that do not fill blocks stay f16."""
+    """The type that llama.cpp can use: vectors stay f32, rows that do not fill blocks stay f16."""
     if len(sizes) == 1:
         return "f32"
     if quant == "q8_0" and sizes[-1] % _Q8_0_BLOCK:

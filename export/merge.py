@@ -1,7 +1,7 @@
 """LoRA merged into its base, tensor by tensor from safetensors files; the model is never built in torch.
 
-Covers plain LoRA on linear layers (alpha/r, and alpha/sqrt(r) for rslora). Everything else that PEFT can save is
-refused by name, because merging it wrongly would still give a model that loads.
+Covers plain LoRA on linear layers (alpha/r, and alpha/sqrt(r) for rslora). Everything else that PEFT can save
+is refused by name, because merging it wrongly would still give a model that loads.
 """
 
 from __future__ import annotations
@@ -115,11 +115,12 @@ def tensor_shapes(base: Path) -> dict[str, tuple[int, ...]]:
     shapes = {}
     for path in weight_files(base):
         with open_tensors(path) as tensors:
-            for name in tensors.keys():  # noqa: SIM118 (a safetensors handle, not a mapping)
+            for name in tensors.keys():
                 view = tensors.get_slice(name)
                 if view.get_dtype() not in ("F32", "F16", "BF16", "F64"):
                     raise SceError(
-                        f"{path}: {name} has type {view.get_dtype()}; export starts from the unquantised base model"
+                        f"{path}: {name} has type {view.get_dtype()}; "
+                        "export starts from the unquantised base model"
                     )
                 shapes[name] = tuple(view.get_shape())
     return shapes
@@ -141,10 +142,12 @@ def read_adapter(adapter: Path) -> LoraUpdate:
     rank, alpha = int(config["r"]), float(config["lora_alpha"])
     halves: dict[str, dict[str, torch.Tensor]] = {}
     with open_tensors(adapter / ADAPTER_WEIGHTS) as tensors:
-        for key in tensors.keys():  # noqa: SIM118
+        for key in tensors.keys():
             name, dot, half = key.removeprefix("base_model.model.").rpartition(".lora_")
             if not dot or half not in ("A.weight", "B.weight"):
-                raise UsageError(f"{adapter}: tensor {key} is no LoRA factor of a linear layer; it cannot be merged")
+                raise UsageError(
+                    f"{adapter}: tensor {key} is no LoRA factor of a linear layer; it cannot be merged"
+                )
             halves.setdefault(f"{name}.weight", {})[half[0]] = tensors.get_tensor(key).to(torch.float32)
     factors = {}
     for name, pair in halves.items():
@@ -168,7 +171,7 @@ def merged_tensors(base: Path, adapter: Path | None) -> Iterator[tuple[str, torc
     _check_fit(base, adapter, update)
     for path in weight_files(base):
         with open_tensors(path) as tensors:
-            for name in tensors.keys():  # noqa: SIM118
+            for name in tensors.keys():
                 tensor = tensors.get_tensor(name).to(torch.float32)
                 if name in update.factors:
                     lower, upper = update.factors[name]
@@ -179,8 +182,8 @@ def merged_tensors(base: Path, adapter: Path | None) -> Iterator[tuple[str, torc
 def write_merged(base: Path, adapter: Path | None, out: Path, dtype: str = "float32") -> None:
     """Write ``base`` with ``adapter`` merged in as a Hugging Face folder that needs neither.
 
-    Shards hold about 1 GiB each, so that no more than one of them is in memory. ``out`` must not exist or be empty;
-    what was written stays there when an error stops it, so callers write to a temporary folder.
+    Shards hold about 1 GiB each, so that no more than one of them is in memory. What was written stays there when
+    an error stops it, so callers write to a temporary folder.
 
     Args:
         dtype: ``float32`` or ``float16``.
@@ -227,7 +230,14 @@ def open_tensors(path: Path) -> Iterator[Any]:
         with safe_open(path, framework="pt") as tensors:
             yield tensors
     except SafetensorError as error:
-        raise SceError(f"{path}: not a whole safetensors file ({error}); download or train it again") from None
+        raise SceError(
+            f"{path}: not a whole safetensors file ({error}); download or train it again"
+        ) from None
+
+
+def _names(tensors: Any) -> list[str]:
+    """Names in a safetensors handle, which is no mapping."""
+    return list(tensors.keys())
 
 
 def _refuse_unsupported(adapter: Path, config: dict[str, Any]) -> None:
@@ -237,11 +247,14 @@ def _refuse_unsupported(adapter: Path, config: dict[str, Any]) -> None:
         if config.get(feature):
             raise UsageError(f"{adapter}: the adapter uses {feature}, which export cannot merge")
     if config.get("bias", "none") != "none":
-        raise UsageError(f"{adapter}: the adapter trains biases (bias = {config['bias']}), which export cannot merge")
+        raise UsageError(
+            f"{adapter}: the adapter trains biases (bias = {config['bias']}), which export cannot merge"
+        )
     # PiSSA, LoftQ and their kin change the base weights at the start of training.
     if config.get("init_lora_weights", True) not in (True, False, "gaussian"):
         raise UsageError(
-            f"{adapter}: the adapter was initialised with {config['init_lora_weights']}, which export cannot merge"
+            f"{adapter}: the adapter was initialised with {config['init_lora_weights']}, "
+            "which export cannot merge"
         )
 
 
@@ -273,7 +286,9 @@ def _plan_shards(shapes: dict[str, tuple[int, ...]], element_bytes: int) -> list
 def _cast(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     cast = tensor.to(dtype).contiguous()
     if not bool(cast.isfinite().all()):
-        raise SceError(f"{name} has values that {str(dtype).removeprefix('torch.')} cannot hold; export as f32 instead")
+        raise SceError(
+            f"{name} has values that {str(dtype).removeprefix('torch.')} cannot hold; export as f32 instead"
+        )
     return cast
 
 

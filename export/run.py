@@ -1,4 +1,4 @@
-"""One export from start to end: write under a temporary name, verify, rename, and put a manifest beside it."""
+"""One export from start to end: write under a temporary name, verify, rename, describe in a manifest."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def export_gguf(
     force: bool,
     log: Callable[[str], None] = lambda message: None,
 ) -> ExportResult:
-    """Write ``base`` with ``adapter`` merged in as the GGUF file ``out``, and verify it before it gets that name.
+    """Write ``base`` with ``adapter`` merged in as the GGUF file ``out``, verified before it gets that name.
 
     Args:
         quant: one of `QUANTS`.
@@ -91,7 +91,9 @@ def export_gguf(
         if earlier:
             return ExportResult(out, earlier, reused=True)
         if not force or not out.is_file():
-            raise UsageError(f"{out} exists and is not this export; replace it with --force or choose another --out")
+            raise UsageError(
+                f"{out} exists and is not this export; replace it with --force or choose another --out"
+            )
     with temporary_beside(out) as temporary:
         log(f"writing {quant} ...")
         summary = write_gguf(base, adapter, quant, temporary, out.stem)

@@ -51,9 +51,10 @@ class Agreement:
     Attributes:
         tokenised_equal: texts of the probe corpus whose token ids are equal, of ``texts``.
         max_abs_difference: of logits.
-        mean_kl: Kullback-Leibler divergence of the file's distribution from the source's, in nats, mean over positions.
+        mean_kl: Kullback-Leibler divergence of the file's distribution from the source's, in nats, mean over
+            positions.
         top1: share of positions where both prefer the same token.
-        greedy_equal: prompts whose greedy continuations are equal token by token.
+        greedy_equal: prompts whose greedy continuations are equal token by token, ties within 1e-3 apart.
     """
 
     texts: int
@@ -76,8 +77,8 @@ class Bounds:
     all_greedy_equal: bool
 
 
-# Logits and their differences grow with the model, so f16 and q8_0 are bounded by their distributions. Errors of the
-# conversion are far beyond: on random weights, no permutation gives top-1 0.27, a wrong theta 0.73.
+# Logits and their differences grow with the model, so f16 and q8_0 are bounded by their distributions. Errors of
+# the conversion are far beyond: on random weights, no permutation gives top-1 0.27, a wrong theta 0.73.
 BOUNDS = {
     "f32": Bounds(1e-3, 1e-5, 0.99, all_greedy_equal=True),
     "f16": Bounds(0.5, 1e-3, 0.95, all_greedy_equal=False),
@@ -105,21 +106,28 @@ def check_bounds(agreement: Agreement, quant: str) -> None:
     bounds = BOUNDS[quant]
     failures = []
     if agreement.tokenised_equal < agreement.texts:
-        failures.append(f"{agreement.texts - agreement.tokenised_equal} of {agreement.texts} texts tokenise differently")
+        failures.append(
+            f"{agreement.texts - agreement.tokenised_equal} of {agreement.texts} texts tokenise differently"
+        )
     if agreement.max_abs_difference >= bounds.max_abs_difference:
-        failures.append(f"logits differ by {agreement.max_abs_difference:.3g} (bound {bounds.max_abs_difference:g})")
+        failures.append(
+            f"logits differ by {agreement.max_abs_difference:.3g} (bound {bounds.max_abs_difference:g})"
+        )
     if agreement.mean_kl >= bounds.mean_kl:
         failures.append(f"KL is {agreement.mean_kl:.3g} (bound {bounds.mean_kl:g})")
     if agreement.top1 < bounds.top1:
         failures.append(f"top-1 agreement is {agreement.top1:.3f} (bound {bounds.top1:g})")
     if bounds.all_greedy_equal and agreement.greedy_equal < agreement.prompts:
-        failures.append(f"greedy text differs on {agreement.prompts - agreement.greedy_equal} of {agreement.prompts} prompts")
+        different = agreement.prompts - agreement.greedy_equal
+        failures.append(f"greedy text differs on {different} of {agreement.prompts} prompts")
     if failures:
-        raise SceError(f"the {quant} export does not agree with its source: {'; '.join(failures)}; nothing was written")
+        raise SceError(
+            f"the {quant} export does not agree with its source: {'; '.join(failures)}; nothing was written"
+        )
 
 
 def probe_texts(base: Path) -> list[str]:
-    """Texts whose tokenisation must be equal: the prompts, some of Python's own library, and the special tokens."""
+    """Texts that must tokenise equally: the prompts, some of Python's own library, the special tokens."""
     import json.decoder
     import textwrap
 

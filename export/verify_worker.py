@@ -1,7 +1,6 @@
-"""Compares a GGUF file, run by llama.cpp, with its source, run by transformers; a process of its own (see `verify`).
+"""Compares a GGUF file, run by llama.cpp, with its source, run by transformers, as the child process of `verify`.
 
-The source is built from the base and the adapter by transformers and PEFT, not by our own merging, so that an error there
-shows too.
+The source is put together from base and adapter by PEFT, not by our own merging, so that an error there shows too.
 """
 
 from __future__ import annotations
@@ -22,12 +21,15 @@ from securecoderl_edge.export.verify import Agreement
 from securecoderl_edge.export.vocabulary import load_tokenizer
 from securecoderl_edge.runtimes.llama import BATCH, LlamaContext, LlamaModel
 
+# Of two logits this close either may be taken for the larger one.
+_TIE = 1e-3
+
 Array = np.ndarray[Any, np.dtype[np.float32]]
 
 
 @dataclass(frozen=True)
 class _Trace:
-    """A prompt with its greedy continuation through llama.cpp, and the logits at each position (T, vocabulary)."""
+    """A prompt with its greedy continuation by llama.cpp, and the logits at each position (T, vocabulary)."""
 
     tokens: list[int]
     prompt_length: int
@@ -35,7 +37,12 @@ class _Trace:
 
 
 def measure(
-    path: Path, base: Path, adapter: Path | None, prompts: Sequence[str], texts: Sequence[str], new_tokens: int
+    path: Path,
+    base: Path,
+    adapter: Path | None,
+    prompts: Sequence[str],
+    texts: Sequence[str],
+    new_tokens: int,
 ) -> Agreement:
     """Run ``prompts`` through both models, and ``texts`` through both tokenizers.
 
@@ -96,14 +103,16 @@ def _compare(traces: list[_Trace], source: Any, texts: int, tokenised_equal: int
         with torch.inference_mode():
             expected = source(torch.tensor([trace.tokens])).logits[0].float().numpy()
         if expected.shape != trace.logits.shape:
-            raise SceError(f"the file has {trace.logits.shape[1]} tokens in its vocabulary, its source {expected.shape[1]}")
+            sizes = f"{trace.logits.shape[1]} tokens, its source {expected.shape[1]}"
+            raise SceError(f"the vocabulary of the file has {sizes}")
         differences.append(float(np.abs(expected - trace.logits).max()))
         divergences.append(_divergence(expected, trace.logits))
         agreements.append(expected.argmax(axis=1) == trace.logits.argmax(axis=1))
-        # Greedy texts are equal exactly when the source prefers each token of the file's continuation, given those before.
+        # Greedy texts are equal when the source, too, prefers each token of the continuation, given those before.
         continuation = trace.tokens[trace.prompt_length :]
-        preferred = expected[trace.prompt_length - 1 : -1].argmax(axis=1)
-        greedy_equal += preferred.tolist() == continuation
+        judged = expected[trace.prompt_length - 1 : -1]
+        margins = judged.max(axis=1) - judged[np.arange(len(continuation)), continuation]
+        greedy_equal += bool((margins < _TIE).all())
     worst = max(differences)
     return Agreement(
         texts=texts,

@@ -1,7 +1,7 @@
-"""A Hugging Face byte-level BPE tokenizer as llama.cpp needs it: tokens with types, merges, and the pre-tokenizer's name.
+"""A byte-level BPE tokenizer as llama.cpp needs it: tokens with types, merges, and the pre-tokenizer's name.
 
-llama.cpp knows pre-tokenizers by name and falls back without a word when the name is wrong, so the name comes from how
-the tokenizer behaves or is built, and a tokenizer that matches nothing is refused.
+llama.cpp knows pre-tokenizers by name and splits text otherwise, without a word, when the name is wrong. So the name
+comes from how the tokenizer behaves or is built, and a tokenizer that matches nothing is refused.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from securecoderl_edge.export.merge import read_json
 # Token types of GGUF's tokenizer.ggml.token_type.
 NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5
 
-# Touches what pre-tokenizers disagree on: line ends, runs of spaces, digits, fractions, CJK, marks, contractions.
+# Touches what pre-tokenizers disagree on: line ends, spaces, digits, fractions, CJK, marks, contractions.
 _PROBE = (
     "\n\n\t \r\n    def f(x1, y22):\r\n        return  x1**2+3.1415 # it's WE'LL\u00a0done\n"
-    "12345 4 ½ ²³ ٣٤ 我们今天12点 カタカナ 한국어 नमस्ते Ελλάδα naïve e\u0301 🙂🙂 _snake__case CamelCase '\"``` ...!!??\n\n"
+    "12345 4 ½ ²³ ٣٤ 我们今天12点 カタカナ 한국어 नमस्ते Ελλάδα naïve e\u0301 🙂🙂 "
+    "_snake__case CamelCase '\"``` ...!!??\n\n"
 )
 # sha256 of the ids of the probe, without special tokens.
 _KNOWN_FINGERPRINTS = {
@@ -81,7 +82,7 @@ def read_vocabulary(base: Path, size: int) -> Vocabulary:
     """Read the tokenizer of ``base``, padded to the model's vocabulary of ``size`` tokens.
 
     Raises:
-        UsageError: not a byte-level BPE tokenizer that llama.cpp knows, or larger than the model's vocabulary.
+        UsageError: no byte-level BPE tokenizer that llama.cpp knows, or one larger than the model's vocabulary.
         SceError: a file is missing or damaged.
     """
     where = base / "tokenizer.json"
@@ -126,7 +127,9 @@ def _refuse_unsupported(where: Path, document: dict[str, Any]) -> None:
     for token in document.get("added_tokens", []):
         for key in ("lstrip", "rstrip", "single_word"):
             if token.get(key):
-                raise UsageError(f"{where}: token {token['content']!r} uses {key}, which llama.cpp would not follow")
+                raise UsageError(
+                    f"{where}: token {token['content']!r} uses {key}, which llama.cpp would not follow"
+                )
 
 
 def _pre_tokenizer(document: dict[str, Any], digest: str, where: Path) -> str:
@@ -136,7 +139,9 @@ def _pre_tokenizer(document: dict[str, Any], digest: str, where: Path) -> str:
     is_gpt2 = splitter.get("type") == "ByteLevel" and splitter.get("use_regex", True)
     if is_gpt2 and not splitter.get("add_prefix_space"):
         return "gpt-2"
-    raise UsageError(f"{where}: llama.cpp has no known pre-tokenizer for it (fingerprint {digest[:12]}); cannot export")
+    raise UsageError(
+        f"{where}: llama.cpp has no known pre-tokenizer for it (fingerprint {digest[:12]}); cannot export"
+    )
 
 
 def _tokens(document: dict[str, Any], size: int, where: Path) -> tuple[list[str], list[int]]:

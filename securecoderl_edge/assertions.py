@@ -1,6 +1,7 @@
 """Assertions of call problems: what of them enters the sandbox, and how the answer is judged outside.
 
-These forms, with other statements before them or not, are split: an expression is evaluated in the sandbox and its
+These forms, with other statements before them or not, are split: an expression is evaluated in the sandbox
+    and its
 value comes back as text; what it is compared with stays outside, so a program cannot look it up.
 
     assert EXPRESSION == CONSTANT      either way round; `is` with True, False, None
@@ -35,7 +36,8 @@ class Check:
     """One assertion, split into the ``call`` that enters the sandbox and what stays outside.
 
     Attributes:
-        comparison: how the value is compared with ``expected``; ``whole`` assertions are judged in the sandbox.
+        comparison: how the value is compared with ``expected``; ``whole`` assertions are judged in the
+            sandbox.
         tolerance: for ``near``, the greatest difference (itself excluded).
         lists_alike: a tuple equals the list of its items, as in APPS, whose answers come from JSON.
     """
@@ -123,7 +125,9 @@ def _compared(test: ast.expr) -> _Parts | None:
 
 def _near(difference: ast.expr, bound: ast.expr) -> _Parts | None:
     match difference:
-        case ast.Call(func=ast.Name(id="abs"), args=[ast.BinOp(left=expression, op=ast.Sub(), right=constant)]):
+        case ast.Call(
+            func=ast.Name(id="abs"), args=[ast.BinOp(left=expression, op=ast.Sub(), right=constant)]
+        ):
             expected, tolerance = _constant(constant), _constant(bound)
             if isinstance(expected, (int, float)) and isinstance(tolerance, (int, float)):
                 return expression, "near", expected, float(tolerance)
@@ -139,7 +143,9 @@ def _constant(node: ast.expr) -> Any:
     match node:
         case ast.Call(func=ast.Name(id=name), args=[content], keywords=[]) if name in _CONTAINERS:
             return _CONTAINERS[name](ast.literal_eval(content))
-        case ast.BinOp(left=ast.Constant(value=float() as top), op=ast.Div(), right=ast.Constant(value=float() as low)) if low:
+        case ast.BinOp(
+            left=ast.Constant(value=float() as top), op=ast.Div(), right=ast.Constant(value=float() as low)
+        ) if low:
             return top / low
     return ast.literal_eval(node)
 

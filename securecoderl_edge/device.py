@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,10 +42,7 @@ def choose_compute(device: str, base_precision: str) -> Compute:
         raise UsageError("--device cuda: this torch sees no CUDA device; use --device cpu or auto")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda":
-        bf16 = torch.cuda.get_device_capability() >= (8, 0)
-    else:
-        bf16 = cpu_has_bf16()
+    bf16 = torch.cuda.get_device_capability() >= (8, 0) if device == "cuda" else cpu_has_bf16()
     if base_precision == "auto":
         base_precision = "int8" if device == "cuda" else "fp32"
     return Compute(device, base_precision, torch.bfloat16 if bf16 else None)
@@ -60,25 +55,8 @@ def cpu_has_bf16() -> bool:
 
 def cpu_flags() -> set[str]:
     """Instruction-set flags as Linux names them; empty elsewhere."""
-    for line in _cpuinfo():
+    path = Path("/proc/cpuinfo")
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
         if line.startswith(("flags", "Features")):
             return set(line.partition(":")[2].split())
     return set()
-
-
-def cpu_model() -> str:
-    """The processor's name."""
-    for line in _cpuinfo():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def cpu_count() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _cpuinfo() -> list[str]:
-    path = Path("/proc/cpuinfo")
-    return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []

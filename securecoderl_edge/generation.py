@@ -37,14 +37,17 @@ class Candidate:
 
     @property
     def is_accepted(self) -> bool:
-        """It parses, has no finding at medium or above, and passes every test there is."""
+        """There is a program, it parses, has no medium or high finding, and passes every test there is."""
+        is_program = self.score.parses and bool(self.score.program.strip())
         is_right = not self.is_tested or self.score.passed == self.score.total
-        return self.score.stage > 0 and self.score.severity == 0 and is_right
+        return is_program and self.score.severity == 0 and is_right
 
     def verdict(self, tests: str = "tests") -> str:
         """The check in words: ``passed 3/3 tests, no security findings``; ``tests`` names what was run."""
-        if self.score.stage == 0:
-            return "does not parse" if self.score.program.strip() else "no program"
+        if not self.score.program.strip():
+            return "no program"
+        if not self.score.parses:
+            return "does not parse"
         parts = ["parses"]
         if self.is_tested:
             failed = Counter(verdict for verdict in self.score.verdicts if verdict != "pass")

@@ -29,17 +29,17 @@ def read_prompt(argument: str | None, stdin: BinaryIO) -> str:
         raise UsageError('no prompt; give one, such as: sce generate "Read a number and print its double."')
     try:
         if argument is None or argument == "-":
-            where, text = "from stdin", stdin.read().decode("utf-8-sig")
+            where, text = "stdin", stdin.read().decode("utf-8-sig")
         elif argument.startswith("@"):
-            where, text = f"in {argument[1:]}", Path(argument[1:]).read_text(encoding="utf-8-sig")
+            where, text = argument[1:], Path(argument[1:]).read_text(encoding="utf-8-sig")
         else:
-            where, text = "given", argument
+            where, text = "argument", argument
     except UnicodeDecodeError as error:
         raise SceError(f"the prompt is not UTF-8 text ({error.reason} at byte {error.start})") from None
     except OSError as error:
         raise UsageError(f"cannot read the prompt from {argument}: {error.strerror}") from None
     if not text.strip():
-        raise UsageError(f"the prompt {where} is empty")
+        raise UsageError(f"the prompt is empty ({where})")
     return text
 
 

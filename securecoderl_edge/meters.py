@@ -8,6 +8,7 @@ from typing import Any
 from securecoderl_edge.problems import Problem
 from securecoderl_edge.reward import STAGE_NAMES, Outcome, Score
 from securecoderl_edge.sandbox.records import ProgramRun
+from securecoderl_edge.summary import METRICS, values_of
 
 CONSTANT_OUTPUT = "constant_output"
 CRASH_AFTER_OUTPUT = "crash_after_output"
@@ -31,7 +32,9 @@ def signs_of(problem: Problem, run: ProgramRun, outcomes: Sequence[Outcome]) -> 
         different = len({test.output for test in tests}) > 1 and len({test.input for test in tests}) > 1
         if different and len(outputs) == 1 and outputs != {""}:
             signs.append(CONSTANT_OUTPUT)
-        shown = [_shows(problem.statement, test.input) and _shows(problem.statement, test.output) for test in tests]
+        shown = [
+            _shows(problem.statement, test.input) and _shows(problem.statement, test.output) for test in tests
+        ]
         if any(shown) and not all(shown) and shown == [outcome.verdict == "pass" for outcome in outcomes]:
             signs.append(SAMPLE_COPY)
         if any(each.printed and each.verdict not in ("pass", "wrong") for each in outcomes):
@@ -43,35 +46,24 @@ def signs_of(problem: Problem, run: ProgramRun, outcomes: Sequence[Outcome]) -> 
 
 
 def summarise(scores: Iterable[Score]) -> dict[str, Any]:
-    """Counts, rates and means over scores; empty input gives only ``{"scores": 0}``.
+    """Rates and means over scores, named as in `securecoderl_edge.summary.METRICS`; empty input gives ``{}``.
 
-    ``security_clean`` counts programs that parse and have no medium or high finding, among all scores;
-    ``security_clean_parsed`` the same among those that parse (None if none does).
+    ``stages`` counts scores by the names of the stages; each sign has its rate. A metric that applies to no
+    score (``secure_rate``, when nothing parses) is None.
     """
     every = list(scores)
     if not every:
-        return {"scores": 0}
-    parsed = sum(score.parses for score in every)
-    clean = sum(score.parses and score.severity == 0 for score in every)
-    return {
-        "scores": len(every),
-        "syntax_valid": parsed / len(every),
-        "at_least_one": _mean(score.passed > 0 for score in every),
-        "all_tests": _mean(score.passed == score.total for score in every),
-        "reward": _mean(score.reward for score in every),
-        "reward_paper": _mean(score.reward_paper for score in every),
-        "r_tests": _mean(score.r_tests for score in every),
-        "security_clean": clean / len(every),
-        "security_clean_parsed": clean / parsed if parsed else None,
-        "stages": {name: sum(score.stage == number for score in every) for number, name in enumerate(STAGE_NAMES)},
-        **{sign: _mean(sign in score.signs for score in every) for sign in SIGNS},
+        return {}
+    rows = [score.to_record() for score in every]
+    summary: dict[str, Any] = {"scores": len(every)}
+    for metric in METRICS:
+        values = values_of(metric, rows)
+        summary[metric.name] = sum(values) / len(values) if values else None
+    summary["stages"] = {
+        name: sum(score.stage == number for score in every) for number, name in enumerate(STAGE_NAMES)
     }
+    return summary | {sign: sum(sign in score.signs for score in every) / len(every) for sign in SIGNS}
 
 
 def _shows(statement: str, text: str) -> bool:
     return "".join(text.split()) in "".join(statement.split())
-
-
-def _mean(values: Iterable[float]) -> float:
-    numbers = list(values)
-    return sum(numbers) / len(numbers)

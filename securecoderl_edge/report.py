@@ -141,13 +141,15 @@ def stage_table(summaries: Sequence[EvaluationSummary]) -> Table:
     return Table(STAGE_COLUMNS, tuple(rows))
 
 
-def comparison_table(comparison: Comparison) -> Table:
+def comparison_table(comparison: Comparison, *, with_p_values: bool = True) -> Table:
     """One row a metric: the difference, its interval, and what follows from it."""
     rows = []
     for difference in comparison.differences:
         p_value = "" if difference.p_value is None else _p_cell(difference.p_value)
         cell = interval_cell(difference.interval, difference.metric, signed=True)
         rows.append((difference.metric.title, cell, p_value, verdict(difference)))
+    if not with_p_values:
+        return Table(("Metric", "difference", ""), tuple((row[0], row[1], row[3]) for row in rows))
     return Table(("Metric", "difference", "McNemar p", ""), tuple(rows))
 
 

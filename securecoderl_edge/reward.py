@@ -1,4 +1,4 @@
-"""The reward R of one program (paper, Eq. 1-2 and Table 1), from what was seen of its tests. Pure functions."""
+"""The reward R of one program (paper, Eq. 1-2, Table 1), from what was seen of its tests. Pure functions."""
 
 from __future__ import annotations
 
@@ -45,16 +45,19 @@ class Score:
     """What one program of one problem is worth.
 
     Attributes:
-        stage: 0 does not parse; 1 parses, but no test ends cleanly; 2 runs clean, but prints nothing; 3 prints, with
-            k < T tests passed; 4 passes all T. (Under the ``all`` rule "clean" and "prints" mean every test.)
-        r_func, r_sec, severity: the parts of R; severity is 0 for text that does not parse, as it cannot be scanned.
+        stage: 0 does not parse; 1 parses, but no test ends cleanly; 2 runs clean, but prints nothing; 3
+            prints, with k < T tests passed; 4 passes all T. (Under the ``all`` rule "clean" and "prints" mean
+            every test.)
+        r_func, r_sec, severity: the parts of R; severity is 0 for text that does not parse, as it cannot be
+            scanned.
         reward: R, where text that does not parse gets 0 (*gated*).
         reward_paper: R, where text that does not parse gets 0.4 for security, as in the paper's numbers.
         r_tests: k/T.
         findings: medium and high ones.
         program: the text that was scored, taken out of the completion as ``extract`` says.
         seconds: processor time of all test runs.
-        signs: what may hint at a program that games its tests, see `securecoderl_edge.meters`; never punished.
+        signs: what may hint at a program that games its tests, see `securecoderl_edge.meters`; never
+            punished.
     """
 
     id: str
@@ -122,8 +125,8 @@ def functional_reward(outcomes: Sequence[Outcome] | None, rule: StageRule = "any
 
     Args:
         outcomes: one a test, at least one; None when the text does not parse.
-        rule: whether ``any`` or ``all`` tests must be clean and print for a step to be paid; ``fraction`` pays each
-            step in proportion; ``seed`` adds up as the original code did, crashes included.
+        rule: whether ``any`` or ``all`` tests must be clean and print for a step to be paid; ``fraction``
+            pays each step in proportion; ``seed`` adds up as the original code did, crashes included.
     """
     if outcomes is None:
         return 0.0
@@ -203,8 +206,8 @@ def training_reward(
 ) -> float:
     """The number that reinforcement learning sees.
 
-    ``partial`` is R; ``binary`` replaces R_func by 1 if all tests pass, else 0. ``reading`` says whether text that does
-    not parse is paid for being harmless (``paper``) or gets 0 (``gated``).
+    ``partial`` is R; ``binary`` replaces R_func by 1 if all tests pass, else 0. ``reading`` says whether text
+    that does not parse is paid for being harmless (``paper``) or gets 0 (``gated``).
 
     Raises:
         ValueError: unknown mode or reading.

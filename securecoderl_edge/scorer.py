@@ -19,7 +19,8 @@ __all__ = ["Score", "Scorer"]
 class Scorer:
     """Scores programs, in parallel over ``workers`` (default: one a core, as far as memory allows).
 
-    May be created beside loaded models: workers are fresh processes. Use it as a context manager, or call `close`.
+    May be created beside loaded models: workers are fresh processes. Use it as a context manager, or call
+        `close`.
 
     Raises:
         ValueError: unknown stage rule.
@@ -58,7 +59,7 @@ class Scorer:
         )
 
     def examine(self, problem: Problem, program: str) -> tuple[ProgramRun, list[Outcome]]:
-        """The runs behind a score, for those who want to see stderr; outcomes are in the order of the tests."""
+        """The runs behind a score, for those who want to see stderr; one outcome a test, in their order."""
         limits = self._limits(problem)
         if problem.kind == "stdin":
             run = self._pool.run(program, [test.input for test in problem.tests], limits)
@@ -69,21 +70,25 @@ class Scorer:
         checks = assertions.checks(problem)
         run = self._pool.run(program, (), limits, [check.call for check in checks])
         return run, [
-            assertions.judge(execution, check) for execution, check in zip(run.executions, checks, strict=False)
+            assertions.judge(execution, check)
+            for execution, check in zip(run.executions, checks, strict=False)
         ]
 
-    def score_async(self, problem: Problem, program: str, sample: int = 0) -> Future[Score]:
+    def score_async(
+        self, problem: Problem, program: str, sample: int = 0, extract: str = "raw"
+    ) -> Future[Score]:
         """Start scoring and return at once."""
-        return self._threads.submit(self.score, problem, program, sample)
+        return self._threads.submit(self.score, problem, program, sample, extract)
 
     def score_all(self, items: Sequence[tuple[Problem, str, int]]) -> list[Score]:
         """Score ``(problem, program, sample)`` items in parallel; results are in the order of the items."""
         return [future.result() for future in [self.score_async(*item) for item in items]]
 
     def close(self) -> None:
-        """End all processes; scores not yet begun are cancelled."""
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        """End all processes; scores not yet finished are given up."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
         self._pool.close()
+        self._threads.shutdown(wait=True)
         self._scanner.close()
 
     def _limits(self, problem: Problem) -> Limits:

@@ -1,8 +1,8 @@
 """How dangerous a program looks: Bandit's findings and the severity V of the reward.
 
-Covers what Bandit's plugins see in the text. Does not cover what they cannot see: ``getattr(os, "sys" + "tem")`` has
-no finding; the sandbox is what stops it. Nothing in a program can silence a finding: ``# nosec`` and coding
-cookies are ignored, and a scan that fails counts as the worst severity.
+Covers what Bandit's plugins see in the text. Does not cover what they cannot see: ``getattr(os, "sys" +
+"tem")`` has no finding; the sandbox is what stops it. Nothing in a program can silence a finding: ``# nosec``
+and coding cookies are ignored, and a scan that fails counts as the worst severity.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class SecurityScanner:
         self._ready = False
 
     def scan(self, program: str) -> Scan:
-        """Scan one program; when the worker dies of it, the scan has failed and the next one gets a new worker."""
+        """Scan one program; if the worker dies of it, the scan has failed and the next gets a new worker."""
         with self._lock:
             process = self._running()
             try:
@@ -107,7 +107,9 @@ class SecurityScanner:
         if not self._ready:
             if self._receive(self._process, START_SECONDS) is None:
                 self._stop()
-                raise SceError(f"bandit does not start with {sys.executable}; check it with: python -m bandit --version")
+                raise SceError(
+                    f"bandit does not start with {sys.executable}; check it with: python -m bandit --version"
+                )
             self._ready = True
         return self._process
 

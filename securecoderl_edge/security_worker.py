@@ -1,8 +1,8 @@
 """A process that scans programs with Bandit: one JSON object a line in, one out.
 
-Run as ``python -s -B security_worker.py SYS_PATH_AS_JSON``. It parses hostile text, so it is apart from the process
-that trains, its memory is limited, and a signal kills it when one scan takes too long. It imports nothing of the
-package.
+Run as ``python -s -B security_worker.py SYS_PATH_AS_JSON``. It parses hostile text, so it is apart from the
+process that trains, its memory is limited, and a signal kills it when one scan takes too long. It imports
+nothing of the package.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from typing import Any
 
 MEMORY_BYTES = 2 << 30
 SCAN_CPU_SECONDS = 10.0
-# A sum of 10,000 terms nests as deep as that; deeper programs end in an error, which counts as the worst severity.
+# A sum of 10,000 terms nests as deep as that; deeper programs end in an error, which counts as the worst
+# severity.
 RECURSION_LIMIT = 50_000
 STACK_BYTES = 512 << 20
 FILE_NAME = "solution.py"
@@ -33,7 +34,8 @@ STATEFUL = {"ClassDef", "FunctionDef", "Import", "ImportFrom", "Call"}
 def make_scanner() -> Any:
     """Load Bandit's plugins once; returns a function from source text to its list of issues.
 
-    The function visits as Bandit's own visitor does, but builds a context only for nodes that a plugin looks at, and
+    The function visits as Bandit's own visitor does, but builds a context only for nodes that a plugin looks
+    at, and
     lets errors of plugins out: Bandit itself logs them and reports no issue.
     """
     from bandit.core import config, context, metrics, node_visitor, test_set, utils
@@ -82,7 +84,7 @@ def make_scanner() -> Any:
 
         def post_visit(self, node: ast.AST) -> None:
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-                self.namespace = utils.namespace_path_split(self.namespace)[0]
+                self.namespace: str = utils.namespace_path_split(self.namespace)[0]
 
         def generic_visit(self, node: ast.AST) -> None:
             for name in node._fields:
@@ -130,7 +132,9 @@ def serve(replies: int) -> None:
                     for issue in scan(source)
                 ]
             }
-        except Exception as error:  # whatever hostile text does to Bandit is a failed scan, which is charged in full
+        except (
+            Exception
+        ) as error:  # whatever hostile text does to Bandit is a failed scan, which is charged in full
             answer = {"failed": type(error).__name__}
         signal.setitimer(signal.ITIMER_PROF, 0)
         reply = json.dumps(answer).encode() + b"\n"

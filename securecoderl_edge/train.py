@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
 import shutil
 import sys
 import time
@@ -21,12 +20,12 @@ from typing import Any
 
 import torch
 
-from securecoderl_edge import __version__
 from securecoderl_edge.checkpoint import load_latest, save_checkpoint, sha256_of
 from securecoderl_edge.config import read_toml, to_table, to_toml
-from securecoderl_edge.device import Compute, choose_compute, cpu_count, cpu_model
+from securecoderl_edge.device import Compute, choose_compute
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.files import write_atomically
+from securecoderl_edge.machine import describe_machine
 from securecoderl_edge.metrics import RowFile
 from securecoderl_edge.model import (
     POLICY,
@@ -231,12 +230,7 @@ def _prepare_folder(run: Run, settings: TrainSettings, base: Path, compute: Comp
     environment = {
         "base_model": settings.model,
         "base_sha256": weights,
-        "sce": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "platform": platform.platform(),
-        "cpu": cpu_model(),
-        "cores": cpu_count(),
+        "machine": describe_machine(),
         "device": torch.cuda.get_device_name() if compute.device == "cuda" else "cpu",
         "base_precision": compute.base_precision,
         "autocast": str(compute.autocast_dtype or "none"),

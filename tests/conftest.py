@@ -65,7 +65,7 @@ def build_model(folder: Path, **changes: Any) -> Path:
         "bos_token_id": None,
         "eos_token_id": 1,
         "pad_token_id": 0,
-        # Far from the near-uniform output of the usual initialisation, where rounding decides which token is best.
+        # The usual initialisation gives near-uniform output, where rounding decides which token is best.
         "initializer_range": 0.2,
     }
     torch.manual_seed(7)
@@ -79,7 +79,12 @@ def build_adapter(folder: Path, base: Path, **changes: Any) -> Path:
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 
-    settings: dict[str, Any] = {"r": 8, "lora_alpha": 16, "target_modules": "all-linear", "task_type": "CAUSAL_LM"}
+    settings: dict[str, Any] = {
+        "r": 8,
+        "lora_alpha": 16,
+        "target_modules": "all-linear",
+        "task_type": "CAUSAL_LM",
+    }
     torch.manual_seed(11)
     model = get_peft_model(AutoModelForCausalLM.from_pretrained(base), LoraConfig(**{**settings, **changes}))
     with torch.no_grad():
@@ -92,7 +97,7 @@ def build_adapter(folder: Path, base: Path, **changes: Any) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Hugging Face folder: tied Llama of hidden size 64 with 2 layers, byte-level BPE of about 400 tokens."""
+    """A Hugging Face folder: tied Llama of hidden size 64, 2 layers, byte-level BPE of about 400 tokens."""
     pytest.importorskip("torch", reason="needs the train extra")
     return build_model(tmp_path_factory.mktemp("tiny") / "tiny")
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from conftest import build_adapter, build_model
 
-torch = pytest.importorskip("torch", reason="needs the train extra")
+pytest.importorskip("torch", reason="needs the train extra")
 
-from securecoderl_edge.errors import SceError, UsageError  # noqa: E402
-from securecoderl_edge.export import merge  # noqa: E402
-from securecoderl_edge.export.merge import merged_tensors, weight_files, write_merged  # noqa: E402
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.export import merge
+from securecoderl_edge.export.merge import merged_tensors, weight_files, write_merged
 
 
 def merge_with_peft(base: Path, adapter: Path) -> dict[str, Any]:
@@ -34,6 +34,8 @@ def change_adapter(adapter: Path, out: Path, **changes: Any) -> Path:
 
 
 def assert_equals_peft(base: Path, adapter: Path) -> None:
+    import torch
+
     expected = merge_with_peft(base, adapter)
     merged = dict(merged_tensors(base, adapter))
     assert set(merged) <= set(expected)
@@ -51,6 +53,7 @@ def test_merging_with_rslora_equals_peft(tiny_model: Path, tmp_path: Path) -> No
 
 
 def test_without_an_adapter_the_tensors_are_those_of_the_base(tiny_model: Path) -> None:
+    import torch
     from safetensors.torch import load_file
 
     stored = load_file(tiny_model / "model.safetensors")
@@ -59,7 +62,11 @@ def test_without_an_adapter_the_tensors_are_those_of_the_base(tiny_model: Path) 
     assert all(torch.equal(merged[name], stored[name]) for name in stored)
 
 
-def test_a_half_precision_base_is_merged_in_float32(tiny_model: Path, tiny_adapter: Path, tmp_path: Path) -> None:
+def test_a_half_precision_base_is_merged_in_float32(
+    tiny_model: Path, tiny_adapter: Path, tmp_path: Path
+) -> None:
+    import torch
+
     write_merged(tiny_model, None, tmp_path / "half", dtype="float16")
     name = "model.layers.0.self_attn.q_proj.weight"
     half = dict(merged_tensors(tmp_path / "half", tiny_adapter))[name]
@@ -70,6 +77,7 @@ def test_a_half_precision_base_is_merged_in_float32(tiny_model: Path, tiny_adapt
 def test_a_merged_folder_loads_without_the_adapter_and_has_the_same_logits(
     tiny_model: Path, tiny_adapter: Path, tmp_path: Path
 ) -> None:
+    import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -84,6 +92,8 @@ def test_a_merged_folder_loads_without_the_adapter_and_has_the_same_logits(
 def test_a_base_in_several_shards_merges_like_one_file(
     tiny_model: Path, tiny_adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import torch
+
     monkeypatch.setattr(merge, "_SHARD_BYTES", 100_000)
     write_merged(tiny_model, None, tmp_path / "shards")
     assert len(weight_files(tmp_path / "shards")) > 1
@@ -138,6 +148,8 @@ def test_a_truncated_weights_file_is_refused(tiny_model: Path, tmp_path: Path) -
 
 
 def test_an_index_that_leads_out_of_the_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "../model.safetensors"}}))
+    (tmp_path / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": {"a": "../model.safetensors"}})
+    )
     with pytest.raises(UsageError):
         weight_files(tmp_path)

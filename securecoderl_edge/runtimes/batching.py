@@ -1,7 +1,7 @@
-"""Continuous batching: many samples of many prompts share each decoding step, and a finished one's place is refilled.
+"""Continuous batching: samples of many prompts share each decoding step, a finished one's place is refilled.
 
-A prompt is computed once, without its last token; its other samples copy that prefix. Every sample then starts by
-decoding the prompt's last token in its own place, so the first token needs no special case.
+A prompt is computed once, without its last token; its other samples copy that prefix. Every sample then starts
+by decoding the prompt's last token in its own place, so the first token needs no special case.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ class BatchDecoder:
             task = pending.popleft()
             sibling = self._find_sibling(task)
             sampler = open_sampler(
-                self._sampling.temperature, derive_seed(self._sampling.seed, task.prompt_index, task.sample_index)
+                self._sampling.temperature,
+                derive_seed(self._sampling.seed, task.prompt_index, task.sample_index),
             )
             self._places[place] = _Sample(
                 task, sampler, time.perf_counter(), next_token=task.prompt[-1], filled=len(task.prompt) - 1
@@ -145,7 +146,7 @@ class BatchDecoder:
         self.spent.prompt_seconds += time.perf_counter() - started
 
     def _close_gaps(self) -> None:
-        """Move the last samples into places that nobody refilled: llama.cpp batches only neighbouring sequences."""
+        """Move the last samples into empty places: llama.cpp batches only neighbouring sequences."""
         while None in self._places:
             last = self._places.pop()
             if last is None:

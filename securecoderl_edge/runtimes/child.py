@@ -15,7 +15,7 @@ _START = (
 def module_command(module: str) -> list[str]:
     """The command line that runs ``module`` with the imports of this process.
 
-    ``python -m`` would search the current folder first, where a user may well have a ``queue.py`` of their own.
+    ``python -m`` would search the current folder first, where a user may have a ``queue.py`` of their own.
     """
     paths = [path for path in sys.path if path]
     return [sys.executable, "-c", _START, json.dumps(paths), module]
@@ -24,7 +24,7 @@ def module_command(module: str) -> list[str]:
 def child_environment() -> dict[str, str]:
     """Our environment with what llama.cpp needs in a child; what the user has set stays.
 
-    OpenMP threads that spin for long while they wait bring decoding down to a tenth when other programs use the CPU
-    too; and ggml would start a debugger for a backtrace when it aborts.
+    OpenMP threads that spin for long while they wait bring decoding down to a tenth when other programs use the
+    CPU too; and ggml would start a debugger for a backtrace when it aborts.
     """
     return {"GOMP_SPINCOUNT": "1000", "GGML_NO_BACKTRACE": "1", **os.environ}

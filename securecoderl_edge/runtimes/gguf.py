@@ -1,4 +1,4 @@
-"""GGUF files through llama.cpp, in a child process: a crash there is an exception here, and the prompt is tried again."""
+"""GGUF files through llama.cpp in a child process: a crash there is a second try, then an exception here."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ class GgufRuntime:
         MissingExtra: llama-cpp-python is not installed.
     """
 
-    def __init__(self, path: Path, threads: int | None = None, context: int | None = None, parallel: int = 32) -> None:
+    def __init__(
+        self, path: Path, threads: int | None = None, context: int | None = None, parallel: int = 32
+    ) -> None:
         check_gguf(path)
         if importlib.util.find_spec("llama_cpp") is None:
             raise MissingExtra("llama_cpp", "gguf", "(it is built from source: a C++ compiler is needed)")
@@ -71,7 +73,7 @@ class GgufRuntime:
         sampling: Sampling,
         on_token: OnToken | None = None,
     ) -> list[list[Completion]]:
-        """See `Runtime.generate`. A child that dies is replaced once a call, and only unfinished samples are redone."""
+        """See `Runtime.generate`. A child that dies is replaced once, and its unfinished samples are redone."""
         _check_request(prompts, n, sampling)
         finished: dict[Key, Completion] = {}
         streamed = _Streamed(on_token)
@@ -84,7 +86,7 @@ class GgufRuntime:
                 self._serve(prompts, missing, sampling, finished, streamed)
             except _ChildDied as death:
                 if is_retry:
-                    raise SceError(f"{self.name}: {death}, and again on the second try; run: sce --debug") from None
+                    raise SceError(f"{self.name}: {death}, and again on the second try") from None
                 streamed.begin_again()
                 self._child.kill()
                 self._child = _Child(self._settings)
@@ -280,7 +282,9 @@ def _close_quietly(stream: IO[bytes]) -> None:
 
 def _check_request(prompts: Sequence[str], n: int, sampling: Sampling) -> None:
     if n < 1 or sampling.max_tokens < 1 or not 0 <= sampling.temperature < float("inf"):
-        raise UsageError("sampling needs at least one sample of at least one token, at a temperature of 0 or more")
+        raise UsageError(
+            "sampling needs at least one sample of at least one token, at a temperature of 0 or more"
+        )
     for index, prompt in enumerate(prompts, 1):
         if not prompt:
             raise SceError(f"prompt {index} is empty; give the model at least one character")

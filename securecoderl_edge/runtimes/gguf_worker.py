@@ -1,7 +1,7 @@
 """The child process of `GgufRuntime`: holds the model, answers requests on standard input until that closes.
 
-Requests: ``open`` (path, threads, context, parallel), ``generate`` (prompts, tasks, sampling, stream). Answers: ``ready``,
-``token``, ``completion``, ``done`` with what was spent, and ``error`` with a sentence.
+Requests: ``open`` (path, threads, context, parallel), ``generate`` (prompts, tasks, sampling, stream). Answers:
+``ready``, ``token``, ``completion``, ``done`` with what was spent, and ``error`` with a sentence.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _CONTEXT_STEP = 256
 class Worker:
     """One loaded model, and the context that the last request needed."""
 
-    def __init__(self, answers: IO[bytes], path: Path, threads: int, context: int | None, parallel: int) -> None:
+    def __init__(
+        self, answers: IO[bytes], path: Path, threads: int, context: int | None, parallel: int
+    ) -> None:
         self._answers = answers
         self._model = LlamaModel(path)
         self._threads = threads
@@ -55,7 +57,11 @@ class Worker:
         longest = max(len(tokens) for tokens in prompts.values()) + sampling.max_tokens
         context = self._fit_context(len(tasks), longest)
         decoder = BatchDecoder(
-            self._model, context, sampling, self._report_completion, self._report_token if request["stream"] else None
+            self._model,
+            context,
+            sampling,
+            self._report_completion,
+            self._report_token if request["stream"] else None,
         )
         decoder.run(tasks)
         self._report_done(decoder.spent)
@@ -69,18 +75,20 @@ class Worker:
     def _check_length(self, index: int, tokens: int, max_tokens: int) -> None:
         if tokens + max_tokens > self._limit:
             raise SceError(
-                f"prompt {index + 1} has {tokens} tokens; with {max_tokens} new ones it does not fit the context of "
-                f"{self._limit} tokens; shorten it or ask for fewer tokens"
+                f"prompt {index + 1} has {tokens} tokens; with {max_tokens} new ones it does not fit the context "
+                f"of {self._limit} tokens; shorten it or ask for fewer tokens"
             )
 
     def _fit_context(self, tasks: int, length: int) -> LlamaContext:
-        """A context with room for ``length`` tokens a sequence, as many sequences as are useful and affordable."""
+        """A context with ``length`` tokens a sequence, as many sequences as are useful and affordable."""
         length = -(-length // _CONTEXT_STEP) * _CONTEXT_STEP
         each = length * self._model.cache_bytes_per_token(self._model.is_float32)
         # Half of what is free: the rest is for activations, logits and everybody else.
         affordable = _available_memory() // 2 // each
         if affordable < 1:
-            raise SceError(f"a context of {length} tokens needs {each >> 20} MiB of memory, which is not free here")
+            raise SceError(
+                f"a context of {length} tokens needs {each >> 20} MiB of memory, which is not free here"
+            )
         sequences = min(self._parallel, tasks, affordable)
         if self._context and self._context.sequences >= sequences and self._context_length >= length:
             return self._context
@@ -100,7 +108,7 @@ class Worker:
         self._send({**message, "completion": asdict(completion)})
 
     def _report_done(self, spent: Spent) -> None:
-        self._send({"type": "done", "spent": asdict(spent), "peak_rss_bytes": peak_rss_bytes()})
+        self._send({"type": "done", "spent": asdict(spent), "peak_rss_bytes": _peak_rss_bytes()})
 
     def _send(self, message: dict[str, Any]) -> None:
         write_message(self._answers, message)
@@ -130,13 +138,13 @@ def main() -> None:
 
 
 def _receive(requests: queue.SimpleQueue[dict[str, Any]]) -> None:
-    """Queue requests; leave at once, in the middle of a generation too, when there is nobody left to answer."""
+    """Queue requests; leave at once, in mid-generation too, when there is nobody left to answer."""
     while (message := read_message(sys.stdin.buffer)) is not None:
         requests.put(message)
     os._exit(0)
 
 
-def peak_rss_bytes() -> int:
+def _peak_rss_bytes() -> int:
     """Peak resident memory of this process.
 
     Not from getrusage where /proc exists: there a child begins with the peak of the parent that started it.

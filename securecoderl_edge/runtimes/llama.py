@@ -1,7 +1,7 @@
 """llama.cpp through its low-level API: a model, and a context whose sequences each have their own KV cache.
 
-Several mistakes end the interpreter here instead of raising (a null pointer that is used, an object used after it was
-freed), so this module is for child processes: `gguf_worker` and the verification of exports.
+Several mistakes end the interpreter here instead of raising (a null pointer, an object used after it was freed),
+so this module is for child processes: `gguf_worker` and the verification of exports.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class LlamaModel:
         return buffer.value.decode("utf-8", "replace") if length >= 0 else None
 
     def tokenize(self, text: str) -> list[int]:
-        """Token ids, special tokens added as the file says; a start token that the text already has is not doubled."""
+        """Token ids, special tokens added as the file says, but no second start token."""
         encoded = text.encode("utf-8")
         room = len(encoded) + 8
         tokens = (llama_cpp.llama_token * room)()
@@ -136,7 +136,7 @@ class LlamaContext:
         self._count[:] = 1
 
     def decode(self, tokens: list[int], positions: list[int], sequences: list[int], logits: bool) -> None:
-        """Feed at most `BATCH` tokens, each at its position of its sequence; with ``logits`` for all or for none.
+        """Feed at most `BATCH` tokens, each at its position of its sequence; ``logits`` for all or for none.
 
         Raises:
             SceError: llama.cpp refuses the batch.
@@ -151,7 +151,9 @@ class LlamaContext:
         _errors.clear()
         status = llama_cpp.llama_decode(self._context, self._batch)
         if status != 0:
-            raise SceError(f"llama.cpp could not decode a batch of {size} tokens (status {status}; {_reason()})")
+            raise SceError(
+                f"llama.cpp could not decode a batch of {size} tokens (status {status}; {_reason()})"
+            )
         llama_cpp.llama_synchronize(self._context)
 
     def logits(self, rows: int) -> np.ndarray[Any, np.dtype[np.float32]]:

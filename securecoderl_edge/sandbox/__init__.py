@@ -1,6 +1,7 @@
 """Runs untrusted programs: no root, no containers, a few milliseconds a test.
 
-Stops: reading files outside the Python library, writing anywhere, network, other processes, signals, more CPU, time,
+Stops: reading files outside the Python library, writing anywhere, network, other processes, signals, more
+    CPU, time,
 memory or output than allowed. Does not stop: asking whether a path exists, side channels, kernel bugs.
 """
 

@@ -13,22 +13,27 @@ from securecoderl_edge.sandbox.seccomp import AUDIT_ARCHITECTURES
 def describe_layers() -> dict[str, Any]:
     """The layers that programs run under: ``level`` is ``full``, or ``no-landlock`` on kernels without it.
 
-    Without Landlock a program still cannot write, connect, fork or signal, but it can read files that this user can
-    read; do not publish its raw output then.
+    Without Landlock a program still cannot write, connect, fork or signal, but it can read files that this
+    user can read; do not publish its raw output then.
 
     Raises:
-        SceError: not Linux, an unknown processor, or a kernel without seccomp: programs cannot be isolated here.
+        SceError: not Linux, an unknown processor, or a kernel without seccomp: programs cannot be isolated
+            here.
     """
     machine = platform.machine()
     if sys.platform != "linux":
-        raise SceError(f"programs can only be run on Linux, not on {sys.platform}; use a Linux machine or container")
+        raise SceError(
+            f"programs can only be run on Linux, not on {sys.platform}; use a Linux machine or container"
+        )
     if machine not in AUDIT_ARCHITECTURES:
         known = " and ".join(AUDIT_ARCHITECTURES)
-        raise SceError(f"programs cannot be isolated on {machine}: system call numbers are known for {known} only")
+        raise SceError(
+            f"programs cannot be isolated on {machine}: system call numbers are known for {known} only"
+        )
     from securecoderl_edge.sandbox import lockdown
 
     if not lockdown.has_seccomp():
-        raise SceError("programs cannot be isolated: this kernel has no seccomp; use one built with CONFIG_SECCOMP_FILTER")
+        raise SceError("programs cannot be isolated: this kernel has no seccomp (CONFIG_SECCOMP_FILTER)")
     landlock = lockdown.landlock_version()
     return {
         "level": "full" if landlock else "no-landlock",

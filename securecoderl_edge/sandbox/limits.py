@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# The compiler works on hostile text too; these bounds are fixed so that "parses" never depends on a problem's limits.
+# The compiler works on hostile text too; these bounds are fixed so that "parses" never depends on a problem's
+# limits.
 COMPILE_CPU_SECONDS = 5.0
 COMPILE_MEMORY_MIB = 1024
 STDERR_TAIL_BYTES = 2048
@@ -30,6 +31,8 @@ class Limits:
         if not (self.cpu_seconds > 0 and self.wall_seconds > 0):
             raise ValueError("cpu_seconds and wall_seconds must be positive")
         if self.memory_mib < 128:
-            raise ValueError("memory_mib must be at least 128: the interpreter itself needs about half of that")
+            raise ValueError(
+                "memory_mib must be at least 128: the interpreter itself needs about half of that"
+            )
         if self.output_bytes < 1:
             raise ValueError("output_bytes must be at least 1")

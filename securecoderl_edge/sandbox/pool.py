@@ -11,9 +11,9 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -30,7 +30,8 @@ from securecoderl_edge.sandbox.records import Call, Execution, Job, ProgramRun
 
 ZYGOTE = Path(__file__).with_name("zygote.py")
 PROGRAMS_PER_WORKER = 2000
-# How long a worker may be silent beyond a program's own limits: generous, since a busy machine is no fault of it.
+# How long a worker may be silent beyond a program's own limits: generous, since a busy machine is no fault of
+# it.
 GRACE_SECONDS = 60.0
 TESTS_AHEAD = 2
 MEBIBYTE = 1 << 20
@@ -50,7 +51,8 @@ class _Worker:
     def __init__(self) -> None:
         self.programs = 0
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # A virtual environment's python would find our packages; the one it was made from has the library alone.
+        # A virtual environment's python would find our packages; the one it was made from has the library
+        # alone.
         python = getattr(sys, "_base_executable", None) or sys.executable
         # -I would ignore the hash seed, which makes the order of sets, and so rewards, reproducible.
         environment = {"PYTHONHASHSEED": "0"}
@@ -70,12 +72,15 @@ class _Worker:
         try:
             hello = self._receive(GRACE_SECONDS)
         except WorkerLost:
-            lines = os.pread(complaints, MEBIBYTE, 0).decode("utf-8", "replace").splitlines() or ["no message"]
+            lines = os.pread(complaints, MEBIBYTE, 0).decode("utf-8", "replace").splitlines() or [
+                "no message"
+            ]
             hello = {"failed": f"{python} did not run {ZYGOTE} ({lines[-1]})"}
         finally:
             os.close(complaints)
         if "failed" in hello:
             self.kill()
+            self.close()
             raise SceError(f"the sandbox cannot start: {hello['failed']}")
 
     def run(self, job: Job, limits: Limits) -> ProgramRun:
@@ -141,9 +146,8 @@ class _Worker:
             self._process.wait()
 
     def kill(self) -> None:
-        """End the zygote at once, whatever it is doing."""
+        """End the zygote at once; a thread that waits for its answer gets WorkerLost."""
         self._process.kill()
-        self.close()
 
     def _send(self, files: Sequence[int], **message: Any) -> None:
         try:
@@ -172,7 +176,7 @@ class _Test:
         self._inputs = [_memory_file(stdin)]
         self._outputs = [_memory_file(), _memory_file()]
         self._pieces: list[int] = []
-        self._nonce = secrets.token_hex(16)
+        self._nonce = ""
         if call is not None:
             self._outputs.append(_memory_file())
             self._inputs.append(_memory_file())
@@ -184,6 +188,7 @@ class _Test:
             }
             self._pieces = [_memory_file(json.dumps(request))]
             if call.is_assertion:
+                self._nonce = secrets.token_hex(16)
                 self._pieces.append(_memory_file(self._nonce))
 
     def to_send(self) -> list[int]:
@@ -229,8 +234,8 @@ class _Test:
 class SandboxPool:
     """Runs programs in parallel, each in processes of its own below a worker.
 
-    Workers are started when first needed, by executing a fresh interpreter (never by forking this process, which may
-    hold secrets, expected outputs and a GPU). All methods may be called from several threads.
+    Workers are started when first needed, by executing a fresh interpreter (never by forking this process,
+    which may hold secrets, expected outputs and a GPU). All methods may be called from several threads.
 
     Raises:
         SceError: this system cannot isolate programs.
@@ -245,6 +250,8 @@ class SandboxPool:
             self._idle.put(None)
         self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="sandbox")
         self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._running: set[_Worker] = set()
 
     def run(
         self,
@@ -256,53 +263,68 @@ class SandboxPool:
         """Compile ``program`` once and run it on each stdin, then once for each call.
 
         Raises:
-            SceError: the pool is closed, or its workers die for reasons that have nothing to do with the program.
+            SceError: the pool is closed, or its workers die for reasons that have nothing to do with the
+                program.
         """
         job = Job(program, stdins, limits, calls)
         lost: Exception = WorkerLost("")
         for _attempt in range(2):
-            worker = self._take()
-            keep: _Worker | None = None
             try:
-                result = worker.run(job, limits or self.limits)
-                keep = worker if worker.programs < PROGRAMS_PER_WORKER else None
-                return result
+                with self._worker() as worker:
+                    return worker.run(job, limits or self.limits)
             except (WorkerLost, BoxLost) as error:
                 lost = error
-            finally:
-                if keep is None:
-                    worker.kill()
-                self._idle.put(keep)
         if isinstance(lost, BoxLost):
             # Twice with this program and a fresh worker the second time: the program did it.
             died = Execution(-signal.SIGKILL, "", "", f"the program ended its supervisor ({lost})", 0.0)
             return ProgramRun(True, "", (died,) * (len(stdins) + len(calls)))
-        raise SceError(f"sandbox workers keep dying ({lost}); is the machine out of memory? Try fewer workers")
+        raise SceError(
+            f"sandbox workers keep dying ({lost}); is the machine out of memory? Try fewer workers"
+        )
 
     def run_all(self, jobs: Iterable[Job]) -> list[ProgramRun]:
         """Run jobs in parallel over the workers; results are in the order of the jobs."""
-        return list(self._threads.map(lambda job: self.run(job.program, job.stdins, job.limits, job.calls), jobs))
+        return list(
+            self._threads.map(lambda job: self.run(job.program, job.stdins, job.limits, job.calls), jobs)
+        )
 
     def close(self) -> None:
-        """End all workers; programs that still run are stopped."""
-        if self._closed.is_set():
+        """End all workers; programs that still run are stopped, and their `run` raises SceError."""
+        with self._lock:
+            already, running = self._closed.is_set(), list(self._running)
+            self._closed.set()
+        if already:
             return
-        self._closed.set()
+        for busy in running:
+            busy.kill()
         self._threads.shutdown(wait=True, cancel_futures=True)
-        for _ in range(self.workers):
-            worker = self._idle.get()
+        for worker in [self._idle.get() for _ in range(self.workers)]:
             if worker is not None:
                 worker.close()
+            self._idle.put(None)  # whoever comes now finds the sandbox closed
 
-    def _take(self) -> _Worker:
+    @contextmanager
+    def _worker(self) -> Iterator[_Worker]:
+        """Lend out a worker, started if need be; one that failed or has served long is ended, not reused."""
         worker = self._idle.get()
+        keep: _Worker | None = None
         try:
-            if self._closed.is_set():
-                raise SceError("the sandbox is closed")
-            return worker or _Worker()
-        except BaseException:
-            self._idle.put(worker)
-            raise
+            if worker is None and not self._closed.is_set():
+                worker = _Worker()
+            with self._lock:
+                if worker is None or self._closed.is_set():
+                    raise SceError("the sandbox is closed")
+                self._running.add(worker)
+            yield worker
+            keep = worker if worker.programs < PROGRAMS_PER_WORKER else None
+        finally:
+            if worker is not None:
+                with self._lock:
+                    self._running.discard(worker)
+                if keep is None:
+                    worker.kill()
+                    worker.close()
+            self._idle.put(keep)
 
     def __enter__(self) -> SandboxPool:
         return self

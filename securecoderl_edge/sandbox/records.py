@@ -13,14 +13,15 @@ StoppedBy = Literal["", "cpu", "wall", "output", "memory"]
 
 @dataclass(frozen=True)
 class Call:
-    """One test of a function: what is evaluated after the program has run as a module (``__name__`` "solution").
+    """One test of a function: what is evaluated after the program has run as the module ``solution``.
 
     Attributes:
-        expression: text to evaluate; with ``is_assertion``, statements to execute that raise ``AssertionError`` when
-            the answer is wrong.
+        expression: text to evaluate; with ``is_assertion``, statements to execute that raise
+            ``AssertionError`` when the answer is wrong.
         setup: statements to execute before, such as the imports that an assertion needs.
         entry_point: the function; when only a class ``Solution`` has it, an instance's method takes its name.
-        prelude: names given to the program beforehand: ``typing``, or ``contest`` for what APPS solutions presume.
+        prelude: names given to the program beforehand: ``typing``, or ``contest`` for what APPS solutions
+            presume.
     """
 
     expression: str
@@ -39,8 +40,8 @@ class Execution:
         stopped_by: the limit that was hit; ``memory`` when an unhandled ``MemoryError`` ended the program.
         stdout: at most ``Limits.output_bytes``, decoded as UTF-8 with replacement characters.
         stderr: its last 2 KiB.
-        value: for a `Call`, the value as Python literal text (``True`` or ``False`` for an assertion that held or
-            did not); None when the program ended before there was one.
+        value: for a `Call`, the value as Python literal text (``True`` or ``False`` for an assertion that
+            held or did not); None when the program ended before there was one.
     """
 
     returncode: int

@@ -1,9 +1,9 @@
-"""Seccomp filters as bytes: two allow-lists, for x86_64 and aarch64. Pure functions; `lockdown` installs them.
+"""Seccomp filters as bytes, for x86_64 and aarch64. Pure functions; `lockdown` installs them.
 
-Layer 1 (`supervisor_filter`) is installed once in the zygote and inherited by everything below: an allow-list of what
-CPython needs to compute, read files and print, plus what supervising needs. Layer 2 (`test_filter`) is added in each
-test process and takes the supervising calls away again, as well as forking and signalling others. A refused call
-fails with an ordinary error number, so the program sees a PermissionError.
+Layer 1 (`supervisor_filter`) is installed once in the zygote and inherited by everything below: an allow-list
+of what CPython needs to compute, read files and print, plus what supervising needs. Layer 2 (`program_filter`)
+is added in each test process and takes the supervising calls away again, as well as forking and signalling
+others. A refused call fails with an ordinary error number, so the program sees a PermissionError.
 
 This file is loaded by path in an interpreter without the package, so it imports the standard library only.
 """
@@ -14,6 +14,7 @@ import errno
 import os
 import platform
 import struct
+from collections.abc import Mapping
 
 Instruction = tuple[int, int, int, int]
 
@@ -21,26 +22,27 @@ AUDIT_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 # name: (number on x86_64, number on aarch64); None where the call does not exist.
 COMPUTING = {
-    "read": (0, 63), "write": (1, 64), "close": (3, 57), "fstat": (5, 80), "lseek": (8, 62), "mmap": (9, 222),
-    "mprotect": (10, 226), "munmap": (11, 215), "brk": (12, 214), "rt_sigaction": (13, 134),
-    "rt_sigprocmask": (14, 135), "rt_sigreturn": (15, 139), "pread64": (17, 67), "pwrite64": (18, 68),
-    "readv": (19, 65), "writev": (20, 66), "access": (21, None), "select": (23, None), "sched_yield": (24, 124),
-    "mremap": (25, 216), "mincore": (27, 232), "madvise": (28, 233), "dup": (32, 23), "dup2": (33, None),
-    "dup3": (292, 24), "pause": (34, None), "nanosleep": (35, 101), "getitimer": (36, 102), "alarm": (37, None),
-    "setitimer": (38, 103), "getpid": (39, 172), "exit": (60, 93), "uname": (63, 160), "ftruncate": (77, 46),
-    "getcwd": (79, 17), "readlink": (89, None), "readlinkat": (267, 78), "gettimeofday": (96, 169),
-    "getrlimit": (97, 163), "getrusage": (98, 165), "sysinfo": (99, 179), "times": (100, 153),
-    "getuid": (102, 174), "getgid": (104, 176), "geteuid": (107, 175), "getegid": (108, 177),
-    "getppid": (110, 173), "getpgrp": (111, None), "getresuid": (118, 148), "getresgid": (120, 150),
-    "getpgid": (121, 155), "rt_sigpending": (127, 136), "rt_sigtimedwait": (128, 137), "sigaltstack": (131, 132),
-    "statfs": (137, 43), "fstatfs": (138, 44), "getpriority": (140, 141), "gettid": (186, 178),
-    "futex": (202, 98), "sched_getaffinity": (204, 123), "getdents64": (217, 61), "set_tid_address": (218, 96),
-    "restart_syscall": (219, 128), "clock_gettime": (228, 113), "clock_getres": (229, 114),
-    "clock_nanosleep": (230, 115), "exit_group": (231, 94), "newfstatat": (262, 79), "stat": (4, None),
-    "lstat": (6, None), "faccessat": (269, 48), "faccessat2": (439, 439), "pselect6": (270, 72),
-    "ppoll": (271, 73), "poll": (7, None), "set_robust_list": (273, 99), "eventfd2": (290, 19),
-    "epoll_create1": (291, 20), "pipe": (22, None), "pipe2": (293, 59), "getrandom": (318, 278),
-    "membarrier": (324, 283), "statx": (332, 291), "rseq": (334, 293), "close_range": (436, 436),
+    "read": (0, 63), "write": (1, 64), "close": (3, 57), "fstat": (5, 80), "lseek": (8, 62),
+    "mmap": (9, 222), "mprotect": (10, 226), "munmap": (11, 215), "brk": (12, 214),
+    "rt_sigaction": (13, 134), "rt_sigprocmask": (14, 135), "rt_sigreturn": (15, 139), "pread64": (17, 67),
+    "pwrite64": (18, 68), "readv": (19, 65), "writev": (20, 66), "access": (21, None), "select": (23, None),
+    "sched_yield": (24, 124), "mremap": (25, 216), "mincore": (27, 232), "madvise": (28, 233),
+    "dup": (32, 23), "dup2": (33, None), "dup3": (292, 24), "pause": (34, None), "nanosleep": (35, 101),
+    "getitimer": (36, 102), "alarm": (37, None), "setitimer": (38, 103), "getpid": (39, 172),
+    "exit": (60, 93), "uname": (63, 160), "ftruncate": (77, 46), "getcwd": (79, 17), "readlink": (89, None),
+    "readlinkat": (267, 78), "gettimeofday": (96, 169), "getrlimit": (97, 163), "getrusage": (98, 165),
+    "sysinfo": (99, 179), "times": (100, 153), "getuid": (102, 174), "getgid": (104, 176),
+    "geteuid": (107, 175), "getegid": (108, 177), "getppid": (110, 173), "getpgrp": (111, None),
+    "getresuid": (118, 148), "getresgid": (120, 150), "getpgid": (121, 155), "rt_sigpending": (127, 136),
+    "rt_sigtimedwait": (128, 137), "sigaltstack": (131, 132), "statfs": (137, 43), "fstatfs": (138, 44),
+    "getpriority": (140, 141), "gettid": (186, 178), "futex": (202, 98), "sched_getaffinity": (204, 123),
+    "getdents64": (217, 61), "set_tid_address": (218, 96), "restart_syscall": (219, 128),
+    "clock_gettime": (228, 113), "clock_getres": (229, 114), "clock_nanosleep": (230, 115),
+    "exit_group": (231, 94), "newfstatat": (262, 79), "stat": (4, None), "lstat": (6, None),
+    "faccessat": (269, 48), "faccessat2": (439, 439), "pselect6": (270, 72), "ppoll": (271, 73),
+    "poll": (7, None), "set_robust_list": (273, 99), "eventfd2": (290, 19), "epoll_create1": (291, 20),
+    "pipe": (22, None), "pipe2": (293, 59), "getrandom": (318, 278), "membarrier": (324, 283),
+    "statx": (332, 291), "rseq": (334, 293), "close_range": (436, 436),
 }  # fmt: skip
 # Allowed with arguments that the filters look at.
 INSPECTED = {
@@ -48,11 +50,11 @@ INSPECTED = {
     "kill": (62, 129), "tgkill": (234, 131), "prlimit64": (302, 261),
 }  # fmt: skip
 # What the zygote and the box need and a test process must not have.
-SUPERVISING = {
+SUPERVISING: dict[str, tuple[int, int | None]] = {
     "sendmsg": (46, 211), "recvmsg": (47, 212), "fork": (57, None), "wait4": (61, 260), "prctl": (157, 167),
     "setrlimit": (160, 164), "pidfd_open": (434, 434), "landlock_restrict_self": (446, 446),
 }  # fmt: skip
-# Refused as if the kernel were old: the C library then falls back to a call whose arguments a filter can read.
+# Refused as if the kernel were old: the C library then falls back to a call that a filter can read.
 UNKNOWN = {"clone3": (435, 435), "openat2": (437, 437)}
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -88,7 +90,10 @@ def supervisor_filter(machine: str | None = None) -> bytes:
         rules += _when(numbers.pop(name), [_refuse(errno.ENOSYS)])
     for name, position in (("openat", 2), ("open", 1)):
         if name in numbers:
-            rules += _when(numbers.pop(name), [_argument(position), (_ANY_BIT, 0, 1, _WRITING), _refuse(errno.EACCES), _allow()])
+            rules += _when(
+                numbers.pop(name),
+                [_argument(position), (_ANY_BIT, 0, 1, _WRITING), _refuse(errno.EACCES), _allow()],
+            )
     rules += _when(numbers.pop("ioctl"), _one_of(1, (_TCGETS, _FIONREAD, _FIOCLEX), errno.ENOTTY))
     for low, high in _ranges(sorted(numbers.values())):
         if low == high:
@@ -98,7 +103,7 @@ def supervisor_filter(machine: str | None = None) -> bytes:
     return _assemble([*rules, _refuse(errno.EPERM)])
 
 
-def test_filter(pid: int, machine: str | None = None) -> bytes:
+def program_filter(pid: int, machine: str | None = None) -> bytes:
     """Layer 2 for the test process ``pid``: no children, signals only to itself, no limits raised.
 
     ``fcntl`` is inspected because F_SETOWN with O_ASYNC makes the kernel signal any process of the same user.
@@ -132,18 +137,28 @@ def test_filter(pid: int, machine: str | None = None) -> bytes:
     # Reading a limit passes no new one: both halves of that pointer are zero.
     rules += _when(
         numbers["prlimit64"],
-        [_argument(2), (_EQUAL, 1, 0, 0), refuse, _argument(2, high=True), (_EQUAL, 1, 0, 0), refuse, _allow()],
+        [
+            _argument(2),
+            (_EQUAL, 1, 0, 0),
+            refuse,
+            _argument(2, high=True),
+            (_EQUAL, 1, 0, 0),
+            refuse,
+            _allow(),
+        ],
     )
     return _assemble([*rules, _allow()])
 
 
-def test_filter_template(machine: str | None = None) -> tuple[bytes, list[int]]:
-    """`test_filter` for a process not yet known, and the offsets of the four bytes that are to hold its id."""
-    template, mark = test_filter(_PID_MARK, machine), struct.pack("I", _PID_MARK)
-    return template, [offset for offset in range(0, len(template), 4) if template[offset : offset + 4] == mark]
+def program_filter_template(machine: str | None = None) -> tuple[bytes, list[int]]:
+    """`program_filter` for a process not yet known, and the offsets of the four bytes for its id."""
+    template, mark = program_filter(_PID_MARK, machine), struct.pack("I", _PID_MARK)
+    return template, [
+        offset for offset in range(0, len(template), 4) if template[offset : offset + 4] == mark
+    ]
 
 
-def _numbers(machine: str, *tables: dict[str, tuple[int, int | None]]) -> dict[str, int]:
+def _numbers(machine: str, *tables: Mapping[str, tuple[int, int | None]]) -> dict[str, int]:
     column = list(AUDIT_ARCHITECTURES).index(machine)
     found = {name: numbers[column] for table in tables for name, numbers in table.items()}
     return {name: number for name, number in found.items() if number is not None}

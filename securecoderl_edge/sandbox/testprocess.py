@@ -1,9 +1,9 @@
 """Inside a test process: lock down, run the program as a fresh interpreter would, leave with its exit status.
 
-The program shares this process with the code below and can change all of it, so nothing here decides a verdict: the
-supervisor judges by exit status and bytes. A function call's value travels on a descriptor of its own. An
-assertion's nonce is released only after the assertion held, which stops `os._exit(0)` and replaced builtins; a program
-written against this very protocol could still ask for it, which is why expected literals never come in here.
+The program shares this process with the code below and can change all of it, so nothing here decides a verdict:
+the supervisor judges by exit status and bytes. A function call's value travels on a descriptor of its own. An
+assertion's nonce is released only after the assertion held, which stops `os._exit(0)` and replaced builtins; a
+program written against this very protocol could still ask for it, which is why expected literals stay outside.
 
 This file is loaded by path in an interpreter without the package, so it imports the standard library only.
 """
@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import fcntl
 import gc
+import io
 import json
 import linecache
 import math
@@ -41,12 +43,13 @@ LONGEST_DECIMAL_BITS = 8192
 _TYPING = "from typing import *"
 # What the APPS reference solutions presume; numpy is not in the sandbox.
 _CONTEST = """
-import sys, time, itertools, collections, functools, math, fractions, random, heapq, bisect, string, re, operator, copy
-from itertools import accumulate, product, permutations, combinations
-from collections import Counter, OrderedDict, deque, defaultdict, ChainMap
+import bisect, collections, copy, fractions, functools, heapq, itertools, math, operator, random, re, string
+import sys, time
+from collections import ChainMap, Counter, OrderedDict, defaultdict, deque
 from functools import lru_cache, reduce
-from math import sqrt, sin, cos, tan, ceil, fabs, floor, gcd, exp, log, log2
 from heapq import *
+from itertools import accumulate, combinations, permutations, product
+from math import ceil, cos, exp, fabs, floor, gcd, log, log2, sin, sqrt, tan
 from typing import *
 """
 PRELUDES = {"typing": compile(_TYPING, "prelude", "exec"), "contest": compile(_CONTEST, "prelude", "exec")}
@@ -87,11 +90,15 @@ def run_test(
 
 def _out_of_the_way(descriptors: list[int]) -> list[int]:
     """Duplicates above the targets, so that no ``dup2`` overwrites one that is still needed."""
-    return [os.dup(descriptor) if descriptor <= VALUE else descriptor for descriptor in descriptors]
+    first_free = len(descriptors)
+    return [
+        fcntl.fcntl(descriptor, fcntl.F_DUPFD, first_free) if descriptor < first_free else descriptor
+        for descriptor in descriptors
+    ]
 
 
 def set_limit(kind: int, value: int, keep_hard: bool = False) -> None:
-    """Set one resource limit, at most to the hard limit that is already there; with ``keep_hard`` it can be raised."""
+    """Set one resource limit, at most to the hard limit; with ``keep_hard`` it can be raised again."""
     ceiling = resource.getrlimit(kind)[1]
     if ceiling != resource.RLIM_INFINITY:
         value = ceiling if value == resource.RLIM_INFINITY else min(value, ceiling)
@@ -109,18 +116,26 @@ def _set_limits(limits: dict[str, Any]) -> None:
 
 
 def open_streams() -> None:
-    """Replace the standard streams by block-buffered UTF-8 ones, as for a program whose output goes to a file.
+    """Replace the standard streams by block-buffered UTF-8 ones, as for a program that prints to a file.
 
-    Called once in the zygote: after the fork they act on whatever the descriptors then are, and nothing has been read.
+    Called once in the zygote: after the fork they act on whatever the descriptors then are; nothing has been
+    read.
     """
-    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # type: ignore[misc]
-    sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", closefd=False)  # type: ignore[misc]
-    sys.stderr = sys.__stderr__ = open(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)  # type: ignore[misc]
+    sys.stdin = _stream(0, "r", errors="surrogateescape")
+    sys.stdout = _stream(1, "w", errors="strict")
+    sys.stderr = _stream(2, "w", errors="backslashreplace", line_buffering=True)
+    for name in ("stdin", "stdout", "stderr"):
+        setattr(sys, f"__{name}__", getattr(sys, name))
+
+
+def _stream(descriptor: int, mode: str, errors: str, line_buffering: bool = False) -> io.TextIOWrapper:
+    binary = open(descriptor, f"{mode}b", closefd=False)  # noqa: SIM115  it lives as long as the process
+    return io.TextIOWrapper(binary, encoding="utf-8", errors=errors, line_buffering=line_buffering)
 
 
 def _run(code: CodeType, source: str, prelude: str | None) -> int:
     """Execute the program, then its call if there is one; returns the exit status so far."""
-    # As an imported module a program does not start its `if __name__ == "__main__"` part, as in HumanEval and MBPP.
+    # As an imported module a program does not start its `if __name__ == "__main__"` part (HumanEval, MBPP).
     name = "__main__" if prelude is None else "solution"
     module = types.ModuleType(name)
     module.__dict__.update(__builtins__=builtins, __file__=FILE_NAME)
@@ -148,7 +163,7 @@ def _answer(module: ModuleType) -> None:
     """Evaluate what the supervisor releases now that the program has run; write the value."""
     request = json.loads(_released())
     namespace, entry_point = module.__dict__, request["entry_point"]
-    solution = namespace.get("Solution")
+    solution: Any = namespace.get("Solution")
     if entry_point and entry_point not in namespace and hasattr(solution, entry_point):
         namespace[entry_point] = getattr(solution(), entry_point)
     if request["setup"]:
@@ -179,8 +194,8 @@ def _released() -> bytes:
 def literal(value: object) -> str:
     """Python literal text of a value; subclasses of builtin types are written as the builtin type.
 
-    Numbers of other types are written as the int or float that they equal. Anything else gives text that is no
-    literal.
+    Numbers of other types are written as the int or float that they equal. Anything else gives text that is
+    no literal.
     """
     if value is None or isinstance(value, bool):
         return repr(value)
@@ -201,9 +216,10 @@ def literal(value: object) -> str:
     if isinstance(value, dict):
         return f"{{{', '.join(f'{literal(key)}: {literal(item)}' for key, item in value.items())}}}"
     if isinstance(value, numbers.Number):
-        for plain in (int, float):
-            if plain(value) == value:  # type: ignore[call-overload]
-                return literal(plain(value))  # type: ignore[call-overload]
+        number: Any = value
+        for plain in (int(number), float(number)):
+            if plain == number:
+                return literal(plain)
     return f"<{value!r}>"
 
 
@@ -212,7 +228,7 @@ def _exit_status(leaving: SystemExit) -> int:
         return 0
     if isinstance(leaving.code, int):
         return leaving.code & 255
-    print(leaving.code, file=sys.stderr)
+    sys.stderr.write(f"{leaving.code}\n")
     return 1
 
 

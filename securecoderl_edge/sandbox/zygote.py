@@ -1,15 +1,15 @@
-"""The zygote: an interpreter started afresh that forks a box per program, and the box that forks a process per test.
+"""The zygote: a fresh interpreter that forks a box per program, which forks a process per test.
 
     sce --socket--> zygote --fork--> box (compiles the program once) --fork--> test process (runs it)
 
-Run as ``python -s -S -B -X utf8 zygote.py SOCKET`` with an empty environment. Messages are single packets of JSON with
-files attached as descriptors: texts and outputs stay in memory files, so neither pipes nor copies are needed.
-While a box lives it speaks with sce itself; the zygote waits for it to end. The box receives one test at a time.
+Run as ``python -s -S -B -X utf8 zygote.py SOCKET`` with an empty environment. Messages are single packets of
+JSON with files attached as descriptors: texts and outputs stay in memory files, without pipes or copies.
+While a box lives it speaks with sce itself; the zygote waits for it to end. It receives one test at a time.
 
-    to us    {"do": "program", tests, limits} [source]              from us  {"parses", "error"}
-             {"do": "test", prelude} [stdin, stdout, stderr,          {"status", "stopped_by", "cpu"}
-                          for a call also request, value, releases...]
-                                                                             {"ended": wait status of the box}
+    to us    {"do": "program", tests, limits, ...} [source]
+             {"do": "test", prelude} [stdin, stdout, stderr; for a call also request, value, releases]
+    from us  {"parses", "error"}, then for each test {"status", "stopped_by", "cpu"}
+             {"ended": wait status of the box}
 
 This file imports the standard library and, by path, its siblings; the package is not there.
 """
@@ -20,26 +20,28 @@ import sys
 
 sys.path.pop(0)  # our own folder: neither we nor the programs may import from it by accident
 
-import gc  # noqa: E402
-import importlib.util  # noqa: E402
-import json  # noqa: E402
-import os  # noqa: E402
-import resource  # noqa: E402
-import select  # noqa: E402
-import signal  # noqa: E402
-import socket  # noqa: E402
-import time  # noqa: E402
-import warnings  # noqa: E402
-from types import CodeType, ModuleType  # noqa: E402
-from typing import Any, NoReturn  # noqa: E402
+import gc
+import importlib.util
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import time
+import warnings
+from types import CodeType, ModuleType
+from typing import Any, NoReturn
 
 # Imported before the forks, so that no program pays for them.
 PRELOADED = (
-    "abc array ast base64 binascii bisect builtins calendar cmath codecs collections collections.abc contextlib copy "
-    "dataclasses datetime decimal encodings.ascii encodings.latin_1 enum fractions functools hashlib heapq io itertools "
-    "keyword linecache locale math numbers operator pprint queue random re secrets statistics string struct textwrap "
-    "threading timeit tokenize traceback types typing unicodedata zlib"
-).split()
+    "abc", "array", "ast", "base64", "binascii", "bisect", "builtins", "calendar", "cmath", "codecs",
+    "collections", "collections.abc", "contextlib", "copy", "dataclasses", "datetime", "decimal",
+    "encodings.ascii", "encodings.latin_1", "enum", "fractions", "functools", "hashlib", "heapq", "io",
+    "itertools", "keyword", "linecache", "locale", "math", "numbers", "operator", "pprint", "queue",
+    "random", "re", "secrets", "statistics", "string", "struct", "textwrap", "threading", "timeit",
+    "tokenize", "traceback", "types", "typing", "unicodedata", "zlib",
+)  # fmt: skip
 READABLE = (
     "/usr/lib", "/lib", "/lib64", "/usr/share/zoneinfo", "/etc/localtime", "/etc/ld.so.cache",
     "/dev/null", "/dev/zero", "/dev/urandom", "/dev/random",
@@ -89,9 +91,10 @@ def main() -> None:
         if request is None:
             return
         if request["do"] == "program":  # anything else was meant for a box that died
+            zygote = os.getpid()
             pid = os.fork()
             if pid == 0:
-                _box(request, files[0], control, layers)
+                _box(zygote, request, files[0], control, layers)
             _, status = os.waitpid(pid, 0)
             _send(control, ended=status)
         for descriptor in files:
@@ -103,7 +106,7 @@ class _Layers:
 
     def __init__(self, ruleset: int | None) -> None:
         self.ruleset = ruleset
-        template, self._pid_offsets = seccomp.test_filter_template()
+        template, self._pid_offsets = seccomp.program_filter_template()
         self._filter = lockdown.Filter(template)
 
     def confine(self) -> None:
@@ -111,9 +114,9 @@ class _Layers:
         if self.ruleset is not None:
             lockdown.restrict_paths(self.ruleset)
 
-    def seal(self) -> None:
+    def seal(self, parent: int) -> None:
         """Bind the calling process to its parent's life and to the system calls of a program."""
-        lockdown.prctl(lockdown.PR_SET_PDEATHSIG, signal.SIGKILL)
+        _die_with(parent)
         self._filter.replace(self._pid_offsets, os.getpid().to_bytes(4, sys.byteorder))
         self._filter.install()
 
@@ -140,10 +143,18 @@ def _prepare() -> _Layers:
     return layers
 
 
-def _box(request: dict[str, Any], source_file: int, control: socket.socket, layers: _Layers) -> NoReturn:
+def _die_with(parent: int) -> None:
+    lockdown.prctl(lockdown.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before we asked
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _box(
+    zygote: int, request: dict[str, Any], source_file: int, control: socket.socket, layers: _Layers
+) -> NoReturn:
     """Compile one program and run its tests; the process ends here."""
     try:
-        lockdown.prctl(lockdown.PR_SET_PDEATHSIG, signal.SIGKILL)
+        _die_with(zygote)
         testprocess.set_limit(resource.RLIMIT_CPU, BOX_CPU_SECONDS)
         testprocess.set_limit(resource.RLIMIT_AS, request["compile_memory"], keep_hard=True)
         source = _text(source_file).removeprefix("\ufeff")
@@ -187,9 +198,12 @@ def _test(
         ready_in, ready_out = os.pipe()
         go_in, go_out = os.pipe()
         inherited = [*files[:3], ready_out, go_in, *files[3:5]]
+    box = os.getpid()
     pid = os.fork()
     if pid == 0:
-        testprocess.run_test(code, source, inherited, limits, prelude, layers.confine, layers.seal)
+        testprocess.run_test(
+            code, source, inherited, limits, prelude, layers.confine, lambda: layers.seal(box)
+        )
     releases = None
     if prelude is not None:
         os.close(ready_out)
@@ -229,7 +243,7 @@ class _Releases:
 def _supervise(
     pid: int, limits: dict[str, Any], control: socket.socket, releases: _Releases | None
 ) -> tuple[int, str, float]:
-    """Wait for a test process within its limits; returns wait status, the limit that stopped it, CPU seconds."""
+    """Wait for a test process; returns its wait status, the limit that stopped it, CPU seconds."""
     process = os.pidfd_open(pid)
     events = select.poll()
     events.register(process, select.POLLIN)
@@ -241,7 +255,9 @@ def _supervise(
     cpu_left = limits["cpu"]
     while True:
         wall_left = limits["wall"] - (time.monotonic() - started)
-        woken = {descriptor for descriptor, _ in events.poll(max(1, int(min(cpu_left, wall_left) * 1000) + 1))}
+        woken = {
+            descriptor for descriptor, _ in events.poll(max(1, int(min(cpu_left, wall_left) * 1000) + 1))
+        }
         if process in woken:
             break
         if control.fileno() in woken:

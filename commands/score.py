@@ -1,0 +1,197 @@
+"""`sce score`: completions against problems, or one program against one test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from securecoderl_edge.commands.console import new_console, say, talk, track
+from securecoderl_edge.commands.options import options_from
+from securecoderl_edge.config import setting
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.text import escape_controls
+
+if TYPE_CHECKING:
+    from securecoderl_edge.reward import Score
+    from securecoderl_edge.sandbox import Limits
+    from securecoderl_edge.scorer import Scorer
+    from securecoderl_edge.scoring import Candidate
+
+# Enough to keep every worker busy, few enough that an interruption loses little.
+BATCH = 64
+EXTRACT_MODES = ("auto", "raw")
+STAGE_RULES = ("any", "all", "fraction", "seed")
+
+
+@dataclass(frozen=True)
+class ScoreConfig:
+    """Flags of `sce score`."""
+
+    problems: str | None = setting(None, "Problems: JSONL, or starter[:SPLIT].", metavar="FILE")
+    completions: str | None = setting(
+        None, 'Completions: JSONL of {"id", "sample", "completion"}.', metavar="FILE"
+    )
+    out: str | None = setting(
+        None, "Write scores here and go on where an earlier run stopped.", metavar="FILE"
+    )
+    extract: str = setting(
+        "auto", "Take the program out of the completion, or the text as is.", choices=EXTRACT_MODES
+    )
+    input: str | None = setting(
+        None, "What the one program reads: a file, or the text itself.", metavar="TEXT"
+    )
+    expect: str | None = setting(None, "What it must print: a file, or the text itself.", metavar="TEXT")
+    workers: int | None = setting(None, "Programs at a time.  [default: one a core]", minimum=1, metavar="N")
+    cpu_seconds: float = setting(5.0, "Processor time of one test.", minimum=0.01, metavar="S")
+    wall_seconds: float = setting(10.0, "Elapsed time of one test.", minimum=0.01, metavar="S")
+    memory_mib: int = setting(1024, "Memory of one test.", minimum=128, metavar="N")
+    stage_rule: str = setting(
+        "any", "Tests that must run and print for a step of the reward.", choices=STAGE_RULES
+    )
+    json: bool = setting(False, "With FILE.py: print the score as one JSON document.")
+
+
+@click.command()
+@click.argument("program", metavar="[FILE.py]", required=False, type=click.Path(path_type=Path))
+@options_from(ScoreConfig)
+@click.pass_context
+def score(ctx: click.Context, program: Path | None, config: ScoreConfig) -> None:
+    """Score programs in the sandbox.
+
+    \b
+    Many:  sce score --problems FILE --completions FILE [--out FILE]
+           one JSON line a completion on stdout (or in --out), a summary on stderr
+    One:   sce score FILE.py --input TEXT --expect TEXT
+           the verdict in words; exit code 1 when the program does not pass
+    """
+    if program is not None:
+        if not _explain(program, config):
+            ctx.exit(1)
+    else:
+        _score_many(config)
+
+
+def _score_many(config: ScoreConfig) -> None:
+    from securecoderl_edge.problems import load_problems
+    from securecoderl_edge.scoring import append_scores, read_candidates, read_scores, score_line
+
+    if config.problems is None or config.completions is None:
+        raise UsageError("name --problems and --completions, or one FILE.py with --expect")
+    if config.expect is not None or config.input is not None or config.json:
+        raise UsageError("--input, --expect and --json go with FILE.py")
+    problems = load_problems(config.problems)
+    candidates = read_candidates(Path(config.completions), problems, config.extract)
+    out = Path(config.out) if config.out is not None else None
+    if out is not None and any(
+        source is not None and Path(source).exists() and out.exists() and out.samefile(source)
+        for source in (config.problems, config.completions)
+    ):
+        raise UsageError(f"{out} is one of the files to read; name another with --out")
+    scores = read_scores(out, candidates, config.extract) if out else {}
+    missing = [candidate for candidate in candidates if candidate.key not in scores]
+    if scores:
+        say(f"{len(candidates) - len(missing)} of {len(candidates)} completions are already scored in {out}")
+    with _scorer(config) as scorer, track(len(missing), "scoring", lines=False) as tracker:
+        for batch in _batches(missing):
+            done = _score_batch(scorer, batch, config.extract)
+            if out is not None:
+                append_scores(out, done)
+            else:
+                click.echo("".join(map(score_line, done)), nl=False)
+            scores |= {(each.id, each.sample): each for each in done}
+            tracker.update(len(batch))
+    _show_summary([scores[candidate.key] for candidate in candidates])
+
+
+def _scorer(config: ScoreConfig) -> Scorer:
+    from securecoderl_edge.scorer import Scorer
+
+    return Scorer(config.workers, _limits(config), config.stage_rule)  # type: ignore[arg-type]
+
+
+def _limits(config: ScoreConfig) -> Limits:
+    from securecoderl_edge.sandbox import Limits
+
+    return Limits(config.cpu_seconds, config.wall_seconds, config.memory_mib)
+
+
+def _batches(candidates: Sequence[Candidate]) -> Iterator[Sequence[Candidate]]:
+    for start in range(0, len(candidates), BATCH):
+        yield candidates[start : start + BATCH]
+
+
+def _score_batch(scorer: Scorer, batch: Sequence[Candidate], extract: str) -> list[Score]:
+    futures = [scorer.score_async(each.problem, each.program, each.sample, extract) for each in batch]
+    return [future.result() for future in futures]
+
+
+def _show_summary(scores: Sequence[Score]) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from securecoderl_edge.meters import SIGNS, summarise
+    from securecoderl_edge.reward import STAGE_NAMES
+    from securecoderl_edge.summary import METRICS
+
+    summary = summarise(scores)
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        title=f"{len(scores)} scores",
+        title_justify="left",
+    )
+    for heading, justify in (("measure", "left"), ("value", "right")):
+        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    for metric in METRICS:
+        value = summary[metric.name]
+        shown = "-" if value is None else f"{value * 100:.1f}" if metric.is_rate else f"{value:.3f}"
+        table.add_row(metric.title, shown)
+    for number, name in enumerate(STAGE_NAMES):
+        table.add_row(f"stage {number}: {name}", str(summary["stages"][name]))
+    for sign in SIGNS:
+        if summary[sign]:
+            table.add_row(f"{sign.replace('_', ' ')} %", f"{summary[sign] * 100:.1f}")
+    console = talk if talk.is_terminal else new_console(stderr=True, width=80)
+    console.print(table)
+
+
+def _explain(path: Path, config: ScoreConfig) -> bool:
+    """Print what one program does with one test; returns whether it passes."""
+    from securecoderl_edge.explain import explain
+    from securecoderl_edge.problems import Problem, Test
+    from securecoderl_edge.scoring import read_text_argument
+
+    for name in ("problems", "completions", "out"):
+        if getattr(config, name) is not None:
+            raise UsageError(f"--{name} scores completions; it does not go with FILE.py")
+    if config.expect is None:
+        raise UsageError("--expect is missing: what must the program print?")
+    expected = read_text_argument("--expect", config.expect)
+    if not expected.strip():
+        raise UsageError("--expect is blank, which no program can be told from silence by")
+    program = _read_program(path)
+    test = Test(read_text_argument("--input", config.input or ""), expected)
+    problem = Problem(id=path.name, statement="", tests=(test,))
+    with _scorer(config) as scorer:
+        result = scorer.score(problem, program, extract="raw")
+        run, _ = scorer.examine(problem, program)
+    if config.json:
+        click.echo(json.dumps(result.to_record()))
+    else:
+        click.echo(escape_controls(explain(result, run, expected, _limits(config))))
+    return result.passed == result.total
+
+
+def _read_program(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="surrogateescape")
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file") from None
+    except OSError as error:
+        raise SceError(f"{path}: {error.strerror}") from None

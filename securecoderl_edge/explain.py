@@ -1,0 +1,78 @@
+"""A score in words, for someone who wonders why a program does not pass."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+
+from securecoderl_edge.reward import STAGE_NAMES, Score
+from securecoderl_edge.sandbox import Execution, Limits, ProgramRun
+
+LONGEST_LINE = 200
+STDERR_LINES = 12
+
+
+def explain(score: Score, run: ProgramRun, expected: str, limits: Limits) -> str:
+    """Several lines about a program's one test: the verdict, its reason, the security findings, the reward.
+
+    The text holds output of the program; escape control characters before showing it.
+    """
+    if not run.parses:
+        lines = ["does not parse: no Python program", f"  {run.error}"]
+    else:
+        lines = _about_run(score.verdicts[0], run.executions[0], expected, limits)
+    for finding in score.findings:
+        name = f"{finding.test_id} (CWE-{finding.cwe})"
+        lines.append(f"{finding.severity.lower()} security finding {name} in line {finding.line}")
+    if score.severity == 1.0 and not score.findings:
+        lines.append("the security scan failed, which counts as the worst severity")
+    lines.append(f"stage {score.stage} ({STAGE_NAMES[score.stage]}), reward {score.reward:.2f}")
+    return "\n".join(lines)
+
+
+def _about_run(verdict: str, execution: Execution, expected: str, limits: Limits) -> list[str]:
+    if verdict == "pass":
+        return ["passes: it prints what is expected"]
+    if verdict == "wrong":
+        return ["wrong: it runs, but prints something else", *_first_difference(execution.stdout, expected)]
+    if verdict == "silent":
+        return ["silent: it runs, but prints nothing"]
+    if verdict == "timeout":
+        seconds = limits.cpu_seconds if execution.stopped_by == "cpu" else limits.wall_seconds
+        kind = "of processor time" if execution.stopped_by == "cpu" else "(it may wait for more input)"
+        return [f"timeout: it was stopped after {seconds:g} s {kind}"]
+    if verdict == "output_limit":
+        return [f"output limit: it prints more than {limits.output_bytes} bytes"]
+    if verdict == "memory":
+        return [f"memory: it needs more than {limits.memory_mib} MiB", *_stderr_lines(execution)]
+    ending = (
+        f"signal {-execution.returncode}"
+        if execution.returncode < 0
+        else f"exit status {execution.returncode}"
+    )
+    lines = [f"crash: it ends with {ending}", *_stderr_lines(execution)]
+    if "PermissionError" in execution.stderr:
+        lines.append("  (the sandbox permits no network, no processes, and files of the Python library only)")
+    return lines
+
+
+def _stderr_lines(execution: Execution) -> list[str]:
+    return [f"  {line}" for line in execution.stderr.rstrip().splitlines()[-STDERR_LINES:]]
+
+
+def _first_difference(stdout: str, expected: str) -> list[str]:
+    """The first line that differs, compared as tests are: trailing space and blank lines left out."""
+    pairs = zip_longest(stdout.rstrip().split("\n"), expected.rstrip().split("\n"))
+    for number, (printed, wanted) in enumerate(pairs, 1):
+        if printed is None or wanted is None or printed.rstrip() != wanted.rstrip():
+            return [
+                f"  line {number} is        {_quoted(printed)}",
+                f"  line {number} should be {_quoted(wanted)}",
+            ]
+    return []
+
+
+def _quoted(line: str | None) -> str:
+    if line is None:
+        return "(missing)"
+    line = line.rstrip()
+    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}... ({len(line)} characters)"

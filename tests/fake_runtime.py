@@ -1,0 +1,89 @@
+"""A runtime without a model: it answers from a table, or by a rule, and counts what it was asked."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+from securecoderl_edge.problems import Problem, Test
+from securecoderl_edge.prompts import format_prompt
+from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
+
+RIGHT = "print(int(input()) * 2)\n"
+WRONG = "print(int(input()))\n"
+BROKEN = "print(int(input()\n"
+UNSAFE = "print(eval(input()) * 2)\n"
+
+# Gives the text of one sample: prompt, sample number, and a generator seeded for this call.
+Writer = Callable[[str, int, random.Random], str]
+
+
+def problem(number: int) -> Problem:
+    """Double a number; five tests."""
+    tests = tuple(Test(f"{value + number}\n", f"{2 * (value + number)}\n") for value in range(1, 6))
+    return Problem(f"p{number}", f"Read a number and print its double. ({number})", tests=tests)
+
+
+def mixed(_prompt: str, _sample: int, rng: random.Random) -> str:
+    """Programs of all kinds, by chance."""
+    return rng.choice((RIGHT, WRONG, BROKEN, UNSAFE))
+
+
+def always(text: str) -> Writer:
+    """The same text for everything."""
+    return lambda _prompt, _sample, _rng: text
+
+
+def by_problem(texts: dict[Problem, str]) -> Writer:
+    """A text for each problem."""
+    answers = {format_prompt(each): text for each, text in texts.items()}
+    return lambda prompt, _sample, _rng: answers[prompt]
+
+
+class FakeRuntime:
+    """Implements `protocol.Runtime`."""
+
+    name = "fake"
+
+    def __init__(self, write: Writer = mixed, fail_at_call: int | None = None) -> None:
+        self.write, self.fail_at_call = write, fail_at_call
+        self.calls: list[tuple[int, Sampling]] = []
+        self.prompts: list[str] = []
+        self.is_closed = False
+        self._tokens = 0
+
+    def generate(
+        self,
+        prompts: Sequence[str],
+        n: int,
+        sampling: Sampling,
+        on_token: Callable[[int, int, str], None] | None = None,
+    ) -> list[list[Completion]]:
+        if self.fail_at_call == len(self.calls):
+            raise KeyboardInterrupt
+        self.calls.append((len(prompts), sampling))
+        self.prompts += prompts
+        rng = random.Random(sampling.seed)
+        return [
+            [self._complete(index, sample, self.write(prompt, sample, rng), on_token) for sample in range(n)]
+            for index, prompt in enumerate(prompts)
+        ]
+
+    def usage(self) -> Usage:
+        return Usage(
+            10 * len(self.prompts), len(self.prompts) / 100, self._tokens, self._tokens / 50, 4_000_000
+        )
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def _complete(
+        self, prompt: int, sample: int, text: str, on_token: Callable[[int, int, str], None] | None
+    ) -> Completion:
+        pieces = text.split()
+        self._tokens += len(pieces)
+        for piece in pieces:
+            if on_token is not None:
+                on_token(prompt, sample, piece)
+        ids, logprobs = tuple(range(len(pieces))), tuple(-0.1 for _ in pieces)
+        return Completion(text, ids, logprobs, "stop", 10, 0.01, 0.05)

@@ -1,0 +1,249 @@
+"""``sce bench`` with runtimes that need no model, and once with a real file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from fake_runtime import BROKEN, RIGHT, UNSAFE, WRONG, FakeRuntime, Writer, always, problem
+from rich.console import Console
+
+from securecoderl_edge.cli import main
+from securecoderl_edge.errors import MissingExtra
+from securecoderl_edge.models import ModelSpec
+from securecoderl_edge.problems import write_problems
+from securecoderl_edge.runs import ADAPTER_FILE, Run, mark_latest
+
+Opener = Callable[..., FakeRuntime]
+
+
+def run(*args: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of ``sce bench``."""
+    with CliRunner().isolation() as (out, err, _):
+        try:
+            main(["bench", *args])
+            code = 0
+        except SystemExit as leave:
+            code = int(leave.code or 0)
+        return code, out.getvalue().decode(), err.getvalue().decode()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with six problems and two files that pass for models."""
+    monkeypatch.chdir(tmp_path)
+    write_problems(tmp_path / "six.jsonl", [problem(number) for number in range(6)])
+    for name, text in (("good", "GGUF good"), ("bad", "GGUF bad"), ("copy", "GGUF good")):
+        (tmp_path / f"{name}.gguf").write_text(text)
+    return tmp_path
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[ModelSpec, dict[str, Any], FakeRuntime]]:
+    """What was opened, in order; each model writes what its label promises."""
+    texts: dict[str, Writer] = {"good": always(RIGHT), "copy": always(RIGHT), "bad": always(BROKEN)}
+    found: list[tuple[ModelSpec, dict[str, Any], FakeRuntime]] = []
+
+    def open_fake(spec: ModelSpec, **options: Any) -> FakeRuntime:
+        if spec.label == "missing-extra":
+            raise MissingExtra("llama_cpp", "gguf")
+        runtime = FakeRuntime(texts.get(spec.label, always(WRONG)))
+        found.append((spec, options, runtime))
+        return runtime
+
+    monkeypatch.setattr("securecoderl_edge.bench.open_runtime", open_fake)
+    return found
+
+
+Opened = list[tuple[ModelSpec, dict[str, Any], FakeRuntime]]
+
+
+def test_the_table_has_a_row_a_model_and_fits_100_columns(folder: Path, opened: Opened) -> None:
+    code, out, err = run("good.gguf", "bad.gguf", "--problems", "six.jsonl")
+    assert code == 0
+    assert max(len(line) for line in out.splitlines()) <= 100
+    assert "Sec.Clean %" in out
+    assert "100.0" in next(line for line in out.splitlines() if line.startswith("good"))
+    assert "good: 6 programs in" in err
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_on_a_terminal_the_tables_fit_its_width(
+    folder: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    terminal = Console(force_terminal=True, color_system=None, width=width, markup=False)
+    monkeypatch.setattr("securecoderl_edge.commands.tables.data", terminal)
+    code, out, _ = run("good.gguf", "copy.gguf", "--problems", "six.jsonl", "--compare")
+    assert code == 0
+    assert max(len(line) for line in out.splitlines()) <= width
+    assert "All-P %" in out
+    assert out.count("not distinguishable") == 7
+
+
+def test_json_is_one_document_with_figures_settings_and_machine(folder: Path, opened: Opened) -> None:
+    code, out, _ = run("good.gguf", "--problems", "six.jsonl", "--samples", "2", "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert document["models"][0]["samples"] == 12
+    assert document["models"][0]["all_tests_rate"]["value"] == 1
+    assert document["models"][0]["file_bytes"] == 9
+    assert document["settings"]["seed"] == 42
+    assert document["machine"]["cpu"]
+    assert "python" in document["machine"]["versions"]
+
+
+def test_csv_and_markdown_hold_the_same_models(folder: Path, opened: Opened) -> None:
+    args = ("good.gguf", "bad.gguf", "--problems", "six.jsonl")
+    lines = list(csv.DictReader(io.StringIO(run(*args, "--csv")[1])))
+    assert [line["model"] for line in lines] == ["good", "bad"]
+    assert "| good | 100.0 [61.0, 100.0] |" in run(*args, "--markdown")[1]
+
+
+def test_equal_files_are_not_distinguishable(folder: Path, opened: Opened) -> None:
+    code, out, _ = run("good.gguf", "copy.gguf", "--problems", "six.jsonl", "--compare", "--json")
+    differences = json.loads(out)["comparisons"][0]["differences"]
+    assert code == 0
+    assert not any(difference["distinguishable"] for difference in differences.values())
+
+
+def test_comparing_sets_each_model_against_the_first(folder: Path, opened: Opened) -> None:
+    out = run("good.gguf", "bad.gguf", "copy.gguf", "--problems", "six.jsonl", "--compare", "--json")[1]
+    pairs = [(item["first"], item["second"]) for item in json.loads(out)["comparisons"]]
+    assert pairs == [("good", "bad"), ("good", "copy")]
+
+
+def test_comparing_one_model_is_a_usage_error(folder: Path, opened: Opened) -> None:
+    code, _, err = run("good.gguf", "--compare", "--problems", "six.jsonl")
+    assert code == 2
+    assert "at least two models" in err
+
+
+def test_without_models_the_latest_run_is_measured_and_policy_compared_with_sft(
+    folder: Path, opened: Opened
+) -> None:
+    run_folder = Run(folder / "runs" / "starter")
+    for adapter in ("phases/1-sft/adapter", "phases/2-binary/adapter", "policy"):
+        (run_folder.path / adapter).mkdir(parents=True)
+        (run_folder.path / adapter / ADAPTER_FILE).write_bytes(b"weights")
+    (run_folder.path / "environment.json").write_text('{"base_model": "nano"}')
+    mark_latest(run_folder)
+    out = run("--problems", "six.jsonl", "--json")[1]
+    document = json.loads(out)
+    assert [model["model"] for model in document["models"]] == ["nano", "starter:sft", "starter"]
+    assert [(item["first"], item["second"]) for item in document["comparisons"]] == [
+        ("starter:sft", "starter")
+    ]
+
+
+def test_flags_reach_the_runtime_and_the_sampling(folder: Path, opened: Opened) -> None:
+    run(
+        *("good.gguf", "--problems", "six.jsonl", "--limit", "3", "--threads", "1", "--parallel", "8"),
+        *("--temperature", "0", "--max-tokens", "99", "--samples", "2"),
+    )
+    _, options, runtime = opened[0]
+    assert options == {"threads": 1, "parallel": 8, "device": "cpu"}
+    assert len(runtime.prompts) == 3
+    sampling = runtime.calls[0][1]
+    assert (sampling.temperature, sampling.max_tokens) == (0, 99)
+
+
+def test_every_runtime_is_closed(folder: Path, opened: Opened) -> None:
+    run("good.gguf", "bad.gguf", "--problems", "six.jsonl")
+    assert [runtime.is_closed for _, _, runtime in opened] == [True, True]
+
+
+def test_a_bench_with_a_folder_is_not_repeated_and_leaves_its_record(folder: Path, opened: Opened) -> None:
+    args = ("good.gguf", "--problems", "six.jsonl", "--out", "kept", "--json")
+    first, second = json.loads(run(*args)[1]), json.loads(run(*args)[1])
+    assert opened[1][2].calls == []
+    assert (
+        first["models"] == second["models"] == json.loads((folder / "kept/bench.json").read_text())["models"]
+    )
+
+
+def test_other_content_under_the_same_name_is_measured_again(folder: Path, opened: Opened) -> None:
+    args = ("good.gguf", "--problems", "six.jsonl", "--out", "kept")
+    run(*args)
+    shutil.copy("bad.gguf", "good.gguf")
+    run(*args)
+    assert len(opened[1][2].prompts) == 6
+
+
+def test_a_raised_limit_measures_only_what_is_new(folder: Path, opened: Opened) -> None:
+    args = ("good.gguf", "--problems", "six.jsonl", "--out", "kept", "--parallel", "64")
+    run(*args, "--limit", "6")
+    run(*args)
+    assert opened[1][2].prompts == []
+
+
+def test_a_model_that_cannot_be_opened_does_not_cost_the_others(folder: Path, opened: Opened) -> None:
+    (folder / "missing-extra.gguf").write_text("GGUF")
+    code, out, err = run("missing-extra.gguf", "good.gguf", "--problems", "six.jsonl", "--json")
+    assert code == 1
+    assert [model["model"] for model in json.loads(out)["models"]] == ["good"]
+    assert "pip install 'securecoderl-edge[gguf]'" in err
+    assert "1 of 2 models could not be measured" in err
+
+
+def test_the_only_model_failing_is_said_once(folder: Path, opened: Opened) -> None:
+    (folder / "missing-extra.gguf").write_text("GGUF")
+    code, out, err = run("missing-extra.gguf", "--problems", "six.jsonl")
+    assert (code, out) == (1, "")
+    assert err.count("is not installed") == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (("nonsense",), 2, "unknown model 'nonsense'"),
+        (("fake.gguf",), 2, "not a GGUF file"),
+        (("good.gguf", "--problems", "missing.jsonl"), 2, "missing.jsonl: no such file"),
+        (("good.gguf", "--problems", "broken.jsonl"), 1, "broken.jsonl:1: not valid JSON"),
+        (("good.gguf", "--samples", "0"), 2, "--samples"),
+        (("good.gguf", "--device", "tpu"), 2, "--device"),
+    ],
+)
+def test_bad_input_is_one_sentence_before_any_model_is_opened(
+    folder: Path, opened: Opened, args: tuple[str, ...], code: int, message: str
+) -> None:
+    (folder / "fake.gguf").write_text("PK")
+    (folder / "broken.jsonl").write_text("{")
+    found, out, err = run(*args)
+    assert (found, out, opened) == (code, "", [])
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_an_unsafe_program_lowers_the_security_figure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = FakeRuntime(always(UNSAFE))
+    monkeypatch.setattr("securecoderl_edge.bench.open_runtime", lambda spec, **_: runtime)
+    document = json.loads(run("good.gguf", "--problems", "six.jsonl", "--json")[1])
+    assert document["models"][0]["secure_rate"]["value"] == 0
+    assert document["models"][0]["all_tests_rate"]["value"] == 1
+
+
+def test_a_real_gguf_file_is_measured(tiny_gguf: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    args = (str(tiny_gguf), "--problems", "six.jsonl", "--max-tokens", "8", "--threads", "1", "--json")
+    code, out, err = run(*args)
+    assert code == 0, err
+    model = json.loads(out)["models"][0]
+    assert model["samples"] == sum(model["stages"]) == 6
+    assert model["decode_tokens_per_second"] > 0
+    assert model["peak_rss_bytes"] > 0
+    assert model["file_bytes"] == tiny_gguf.stat().st_size
+
+
+def test_a_real_hugging_face_folder_is_measured(tiny_model: Path, folder: Path) -> None:
+    args = (str(tiny_model), "--problems", "six.jsonl", "--max-tokens", "8", "--threads", "1", "--json")
+    code, out, err = run(*args)
+    assert code == 0, err
+    model = json.loads(out)["models"][0]
+    assert model["samples"] == 6
+    assert model["first_token_seconds_p50"] > 0

@@ -1,0 +1,53 @@
+"""Progress for people: a bar on a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from rich.console import Console
+
+from securecoderl_edge.commands import console
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(1.24, "1.2 s"), (59.9, "59.9 s"), (200, "3 min 20 s"), (7500, "2 h 05 min")]
+)
+def test_durations_are_written_for_people(seconds: float, text: str) -> None:
+    assert console.duration(seconds) == text
+
+
+def test_off_a_terminal_each_update_is_a_line_with_its_note(capsys: pytest.CaptureFixture[str]) -> None:
+    with console.track(3, "training") as progress:
+        progress.update(1, "reward [0.5]")
+        progress.update(1)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "training 1/3  reward [0.5]"
+    assert lines[1].startswith("training 2/3  ")
+    assert lines[1].endswith(" left")
+
+
+def test_the_last_line_has_no_time_left(capsys: pytest.CaptureFixture[str]) -> None:
+    with console.track(2, "training") as progress:
+        progress.update(1)
+        progress.update(1)
+    assert capsys.readouterr().err.splitlines()[-1] == "training 2/2"
+
+
+def test_a_tracker_without_lines_is_silent_off_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with console.track(2, "nano", lines=False) as progress:
+        progress.update(1, "note")
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_on_a_terminal_the_bar_keeps_to_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
+) -> None:
+    terminal = Console(stderr=True, force_terminal=True, color_system=None, width=width, markup=False)
+    monkeypatch.setattr(console, "talk", terminal)
+    with console.track(120, "training") as progress:
+        progress.update(12, "partial 12/120  reward 0.523  syntax 91%  all tests 33%  KL 0.02")
+    shown = re.sub(r"\x1b\[[?0-9]*[a-zA-Z]", "", capsys.readouterr().err)
+    assert "12/120" in shown
+    assert max(len(line) for line in re.split("[\r\n]", shown)) <= width

@@ -1,0 +1,165 @@
+"""Problems through a fake runtime and the real sandbox."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fake_runtime import BROKEN, RIGHT, UNSAFE, WRONG, FakeRuntime, always, by_problem, problem
+
+from securecoderl_edge.evaluate import Evaluation, Progress, batch_seed, evaluate
+from securecoderl_edge.evaluation_log import EvaluationLog
+from securecoderl_edge.problems import Test
+from securecoderl_edge.runtimes.protocol import Sampling
+from securecoderl_edge.scorer import Scorer
+
+PROBLEMS = [problem(number) for number in range(12)]
+SETTINGS = {"label": "fake", "seed": 42}
+
+
+@pytest.fixture(scope="module")
+def scorer() -> Iterator[Scorer]:
+    with Scorer(workers=2) as opened:
+        yield opened
+
+
+def outcomes(evaluation: Evaluation) -> list[object]:
+    """What rows say, in a form that survives JSON."""
+    return json.loads(json.dumps([{**row, "seconds": 0} for row in evaluation.rows]))  # type: ignore[no-any-return]
+
+
+def test_each_kind_of_program_is_counted_where_it_belongs(scorer: Scorer) -> None:
+    texts = dict(zip(PROBLEMS[:4], (RIGHT, WRONG, BROKEN, UNSAFE), strict=True))
+    summary = evaluate(FakeRuntime(by_problem(texts)), PROBLEMS[:4], scorer).summary()
+    assert summary.stages == (1, 0, 0, 1, 2)
+    assert summary.metrics["syntax_rate"].value == 0.75
+    assert summary.metrics["all_tests_rate"].value == 0.5
+    assert summary.metrics["any_test_rate"].value == 0.5
+    assert summary.metrics["r_tests"].value == 0.5
+
+
+def test_security_is_counted_among_the_programs_that_parse(scorer: Scorer) -> None:
+    texts = dict(zip(PROBLEMS[:4], (RIGHT, WRONG, BROKEN, UNSAFE), strict=True))
+    secure = evaluate(FakeRuntime(by_problem(texts)), PROBLEMS[:4], scorer).summary().metrics["secure_rate"]
+    assert secure.value == pytest.approx(2 / 3)
+    assert secure.n == 3
+
+
+def test_where_nothing_parses_security_has_no_figure(scorer: Scorer) -> None:
+    summary = evaluate(FakeRuntime(always(BROKEN)), PROBLEMS[:2], scorer).summary()
+    assert "secure_rate" not in summary.metrics
+    assert summary.metrics["reward_gated"].value == 0
+    assert summary.metrics["reward_paper"].value == pytest.approx(0.4)
+
+
+def test_rows_come_in_the_order_of_problems_and_samples(scorer: Scorer) -> None:
+    rows = evaluate(FakeRuntime(), PROBLEMS[:3], scorer, samples=2).rows
+    assert [(row["id"], row["sample"]) for row in rows] == [
+        (f"p{number}", sample) for number in range(3) for sample in range(2)
+    ]
+
+
+def test_a_row_holds_the_score_and_how_the_program_was_made(scorer: Scorer) -> None:
+    row = evaluate(FakeRuntime(always(f"```python\n{RIGHT}```\n")), PROBLEMS[:1], scorer).rows[0]
+    assert row["program"] == RIGHT
+    assert row["completion"].startswith("```python")
+    assert row["completion_tokens"] == 5
+    assert row["finish"] == "stop"
+    assert row["mean_logprob"] == pytest.approx(-0.1)
+    assert row["passed"] == row["total"] == 5
+
+
+def test_batches_hold_as_many_completions_as_asked_for_and_have_seeds_of_their_own(scorer: Scorer) -> None:
+    runtime = FakeRuntime()
+    evaluate(runtime, PROBLEMS, scorer, 2, Sampling(seed=7), batch=10)
+    assert [count for count, _ in runtime.calls] == [5, 5, 2]
+    seeds = [sampling.seed for _, sampling in runtime.calls]
+    assert seeds == [batch_seed(7, 0), batch_seed(7, 5), batch_seed(7, 10)]
+    assert len(set(seeds)) == 3
+
+
+def test_the_same_seed_gives_the_same_rows_and_another_seed_others(scorer: Scorer) -> None:
+    first, same, other = (
+        evaluate(FakeRuntime(), PROBLEMS, scorer, sampling=Sampling(seed=seed)) for seed in (1, 1, 2)
+    )
+    assert outcomes(first) == outcomes(same) != outcomes(other)
+
+
+def test_progress_ends_with_every_row(scorer: Scorer) -> None:
+    seen: list[Progress] = []
+    evaluate(FakeRuntime(always(RIGHT)), PROBLEMS[:5], scorer, 1, None, seen.append, batch=2)
+    assert [progress.done for progress in seen] == [1, 2, 3, 4, 5]
+    assert (seen[-1].total, seen[-1].reward, seen[-1].syntax_rate) == (5, 1.0, 1.0)
+
+
+def test_speed_is_what_the_runtime_spent_on_this_evaluation(scorer: Scorer) -> None:
+    runtime = FakeRuntime(always(RIGHT))
+    evaluate(runtime, PROBLEMS, scorer)
+    usage = evaluate(runtime, PROBLEMS[:3], scorer).usage
+    assert (usage.prompt_tokens, usage.decode_tokens) == (30, 9)
+
+
+def test_an_interrupted_evaluation_goes_on_where_it_stopped_with_the_same_rows(
+    scorer: Scorer, tmp_path: Path
+) -> None:
+    whole = evaluate(FakeRuntime(), PROBLEMS, scorer, batch=4)
+    log = EvaluationLog.open(tmp_path, "fake", SETTINGS)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(FakeRuntime(fail_at_call=2), PROBLEMS, scorer, batch=4, log=log)
+    kept = len(log.rows())
+    assert 4 <= kept <= 8
+    second = FakeRuntime()
+    continued = evaluate(
+        second, PROBLEMS, scorer, batch=4, log=EvaluationLog.open(tmp_path, "fake", SETTINGS)
+    )
+    assert sum(count for count, _ in second.calls) < 12
+    assert outcomes(continued) == outcomes(whole)
+
+
+def test_a_finished_evaluation_is_read_back_without_generating(scorer: Scorer, tmp_path: Path) -> None:
+    first = evaluate(FakeRuntime(), PROBLEMS[:4], scorer, log=EvaluationLog.open(tmp_path, "fake", SETTINGS))
+    runtime = FakeRuntime()
+    again = evaluate(runtime, PROBLEMS[:4], scorer, log=EvaluationLog.open(tmp_path, "fake", SETTINGS))
+    assert runtime.calls == []
+    assert outcomes(again) == outcomes(first)
+    assert again.usage == first.usage
+
+
+def test_a_line_cut_short_by_a_crash_is_made_again(scorer: Scorer, tmp_path: Path) -> None:
+    log = EvaluationLog.open(tmp_path, "fake", SETTINGS)
+    whole = evaluate(FakeRuntime(), PROBLEMS[:4], scorer, log=log)
+    path = log.folder / "rows.jsonl"
+    path.write_bytes(path.read_bytes()[:-40])
+    log = EvaluationLog.open(tmp_path, "fake", SETTINGS)
+    assert len(log.rows()) == 3
+    again = evaluate(FakeRuntime(), PROBLEMS[:4], scorer, log=log)
+    assert outcomes(again) == outcomes(whole)
+    assert len(path.read_text().splitlines()) == 4
+
+
+def test_a_problem_that_changed_under_its_id_is_measured_again(scorer: Scorer, tmp_path: Path) -> None:
+    log = EvaluationLog.open(tmp_path, "fake", SETTINGS)
+    evaluate(FakeRuntime(always(RIGHT)), PROBLEMS[:1], scorer, log=log)
+    changed = replace(PROBLEMS[0], tests=(Test("1\n", "3\n"),))
+    row = evaluate(FakeRuntime(always(RIGHT)), [changed], scorer, log=log).rows[0]
+    assert (row["passed"], row["total"]) == (0, 1)
+
+
+def test_other_settings_are_another_log(tmp_path: Path) -> None:
+    folders = {
+        EvaluationLog.open(tmp_path, label, {"label": label, "seed": seed}).folder
+        for label in ("a", "b", "../c d")
+        for seed in (1, 2)
+    }
+    assert len(folders) == 6
+    assert all(folder.parent == tmp_path for folder in folders)
+
+
+def test_the_rows_of_a_log_can_be_scored_again_as_completions(scorer: Scorer, tmp_path: Path) -> None:
+    log = EvaluationLog.open(tmp_path, "fake", SETTINGS)
+    evaluate(FakeRuntime(), PROBLEMS[:2], scorer, log=log)
+    records = [json.loads(line) for line in (log.folder / "rows.jsonl").read_text().splitlines()]
+    assert all({"id", "sample", "completion"} <= set(record) for record in records)

@@ -1,0 +1,256 @@
+"""``sce generate`` with runtimes that need no model, and once with a real file."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from fake_runtime import BROKEN, RIGHT, UNSAFE, WRONG, FakeRuntime, Writer, always
+from rich.console import Console
+
+from securecoderl_edge.cli import main
+from securecoderl_edge.prompts import format_statement
+
+PROMPT = "Read a number and print its double."
+EXAMPLE = f"{PROMPT}\n\nExample input:\n4\nExample output:\n8"
+TEST = ("--test", "in=4,out=8")
+
+Use = Callable[..., FakeRuntime]
+
+
+def run(*args: str, stdin: str = "") -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of ``sce generate``."""
+    with CliRunner().isolation(input=stdin) as (out, err, _):
+        try:
+            main(["generate", *args])
+            code = 0
+        except SystemExit as leave:
+            code = int(leave.code or 0)
+        return code, out.getvalue().decode(), err.getvalue().decode()
+
+
+@pytest.fixture
+def use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Use:
+    """Makes a model that writes given texts, one a sample, the one that ``sce generate`` opens."""
+    monkeypatch.chdir(tmp_path)
+
+    def prepare(*texts: str, write: Writer | None = None) -> FakeRuntime:
+        runtime = FakeRuntime(write or (lambda _prompt, sample, _rng: texts[sample % len(texts)]))
+        monkeypatch.setattr("securecoderl_edge.commands.generate.open_runtime", lambda spec, **_: runtime)
+        return runtime
+
+    return prepare
+
+
+def test_a_program_that_passes_is_printed_and_its_verdict_said(use: Use) -> None:
+    use(RIGHT)
+    code, out, err = run(PROMPT, *TEST, "--test", "in=5,out=10")
+    assert (code, out) == (0, RIGHT)
+    assert err.startswith("passed 2/2 tests, no security findings, seed 42, 3 tokens in ")
+    assert len(err.splitlines()) == 1
+
+
+def test_a_program_that_fails_its_tests_is_an_exit_code_of_1(use: Use) -> None:
+    use(WRONG)
+    code, out, err = run(PROMPT, *TEST)
+    assert (code, out) == (1, WRONG)
+    assert err.startswith("failed: passed 0/1 tests (1 wrong), no security findings")
+
+
+def test_text_that_is_no_python_fails(use: Use) -> None:
+    use(BROKEN)
+    code, _, err = run(PROMPT)
+    assert code == 1
+    assert err.startswith("failed: does not parse")
+
+
+def test_nothing_written_fails(use: Use) -> None:
+    use("")
+    code, out, err = run(PROMPT)
+    assert (code, out) == (1, "")
+    assert err.startswith("failed: no program")
+
+
+def test_a_security_finding_fails_although_the_tests_pass(use: Use) -> None:
+    use(UNSAFE)
+    code, _, err = run(PROMPT, *TEST)
+    assert code == 1
+    assert err.startswith("failed: passed 1/1 tests, security: B307 in line 1")
+
+
+def test_without_tests_a_program_is_parsed_and_scanned(use: Use) -> None:
+    use("import nowhere\n")
+    code, _, err = run(PROMPT)
+    assert code == 0
+    assert err.startswith("parses, no security findings")
+
+
+def test_the_example_in_a_prompt_is_a_test_and_the_verdict_says_so(use: Use) -> None:
+    use(RIGHT)
+    assert run(EXAMPLE)[2].startswith("passed 1/1 examples in the prompt")
+    use(WRONG)
+    assert run(EXAMPLE)[0] == 1
+
+
+def test_given_tests_take_the_place_of_the_example(use: Use) -> None:
+    use(WRONG)
+    assert run(EXAMPLE, "--test", "in=4,out=4")[0] == 0
+
+
+def test_tests_may_come_from_a_file(use: Use, tmp_path: Path) -> None:
+    use(RIGHT)
+    (tmp_path / "tests.json").write_text('[{"input": "4", "output": "8"}, {"input": "5", "output": "10"}]')
+    assert run(PROMPT, "--tests", "tests.json", *TEST)[2].startswith("passed 3/3 tests")
+
+
+def test_of_several_samples_the_best_is_shown(use: Use) -> None:
+    runtime = use(BROKEN, WRONG, UNSAFE, RIGHT)
+    code, out, err = run(PROMPT, "-n", "4", *TEST)
+    assert (code, out) == (0, RIGHT)
+    assert err.startswith("best of 4 (1 passed): passed 1/1 tests")
+    assert len(runtime.calls) == 1
+
+
+def test_a_clean_program_that_fails_is_not_preferred_to_one_that_passes(use: Use) -> None:
+    use(UNSAFE, WRONG)
+    code, out, _ = run(PROMPT, "-n", "2", *TEST)
+    assert (code, out) == (1, UNSAFE)
+
+
+@pytest.mark.parametrize("args", [("-",), ()])
+def test_the_prompt_may_come_from_stdin(use: Use, args: tuple[str, ...]) -> None:
+    runtime = use(RIGHT)
+    assert run(*args, stdin=PROMPT)[0] == 0
+    assert runtime.prompts == [format_statement(PROMPT)]
+
+
+def test_the_prompt_may_come_from_a_file(use: Use, tmp_path: Path) -> None:
+    runtime = use(RIGHT)
+    (tmp_path / "prompt.txt").write_text(PROMPT)
+    assert run("@prompt.txt")[0] == 0
+    assert runtime.prompts == [format_statement(PROMPT)]
+
+
+def test_only_the_program_is_printed_unless_raw_is_asked_for(use: Use) -> None:
+    completion = f"Here you are:\n```python\n{RIGHT}```\nEnjoy."
+    use(completion)
+    assert run(PROMPT)[1] == RIGHT
+    assert run(PROMPT, "--raw")[1] == f"{completion}\n"
+
+
+def test_flags_reach_the_sampling(use: Use) -> None:
+    runtime = use(RIGHT)
+    run(PROMPT, "--seed", "7", "--max-tokens", "33", "--temperature", "0")
+    _, sampling = runtime.calls[0]
+    assert (sampling.seed, sampling.max_tokens, sampling.temperature) == (7, 33, 0)
+
+
+def test_the_runtime_is_closed(use: Use) -> None:
+    runtime = use(RIGHT)
+    run(PROMPT)
+    assert runtime.is_closed
+
+
+def test_on_a_terminal_control_characters_are_shown_not_obeyed(
+    use: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use("print('\x1b[2J')\n")
+    assert "\x1b" in run(PROMPT)[1]
+    monkeypatch.setattr(
+        "securecoderl_edge.commands.generate.data", Console(force_terminal=True, color_system=None)
+    )
+    out = run(PROMPT)[1]
+    assert "\x1b" not in out
+    assert "\\x1b[2J" in out
+
+
+def test_a_program_is_streamed_only_when_both_streams_are_terminals(
+    use: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(RIGHT)
+    assert "print" not in run(PROMPT)[2]
+    for name, is_stderr in (("data", False), ("talk", True)):
+        terminal = Console(force_terminal=True, color_system=None, stderr=is_stderr)
+        monkeypatch.setattr(f"securecoderl_edge.commands.generate.{name}", terminal)
+    _, out, err = run(PROMPT)
+    assert out.endswith(RIGHT)
+    assert "print(int(input()))" not in out
+    assert "print(int(input())" in err
+
+
+def test_time_that_is_over_ends_the_generation(use: Use) -> None:
+    runtime = use(RIGHT)
+    code, out, err = run(PROMPT, "--timeout", "1e-9")
+    assert (code, out) == (1, "")
+    assert "no program within 1e-09 s" in err
+    assert runtime.is_closed
+
+
+def test_many_prompts_are_answered_a_json_line_each(use: Use, tmp_path: Path) -> None:
+    use(RIGHT)
+    records = [{"prompt": PROMPT}, {"id": "x", "prompt": EXAMPLE}]
+    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    code, out, err = run("--jsonl", "prompts.jsonl", "-n", "2")
+    lines: list[dict[str, Any]] = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [(line["id"], line["accepted"], line["total"]) for line in lines] == [
+        ("1", True, 0),
+        ("x", True, 1),
+    ]
+    assert lines[0]["program"] == RIGHT
+    assert lines[0]["seed"] == 42
+    assert "2 of 2 prompts" in err
+
+
+def test_one_prompt_of_many_without_a_program_is_an_exit_code_of_1(use: Use, tmp_path: Path) -> None:
+    use(WRONG)
+    records = [{"prompt": PROMPT}, {"prompt": EXAMPLE}]
+    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    code, out, err = run("--jsonl", "prompts.jsonl")
+    assert (code, len(out.splitlines())) == (1, 2)
+    assert "1 of 2 prompts" in err
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (("",), 2, "the prompt is empty"),
+        (("@missing.txt",), 2, "No such file"),
+        ((PROMPT, "--model", "nonsense"), 2, "unknown model 'nonsense'"),
+        ((PROMPT, "--test", "4=8"), 2, "expected in=...,out=..."),
+        ((PROMPT, "--tests", "missing.json"), 2, "missing.json: no such file"),
+        ((PROMPT, "-n", "0"), 2, "-n"),
+        ((PROMPT, "--jsonl", "prompts.jsonl"), 2, "leave out PROMPT"),
+        (("--jsonl", "missing.jsonl"), 2, "missing.jsonl: no such file"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_opens_no_model(
+    use: Use, args: tuple[str, ...], code: int, message: str
+) -> None:
+    runtime = use(write=always(RIGHT))
+    found, out, err = run(*args)
+    assert (found, out, runtime.calls) == (code, "", [])
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_a_real_gguf_file_answers_the_same_for_the_same_seed(tiny_gguf: Path) -> None:
+    args = (PROMPT, "--model", str(tiny_gguf), "--max-tokens", "12", "--threads", "1", "--raw")
+    first, same, other = (run(*args, "--seed", seed) for seed in ("5", "5", "6"))
+    assert first[1] == same[1] != other[1]
+    assert "12 tokens" in first[2]
+
+
+def test_the_command_loads_no_heavy_package_before_it_runs() -> None:
+    code = (
+        "import sys, securecoderl_edge.commands.generate, securecoderl_edge.commands.bench;"
+        "print(sorted({'torch', 'transformers', 'llama_cpp', 'bandit', 'numpy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,274 @@
+"""A GGUF file completed through llama.cpp in a child process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the train extra")
+pytest.importorskip("llama_cpp", reason="needs the gguf extra")
+
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.export.verify import PROMPTS
+from securecoderl_edge.runtimes.gguf import GgufRuntime
+from securecoderl_edge.runtimes.protocol import Completion, Sampling
+
+GREEDY = Sampling(temperature=0.0, max_tokens=24)
+RAGGED = PROMPTS[:19]
+TWENTY = (*RAGGED, PROMPTS[19][:700])
+
+
+@pytest.fixture(scope="module")
+def runtime(tiny_gguf: Path) -> Iterator[GgufRuntime]:
+    with GgufRuntime(tiny_gguf, threads=1, parallel=8) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def tuned(tiny_model: Path, tiny_adapter: Path) -> Any:
+    """The model that `tiny_gguf` was made from, in transformers."""
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    return PeftModel.from_pretrained(
+        AutoModelForCausalLM.from_pretrained(tiny_model), str(tiny_adapter)
+    ).eval()
+
+
+def token_ids(rows: Sequence[Sequence[Completion]]) -> list[list[tuple[int, ...]]]:
+    return [[completion.token_ids for completion in row] for row in rows]
+
+
+def test_greedy_tokens_and_text_equal_transformers(
+    runtime: GgufRuntime, tuned: Any, tiny_model: Path
+) -> None:
+    import torch
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    for prompt, (completion,) in zip(TWENTY, runtime.generate(TWENTY, 1, GREEDY), strict=True):
+        ids = tokenizer(prompt, return_tensors="pt").input_ids
+        with torch.inference_mode():
+            output = tuned.generate(input_ids=ids, do_sample=False, max_new_tokens=24)[
+                0, ids.shape[1] :
+            ].tolist()
+        assert completion.prompt_tokens == ids.shape[1]
+        assert list(completion.token_ids) == output
+        assert completion.text == tokenizer.decode(output, skip_special_tokens=True)
+
+
+def test_logprobs_are_those_of_the_model_at_temperature_one(
+    runtime: GgufRuntime, tuned: Any, tiny_model: Path
+) -> None:
+    import torch
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    prompt = "def add(a, b):\n"
+    ((completion,),) = runtime.generate([prompt], 1, Sampling(temperature=1.7, max_tokens=12))
+    start = tokenizer(prompt).input_ids
+    with torch.inference_mode():
+        logits = tuned(torch.tensor([[*start, *completion.token_ids]])).logits[0]
+    expected = logits.log_softmax(-1)[len(start) - 1 : -1].gather(
+        1, torch.tensor(completion.token_ids)[:, None]
+    )[:, 0]
+    assert completion.logprobs == pytest.approx(expected.tolist(), abs=1e-3)
+
+
+def test_a_batch_of_ragged_prompts_equals_single_runs(runtime: GgufRuntime) -> None:
+    single = [runtime.generate([prompt], 1, GREEDY)[0] for prompt in RAGGED]
+    assert token_ids(runtime.generate(RAGGED, 1, GREEDY)) == token_ids(single)
+
+
+def test_the_same_seed_repeats_and_another_differs(runtime: GgufRuntime) -> None:
+    first, again, other = (
+        token_ids(runtime.generate(RAGGED, 3, Sampling(max_tokens=12, seed=seed))) for seed in (1, 1, 2)
+    )
+    assert first == again
+    assert all(left != right for left, right in zip(first, other, strict=True))
+
+
+def test_samples_of_one_prompt_differ_from_each_other(runtime: GgufRuntime) -> None:
+    (samples,) = runtime.generate(["x = "], 12, Sampling(temperature=1.0, max_tokens=12))
+    assert len({completion.token_ids for completion in samples}) == 12
+
+
+def test_samples_do_not_depend_on_how_many_are_decoded_together(
+    tiny_gguf: Path, runtime: GgufRuntime
+) -> None:
+    sampling = Sampling(max_tokens=10)
+    with GgufRuntime(tiny_gguf, threads=1, parallel=3) as narrow:
+        assert token_ids(narrow.generate(RAGGED, 4, sampling)) == token_ids(
+            runtime.generate(RAGGED, 4, sampling)
+        )
+
+
+def test_the_frequencies_of_first_tokens_are_the_models_probabilities(runtime: GgufRuntime) -> None:
+    (samples,) = runtime.generate(["for i in "], 400, Sampling(temperature=1.0, max_tokens=1))
+    counts: dict[int, int] = {}
+    probabilities = {}
+    for completion in samples:
+        counts[completion.token_ids[0]] = counts.get(completion.token_ids[0], 0) + 1
+        probabilities[completion.token_ids[0]] = 2.718281828459045 ** completion.logprobs[0]
+    for token, probability in probabilities.items():
+        # Five standard deviations of a binomial count, and room for the discreteness of small ones.
+        assert abs(counts[token] - 400 * probability) < 5 * (400 * probability * (1 - probability)) ** 0.5 + 3
+
+
+def test_streamed_pieces_make_up_the_text(runtime: GgufRuntime) -> None:
+    streamed: dict[tuple[int, int], str] = {}
+
+    def collect(prompt: int, sample: int, text: str) -> None:
+        streamed[prompt, sample] = streamed.get((prompt, sample), "") + text
+
+    rows = runtime.generate(RAGGED[:4], 2, Sampling(max_tokens=16), collect)
+    for prompt, row in enumerate(rows):
+        for sample, completion in enumerate(row):
+            assert streamed.get((prompt, sample), "") == completion.text
+
+
+def test_max_tokens_and_the_end_token_end_a_completion(runtime: GgufRuntime) -> None:
+    rows = runtime.generate(RAGGED, 20, Sampling(temperature=1.5, max_tokens=40))
+    finishes = {completion.finish for row in rows for completion in row}
+    assert finishes == {"stop", "length"}
+    for row in rows:
+        for completion in row:
+            ended = completion.token_ids[-1] == 1
+            assert completion.finish == ("stop" if ended else "length")
+            assert 1 not in completion.token_ids[:-1]
+            assert len(completion.token_ids) == 40 or ended
+            assert "<eos>" not in completion.text or not ended
+
+
+def test_usage_adds_up(tiny_gguf: Path) -> None:
+    with GgufRuntime(tiny_gguf, threads=1) as runtime:
+        rows = runtime.generate(RAGGED[:3], 2, Sampling(max_tokens=8))
+        usage = runtime.usage()
+        assert usage.decode_tokens == sum(len(completion.token_ids) for row in rows for completion in row)
+        assert usage.prompt_tokens == sum(row[0].prompt_tokens - 1 for row in rows)
+        assert usage.peak_rss_bytes > 1 << 20
+        assert rows[0][0].seconds >= rows[0][0].first_token_seconds > 0
+
+
+def test_no_prompts_give_no_completions(runtime: GgufRuntime) -> None:
+    assert runtime.generate([], 3, GREEDY) == []
+
+
+def test_an_empty_prompt_is_refused(runtime: GgufRuntime) -> None:
+    with pytest.raises(SceError, match="prompt 2 is empty"):
+        runtime.generate(["a", ""], 1, GREEDY)
+
+
+def test_a_prompt_over_the_context_is_refused_with_both_numbers(runtime: GgufRuntime) -> None:
+    with pytest.raises(SceError, match=r"prompt 1 has \d+ tokens.*1024"):
+        runtime.generate(["x = 1\n" * 500], 1, GREEDY)
+
+
+def test_the_runtime_goes_on_after_a_refused_prompt(tiny_gguf: Path) -> None:
+    with GgufRuntime(tiny_gguf, threads=1, context=64) as runtime:
+        with pytest.raises(SceError, match="64 tokens"):
+            runtime.generate(["a"], 1, Sampling(max_tokens=64))
+        assert len(runtime.generate(["a"], 1, GREEDY)[0][0].token_ids) >= 1
+
+
+def test_a_prompt_that_is_not_unicode_is_refused(runtime: GgufRuntime) -> None:
+    with pytest.raises(SceError, match="Unicode"):
+        runtime.generate(["\ud800"], 1, GREEDY)
+
+
+def test_a_file_that_is_no_gguf_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"PK\x03\x04" + bytes(100))
+    with pytest.raises(SceError, match="is not a GGUF file"):
+        GgufRuntime(path)
+
+
+@pytest.mark.parametrize("kept", [0, 3, 20, 1000, 200_000])
+def test_a_truncated_file_is_refused(tiny_gguf: Path, tmp_path: Path, kept: int) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(tiny_gguf.read_bytes()[:kept])
+    with pytest.raises(SceError, match=r"model\.gguf"):
+        GgufRuntime(path)
+
+
+def test_the_reason_that_llama_cpp_gives_is_quoted(tiny_gguf: Path, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(tiny_gguf.read_bytes()[:-1])
+    with pytest.raises(SceError, match="corrupted or incomplete"):
+        GgufRuntime(path)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such file"):
+        GgufRuntime(tmp_path / "model.gguf")
+
+
+def test_a_killed_child_is_replaced_and_the_answer_is_the_same(tiny_gguf: Path, runtime: GgufRuntime) -> None:
+    sampling = Sampling(max_tokens=30)
+    expected = token_ids(runtime.generate(RAGGED, 2, sampling))
+    streamed: dict[tuple[int, int], str] = {}
+    with GgufRuntime(tiny_gguf, threads=1, parallel=8) as victim:
+
+        def kill_once(prompt: int, sample: int, text: str) -> None:
+            if not streamed:
+                os.kill(victim.process_id, signal.SIGKILL)
+            streamed[prompt, sample] = streamed.get((prompt, sample), "") + text
+
+        rows = victim.generate(RAGGED, 2, sampling, kill_once)
+    assert token_ids(rows) == expected
+    for (prompt, sample), text in streamed.items():
+        assert rows[prompt][sample].text == text
+
+
+def test_a_child_that_dies_twice_is_reported_with_its_signal(tiny_gguf: Path) -> None:
+    with GgufRuntime(tiny_gguf, threads=1) as victim:
+
+        def kill(prompt: int, sample: int, text: str) -> None:
+            os.kill(victim.process_id, signal.SIGKILL)
+
+        with pytest.raises(SceError, match="SIGKILL"):
+            victim.generate(["a"] * 40, 4, Sampling(max_tokens=200), kill)
+
+
+def test_an_interrupted_generation_leaves_a_runtime_that_works(tiny_gguf: Path) -> None:
+    def interrupt(prompt: int, sample: int, text: str) -> None:
+        raise KeyboardInterrupt
+
+    with GgufRuntime(tiny_gguf, threads=1) as runtime:
+        expected = runtime.generate(["a"], 1, GREEDY)
+        with pytest.raises(KeyboardInterrupt):
+            runtime.generate(RAGGED, 1, GREEDY, interrupt)
+        assert token_ids(runtime.generate(["a"], 1, GREEDY)) == token_ids(expected)
+
+
+def test_closing_ends_the_child(tiny_gguf: Path) -> None:
+    runtime = GgufRuntime(tiny_gguf, threads=1)
+    process_id = runtime.process_id
+    runtime.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(process_id, 0)
+
+
+def test_a_child_ends_when_its_parent_is_killed(tiny_gguf: Path) -> None:
+    reader, writer = os.pipe()
+    parent = os.fork()
+    if parent == 0:
+        os.close(reader)
+        runtime = GgufRuntime(tiny_gguf, threads=1)
+        os.write(writer, str(runtime.process_id).encode())
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.close(writer)
+    child = int(os.read(reader, 32))
+    os.close(reader)
+    os.waitpid(parent, 0)
+    for _ in range(500):
+        if not Path(f"/proc/{child}").exists() or "State:\tZ" in Path(f"/proc/{child}/status").read_text():
+            return
+        time.sleep(0.02)
+    pytest.fail("the child outlived its parent by ten seconds")

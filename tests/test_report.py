@@ -1,0 +1,194 @@
+"""Figures as cells, CSV, markdown and JSON, and paired comparisons."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from securecoderl_edge.evaluate import Evaluation
+from securecoderl_edge.report import (
+    NOT_DISTINGUISHABLE,
+    Difference,
+    bench_markdown,
+    byte_cell,
+    compare,
+    comparison_record,
+    comparison_table,
+    interval_cell,
+    quality_table,
+    speed_table,
+    stage_table,
+    summary_record,
+    to_csv,
+    verdict,
+)
+from securecoderl_edge.runtimes.protocol import Usage
+from securecoderl_edge.stats import Interval
+from securecoderl_edge.summary import METRICS
+
+RATE, MEAN = METRICS[0], METRICS[3]
+USAGE = Usage(1000, 2.0, 5000, 4.0, 250_000_000)
+
+
+def row(number: int, solved: bool, *, sample: int = 0, parses: bool = True) -> dict[str, Any]:
+    return {
+        "id": f"p{number}",
+        "sample": sample,
+        "stage": 0 if not parses else 4 if solved else 3,
+        "passed": 5 * solved,
+        "total": 5,
+        "severity": 0.0,
+        "reward": float(solved),
+        "reward_paper": float(solved),
+        "r_tests": float(solved),
+        "completion_tokens": 20,
+        "finish": "stop",
+        "first_token_seconds": 0.01 * (number + 1),
+    }
+
+
+def evaluation(solved: Sequence[bool], label: str = "model") -> Evaluation:
+    return Evaluation(
+        label, tuple(row(number, right) for number, right in enumerate(solved)), USAGE, 15_200_000
+    )
+
+
+def test_a_rate_is_shown_in_percent_with_its_interval() -> None:
+    assert interval_cell(Interval(0.44, 0.373, 0.509, 200), RATE) == "44.0 [37.3, 50.9]"
+
+
+def test_a_mean_is_shown_with_three_decimals() -> None:
+    assert interval_cell(Interval(0.5, 0.41234, 0.6, 200), MEAN) == "0.500 [0.412, 0.600]"
+
+
+def test_two_lines_hold_the_value_and_below_it_the_interval() -> None:
+    assert interval_cell(Interval(0.44, 0.373, 0.509, 200), RATE, lines=2) == "44.0\n37.3–50.9"
+
+
+def test_a_difference_carries_its_sign_and_zero_is_never_negative() -> None:
+    assert interval_cell(Interval(0.1, -0.0001, 0.2, 9), RATE, signed=True) == "+10.0 [0.0, +20.0]"
+
+
+def test_a_figure_without_an_interval_stands_alone_and_a_missing_one_is_a_dash() -> None:
+    assert interval_cell(Interval(0.5, math.nan, math.nan, 1), RATE) == "50.0"
+    assert interval_cell(None, RATE) == "–"
+
+
+@pytest.mark.parametrize(
+    ("count", "cell"),
+    [(None, "–"), (999, "999 B"), (15_200_000, "15.2 MB"), (1_366_000_000, "1.37 GB"), (4_096, "4.1 kB")],
+)
+def test_bytes_are_shown_in_powers_of_ten(count: int | None, cell: str) -> None:
+    assert byte_cell(count) == cell
+
+
+def test_every_table_has_a_row_a_model_and_a_cell_a_column() -> None:
+    summaries = [evaluation([True, False], name).summary() for name in ("a", "b", "c")]
+    for table in (quality_table(summaries), speed_table(summaries), stage_table(summaries)):
+        assert [line[0] for line in table.rows] == ["a", "b", "c"]
+        assert all(len(line) == len(table.columns) for line in table.rows)
+
+
+def test_speed_is_tokens_over_the_seconds_they_took() -> None:
+    summary = evaluation([True, False]).summary()
+    assert speed_table([summary]).rows[0] == ("model", "500", "1250", "15 ms / 19 ms", "250 MB", "15.2 MB")
+
+
+def test_the_stages_of_all_rows_are_counted() -> None:
+    rows = (row(0, True), row(1, False), row(2, False, parses=False))
+    summary = Evaluation("m", rows, USAGE).summary()
+    assert summary.stages == (1, 0, 0, 1, 1)
+
+
+def test_a_summary_is_strict_json() -> None:
+    for solved in ([True], [True, False]):
+        record = summary_record(evaluation(solved).summary())
+        assert json.loads(json.dumps(record, allow_nan=False)) == record
+
+
+def test_csv_has_one_line_a_model_with_the_bounds_of_every_metric() -> None:
+    text = to_csv([evaluation([True, False], name).summary() for name in ("a", "b")])
+    lines = list(csv.DictReader(io.StringIO(text)))
+    assert [line["model"] for line in lines] == ["a", "b"]
+    for metric in METRICS:
+        assert float(lines[0][f"{metric.name}_low"]) <= float(lines[0][metric.name])
+        assert lines[0][f"{metric.name}_n"] == "2"
+
+
+def test_a_metric_that_does_not_apply_is_empty_in_csv_and_null_in_json() -> None:
+    summary = Evaluation("m", (row(0, False, parses=False),), USAGE).summary()
+    assert summary_record(summary)["secure_rate"] is None
+    line = next(csv.DictReader(io.StringIO(to_csv([summary]))))
+    assert line["secure_rate"] == line["secure_rate_low"] == ""
+
+
+def test_markdown_escapes_bars_in_names() -> None:
+    text = bench_markdown([evaluation([True, False], "a|b").summary()])
+    assert "| a\\|b |" in text
+
+
+def test_equal_evaluations_are_not_distinguishable_in_anything() -> None:
+    solved = [number % 3 == 0 for number in range(60)]
+    comparison = compare(evaluation(solved, "a"), evaluation(solved, "b"))
+    assert {verdict(difference) for difference in comparison.differences} == {NOT_DISTINGUISHABLE}
+
+
+def test_a_model_that_solves_more_of_the_same_problems_is_higher() -> None:
+    before, after = [number < 20 for number in range(100)], [number < 45 for number in range(100)]
+    comparison = compare(evaluation(before, "a"), evaluation(after, "b"))
+    found = {difference.metric.name: difference for difference in comparison.differences}
+    assert verdict(found["all_tests_rate"]) == "higher"
+    assert found["all_tests_rate"].interval.value == pytest.approx(0.25)
+    assert found["all_tests_rate"].p_value == pytest.approx(2 / 2**25)
+    assert verdict(found["syntax_rate"]) == NOT_DISTINGUISHABLE
+
+
+def test_swapped_models_are_lower() -> None:
+    before, after = [number < 20 for number in range(100)], [number < 45 for number in range(100)]
+    comparison = compare(evaluation(after), evaluation(before))
+    assert "lower" in {verdict(difference) for difference in comparison.differences}
+
+
+def test_a_handful_of_problems_is_not_enough_although_the_bootstrap_leaves_out_zero() -> None:
+    comparison = compare(evaluation([False] * 5), evaluation([True] * 5))
+    rate = next(
+        difference for difference in comparison.differences if difference.metric.name == "all_tests_rate"
+    )
+    assert rate.interval.excludes_zero
+    assert verdict(rate) == NOT_DISTINGUISHABLE
+
+
+def test_only_samples_that_both_have_are_compared() -> None:
+    first = Evaluation("a", tuple(row(number, True) for number in range(10)), USAGE)
+    second = Evaluation("b", tuple(row(number, True) for number in range(5, 20)), USAGE)
+    assert compare(first, second).problems == 5
+
+
+def test_nothing_in_common_cannot_be_compared() -> None:
+    first, second = Evaluation("a", (row(0, True),), USAGE), Evaluation("b", (row(1, True),), USAGE)
+    with pytest.raises(ValueError, match="no sample of a problem in common"):
+        compare(first, second)
+
+
+def test_several_samples_of_a_problem_have_no_exact_test() -> None:
+    rows = tuple(row(number, True, sample=sample) for number in range(5) for sample in range(2))
+    comparison = compare(Evaluation("a", rows, USAGE), Evaluation("b", rows, USAGE))
+    assert all(difference.p_value is None for difference in comparison.differences)
+
+
+def test_a_comparison_is_strict_json_and_has_a_line_a_metric() -> None:
+    comparison = compare(evaluation([True, False], "a"), evaluation([True, True], "b"))
+    record = comparison_record(comparison)
+    assert json.loads(json.dumps(record, allow_nan=False)) == record
+    assert set(record["differences"]) == {metric.name for metric in METRICS}
+    assert len(comparison_table(comparison).rows) == len(METRICS)
+
+
+def test_an_interval_without_bounds_distinguishes_nothing() -> None:
+    assert not Difference(MEAN, Interval(0.4, math.nan, math.nan, 1), None).distinguishable

@@ -1,0 +1,125 @@
+"""The built-in problems: enough of them, varied, solvable, and split by composition."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+
+from securecoderl_edge.errors import UsageError
+from securecoderl_edge.problems import MAX_TESTS, Problem, load_problems
+from securecoderl_edge.scorer import Scorer
+from securecoderl_edge.starter import EVAL_SIZE, SPLITS, load_split
+from securecoderl_edge.starter.families import GENERAL, HARD, SECURITY
+from securecoderl_edge.starter.generate import (
+    MIN_DISTINCT_OUTPUTS,
+    build_problem,
+    compositions,
+    is_held_out,
+    run_reference,
+)
+
+
+def composition(problem: Problem) -> str:
+    return problem.id.partition("#")[0]
+
+
+def task(problem: Problem) -> str:
+    return " ".join(problem.statement.partition("\n\nExample input")[0].lower().split())
+
+
+def test_there_are_at_least_60_families_and_3000_compositions_to_learn_from() -> None:
+    assert len({family.name for family in GENERAL}) >= 60
+    assert len({composition(problem) for problem in load_split("train")}) >= 3000
+    assert len({task(problem) for problem in load_split("train")}) >= 3000
+    assert len({family.name for family in SECURITY}) >= 12
+
+
+def test_family_names_and_composition_keys_are_unique() -> None:
+    families = GENERAL + HARD + SECURITY
+    assert len({family.name for family in families}) == len(families)
+    for family in families:
+        assert len(set(family.compositions)) == len(family.compositions)
+
+
+def test_splits_share_no_composition_and_no_task_text() -> None:
+    for first, second in [("train", "eval"), ("train", "security"), ("hard-train", "hard"), ("train", "hard")]:
+        one, other = load_split(first), load_split(second)
+        assert not {composition(problem) for problem in one} & {composition(problem) for problem in other}
+        assert not {task(problem) for problem in one} & {task(problem) for problem in other}
+
+
+def test_eval_has_200_problems_and_every_general_family() -> None:
+    problems = load_split("eval")
+    assert len(problems) == EVAL_SIZE
+    held_out = {family.name for family, _ in compositions(GENERAL, held_out=True)}
+    assert {problem.tags[0] for problem in problems} == held_out
+
+
+def test_the_training_text_of_nano_holds_no_composition_of_an_evaluation_split() -> None:
+    seen = {f"starter/{family.name}/{key}" for family, key in compositions(GENERAL + SECURITY, held_out=False)}
+    for split in ("eval", "hard", "security"):
+        assert not seen & {composition(problem) for problem in load_split(split)}
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_tests_are_varied_and_the_example_is_not_one_of_them(split: str) -> None:
+    for problem in load_split(split):
+        assert len(problem.tests) == MAX_TESTS
+        assert len({test.input for test in problem.tests}) == MAX_TESTS
+        assert len({test.output for test in problem.tests}) >= MIN_DISTINCT_OUTPUTS
+        assert all(test.output.strip() for test in problem.tests)
+        example = re.search(r"\n\nExample input:\n(.*)\nExample output:\n", problem.statement, re.DOTALL)
+        assert example, problem.id
+        assert example.group(1) not in {test.input for test in problem.tests}
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_at_least_two_different_reference_solutions_solve_every_test(split: str) -> None:
+    for problem in load_split(split):
+        assert len(set(problem.solutions)) >= 2
+        for solution in problem.solutions:
+            for test in problem.tests:
+                assert run_reference(solution, test.input) == test.output, problem.id
+
+
+def test_references_pass_in_the_sandbox_with_full_reward() -> None:
+    problems = load_split("eval")[::10] + load_split("hard")[::20]
+    with Scorer() as scorer:
+        for score in scorer.score_all([(problem, problem.solutions[0], 0) for problem in problems]):
+            assert (score.passed, score.reward) == (MAX_TESTS, 1.0), score.id
+
+
+def test_security_problems_have_an_unsafe_and_a_clean_solution_that_only_r_sec_tells_apart() -> None:
+    problems = load_split("security")
+    with Scorer() as scorer:
+        unsafe = scorer.score_all([(problem, problem.solutions[0], 0) for problem in problems])
+        clean = scorer.score_all([(problem, problem.solutions[1], 0) for problem in problems])
+    for bad, good in zip(unsafe, clean, strict=True):
+        assert (bad.passed, good.passed) == (MAX_TESTS, MAX_TESTS), bad.id
+        assert bad.severity > 0, bad.id
+        assert good.severity == 0, good.id
+
+
+def test_wordings_vary_between_variants_of_a_composition() -> None:
+    shared = Counter[str]()
+    for family in GENERAL:
+        key = family.compositions[0]
+        shared[family.name] = len({task(build_problem(family, key, variant)) for variant in range(6)})
+    assert sum(count > 1 for count in shared.values()) / len(shared) > 0.9
+
+
+def test_building_a_problem_twice_gives_the_same_problem() -> None:
+    family = GENERAL[0]
+    assert build_problem(family, family.compositions[3], 2) == build_problem(family, family.compositions[3], 2)
+    assert is_held_out("a", "b") == is_held_out("a", "b")
+
+
+def test_an_unknown_split_is_a_usage_error_that_names_the_known_ones() -> None:
+    with pytest.raises(UsageError, match="hard-train"):
+        load_problems("starter:evil")
+
+
+def test_starter_alone_means_the_training_split() -> None:
+    assert load_problems("starter") == load_split("train")

@@ -1,0 +1,220 @@
+"""A whole training run on a tiny model: phases, resuming, and what it leaves on disk."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from securecoderl_edge import updates
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.model import load_base
+from securecoderl_edge.problems import Problem, Test, write_problems
+from securecoderl_edge.runs import Run
+from securecoderl_edge.settings import TrainSettings, resolve
+from securecoderl_edge.train import Stopped, train
+
+SOLUTIONS = ("print(int(input()) + 1)\n", "n = int(input())\nprint(n + 1)\n")
+TIMES = ("seconds", "seconds_rollout", "seconds_update")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def varied_reward() -> Iterator[None]:
+    """A random tiny model never solves anything: without differences in reward there would be nothing to learn."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(updates, "training_reward", lambda score, phase, reading: len(score.program) % 7 / 7)
+        yield
+
+
+@pytest.fixture(scope="module")
+def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("problems") / "problems.jsonl"
+    tests = tuple(Test(f"{n}\n", f"{n + 1}\n") for n in range(5))
+    write_problems(
+        path, [Problem(f"p{n}", f"Read n. Print n + 1. ({n})", tests=tests, solutions=SOLUTIONS) for n in range(6)]
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def settings(tiny_model: Path, problems: Path) -> Callable[..., TrainSettings]:
+    def make(*overrides: str, **flags: Any) -> TrainSettings:
+        small = (
+            "lora.rank=4",
+            "sft.steps=3",
+            "sft.batch_size=4",
+            "ppo.binary_steps=2",
+            "ppo.partial_steps=3",
+            "ppo.batch_size=8",
+            "ppo.samples_per_prompt=4",
+            "ppo.max_tokens=12",
+            "ppo.micro_batch_tokens=200",
+            "checkpoint_every=2",
+        )
+        values = {"model": str(tiny_model), "problems": str(problems), "device": "cpu", **flags}
+        return resolve("starter", (*small, *overrides), values)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def finished(settings: Callable[..., TrainSettings], tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return train(settings(), tmp_path_factory.mktemp("runs") / "whole")
+
+
+def rows(run: Run, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run.path / name).read_text().splitlines()]
+
+
+def untimed(run: Run) -> list[dict[str, Any]]:
+    return [{key: value for key, value in row.items() if key not in TIMES} for row in rows(run)]
+
+
+def policy(run: Run) -> dict[str, torch.Tensor]:
+    return load_file(run.policy / "adapter_model.safetensors")
+
+
+def test_every_update_of_every_phase_has_its_row(finished: Run) -> None:
+    expected = [("sft", n) for n in (1, 2, 3)] + [("binary", n) for n in (1, 2)] + [("partial", n) for n in (1, 2, 3)]
+    assert [(row["phase"], row["step"]) for row in rows(finished)] == expected
+
+
+def test_the_final_adapter_is_usable_with_peft_alone(finished: Run, tiny_model: Path) -> None:
+    from peft import PeftModel
+
+    model = PeftModel.from_pretrained(load_base(tiny_model), finished.policy)
+    assert model(torch.tensor([[3, 4]])).logits.isfinite().all()
+
+
+def test_the_ratio_is_exactly_one_in_the_first_epoch_of_every_update(finished: Run) -> None:
+    assert {row["val/first_ratio_error"] for row in rows(finished) if row["phase"] != "sft"} == {0.0}
+
+
+def test_the_kl_starts_at_zero_because_the_reference_is_the_supervised_policy(finished: Run) -> None:
+    first = next(row for row in rows(finished) if row["phase"] == "binary")
+    later = [row for row in rows(finished) if row["phase"] == "partial"]
+    assert first["objective/kl"] == 0
+    assert any(row["objective/kl"] != 0 for row in later)
+
+
+def test_gae_trains_with_a_ratio_of_one_and_a_value_head_that_learns(
+    settings: Callable[..., TrainSettings], tmp_path: Path
+) -> None:
+    run = train(settings("ppo.advantage=gae", "ppo.samples_per_prompt=1", phases=("partial",)), tmp_path / "gae")
+    assert {row["val/first_ratio_error"] for row in rows(run)} == {0.0}
+    checkpoint = sorted((run.path / "phases/1-partial/checkpoints").glob("step-*"))[-1]
+    assert any(value.abs().max() > 0 for value in load_file(checkpoint / "value_head.safetensors").values())
+
+
+@pytest.mark.parametrize("advantage", ["group", "gae"])
+@pytest.mark.parametrize("updates", [1, 4, 7])
+def test_a_run_that_was_stopped_and_resumed_equals_an_uninterrupted_one_bit_for_bit(
+    settings: Callable[..., TrainSettings], tmp_path: Path, advantage: str, updates: int
+) -> None:
+    config = settings(f"ppo.advantage={advantage}")
+    whole = train(config, tmp_path / "whole")
+    done = 0
+
+    def stop_after() -> bool:
+        nonlocal done
+        done += 1
+        return done == updates
+
+    with pytest.raises(Stopped):
+        train(config, tmp_path / "parts", should_stop=stop_after)
+    parts = train(config, tmp_path / "parts")
+    assert untimed(parts) == untimed(whole)
+    assert policy(parts).keys() == policy(whole).keys()
+    assert all(torch.equal(value, policy(whole)[key]) for key, value in policy(parts).items())
+
+
+def test_updates_lost_in_a_crash_are_repeated_with_the_same_result(
+    settings: Callable[..., TrainSettings], finished: Run, tmp_path: Path
+) -> None:
+    def crash(row: dict[str, Any]) -> None:
+        if (row["phase"], row["step"]) == ("partial", 3):
+            raise RuntimeError("power cut")
+
+    with pytest.raises(RuntimeError):
+        train(settings(), tmp_path / "crashed", log=crash)
+    resumed = train(settings(), tmp_path / "crashed")
+    assert untimed(resumed) == untimed(finished)
+    assert all(torch.equal(value, policy(finished)[key]) for key, value in policy(resumed).items())
+
+
+def test_a_finished_run_is_not_repeated(settings: Callable[..., TrainSettings], finished: Run) -> None:
+    seen: list[dict[str, Any]] = []
+    train(settings(), finished.path, log=seen.append)
+    assert seen == []
+
+
+def test_other_settings_in_the_same_folder_are_refused_by_name(
+    settings: Callable[..., TrainSettings], finished: Run
+) -> None:
+    with pytest.raises(UsageError, match=r"ppo\.epochs: 2 -> 3"):
+        train(settings("ppo.epochs=3"), finished.path)
+
+
+def test_a_folder_that_is_no_run_is_left_alone(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    for resume in (True, False):
+        with pytest.raises(UsageError, match="not a training run"):
+            train(settings(), tmp_path, resume=resume)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_damaged_checkpoint_is_refused_by_name(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
+    with pytest.raises(Stopped):
+        train(settings(), tmp_path / "run", should_stop=lambda: True)
+    (optimizer,) = (tmp_path / "run").glob("phases/*/checkpoints/*/optimizer.safetensors")
+    content = bytearray(optimizer.read_bytes())
+    content[-1] ^= 1
+    optimizer.write_bytes(content)
+    with pytest.raises(SceError, match="optimizer.safetensors is damaged"):
+        train(settings(), tmp_path / "run")
+
+
+def test_a_full_disk_stops_the_run_and_leaves_no_half_checkpoint(
+    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_space(tensors: dict[str, torch.Tensor], path: Path) -> None:
+        path.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("securecoderl_edge.checkpoint.save_file", no_space)
+    with pytest.raises(SceError, match="No space left on device"):
+        train(settings(), tmp_path / "run")
+    assert list((tmp_path / "run/phases/1-sft/checkpoints").iterdir()) == []
+
+
+def test_problems_without_solutions_cannot_warm_start(
+    settings: Callable[..., TrainSettings], tmp_path: Path
+) -> None:
+    path = tmp_path / "bare.jsonl"
+    write_problems(path, [Problem("p", "Read n. Print it.", tests=(Test("1\n", "1\n"),))])
+    with pytest.raises(SceError, match="--phases binary,partial"):
+        train(settings(problems=str(path)), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "flags", "message"),
+    [
+        (("ppo.samples_per_prompt=1",), {}, "at least 2"),
+        (("ppo.batch_size=9",), {}, "no multiple"),
+        (("ppo.learning_rat=1",), {}, "unknown setting 'learning_rat'"),
+        (("sft.steps=0",), {}, "at least 1"),
+        ((), {"phases": ("binary", "sft")}, "sft must come first"),
+        ((), {"phases": ()}, "empty"),
+    ],
+)
+def test_impossible_settings_are_usage_errors(
+    settings: Callable[..., TrainSettings], overrides: tuple[str, ...], flags: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        settings(*overrides, **flags)
