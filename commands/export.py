@@ -43,8 +43,8 @@ def export(source: str | None, config: ExportConfig) -> None:
 
     Without an argument it is the latest training run. A Hugging Face folder, or nano, is exported as it is.
 
-    Before the file gets its name it is run through llama.cpp and compared with its source: tokenisation, logits,
-    greedy text. A file that does not agree is not kept.
+    Before the file gets its name it is run through llama.cpp and compared with its source (tokenisation,
+    logits, greedy text). A file that does not agree is not kept.
     """
     spec = _find_source(source)
     base = base_folder(spec.source)
@@ -107,9 +107,11 @@ def _report(result: ExportResult) -> None:
     size = f"{manifest.bytes / 1e6:.1f} MB, {manifest.bits_per_weight:.2f} bits per weight ({types})"
     lines = [
         f"{result.path}: {size}",
-        f"  verified in llama.cpp against its source: {agreement.tokenised_equal}/{agreement.texts} texts tokenise "
-        f"equally, logits within {agreement.max_abs_difference:.2g}, KL {agreement.mean_kl:.2g}, "
-        f"top-1 {agreement.top1:.1%}, greedy text equal on {agreement.greedy_equal}/{agreement.prompts} prompts",
+        "  verified in llama.cpp against its source: "
+        f"{agreement.tokenised_equal}/{agreement.texts} texts tokenise equally, "
+        f"logits within {agreement.max_abs_difference:.2g}, KL {agreement.mean_kl:.2g}, "
+        f"top-1 {agreement.top1:.1%}, "
+        f"greedy text equal on {agreement.greedy_equal}/{agreement.prompts} prompts",
         "  next: sce bench",
         f"  in llama.cpp: llama-cli -no-cnv -m {shlex.quote(str(result.path))} -p '### Problem ...'",
     ]

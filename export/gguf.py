@@ -78,7 +78,7 @@ def write_gguf(base: Path, adapter: Path | None, quant: str, path: Path, name: s
 
 
 def permute_rotary(weight: torch.Tensor, heads: int) -> torch.Tensor:
-    """Reorder the output rows of a q or k projection from Hugging Face's half-split rope to llama.cpp's interleaved.
+    """Reorder the rows of a q or k projection from Hugging Face's half-split rope to llama.cpp's.
 
     Args:
         weight: (heads * head_size, hidden).

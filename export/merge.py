@@ -115,7 +115,7 @@ def tensor_shapes(base: Path) -> dict[str, tuple[int, ...]]:
     shapes = {}
     for path in weight_files(base):
         with open_tensors(path) as tensors:
-            for name in tensors.keys():
+            for name in _names(tensors):
                 view = tensors.get_slice(name)
                 if view.get_dtype() not in ("F32", "F16", "BF16", "F64"):
                     raise SceError(
@@ -142,7 +142,7 @@ def read_adapter(adapter: Path) -> LoraUpdate:
     rank, alpha = int(config["r"]), float(config["lora_alpha"])
     halves: dict[str, dict[str, torch.Tensor]] = {}
     with open_tensors(adapter / ADAPTER_WEIGHTS) as tensors:
-        for key in tensors.keys():
+        for key in _names(tensors):
             name, dot, half = key.removeprefix("base_model.model.").rpartition(".lora_")
             if not dot or half not in ("A.weight", "B.weight"):
                 raise UsageError(
@@ -171,7 +171,7 @@ def merged_tensors(base: Path, adapter: Path | None) -> Iterator[tuple[str, torc
     _check_fit(base, adapter, update)
     for path in weight_files(base):
         with open_tensors(path) as tensors:
-            for name in tensors.keys():
+            for name in _names(tensors):
                 tensor = tensors.get_tensor(name).to(torch.float32)
                 if name in update.factors:
                     lower, upper = update.factors[name]
@@ -182,8 +182,8 @@ def merged_tensors(base: Path, adapter: Path | None) -> Iterator[tuple[str, torc
 def write_merged(base: Path, adapter: Path | None, out: Path, dtype: str = "float32") -> None:
     """Write ``base`` with ``adapter`` merged in as a Hugging Face folder that needs neither.
 
-    Shards hold about 1 GiB each, so that no more than one of them is in memory. What was written stays there when
-    an error stops it, so callers write to a temporary folder.
+    Shards hold about 1 GiB each, so that no more than one of them is in memory. What was written stays there
+    when an error stops it, so callers write to a temporary folder.
 
     Args:
         dtype: ``float32`` or ``float16``.

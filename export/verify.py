@@ -77,8 +77,8 @@ class Bounds:
     all_greedy_equal: bool
 
 
-# Logits and their differences grow with the model, so f16 and q8_0 are bounded by their distributions. Errors of
-# the conversion are far beyond: on random weights, no permutation gives top-1 0.27, a wrong theta 0.73.
+# Logits and their differences grow with the model, so f16 and q8_0 are bounded by their distributions. Errors
+# of the conversion are far beyond: on random weights, no permutation gives top-1 0.27, a wrong theta 0.73.
 BOUNDS = {
     "f32": Bounds(1e-3, 1e-5, 0.99, all_greedy_equal=True),
     "f16": Bounds(0.5, 1e-3, 0.95, all_greedy_equal=False),

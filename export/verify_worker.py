@@ -1,6 +1,6 @@
-"""Compares a GGUF file, run by llama.cpp, with its source, run by transformers, as the child process of `verify`.
+"""Compares a GGUF file, run by llama.cpp, with its source, run by transformers: the child of `verify`.
 
-The source is put together from base and adapter by PEFT, not by our own merging, so that an error there shows too.
+The source is put together from base and adapter by PEFT, not by our merging, so an error there shows too.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _compare(traces: list[_Trace], source: Any, texts: int, tokenised_equal: int
         differences.append(float(np.abs(expected - trace.logits).max()))
         divergences.append(_divergence(expected, trace.logits))
         agreements.append(expected.argmax(axis=1) == trace.logits.argmax(axis=1))
-        # Greedy texts are equal when the source, too, prefers each token of the continuation, given those before.
+        # Greedy texts are equal when the source too prefers each token of the continuation.
         continuation = trace.tokens[trace.prompt_length :]
         judged = expected[trace.prompt_length - 1 : -1]
         margins = judged.max(axis=1) - judged[np.arange(len(continuation)), continuation]

@@ -1,7 +1,7 @@
 """A byte-level BPE tokenizer as llama.cpp needs it: tokens with types, merges, and the pre-tokenizer's name.
 
-llama.cpp knows pre-tokenizers by name and splits text otherwise, without a word, when the name is wrong. So the name
-comes from how the tokenizer behaves or is built, and a tokenizer that matches nothing is refused.
+llama.cpp knows pre-tokenizers by name and splits text otherwise, without a word, when the name is wrong. So
+the name comes from how the tokenizer behaves or is built, and one that matches nothing is refused.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def read_vocabulary(base: Path, size: int) -> Vocabulary:
     """Read the tokenizer of ``base``, padded to the model's vocabulary of ``size`` tokens.
 
     Raises:
-        UsageError: no byte-level BPE tokenizer that llama.cpp knows, or one larger than the model's vocabulary.
+        UsageError: no byte-level BPE tokenizer that llama.cpp knows, or larger than the model's vocabulary.
         SceError: a file is missing or damaged.
     """
     where = base / "tokenizer.json"

@@ -1,8 +1,7 @@
 """Assertions of call problems: what of them enters the sandbox, and how the answer is judged outside.
 
 These forms, with other statements before them or not, are split: an expression is evaluated in the sandbox
-    and its
-value comes back as text; what it is compared with stays outside, so a program cannot look it up.
+and its value comes back as text; what it is compared with stays outside, so a program cannot look it up.
 
     assert EXPRESSION == CONSTANT      either way round; `is` with True, False, None
     assert abs(EXPRESSION - CONSTANT) < CONSTANT

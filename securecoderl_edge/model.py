@@ -7,6 +7,7 @@ training left, which the KL penalty is measured against.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -66,7 +67,7 @@ def base_folder(name: str) -> Path:
         if not (folder / "config.json").is_file():
             raise UsageError(f"{folder} holds no model (no config.json)")
         return folder
-    if name.count("/") != 1 or name.startswith((".", "/", "~")) or folder.suffix:
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", name) or folder.suffix == ".gguf":
         raise UsageError(f"no model {name!r}: it is neither {NANO!r}, nor a folder, nor a hub id (owner/name)")
     try:
         from huggingface_hub import snapshot_download

@@ -19,8 +19,8 @@ __all__ = ["Score", "Scorer"]
 class Scorer:
     """Scores programs, in parallel over ``workers`` (default: one a core, as far as memory allows).
 
-    May be created beside loaded models: workers are fresh processes. Use it as a context manager, or call
-        `close`.
+    May be created beside loaded models: workers are fresh processes. Use it as a context manager or `close`
+    it.
 
     Raises:
         ValueError: unknown stage rule.

@@ -21,8 +21,7 @@ from typing import Any
 
 MEMORY_BYTES = 2 << 30
 SCAN_CPU_SECONDS = 10.0
-# A sum of 10,000 terms nests as deep as that; deeper programs end in an error, which counts as the worst
-# severity.
+# Enough for a sum of 10,000 terms; deeper programs end in an error, which counts as the worst severity.
 RECURSION_LIMIT = 50_000
 STACK_BYTES = 512 << 20
 FILE_NAME = "solution.py"

@@ -6,7 +6,8 @@ import csv
 import io
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from securecoderl_edge.errors import MissingExtra
 from securecoderl_edge.models import ModelSpec
 from securecoderl_edge.problems import write_problems
 from securecoderl_edge.runs import ADAPTER_FILE, Run, mark_latest
+from securecoderl_edge.scorer import Scorer
 
-Opener = Callable[..., FakeRuntime]
+Opened = list[tuple[ModelSpec, dict[str, Any], FakeRuntime]]
 
 
 def run(*args: str) -> tuple[int, str, str]:
@@ -35,6 +37,18 @@ def run(*args: str) -> tuple[int, str, str]:
         return code, out.getvalue().decode(), err.getvalue().decode()
 
 
+@pytest.fixture(scope="module")
+def scorer() -> Iterator[Scorer]:
+    with Scorer(workers=2) as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def _one_sandbox_for_all(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starting one for each test would take longer than the tests."""
+    monkeypatch.setattr("securecoderl_edge.scorer.Scorer", lambda: nullcontext(scorer))
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with six problems and two files that pass for models."""
@@ -46,10 +60,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[ModelSpec, dict[str, Any], FakeRuntime]]:
+def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     """What was opened, in order; each model writes what its label promises."""
     texts: dict[str, Writer] = {"good": always(RIGHT), "copy": always(RIGHT), "bad": always(BROKEN)}
-    found: list[tuple[ModelSpec, dict[str, Any], FakeRuntime]] = []
+    found: Opened = []
 
     def open_fake(spec: ModelSpec, **options: Any) -> FakeRuntime:
         if spec.label == "missing-extra":
@@ -60,9 +74,6 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[ModelSpec, dict[str, A
 
     monkeypatch.setattr("securecoderl_edge.bench.open_runtime", open_fake)
     return found
-
-
-Opened = list[tuple[ModelSpec, dict[str, Any], FakeRuntime]]
 
 
 def test_the_table_has_a_row_a_model_and_fits_100_columns(folder: Path, opened: Opened) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from rich.console import Console
 
 from securecoderl_edge.cli import main
 from securecoderl_edge.prompts import format_statement
+from securecoderl_edge.scorer import Scorer
 
 PROMPT = "Read a number and print its double."
 EXAMPLE = f"{PROMPT}\n\nExample input:\n4\nExample output:\n8"
@@ -33,6 +35,18 @@ def run(*args: str, stdin: str = "") -> tuple[int, str, str]:
         except SystemExit as leave:
             code = int(leave.code or 0)
         return code, out.getvalue().decode(), err.getvalue().decode()
+
+
+@pytest.fixture(scope="module")
+def scorer() -> Iterator[Scorer]:
+    with Scorer(workers=2) as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def _one_sandbox_for_all(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starting one for each test would take longer than the tests."""
+    monkeypatch.setattr("securecoderl_edge.scorer.Scorer", lambda: nullcontext(scorer))
 
 
 @pytest.fixture

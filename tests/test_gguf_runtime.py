@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -256,17 +258,16 @@ def test_closing_ends_the_child(tiny_gguf: Path) -> None:
 
 
 def test_a_child_ends_when_its_parent_is_killed(tiny_gguf: Path) -> None:
-    reader, writer = os.pipe()
-    parent = os.fork()
-    if parent == 0:
-        os.close(reader)
-        runtime = GgufRuntime(tiny_gguf, threads=1)
-        os.write(writer, str(runtime.process_id).encode())
-        os.kill(os.getpid(), signal.SIGKILL)
-    os.close(writer)
-    child = int(os.read(reader, 32))
-    os.close(reader)
-    os.waitpid(parent, 0)
+    script = (
+        "import os, pathlib, sys; sys.path[:0] = sys.argv[2].split(os.pathsep)\n"
+        "from securecoderl_edge.runtimes.gguf import GgufRuntime\n"
+        "runtime = GgufRuntime(pathlib.Path(sys.argv[1]), threads=1)\n"
+        "print(runtime.process_id, flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    command = [sys.executable, "-c", script, str(tiny_gguf), os.pathsep.join(filter(None, sys.path))]
+    parent = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    child = int(parent.stdout)
     for _ in range(500):
         if not Path(f"/proc/{child}").exists() or "State:\tZ" in Path(f"/proc/{child}/status").read_text():
             return

@@ -1,7 +1,7 @@
 """Continuous batching: samples of many prompts share each decoding step, a finished one's place is refilled.
 
-A prompt is computed once, without its last token; its other samples copy that prefix. Every sample then starts
-by decoding the prompt's last token in its own place, so the first token needs no special case.
+A prompt is computed once, without its last token; its other samples copy that prefix. Every sample then
+starts by decoding the prompt's last token in its own place, so the first token needs no special case.
 """
 
 from __future__ import annotations

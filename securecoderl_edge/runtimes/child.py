@@ -24,7 +24,7 @@ def module_command(module: str) -> list[str]:
 def child_environment() -> dict[str, str]:
     """Our environment with what llama.cpp needs in a child; what the user has set stays.
 
-    OpenMP threads that spin for long while they wait bring decoding down to a tenth when other programs use the
-    CPU too; and ggml would start a debugger for a backtrace when it aborts.
+    OpenMP threads that spin for long while they wait bring decoding down to a tenth when other programs use
+    the CPU too; and ggml would start a debugger for a backtrace when it aborts.
     """
     return {"GOMP_SPINCOUNT": "1000", "GGML_NO_BACKTRACE": "1", **os.environ}

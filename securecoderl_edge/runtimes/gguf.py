@@ -73,7 +73,7 @@ class GgufRuntime:
         sampling: Sampling,
         on_token: OnToken | None = None,
     ) -> list[list[Completion]]:
-        """See `Runtime.generate`. A child that dies is replaced once, and its unfinished samples are redone."""
+        """See `Runtime.generate`. A child that dies is replaced once, its unfinished samples redone."""
         _check_request(prompts, n, sampling)
         finished: dict[Key, Completion] = {}
         streamed = _Streamed(on_token)
@@ -202,7 +202,7 @@ class _Child:
     """A worker process and the pipes to it."""
 
     def __init__(self, settings: dict[str, Any], wait: bool = True) -> None:
-        self._log: IO[bytes] = tempfile.TemporaryFile()
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             module_command("securecoderl_edge.runtimes.gguf_worker"),
             stdin=subprocess.PIPE,

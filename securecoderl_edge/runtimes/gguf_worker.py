@@ -1,7 +1,7 @@
 """The child process of `GgufRuntime`: holds the model, answers requests on standard input until that closes.
 
-Requests: ``open`` (path, threads, context, parallel), ``generate`` (prompts, tasks, sampling, stream). Answers:
-``ready``, ``token``, ``completion``, ``done`` with what was spent, and ``error`` with a sentence.
+Requests: ``open`` (path, threads, context, parallel), ``generate`` (prompts, tasks, sampling, stream).
+Answers: ``ready``, ``token``, ``completion``, ``done`` with what was spent, and ``error`` with a sentence.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Worker:
     def _check_length(self, index: int, tokens: int, max_tokens: int) -> None:
         if tokens + max_tokens > self._limit:
             raise SceError(
-                f"prompt {index + 1} has {tokens} tokens; with {max_tokens} new ones it does not fit the context "
-                f"of {self._limit} tokens; shorten it or ask for fewer tokens"
+                f"prompt {index + 1} has {tokens} tokens; with {max_tokens} new ones it does not fit the "
+                f"context of {self._limit} tokens; shorten it or ask for fewer tokens"
             )
 
     def _fit_context(self, tasks: int, length: int) -> LlamaContext:

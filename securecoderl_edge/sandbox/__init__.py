@@ -1,8 +1,8 @@
 """Runs untrusted programs: no root, no containers, a few milliseconds a test.
 
-Stops: reading files outside the Python library, writing anywhere, network, other processes, signals, more
-    CPU, time,
-memory or output than allowed. Does not stop: asking whether a path exists, side channels, kernel bugs.
+Stops: reading files outside the Python library, writing anywhere, network, other processes, signals, and
+using more CPU, time, memory or output than allowed. Does not stop: asking whether a path exists, side
+channels, bugs of the kernel.
 """
 
 from __future__ import annotations

@@ -17,8 +17,7 @@ def describe_layers() -> dict[str, Any]:
     user can read; do not publish its raw output then.
 
     Raises:
-        SceError: not Linux, an unknown processor, or a kernel without seccomp: programs cannot be isolated
-            here.
+        SceError: not Linux, an unknown processor, or a kernel without seccomp: programs cannot be isolated.
     """
     machine = platform.machine()
     if sys.platform != "linux":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# The compiler works on hostile text too; these bounds are fixed so that "parses" never depends on a problem's
+# The compiler works on hostile text too; its bounds are fixed, so that "parses" depends on no problem's
 # limits.
 COMPILE_CPU_SECONDS = 5.0
 COMPILE_MEMORY_MIB = 1024

@@ -1,9 +1,9 @@
 """Locking a process down without root: seccomp, Landlock, capabilities. Linux only, through ctypes.
 
 Covers: after a `Filter` is installed a process keeps only the system calls of `seccomp`; after
-    `restrict_paths` it can
-open only files below the given folders for reading, connect nowhere and signal no process outside. Does not
-cover: whether a path exists (stat stays allowed), side channels of the processor, kernel bugs.
+`restrict_paths` it can open only files below the given folders for reading, connect nowhere and signal no
+process outside. Does not cover: whether a path exists (stat stays allowed), side channels of the processor,
+kernel bugs.
 
 This file is loaded by path in an interpreter without the package, so it imports the standard library only.
 """

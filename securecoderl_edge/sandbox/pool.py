@@ -30,8 +30,7 @@ from securecoderl_edge.sandbox.records import Call, Execution, Job, ProgramRun
 
 ZYGOTE = Path(__file__).with_name("zygote.py")
 PROGRAMS_PER_WORKER = 2000
-# How long a worker may be silent beyond a program's own limits: generous, since a busy machine is no fault of
-# it.
+# How long a worker may be silent beyond a program's own limits; generous, for machines that are busy.
 GRACE_SECONDS = 60.0
 TESTS_AHEAD = 2
 MEBIBYTE = 1 << 20
@@ -51,8 +50,7 @@ class _Worker:
     def __init__(self) -> None:
         self.programs = 0
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # A virtual environment's python would find our packages; the one it was made from has the library
-        # alone.
+        # A virtual environment's python would find our packages; the one that it was made from does not.
         python = getattr(sys, "_base_executable", None) or sys.executable
         # -I would ignore the hash seed, which makes the order of sets, and so rewards, reproducible.
         environment = {"PYTHONHASHSEED": "0"}

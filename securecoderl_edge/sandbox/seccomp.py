@@ -1,9 +1,9 @@
 """Seccomp filters as bytes, for x86_64 and aarch64. Pure functions; `lockdown` installs them.
 
 Layer 1 (`supervisor_filter`) is installed once in the zygote and inherited by everything below: an allow-list
-of what CPython needs to compute, read files and print, plus what supervising needs. Layer 2 (`program_filter`)
-is added in each test process and takes the supervising calls away again, as well as forking and signalling
-others. A refused call fails with an ordinary error number, so the program sees a PermissionError.
+of what CPython needs to compute, read files and print, plus what supervising needs. Layer 2
+(`program_filter`) is added in each test process; it takes the supervising calls away again, and forking and
+signalling others. A refused call fails with an ordinary error number, so the program sees a PermissionError.
 
 This file is loaded by path in an interpreter without the package, so it imports the standard library only.
 """

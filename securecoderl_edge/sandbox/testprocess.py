@@ -1,9 +1,10 @@
 """Inside a test process: lock down, run the program as a fresh interpreter would, leave with its exit status.
 
-The program shares this process with the code below and can change all of it, so nothing here decides a verdict:
-the supervisor judges by exit status and bytes. A function call's value travels on a descriptor of its own. An
-assertion's nonce is released only after the assertion held, which stops `os._exit(0)` and replaced builtins; a
-program written against this very protocol could still ask for it, which is why expected literals stay outside.
+The program shares this process with the code below and can change all of it, so nothing here decides a
+verdict: the supervisor judges by exit status and bytes. A function call's value travels on a descriptor of
+its own. An assertion's nonce is released only after the assertion held, which stops `os._exit(0)` and
+replaced builtins; a program written against this very protocol could still ask for it, which is why expected
+literals stay outside.
 
 This file is loaded by path in an interpreter without the package, so it imports the standard library only.
 """
