@@ -32,9 +32,7 @@ from securecoderl_edge.train import train
 STAGES = ("base", "sft", "policy")
 
 
-def run_seed(
-    seed: int, folder: Path, overrides: Sequence[str], max_steps: int | None
-) -> tuple[Path, dict[str, float]]:
+def run_seed(seed: int, folder: Path, overrides: Sequence[str], max_steps: int | None) -> tuple[Path, dict[str, float]]:
     """Train one seed; returns its run folder and the seconds of each phase, from the run's own metrics."""
     settings = resolve("starter", tuple(overrides), {"seed": seed})
     if max_steps:
@@ -53,19 +51,14 @@ def evaluate_run(run: Path, scorer: Scorer, settings: BenchSettings) -> dict[str
     problems = bench_problems(settings)
     found = {}
     for stage in STAGES:
-        found[stage] = measure(
-            resolve_model(names[stage]), problems, scorer, settings, run / "bench" / "starter"
-        )
+        found[stage] = measure(resolve_model(names[stage]), problems, scorer, settings, run / "bench" / "starter")
         say(f"{run.name} {stage}: {describe(found[stage])}")
     return found
 
 
 def by_seed(evaluations: Sequence[Evaluation], metric: Metric) -> list[list[list[float]]]:
     """(seeds, problems, samples) values of one metric."""
-    return [
-        [values_of(metric, rows) for rows in by_problem(evaluation.rows).values()]
-        for evaluation in evaluations
-    ]
+    return [[values_of(metric, rows) for rows in by_problem(evaluation.rows).values()] for evaluation in evaluations]
 
 
 def pooled(evaluations: Sequence[Evaluation], metric: Metric) -> Interval:
@@ -98,10 +91,7 @@ def record_of(interval: Interval | None) -> dict[str, float] | None:
 def describe(evaluation: Evaluation) -> str:
     """The rates of one evaluation in a line."""
     metrics = evaluation.summary().metrics
-    parts = [
-        f"{name} {100 * metrics[name].value:.1f} %"
-        for name in ("syntax_rate", "any_test_rate", "all_tests_rate")
-    ]
+    parts = [f"{name} {100 * metrics[name].value:.1f} %" for name in ("syntax_rate", "any_test_rate", "all_tests_rate")]
     return "  ".join([*parts, f"R {metrics['reward_gated'].value:.3f}"])
 
 
@@ -109,15 +99,9 @@ def print_table(evaluations: dict[str, list[Evaluation]], write: Callable[[str],
     """One row a stage, then the differences, on stdout."""
     write(f"{'':14s}" + "".join(f"{metric.title:>22s}" for metric in METRICS) + "\n")
     for stage in STAGES:
-        write(
-            f"{stage:14s}"
-            + "".join(cell(pooled(evaluations[stage], metric), metric) for metric in METRICS)
-            + "\n"
-        )
+        write(f"{stage:14s}" + "".join(cell(pooled(evaluations[stage], metric), metric) for metric in METRICS) + "\n")
     for first, second in (("base", "sft"), ("sft", "policy")):
-        cells = [
-            cell(difference(evaluations[first], evaluations[second], metric), metric) for metric in METRICS
-        ]
+        cells = [cell(difference(evaluations[first], evaluations[second], metric), metric) for metric in METRICS]
         write(f"{second} - {first}".ljust(14) + "".join(cells) + "\n")
 
 
@@ -187,14 +171,10 @@ def main() -> None:
             for stage in STAGES
         },
         "differences": {
-            metric.name: record_of(difference(evaluations["sft"], evaluations["policy"], metric))
-            for metric in METRICS
+            metric.name: record_of(difference(evaluations["sft"], evaluations["policy"], metric)) for metric in METRICS
         },
         "all_tests_by_seed": {
-            stage: [
-                round(evaluation.summary().metrics["all_tests_rate"].value, 4)
-                for evaluation in evaluations[stage]
-            ]
+            stage: [round(evaluation.summary().metrics["all_tests_rate"].value, 4) for evaluation in evaluations[stage]]
             for stage in STAGES
         },
         "train_seconds_by_seed": seconds,

@@ -48,13 +48,9 @@ class ImportConfig:
 class CheckConfig:
     """Flags of `sce data check`."""
 
-    drop_failing: str | None = setting(
-        None, "Write the problems that did not fail to this file.", metavar="OUT"
-    )
+    drop_failing: str | None = setting(None, "Write the problems that did not fail to this file.", metavar="OUT")
     force: bool = setting(False, "Overwrite OUT when it exists.")
-    workers: int | None = setting(
-        None, "Solutions run at a time.  [default: one a core]", minimum=1, metavar="N"
-    )
+    workers: int | None = setting(None, "Solutions run at a time.  [default: one a core]", minimum=1, metavar="N")
     json: bool = setting(False, "Print the outcome as one JSON document.")
 
 
@@ -140,9 +136,7 @@ def _at_least_one(imported: Imported, on_problem: Callable[[], None]) -> Iterato
         on_problem()
         yield problem
     if imported.tally.kept == 0:
-        raise SceError(
-            f"no problem is left to write: {_counts(imported.tally.dropped) or 'the source holds none'}"
-        )
+        raise SceError(f"no problem is left to write: {_counts(imported.tally.dropped) or 'the source holds none'}")
 
 
 def _report_import(imported: Imported, out: Path) -> None:

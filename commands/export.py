@@ -24,9 +24,7 @@ _HF_DTYPES = {"f32": "float32", "f16": "float16"}
 class ExportConfig:
     """Flags of `sce export`."""
 
-    format: str = setting(
-        "gguf", "gguf: one file for llama.cpp; hf: a merged folder.", choices=("gguf", "hf")
-    )
+    format: str = setting("gguf", "gguf: one file for llama.cpp; hf: a merged folder.", choices=("gguf", "hf"))
     quant: str | None = setting(
         None, "Type of the weights.  [default: q8_0; f32 for hf]", choices=("f32", "f16", "q8_0")
     )
@@ -52,9 +50,7 @@ def export(source: str | None, config: ExportConfig) -> None:
     if config.format == "hf":
         if quant not in _HF_DTYPES:
             raise UsageError(f"a Hugging Face folder is written as f32 or f16, not {quant}")
-        folder = export_merged(
-            base, spec.adapter, _HF_DTYPES[quant], _target(spec, config.out, "-hf"), config.force
-        )
+        folder = export_merged(base, spec.adapter, _HF_DTYPES[quant], _target(spec, config.out, "-hf"), config.force)
         click.echo(f"{folder}: merged Hugging Face folder, {quant}", err=True)
         if config.json:
             click.echo(json.dumps({"path": str(folder), "quant": quant}))
@@ -77,9 +73,7 @@ def _find_source(source: str | None) -> ModelSpec:
     if source is None:
         run = latest_run()
         if run is None:
-            raise UsageError(
-                "there is no training run here yet; run: sce train (or name a model: sce export nano)"
-            )
+            raise UsageError("there is no training run here yet; run: sce train (or name a model: sce export nano)")
         source = str(run.path)
     spec = resolve_model(source)
     if spec.kind != "hf":

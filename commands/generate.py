@@ -34,21 +34,15 @@ _SAMPLES_TOGETHER = 64
 @click.command()
 @click.argument("prompt", required=False, metavar="[PROMPT|-|@FILE]")
 @click.option("--model", metavar="MODEL", help="[default: the latest run's export, its policy, or nano]")
-@click.option(
-    "-n", "n", type=click.IntRange(1), default=1, show_default=True, help="Samples; the best is shown."
-)
+@click.option("-n", "n", type=click.IntRange(1), default=1, show_default=True, help="Samples; the best is shown.")
 @click.option("--tests", "tests_file", type=click.Path(path_type=Path), help="Tests, as JSON or JSONL.")
 @click.option("--test", "tests", multiple=True, metavar="in=..,out=..", help="One test; \\n is a line break.")
 @click.option("--seed", type=click.IntRange(0), default=42, show_default=True, help="Seed of the sampling.")
 @click.option("--temperature", type=click.FloatRange(0), default=0.7, show_default=True, help="0 is greedy.")
 @click.option("--max-tokens", type=click.IntRange(1), default=256, show_default=True, help="Longest program.")
-@click.option(
-    "--timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="Give up after S seconds."
-)
+@click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="Give up after S seconds.")
 @click.option("--threads", type=click.IntRange(1), metavar="N", help="CPU threads.  [default: all cores]")
-@click.option(
-    "--code-only/--raw", "code_only", default=True, help="The program, or all that the model wrote."
-)
+@click.option("--code-only/--raw", "code_only", default=True, help="The program, or all that the model wrote.")
 @click.option("--jsonl", type=click.Path(path_type=Path), help="Many prompts, one JSON object a line.")
 def generate(
     prompt: str | None,

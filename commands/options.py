@@ -24,9 +24,7 @@ def options_from(schema: type, *, keep_unset: bool = False, only: tuple[str, ...
 
     def decorate(function: F) -> F:
         hints = typing.get_type_hints(schema)
-        flat = [
-            field for field in dataclasses.fields(schema) if not dataclasses.is_dataclass(hints[field.name])
-        ]
+        flat = [field for field in dataclasses.fields(schema) if not dataclasses.is_dataclass(hints[field.name])]
         fields = [field for field in flat if not only or field.name in only]
 
         @functools.wraps(function)
@@ -53,9 +51,7 @@ class _CommaList(click.ParamType):  # type: ignore[type-arg]
     def __init__(self, choices: tuple[str, ...]) -> None:
         self.choices = choices
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
         if isinstance(value, tuple):
             return value
         items = tuple(item.strip() for item in str(value).split(",") if item.strip())
@@ -84,9 +80,7 @@ def _option(field: dataclasses.Field[Any], hint: Any, keep_unset: bool) -> Calla
     shown = ",".join(field.default) if isinstance(field.default, tuple) else field.default
     if shown not in (None, ""):
         text = f"{text}  [default: {shown}]"
-    return click.option(
-        flag, field.name, type=kind, default=default, metavar=field.metadata["metavar"], help=text
-    )
+    return click.option(flag, field.name, type=kind, default=default, metavar=field.metadata["metavar"], help=text)
 
 
 def _parameter_type(field: dataclasses.Field[Any], hint: Any) -> Any:

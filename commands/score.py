@@ -33,26 +33,16 @@ class ScoreConfig:
     """Flags of `sce score`."""
 
     problems: str | None = setting(None, "Problems: JSONL, or starter[:SPLIT].", metavar="FILE")
-    completions: str | None = setting(
-        None, 'Completions: JSONL of {"id", "sample", "completion"}.', metavar="FILE"
-    )
-    out: str | None = setting(
-        None, "Write scores here and go on where an earlier run stopped.", metavar="FILE"
-    )
-    extract: str = setting(
-        "auto", "Take the program out of the completion, or the text as is.", choices=EXTRACT_MODES
-    )
-    input: str | None = setting(
-        None, "What the one program reads: a file, or the text itself.", metavar="TEXT"
-    )
+    completions: str | None = setting(None, 'Completions: JSONL of {"id", "sample", "completion"}.', metavar="FILE")
+    out: str | None = setting(None, "Write scores here and go on where an earlier run stopped.", metavar="FILE")
+    extract: str = setting("auto", "Take the program out of the completion, or the text as is.", choices=EXTRACT_MODES)
+    input: str | None = setting(None, "What the one program reads: a file, or the text itself.", metavar="TEXT")
     expect: str | None = setting(None, "What it must print: a file, or the text itself.", metavar="TEXT")
     workers: int | None = setting(None, "Programs at a time.  [default: one a core]", minimum=1, metavar="N")
     cpu_seconds: float = setting(5.0, "Processor time of one test.", minimum=0.01, metavar="S")
     wall_seconds: float = setting(10.0, "Elapsed time of one test.", minimum=0.01, metavar="S")
     memory_mib: int = setting(1024, "Memory of one test.", minimum=128, metavar="N")
-    stage_rule: str = setting(
-        "any", "Tests that must run and print for a step of the reward.", choices=STAGE_RULES
-    )
+    stage_rule: str = setting("any", "Tests that must run and print for a step of the reward.", choices=STAGE_RULES)
     json: bool = setting(False, "With FILE.py: print the score as one JSON document.")
 
 

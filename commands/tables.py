@@ -49,9 +49,7 @@ def _print(console: Console, table: Table) -> None:
     shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
     for position, column in enumerate(table.columns):
         # Figures keep their width; names give way.
-        shown.add_column(
-            column, overflow="fold", justify="right" if position else "left", no_wrap=position > 0
-        )
+        shown.add_column(column, overflow="fold", justify="right" if position else "left", no_wrap=position > 0)
     for row in table.rows:
         shown.add_row(*row, style="dim" if row[-1] == NOT_DISTINGUISHABLE else "")
     console.print(shown)

@@ -24,13 +24,9 @@ from securecoderl_edge.settings import PPO_FLAGS, PpoSettings, TrainSettings
 @options_from(TrainSettings, keep_unset=True)
 @options_from(PpoSettings, keep_unset=True, only=PPO_FLAGS)
 @click.option("--max-steps", type=click.IntRange(1), help="Most updates in each phase.")
-@click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Any setting, such as ppo.epochs=4."
-)
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Any setting, such as ppo.epochs=4.")
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder.  [default: runs/RECIPE]")
-@click.option(
-    "--resume/--no-resume", default=True, help="Go on with the run in --out, or throw it away first."
-)
+@click.option("--resume/--no-resume", default=True, help="Go on with the run in --out, or throw it away first.")
 def train(
     recipe: str,
     overrides: tuple[str, ...],

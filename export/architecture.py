@@ -64,18 +64,14 @@ def read_architecture(base: Path) -> LlamaShape:
     """
     config = read_json(base / "config.json")
     where = base / "config.json"
-    if config.get("model_type") != "llama" or config.get("architectures", ["LlamaForCausalLM"]) != [
-        "LlamaForCausalLM"
-    ]:
+    if config.get("model_type") != "llama" or config.get("architectures", ["LlamaForCausalLM"]) != ["LlamaForCausalLM"]:
         found = config.get("architectures") or config.get("model_type")
         raise UsageError(f"{where}: export writes LlamaForCausalLM models, this one is {found}")
     for key, supported in (("hidden_act", "silu"), ("attention_bias", False), ("mlp_bias", False)):
         if config.get(key, supported) != supported:
             raise UsageError(f"{where}: {key} = {config[key]} is not supported by export, only {supported}")
     if config.get("quantization_config"):
-        raise UsageError(
-            f"{where}: the model is already quantised; export starts from the unquantised base model"
-        )
+        raise UsageError(f"{where}: the model is already quantised; export starts from the unquantised base model")
     try:
         return _shape(config, where)
     except (KeyError, TypeError, ValueError) as error:

@@ -163,9 +163,7 @@ def _add_vocabulary(writer: Any, vocabulary: Vocabulary) -> None:
         writer.add_chat_template(vocabulary.chat_template)
 
 
-def _add_tensor_infos(
-    writer: Any, shape: LlamaShape, names: dict[str, str], quant: str
-) -> tuple[dict[str, str], int]:
+def _add_tensor_infos(writer: Any, shape: LlamaShape, names: dict[str, str], quant: str) -> tuple[dict[str, str], int]:
     """Announce every tensor; return the type of each and the bytes of all."""
     import numpy as np
 

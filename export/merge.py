@@ -119,8 +119,7 @@ def tensor_shapes(base: Path) -> dict[str, tuple[int, ...]]:
                 view = tensors.get_slice(name)
                 if view.get_dtype() not in ("F32", "F16", "BF16", "F64"):
                     raise SceError(
-                        f"{path}: {name} has type {view.get_dtype()}; "
-                        "export starts from the unquantised base model"
+                        f"{path}: {name} has type {view.get_dtype()}; export starts from the unquantised base model"
                     )
                 shapes[name] = tuple(view.get_shape())
     return shapes
@@ -145,9 +144,7 @@ def read_adapter(adapter: Path) -> LoraUpdate:
         for key in _names(tensors):
             name, dot, half = key.removeprefix("base_model.model.").rpartition(".lora_")
             if not dot or half not in ("A.weight", "B.weight"):
-                raise UsageError(
-                    f"{adapter}: tensor {key} is no LoRA factor of a linear layer; it cannot be merged"
-                )
+                raise UsageError(f"{adapter}: tensor {key} is no LoRA factor of a linear layer; it cannot be merged")
             halves.setdefault(f"{name}.weight", {})[half[0]] = tensors.get_tensor(key).to(torch.float32)
     factors = {}
     for name, pair in halves.items():
@@ -230,9 +227,7 @@ def open_tensors(path: Path) -> Iterator[Any]:
         with safe_open(path, framework="pt") as tensors:
             yield tensors
     except SafetensorError as error:
-        raise SceError(
-            f"{path}: not a whole safetensors file ({error}); download or train it again"
-        ) from None
+        raise SceError(f"{path}: not a whole safetensors file ({error}); download or train it again") from None
 
 
 def _names(tensors: Any) -> list[str]:
@@ -247,14 +242,11 @@ def _refuse_unsupported(adapter: Path, config: dict[str, Any]) -> None:
         if config.get(feature):
             raise UsageError(f"{adapter}: the adapter uses {feature}, which export cannot merge")
     if config.get("bias", "none") != "none":
-        raise UsageError(
-            f"{adapter}: the adapter trains biases (bias = {config['bias']}), which export cannot merge"
-        )
+        raise UsageError(f"{adapter}: the adapter trains biases (bias = {config['bias']}), which export cannot merge")
     # PiSSA, LoftQ and their kin change the base weights at the start of training.
     if config.get("init_lora_weights", True) not in (True, False, "gaussian"):
         raise UsageError(
-            f"{adapter}: the adapter was initialised with {config['init_lora_weights']}, "
-            "which export cannot merge"
+            f"{adapter}: the adapter was initialised with {config['init_lora_weights']}, which export cannot merge"
         )
 
 
@@ -286,9 +278,7 @@ def _plan_shards(shapes: dict[str, tuple[int, ...]], element_bytes: int) -> list
 def _cast(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     cast = tensor.to(dtype).contiguous()
     if not bool(cast.isfinite().all()):
-        raise SceError(
-            f"{name} has values that {str(dtype).removeprefix('torch.')} cannot hold; export as f32 instead"
-        )
+        raise SceError(f"{name} has values that {str(dtype).removeprefix('torch.')} cannot hold; export as f32 instead")
     return cast
 
 

@@ -91,9 +91,7 @@ def export_gguf(
         if earlier:
             return ExportResult(out, earlier, reused=True)
         if not force or not out.is_file():
-            raise UsageError(
-                f"{out} exists and is not this export; replace it with --force or choose another --out"
-            )
+            raise UsageError(f"{out} exists and is not this export; replace it with --force or choose another --out")
     with temporary_beside(out) as temporary:
         log(f"writing {quant} ...")
         summary = write_gguf(base, adapter, quant, temporary, out.stem)

@@ -110,9 +110,7 @@ def check_bounds(agreement: Agreement, quant: str) -> None:
             f"{agreement.texts - agreement.tokenised_equal} of {agreement.texts} texts tokenise differently"
         )
     if agreement.max_abs_difference >= bounds.max_abs_difference:
-        failures.append(
-            f"logits differ by {agreement.max_abs_difference:.3g} (bound {bounds.max_abs_difference:g})"
-        )
+        failures.append(f"logits differ by {agreement.max_abs_difference:.3g} (bound {bounds.max_abs_difference:g})")
     if agreement.mean_kl >= bounds.mean_kl:
         failures.append(f"KL is {agreement.mean_kl:.3g} (bound {bounds.mean_kl:g})")
     if agreement.top1 < bounds.top1:
@@ -121,9 +119,7 @@ def check_bounds(agreement: Agreement, quant: str) -> None:
         different = agreement.prompts - agreement.greedy_equal
         failures.append(f"greedy text differs on {different} of {agreement.prompts} prompts")
     if failures:
-        raise SceError(
-            f"the {quant} export does not agree with its source: {'; '.join(failures)}; nothing was written"
-        )
+        raise SceError(f"the {quant} export does not agree with its source: {'; '.join(failures)}; nothing was written")
 
 
 def probe_texts(base: Path) -> list[str]:

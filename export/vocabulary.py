@@ -127,9 +127,7 @@ def _refuse_unsupported(where: Path, document: dict[str, Any]) -> None:
     for token in document.get("added_tokens", []):
         for key in ("lstrip", "rstrip", "single_word"):
             if token.get(key):
-                raise UsageError(
-                    f"{where}: token {token['content']!r} uses {key}, which llama.cpp would not follow"
-                )
+                raise UsageError(f"{where}: token {token['content']!r} uses {key}, which llama.cpp would not follow")
 
 
 def _pre_tokenizer(document: dict[str, Any], digest: str, where: Path) -> str:
@@ -139,9 +137,7 @@ def _pre_tokenizer(document: dict[str, Any], digest: str, where: Path) -> str:
     is_gpt2 = splitter.get("type") == "ByteLevel" and splitter.get("use_regex", True)
     if is_gpt2 and not splitter.get("add_prefix_space"):
         return "gpt-2"
-    raise UsageError(
-        f"{where}: llama.cpp has no known pre-tokenizer for it (fingerprint {digest[:12]}); cannot export"
-    )
+    raise UsageError(f"{where}: llama.cpp has no known pre-tokenizer for it (fingerprint {digest[:12]}); cannot export")
 
 
 def _tokens(document: dict[str, Any], size: int, where: Path) -> tuple[list[str], list[int]]:

@@ -124,9 +124,7 @@ def _compared(test: ast.expr) -> _Parts | None:
 
 def _near(difference: ast.expr, bound: ast.expr) -> _Parts | None:
     match difference:
-        case ast.Call(
-            func=ast.Name(id="abs"), args=[ast.BinOp(left=expression, op=ast.Sub(), right=constant)]
-        ):
+        case ast.Call(func=ast.Name(id="abs"), args=[ast.BinOp(left=expression, op=ast.Sub(), right=constant)]):
             expected, tolerance = _constant(constant), _constant(bound)
             if isinstance(expected, (int, float)) and isinstance(tolerance, (int, float)):
                 return expression, "near", expected, float(tolerance)

@@ -49,9 +49,7 @@ class BenchSettings:
         return Sampling(self.temperature, self.max_tokens, self.seed)
 
 
-def choose_models(
-    names: Sequence[str], is_comparing: bool = False
-) -> tuple[list[ModelSpec], list[tuple[int, int]]]:
+def choose_models(names: Sequence[str], is_comparing: bool = False) -> tuple[list[ModelSpec], list[tuple[int, int]]]:
     """The models to measure, and the positions of those to compare.
 
     Without names the models of the latest run, compared as `default_comparisons` says; with names each
@@ -95,9 +93,7 @@ def measure(
     if out is not None:
         # Which problems there are is not among the keys: a row knows its problem, so a limit can be raised.
         keys = {name: value for name, value in asdict(settings).items() if name not in ("problems", "limit")}
-        log = EvaluationLog.open(
-            out, spec.label, {"label": spec.label, "sha256": spec.content_hash(), **keys}
-        )
+        log = EvaluationLog.open(out, spec.label, {"label": spec.label, "sha256": spec.content_hash(), **keys})
     runtime = open_runtime(spec, threads=settings.threads, parallel=settings.parallel, device=settings.device)
     with contextlib.closing(runtime):
         return evaluate(
@@ -121,9 +117,7 @@ def bench_record(
 ) -> dict[str, Any]:
     """The JSON document of a bench: figures, paired differences, settings, and the machine at its end."""
     return {
-        "models": [
-            {**summary_record(summary), "kind": spec.kind, "source": spec.source} for spec, summary in models
-        ],
+        "models": [{**summary_record(summary), "kind": spec.kind, "source": spec.source} for spec, summary in models],
         "comparisons": [comparison_record(comparison) for comparison in comparisons],
         "settings": asdict(settings),
         "machine": describe_machine(),

@@ -131,7 +131,9 @@ def _flatten(optimizer: torch.optim.Optimizer) -> tuple[dict[str, torch.Tensor],
     return tensors, numbers
 
 
-def _unflatten(optimizer: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor], numbers: Mapping[str, Any]) -> None:
+def _unflatten(
+    optimizer: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor], numbers: Mapping[str, Any]
+) -> None:
     state: dict[int, dict[str, Any]] = {}
     for key, value in {**tensors, **numbers}.items():
         index, _, name = key.partition(".")

@@ -140,9 +140,7 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, where: str) -
     if typing.get_origin(hint) is tuple:
         if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
             raise UsageError(f"{name} must be a list of strings")
-        wrong = [
-            item for item in value if field.metadata.get("choices") and item not in field.metadata["choices"]
-        ]
+        wrong = [item for item in value if field.metadata.get("choices") and item not in field.metadata["choices"]]
         if wrong:
             raise UsageError(f"{name}: {wrong[0]!r} is not one of {', '.join(field.metadata['choices'])}")
         return tuple(value)

@@ -127,9 +127,7 @@ class _Collected:
 
     def has_all(self, problems: Sequence[Problem]) -> bool:
         """Whether no sample of these problems is missing."""
-        return all(
-            (problem.id, sample) in self._rows for problem in problems for sample in range(self._samples)
-        )
+        return all((problem.id, sample) in self._rows for problem in problems for sample in range(self._samples))
 
     def score(self, scorer: Scorer, problem: Problem, sample: int, completion: Completion) -> None:
         """Hand a completion to the sandbox, unless its row is there already."""

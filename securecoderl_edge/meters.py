@@ -32,9 +32,7 @@ def signs_of(problem: Problem, run: ProgramRun, outcomes: Sequence[Outcome]) -> 
         different = len({test.output for test in tests}) > 1 and len({test.input for test in tests}) > 1
         if different and len(outputs) == 1 and outputs != {""}:
             signs.append(CONSTANT_OUTPUT)
-        shown = [
-            _shows(problem.statement, test.input) and _shows(problem.statement, test.output) for test in tests
-        ]
+        shown = [_shows(problem.statement, test.input) and _shows(problem.statement, test.output) for test in tests]
         if any(shown) and not all(shown) and shown == [outcome.verdict == "pass" for outcome in outcomes]:
             signs.append(SAMPLE_COPY)
         if any(each.printed and each.verdict not in ("pass", "wrong") for each in outcomes):
@@ -59,9 +57,7 @@ def summarise(scores: Iterable[Score]) -> dict[str, Any]:
     for metric in METRICS:
         values = values_of(metric, rows)
         summary[metric.name] = sum(values) / len(values) if values else None
-    summary["stages"] = {
-        name: sum(score.stage == number for score in every) for number, name in enumerate(STAGE_NAMES)
-    }
+    summary["stages"] = {name: sum(score.stage == number for score in every) for number, name in enumerate(STAGE_NAMES)}
     return summary | {sign: sum(sign in score.signs for score in every) / len(every) for sign in SIGNS}
 
 

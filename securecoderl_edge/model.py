@@ -207,7 +207,9 @@ def save_adapter(model: Any, folder: Path, base_name: str) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     tensors = get_peft_model_state_dict(model, adapter_name=POLICY)
-    save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, folder / "adapter_model.safetensors")
+    save_file(
+        {key: value.detach().cpu().contiguous() for key, value in tensors.items()}, folder / "adapter_model.safetensors"
+    )
     config = model.peft_config[POLICY]
     config.base_model_name_or_path, config.inference_mode = base_name, True
     config.save_pretrained(folder)

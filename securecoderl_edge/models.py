@@ -145,9 +145,7 @@ def default_comparisons(models: Sequence[ModelSpec]) -> list[tuple[int, int]]:
 def with_distinct_labels(models: Sequence[ModelSpec]) -> list[ModelSpec]:
     """The same models; labels that repeat become the paths they came from, then numbers tell them apart."""
     labels = [spec.label for spec in models]
-    labels = [
-        str(spec.adapter or spec.source) if labels.count(spec.label) > 1 else spec.label for spec in models
-    ]
+    labels = [str(spec.adapter or spec.source) if labels.count(spec.label) > 1 else spec.label for spec in models]
     distinct = []
     for index, (spec, label) in enumerate(zip(models, labels, strict=True)):
         earlier = labels[:index].count(label)
@@ -191,9 +189,7 @@ def _base_of_adapter(path: Path) -> str:
         config = json.loads((path / _ADAPTER_CONFIG).read_text(encoding="utf-8"))
         base = config["base_model_name_or_path"]
     except (OSError, ValueError, KeyError, TypeError):
-        raise UsageError(
-            f"{path / _ADAPTER_CONFIG} does not say which base model the adapter is for"
-        ) from None
+        raise UsageError(f"{path / _ADAPTER_CONFIG} does not say which base model the adapter is for") from None
     return resolve_model(str(base)).source
 
 
@@ -215,9 +211,7 @@ def _part(run: Run, part: str) -> ModelSpec:
         return _policy(run)
     if part == BASE:
         return _base(run)
-    return ModelSpec(
-        f"{_run_label(run)}:{part}", "hf", _base(run).source, adapter=run.adapter(part), role=part
-    )
+    return ModelSpec(f"{_run_label(run)}:{part}", "hf", _base(run).source, adapter=run.adapter(part), role=part)
 
 
 def _policy(run: Run) -> ModelSpec:

@@ -145,9 +145,7 @@ def read_problems(path: Path, max_tests: int = MAX_TESTS) -> Iterator[tuple[int,
         except ProblemError as error:
             raise SceError(f"{path}:{number}: {error}") from None
         if problem.id in seen:
-            raise SceError(
-                f"{path}:{number}: the id {problem.id!r} was already used in line {seen[problem.id]}"
-            )
+            raise SceError(f"{path}:{number}: the id {problem.id!r} was already used in line {seen[problem.id]}")
         seen[problem.id] = number
         yield number, problem
 
@@ -174,9 +172,7 @@ def _decoded(line: bytes, where: str) -> Any:
     try:
         return json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise SceError(
-            f"{where}: not UTF-8 text ({error.reason} at byte {error.start} of the line)"
-        ) from None
+        raise SceError(f"{where}: not UTF-8 text ({error.reason} at byte {error.start} of the line)") from None
     except (ValueError, RecursionError) as error:  # ValueError: also a number beyond Python's limit of digits
         raise SceError(f"{where}: not valid JSON ({getattr(error, 'msg', error)})") from None
 
@@ -225,9 +221,7 @@ def _tests(record: dict[str, Any], max_tests: int) -> tuple[Test, ...]:
         if not isinstance(entry.get("input"), str) or not isinstance(entry.get("output"), str):
             raise ProblemError(f'test {index} needs the strings "input" and "output"')
         if not entry["output"].strip():
-            raise ProblemError(
-                f"test {index} expects a blank output, which no program can be told from silence by"
-            )
+            raise ProblemError(f"test {index} expects a blank output, which no program can be told from silence by")
         tests.append(Test(entry["input"], entry["output"]))
     return tuple(tests)
 

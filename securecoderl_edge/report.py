@@ -229,9 +229,7 @@ def bench_markdown(summaries: Sequence[EvaluationSummary], comparisons: Sequence
     """All tables of a bench as one markdown text."""
     parts = [to_markdown(table(summaries)) for table in (quality_table, speed_table, stage_table)]
     for comparison in comparisons:
-        title = (
-            f"**{comparison.second}** minus **{comparison.first}**, paired, {comparison.problems} problems:"
-        )
+        title = f"**{comparison.second}** minus **{comparison.first}**, paired, {comparison.problems} problems:"
         parts.append(f"{title}\n\n{to_markdown(comparison_table(comparison))}")
     return "\n".join(parts)
 
@@ -246,9 +244,7 @@ def byte_cell(count: int | None) -> str:
     return f"{count} B"
 
 
-def _mcnemar(
-    metric: Metric, before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]
-) -> float | None:
+def _mcnemar(metric: Metric, before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]) -> float | None:
     # The exact test needs independent pairs, which several samples of one problem are not.
     pairs = list(zip(before, after, strict=True))
     if not metric.is_rate or any(len(first) != 1 or len(second) != 1 for first, second in pairs):

@@ -86,7 +86,10 @@ class Decoder:
         """Zeroed keys and values, (rows, kv heads, length, head size) for each layer."""
         shape = (rows, self.kv_heads, length, self.head_size)
         return [
-            (torch.zeros(shape, dtype=self.dtype, device=self.device), torch.zeros(shape, dtype=self.dtype, device=self.device))
+            (
+                torch.zeros(shape, dtype=self.dtype, device=self.device),
+                torch.zeros(shape, dtype=self.dtype, device=self.device),
+            )
             for _ in self.layers
         ]
 

@@ -1,10 +1,10 @@
 """Run folders: where training leaves its results and where the other commands find them.
 
-    runs/<name>/            config.toml environment.json metrics.jsonl samples.jsonl
-      phases/1-sft/ ...     checkpoints/, adapter/ (the phase's result, PEFT format), done.json
-      policy/               the final adapter, PEFT format, usable alone
-      exports/  bench/
-    runs/latest             the name of the last run
+runs/<name>/            config.toml environment.json metrics.jsonl samples.jsonl
+  phases/1-sft/ ...     checkpoints/, adapter/ (the phase's result, PEFT format), done.json
+  policy/               the final adapter, PEFT format, usable alone
+  exports/  bench/
+runs/latest             the name of the last run
 """
 
 from __future__ import annotations

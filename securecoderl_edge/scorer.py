@@ -27,9 +27,7 @@ class Scorer:
         SceError: this system cannot isolate programs.
     """
 
-    def __init__(
-        self, workers: int | None = None, limits: Limits | None = None, stage_rule: StageRule = "any"
-    ) -> None:
+    def __init__(self, workers: int | None = None, limits: Limits | None = None, stage_rule: StageRule = "any") -> None:
         if stage_rule not in STAGE_RULES:
             raise ValueError(f"stage_rule must be one of {', '.join(STAGE_RULES)}, not {stage_rule!r}")
         self.stage_rule: StageRule = stage_rule
@@ -64,19 +62,15 @@ class Scorer:
         if problem.kind == "stdin":
             run = self._pool.run(program, [test.input for test in problem.tests], limits)
             return run, [
-                outcome(execution, test.output)
-                for execution, test in zip(run.executions, problem.tests, strict=False)
+                outcome(execution, test.output) for execution, test in zip(run.executions, problem.tests, strict=False)
             ]
         checks = assertions.checks(problem)
         run = self._pool.run(program, (), limits, [check.call for check in checks])
         return run, [
-            assertions.judge(execution, check)
-            for execution, check in zip(run.executions, checks, strict=False)
+            assertions.judge(execution, check) for execution, check in zip(run.executions, checks, strict=False)
         ]
 
-    def score_async(
-        self, problem: Problem, program: str, sample: int = 0, extract: str = "raw"
-    ) -> Future[Score]:
+    def score_async(self, problem: Problem, program: str, sample: int = 0, extract: str = "raw") -> Future[Score]:
         """Start scoring and return at once."""
         return self._threads.submit(self.score, problem, program, sample, extract)
 

@@ -84,9 +84,7 @@ def read_scores(path: Path, candidates: Iterable[Candidate], extract: str) -> di
         if key in scores:
             raise SceError(f"{where}: sample {score.sample} of {score.id!r} is there twice; remove one line")
         if key in wanted and (score.program, score.extract) != (wanted[key].program, extract):
-            raise SceError(
-                f"{where}: scores another program as {score.id!r}, {score.sample}; name another --out"
-            )
+            raise SceError(f"{where}: scores another program as {score.id!r}, {score.sample}; name another --out")
         scores[key] = score
     return scores
 

@@ -31,7 +31,9 @@ class PpoSettings:
     binary_steps: int = setting(25, "Updates on the binary reward.", minimum=1)
     partial_steps: int = setting(25, "Updates on the partial-credit reward.", minimum=1)
     batch_size: int = setting(64, "Completions an update.", minimum=1)
-    samples_per_prompt: int = setting(8, "Completions of one prompt; the baseline of `group` needs at least 2.", minimum=1)
+    samples_per_prompt: int = setting(
+        8, "Completions of one prompt; the baseline of `group` needs at least 2.", minimum=1
+    )
     advantage: str = setting("group", "gae: value head; group: leave-one-out baseline.", choices=("gae", "group"))
     epochs: int = setting(2, "Passes over each batch.", minimum=1)
     learning_rate: float = setting(1e-3, "Step size of AdamW for the adapter.", minimum=0)
@@ -54,9 +56,7 @@ class RewardSettings:
     reading: str = setting(
         "gated", "What text that does not parse gets: gated 0, paper 0.40.", choices=("gated", "paper")
     )
-    stage_rule: str = setting(
-        "any", "How tests make a stage.", choices=("any", "all", "fraction", "seed")
-    )
+    stage_rule: str = setting("any", "How tests make a stage.", choices=("any", "all", "fraction", "seed"))
     cpu_seconds: float = setting(2.0, "CPU time of one test.", minimum=0.1)
     wall_seconds: float = setting(10.0, "Wall time of one test.", minimum=0.1)
     memory_mib: int = setting(512, "Memory of one test.", minimum=64)
@@ -71,9 +71,7 @@ class TrainSettings:
     phases: tuple[str, ...] = setting(PHASES, "Phases in order, comma-separated.", choices=PHASES)
     seed: int = setting(42, "Seed of every random choice.", minimum=0)
     device: str = setting("auto", "Where the model computes.", choices=("auto", "cpu", "cuda"))
-    base_precision: str = setting(
-        "auto", "Number format of the frozen base.", choices=("auto", "int8", "bf16", "fp32")
-    )
+    base_precision: str = setting("auto", "Number format of the frozen base.", choices=("auto", "int8", "bf16", "fp32"))
     checkpoint_every: int = setting(10, "Updates between checkpoints.", minimum=1)
     lora: LoraSettings = field(default_factory=LoraSettings)
     sft: SftSettings = field(default_factory=SftSettings)

@@ -160,9 +160,7 @@ def paired_difference(
     if len(first) < 2:
         return Interval(value, math.nan, math.nan, n)
     differences = []
-    with np.errstate(
-        invalid="ignore", divide="ignore"
-    ):  # a draw may hold no sample of one side; it is left out
+    with np.errstate(invalid="ignore", divide="ignore"):  # a draw may hold no sample of one side; it is left out
         for drawn in _draws(len(first), resamples, seed):
             means = [sums[drawn].sum(1) / counts[drawn].sum(1) for sums, counts in sides]
             differences.append(means[1] - means[0])
@@ -234,9 +232,7 @@ def _same_shape(first: ArrayLike, second: ArrayLike) -> Floats:
 
     array = np.asarray(first, dtype=np.float64)
     if array.ndim != 2 or array.shape != np.shape(second) or not array.size:
-        raise ValueError(
-            f"expected two equal (seeds, problems) tables, found {array.shape} and {np.shape(second)}"
-        )
+        raise ValueError(f"expected two equal (seeds, problems) tables, found {array.shape} and {np.shape(second)}")
     return array
 
 

@@ -1,8 +1,8 @@
 """A training run: phases in order, each resumed where it was left.
 
-    sft      supervised warm start on reference solutions; its result becomes the KL reference
-    binary   PPO, R_func = 1 if all tests pass, else 0
-    partial  PPO, R_func in stages (Table 1)
+sft      supervised warm start on reference solutions; its result becomes the KL reference
+binary   PPO, R_func = 1 if all tests pass, else 0
+partial  PPO, R_func in stages (Table 1)
 """
 
 from __future__ import annotations
@@ -49,7 +49,16 @@ from securecoderl_edge.settings import TrainSettings
 from securecoderl_edge.updates import Learner, Rollout, ppo_update, sft_update
 
 DONE_FILE = "done.json"
-_OWN_NAMES = ("config.toml", "environment.json", "metrics.jsonl", "samples.jsonl", "phases", "policy", "exports", "bench")
+_OWN_NAMES = (
+    "config.toml",
+    "environment.json",
+    "metrics.jsonl",
+    "samples.jsonl",
+    "phases",
+    "policy",
+    "exports",
+    "bench",
+)
 
 Log = Callable[[dict[str, Any]], None]
 

@@ -70,9 +70,7 @@ class FakeRuntime:
         ]
 
     def usage(self) -> Usage:
-        return Usage(
-            10 * len(self.prompts), len(self.prompts) / 100, self._tokens, self._tokens / 50, 4_000_000
-        )
+        return Usage(10 * len(self.prompts), len(self.prompts) / 100, self._tokens, self._tokens / 50, 4_000_000)
 
     def close(self) -> None:
         self.is_closed = True

@@ -136,9 +136,7 @@ def test_comparing_one_model_is_a_usage_error(folder: Path, opened: Opened) -> N
     assert "at least two models" in err
 
 
-def test_without_models_the_latest_run_is_measured_and_policy_compared_with_sft(
-    folder: Path, opened: Opened
-) -> None:
+def test_without_models_the_latest_run_is_measured_and_policy_compared_with_sft(folder: Path, opened: Opened) -> None:
     run_folder = Run(folder / "runs" / "starter")
     for adapter in ("phases/1-sft/adapter", "phases/2-binary/adapter", "policy"):
         (run_folder.path / adapter).mkdir(parents=True)
@@ -148,9 +146,7 @@ def test_without_models_the_latest_run_is_measured_and_policy_compared_with_sft(
     out = run("--problems", "six.jsonl", "--json")[1]
     document = json.loads(out)
     assert [model["model"] for model in document["models"]] == ["nano", "starter:sft", "starter"]
-    assert [(item["first"], item["second"]) for item in document["comparisons"]] == [
-        ("starter:sft", "starter")
-    ]
+    assert [(item["first"], item["second"]) for item in document["comparisons"]] == [("starter:sft", "starter")]
 
 
 def test_flags_reach_the_runtime_and_the_sampling(folder: Path, opened: Opened) -> None:
@@ -174,9 +170,7 @@ def test_a_bench_with_a_folder_is_not_repeated_and_leaves_its_record(folder: Pat
     args = ("good.gguf", "--problems", "six.jsonl", "--out", "kept", "--json")
     first, second = json.loads(run(*args)[1]), json.loads(run(*args)[1])
     assert opened[1][2].calls == []
-    assert (
-        first["models"] == second["models"] == json.loads((folder / "kept/bench.json").read_text())["models"]
-    )
+    assert first["models"] == second["models"] == json.loads((folder / "kept/bench.json").read_text())["models"]
 
 
 def test_other_content_under_the_same_name_is_measured_again(folder: Path, opened: Opened) -> None:

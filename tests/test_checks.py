@@ -59,9 +59,7 @@ def test_a_problem_without_solutions_neither_passes_nor_fails(scorer: Scorer) ->
 
 
 def test_call_problems_are_checked_by_their_assertions(scorer: Scorer) -> None:
-    call = Problem(
-        "f", "F.", kind="call", entry_point="f", assertions=("assert f(2) == 4", "assert f(3) > 5")
-    )
+    call = Problem("f", "F.", kind="call", entry_point="f", assertions=("assert f(2) == 4", "assert f(3) > 5"))
     right = replace(call, id="right", solutions=("def f(x):\n    return 2 * x",))
     wrong = replace(call, id="wrong", solutions=("def f(x):\n    return 4",))
     report = check_problems([right, wrong], scorer)

@@ -82,9 +82,7 @@ def test_a_wrong_value_is_refused_with_its_place_and_rule(values: dict[str, Any]
 
 
 def test_settings_survive_toml() -> None:
-    settings = Settings(
-        steps=7, words=(), limit=4, scale=1e-6, path='quotes " and \\ and 🙂 \x7f\n', inner=Inner(1.0)
-    )
+    settings = Settings(steps=7, words=(), limit=4, scale=1e-6, path='quotes " and \\ and 🙂 \x7f\n', inner=Inner(1.0))
     assert build(Settings, tomllib.loads(to_toml(to_table(settings))), "file") == settings
 
 

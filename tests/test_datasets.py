@@ -237,6 +237,4 @@ def test_all_of_humaneval_imports() -> None:
     problems, dropped, tests = consume(import_problems(SHARED / "HumanEval.jsonl.gz"))
     assert (len(problems), dropped) == (164, {})
     assert tests == {"assertion that always holds": 48}
-    assert all(
-        "candidate" not in assertion for p in problems for assertion in p.assertions if "\n" not in assertion
-    )
+    assert all("candidate" not in assertion for p in problems for assertion in p.assertions if "\n" not in assertion)

@@ -29,10 +29,7 @@ def write_apps(folder: Path, examples: Any, **files: Any) -> Path:
 
 def test_an_apps_root_a_split_and_one_problem_give_the_same_ids(tmp_path: Path) -> None:
     folder = write_apps(tmp_path / "apps" / "train" / "0001", {"inputs": ["1\n"], "outputs": ["1\n"]})
-    ids = [
-        [problem.id for problem in import_problems(path).problems]
-        for path in (folder, *list(folder.parents)[:2])
-    ]
+    ids = [[problem.id for problem in import_problems(path).problems] for path in (folder, *list(folder.parents)[:2])]
     assert ids == [["apps/train/0001"]] * 3
 
 
@@ -60,9 +57,7 @@ def test_apps_problems_come_in_name_order(tmp_path: Path) -> None:
         (12, "12"),
     ],
 )
-def test_an_apps_input_or_output_may_be_text_or_lines_or_wrapped(
-    tmp_path: Path, given: Any, text: str
-) -> None:
+def test_an_apps_input_or_output_may_be_text_or_lines_or_wrapped(tmp_path: Path, given: Any, text: str) -> None:
     folder = write_apps(tmp_path / "0001", {"inputs": [given], "outputs": [given]})
     assert only_problem(folder).tests == (Test(text, text),)
 
@@ -92,9 +87,7 @@ def test_apps_tests_that_expect_nothing_are_left_out_and_counted(tmp_path: Path)
         ("[1]", "input_output.json holds no object"),
     ],
 )
-def test_an_unusable_apps_problem_is_dropped_for_a_named_reason(
-    tmp_path: Path, examples: Any, reason: str
-) -> None:
+def test_an_unusable_apps_problem_is_dropped_for_a_named_reason(tmp_path: Path, examples: Any, reason: str) -> None:
     write_apps(tmp_path / "train" / "0001", examples)
     problems, dropped, _ = consume(import_problems(tmp_path))
     assert (problems, dropped) == ([], {reason: 1})
@@ -150,9 +143,7 @@ def test_an_apps_solution_class_is_asked_for_and_gets_its_imports(tmp_path: Path
     starter = "class Solution:\n    def first(self, items: List[int]) -> int:\n        "
     solution = f"{starter}return items[0]\n"
     examples = {"fn_name": "first", "inputs": [[[4, 5]]], "outputs": [4]}
-    problem = only_problem(
-        write_apps(tmp_path / "0001", examples, starter_code=starter, solutions=[solution])
-    )
+    problem = only_problem(write_apps(tmp_path / "0001", examples, starter_code=starter, solutions=[solution]))
     assert problem.assertions == ("assert first([4, 5]) == 4",)
     assert "the class `Solution` with the method `first(items: List[int]) -> int`" in problem.statement
     assert problem.solutions[0].startswith("from typing import List\n")

@@ -82,9 +82,7 @@ def test_batches_hold_as_many_completions_as_asked_for_and_have_seeds_of_their_o
 
 
 def test_the_same_seed_gives_the_same_rows_and_another_seed_others(scorer: Scorer) -> None:
-    first, same, other = (
-        evaluate(FakeRuntime(), PROBLEMS, scorer, sampling=Sampling(seed=seed)) for seed in (1, 1, 2)
-    )
+    first, same, other = (evaluate(FakeRuntime(), PROBLEMS, scorer, sampling=Sampling(seed=seed)) for seed in (1, 1, 2))
     assert outcomes(first) == outcomes(same) != outcomes(other)
 
 
@@ -102,9 +100,7 @@ def test_speed_is_what_the_runtime_spent_on_this_evaluation(scorer: Scorer) -> N
     assert (usage.prompt_tokens, usage.decode_tokens) == (30, 9)
 
 
-def test_an_interrupted_evaluation_goes_on_where_it_stopped_with_the_same_rows(
-    scorer: Scorer, tmp_path: Path
-) -> None:
+def test_an_interrupted_evaluation_goes_on_where_it_stopped_with_the_same_rows(scorer: Scorer, tmp_path: Path) -> None:
     whole = evaluate(FakeRuntime(), PROBLEMS, scorer, batch=4)
     log = EvaluationLog.open(tmp_path, "fake", SETTINGS)
     with pytest.raises(KeyboardInterrupt):
@@ -112,9 +108,7 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped_with_the_same_rows(
     kept = len(log.rows())
     assert 4 <= kept <= 8
     second = FakeRuntime()
-    continued = evaluate(
-        second, PROBLEMS, scorer, batch=4, log=EvaluationLog.open(tmp_path, "fake", SETTINGS)
-    )
+    continued = evaluate(second, PROBLEMS, scorer, batch=4, log=EvaluationLog.open(tmp_path, "fake", SETTINGS))
     assert sum(count for count, _ in second.calls) < 12
     assert outcomes(continued) == outcomes(whole)
 

@@ -97,9 +97,7 @@ def test_a_long_name_that_the_system_permits_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["", ".", "/", ".."])
-def test_a_path_without_a_file_name_is_a_sentence(
-    tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_without_a_file_name_is_a_sentence(tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SceError, match="cannot write"):
         write(Path(path))

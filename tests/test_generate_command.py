@@ -171,22 +171,16 @@ def test_the_runtime_is_closed(use: Use) -> None:
     assert runtime.is_closed
 
 
-def test_on_a_terminal_control_characters_are_shown_not_obeyed(
-    use: Use, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_a_terminal_control_characters_are_shown_not_obeyed(use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
     use("print('\x1b[2J')\n")
     assert "\x1b" in run(PROMPT)[1]
-    monkeypatch.setattr(
-        "securecoderl_edge.commands.generate.data", Console(force_terminal=True, color_system=None)
-    )
+    monkeypatch.setattr("securecoderl_edge.commands.generate.data", Console(force_terminal=True, color_system=None))
     out = run(PROMPT)[1]
     assert "\x1b" not in out
     assert "\\x1b[2J" in out
 
 
-def test_a_program_is_streamed_only_when_both_streams_are_terminals(
-    use: Use, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_is_streamed_only_when_both_streams_are_terminals(use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
     use(RIGHT)
     assert "print" not in run(PROMPT)[2]
     for name, is_stderr in (("data", False), ("talk", True)):
@@ -244,9 +238,7 @@ def test_one_prompt_of_many_without_a_program_is_an_exit_code_of_1(use: Use, tmp
         (("--jsonl", "missing.jsonl"), 2, "missing.jsonl: no such file"),
     ],
 )
-def test_bad_input_is_one_sentence_and_opens_no_model(
-    use: Use, args: tuple[str, ...], code: int, message: str
-) -> None:
+def test_bad_input_is_one_sentence_and_opens_no_model(use: Use, args: tuple[str, ...], code: int, message: str) -> None:
     runtime = use(write=always(RIGHT))
     found, out, err = run(*args)
     assert (found, out, runtime.calls) == (code, "", [])

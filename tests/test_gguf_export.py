@@ -145,9 +145,7 @@ def test_a_planted_conversion_error_is_caught(
         check_bounds(agreement, quant)
 
 
-def test_an_export_is_verified_described_and_recognised(
-    tiny_model: Path, tiny_adapter: Path, tmp_path: Path
-) -> None:
+def test_an_export_is_verified_described_and_recognised(tiny_model: Path, tiny_adapter: Path, tmp_path: Path) -> None:
     out = tmp_path / "exports" / "tiny-q8_0.gguf"
     first = export_gguf(tiny_model, tiny_adapter, "q8_0", out, force=False)
     record = json.loads(manifest_path(out).read_text())
@@ -278,3 +276,16 @@ def test_a_merged_folder_is_written_whole_and_replaced_only_by_force(
         export_merged(tiny_model, tiny_adapter, "float32", out, force=False)
     export_merged(tiny_model, tiny_adapter, "float16", out, force=True)
     assert [path.name for path in tmp_path.iterdir()] == ["merged"]
+
+
+def test_a_full_disk_is_a_sentence_and_leaves_nothing(tiny_model: Path, tmp_path: Path) -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(SceError, match=r"cannot write .*m\.gguf"):
+            export_gguf(tiny_model, None, "f32", tmp_path / "m.gguf", force=False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []

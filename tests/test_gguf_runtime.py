@@ -38,18 +38,14 @@ def tuned(tiny_model: Path, tiny_adapter: Path) -> Any:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    return PeftModel.from_pretrained(
-        AutoModelForCausalLM.from_pretrained(tiny_model), str(tiny_adapter)
-    ).eval()
+    return PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tiny_model), str(tiny_adapter)).eval()
 
 
 def token_ids(rows: Sequence[Sequence[Completion]]) -> list[list[tuple[int, ...]]]:
     return [[completion.token_ids for completion in row] for row in rows]
 
 
-def test_greedy_tokens_and_text_equal_transformers(
-    runtime: GgufRuntime, tuned: Any, tiny_model: Path
-) -> None:
+def test_greedy_tokens_and_text_equal_transformers(runtime: GgufRuntime, tuned: Any, tiny_model: Path) -> None:
     import torch
     from transformers import AutoTokenizer
 
@@ -57,17 +53,13 @@ def test_greedy_tokens_and_text_equal_transformers(
     for prompt, (completion,) in zip(TWENTY, runtime.generate(TWENTY, 1, GREEDY), strict=True):
         ids = tokenizer(prompt, return_tensors="pt").input_ids
         with torch.inference_mode():
-            output = tuned.generate(input_ids=ids, do_sample=False, max_new_tokens=24)[
-                0, ids.shape[1] :
-            ].tolist()
+            output = tuned.generate(input_ids=ids, do_sample=False, max_new_tokens=24)[0, ids.shape[1] :].tolist()
         assert completion.prompt_tokens == ids.shape[1]
         assert list(completion.token_ids) == output
         assert completion.text == tokenizer.decode(output, skip_special_tokens=True)
 
 
-def test_logprobs_are_those_of_the_model_at_temperature_one(
-    runtime: GgufRuntime, tuned: Any, tiny_model: Path
-) -> None:
+def test_logprobs_are_those_of_the_model_at_temperature_one(runtime: GgufRuntime, tuned: Any, tiny_model: Path) -> None:
     import torch
     from transformers import AutoTokenizer
 
@@ -77,9 +69,7 @@ def test_logprobs_are_those_of_the_model_at_temperature_one(
     start = tokenizer(prompt).input_ids
     with torch.inference_mode():
         logits = tuned(torch.tensor([[*start, *completion.token_ids]])).logits[0]
-    expected = logits.log_softmax(-1)[len(start) - 1 : -1].gather(
-        1, torch.tensor(completion.token_ids)[:, None]
-    )[:, 0]
+    expected = logits.log_softmax(-1)[len(start) - 1 : -1].gather(1, torch.tensor(completion.token_ids)[:, None])[:, 0]
     assert completion.logprobs == pytest.approx(expected.tolist(), abs=1e-3)
 
 
@@ -101,14 +91,10 @@ def test_samples_of_one_prompt_differ_from_each_other(runtime: GgufRuntime) -> N
     assert len({completion.token_ids for completion in samples}) == 12
 
 
-def test_samples_do_not_depend_on_how_many_are_decoded_together(
-    tiny_gguf: Path, runtime: GgufRuntime
-) -> None:
+def test_samples_do_not_depend_on_how_many_are_decoded_together(tiny_gguf: Path, runtime: GgufRuntime) -> None:
     sampling = Sampling(max_tokens=10)
     with GgufRuntime(tiny_gguf, threads=1, parallel=3) as narrow:
-        assert token_ids(narrow.generate(RAGGED, 4, sampling)) == token_ids(
-            runtime.generate(RAGGED, 4, sampling)
-        )
+        assert token_ids(narrow.generate(RAGGED, 4, sampling)) == token_ids(runtime.generate(RAGGED, 4, sampling))
 
 
 def test_the_frequencies_of_first_tokens_are_the_models_probabilities(runtime: GgufRuntime) -> None:
@@ -273,3 +259,9 @@ def test_a_child_ends_when_its_parent_is_killed(tiny_gguf: Path) -> None:
             return
         time.sleep(0.02)
     pytest.fail("the child outlived its parent by ten seconds")
+
+
+def test_more_samples_than_one_context_holds_are_decoded_in_turn(tiny_gguf: Path) -> None:
+    with GgufRuntime(tiny_gguf, threads=1, parallel=1000) as runtime:
+        (samples,) = runtime.generate(["x = "], 300, Sampling(max_tokens=2))
+    assert all(1 <= len(completion.token_ids) <= 2 for completion in samples)

@@ -75,9 +75,7 @@ def test_the_example_of_a_statement_is_found() -> None:
 
 
 def test_several_examples_and_text_after_them_are_told_apart() -> None:
-    prompt = (
-        "Add.\n\nExample input:\n1\nExample output:\n2\nExample input:\n3\nExample output:\n4\n\nBe quick.\n"
-    )
+    prompt = "Add.\n\nExample input:\n1\nExample output:\n2\nExample input:\n3\nExample output:\n4\n\nBe quick.\n"
     assert example_tests(prompt) == [Test("1\n", "2\n"), Test("3\n", "4")]
 
 

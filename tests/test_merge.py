@@ -62,9 +62,7 @@ def test_without_an_adapter_the_tensors_are_those_of_the_base(tiny_model: Path) 
     assert all(torch.equal(merged[name], stored[name]) for name in stored)
 
 
-def test_a_half_precision_base_is_merged_in_float32(
-    tiny_model: Path, tiny_adapter: Path, tmp_path: Path
-) -> None:
+def test_a_half_precision_base_is_merged_in_float32(tiny_model: Path, tiny_adapter: Path, tmp_path: Path) -> None:
     import torch
 
     write_merged(tiny_model, None, tmp_path / "half", dtype="float16")
@@ -148,8 +146,6 @@ def test_a_truncated_weights_file_is_refused(tiny_model: Path, tmp_path: Path) -
 
 
 def test_an_index_that_leads_out_of_the_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "model.safetensors.index.json").write_text(
-        json.dumps({"weight_map": {"a": "../model.safetensors"}})
-    )
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "../model.safetensors"}}))
     with pytest.raises(UsageError):
         weight_files(tmp_path)

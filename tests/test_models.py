@@ -120,9 +120,7 @@ def test_owner_and_name_that_are_nothing_on_disk_are_a_hub_id(text: str) -> None
     assert resolve_model(text) == ModelSpec(text, "hf", text)
 
 
-@pytest.mark.parametrize(
-    "text", ["runs/startr", "starter", "missing.gguf", "models/missing.gguf", "a/b/c", "", "../x"]
-)
+@pytest.mark.parametrize("text", ["runs/startr", "starter", "missing.gguf", "models/missing.gguf", "a/b/c", "", "../x"])
 def test_a_name_that_is_nothing_is_no_hub_id_and_says_how_to_get_a_model(text: str) -> None:
     Path("runs").mkdir()
     with pytest.raises(UsageError, match=r"unknown model .* make one with: sce train"):

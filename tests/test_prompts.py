@@ -24,9 +24,7 @@ def test_given_code_keeps_the_indentation_of_its_first_line() -> None:
 
 
 def test_a_prompt_never_shows_tests_or_solutions() -> None:
-    problem = Problem(
-        "a", "Add.", tests=(Test("secret input", "secret output"),), solutions=("secret program",)
-    )
+    problem = Problem("a", "Add.", tests=(Test("secret input", "secret output"),), solutions=("secret program",))
     assert "secret" not in format_prompt(problem)
 
 

@@ -21,9 +21,7 @@ from securecoderl_edge.datasets.python_source import add_missing_imports, called
         ("assert (", "def f(): pass", None),
     ],
 )
-def test_the_function_under_test_is_found_in_an_assertion(
-    assertion: str, program: str, name: str | None
-) -> None:
+def test_the_function_under_test_is_found_in_an_assertion(assertion: str, program: str, name: str | None) -> None:
     assert called_function(assertion, program) == name
 
 

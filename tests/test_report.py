@@ -54,9 +54,7 @@ def row(number: int, solved: bool, *, sample: int = 0, parses: bool = True) -> d
 
 
 def evaluation(solved: Sequence[bool], label: str = "model") -> Evaluation:
-    return Evaluation(
-        label, tuple(row(number, right) for number, right in enumerate(solved)), USAGE, 15_200_000
-    )
+    return Evaluation(label, tuple(row(number, right) for number, right in enumerate(solved)), USAGE, 15_200_000)
 
 
 def test_a_rate_is_shown_in_percent_with_its_interval() -> None:
@@ -157,9 +155,7 @@ def test_swapped_models_are_lower() -> None:
 
 def test_a_handful_of_problems_is_not_enough_although_the_bootstrap_leaves_out_zero() -> None:
     comparison = compare(evaluation([False] * 5), evaluation([True] * 5))
-    rate = next(
-        difference for difference in comparison.differences if difference.metric.name == "all_tests_rate"
-    )
+    rate = next(difference for difference in comparison.differences if difference.metric.name == "all_tests_rate")
     assert rate.interval.excludes_zero
     assert verdict(rate) == NOT_DISTINGUISHABLE
 

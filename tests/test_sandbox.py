@@ -140,7 +140,8 @@ def test_inputs_of_other_tests_are_not_in_a_programs_memory(sandbox: SandboxPool
         frame, seen = sys._getframe(), []
         while frame:
             own = (seen, secret)
-            seen += [repr(value) for value in frame.f_locals.values() if not any(value is mine for mine in own)]
+            others = [value for value in frame.f_locals.values() if not any(value is mine for mine in own)]
+            seen += [repr(value) for value in others]
             frame = frame.f_back
         things = [thing for thing in gc.get_objects() if type(thing) in (dict, list, tuple)]
         seen += [repr(thing) for thing in things if thing is not seen and thing is not own]
@@ -209,9 +210,7 @@ def test_a_program_that_ends_its_supervisor_twice_has_crashed(
     assert [execution.returncode for execution in run.executions] == [-signal.SIGKILL] * 2
 
 
-def test_workers_are_renewed_after_a_number_of_programs(
-    sandbox: SandboxPool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_are_renewed_after_a_number_of_programs(sandbox: SandboxPool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "PROGRAMS_PER_WORKER", 1)
     sandbox.run("print(1)", [""])
     assert sandbox._idle.queue[-1] is None
@@ -228,8 +227,7 @@ def test_jobs_run_in_parallel_come_back_in_order() -> None:
 def test_many_threads_may_share_a_pool(sandbox: SandboxPool) -> None:
     seen: list[str] = []
     threads = [
-        threading.Thread(target=lambda n=n: seen.append(execute(sandbox, f"print({n})").stdout))
-        for n in range(8)
+        threading.Thread(target=lambda n=n: seen.append(execute(sandbox, f"print({n})").stdout)) for n in range(8)
     ]
     for thread in threads:
         thread.start()
@@ -289,9 +287,7 @@ def test_when_the_parent_is_killed_no_process_stays_behind() -> None:
         print(*family, flush=True)
         time.sleep(60)
     """
-    parent = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, text=True
-    )
+    parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, text=True)
     with parent:
         assert parent.stdout is not None
         family = [int(pid) for pid in parent.stdout.readline().split()]
@@ -373,9 +369,7 @@ def test_layers_are_described_and_unknown_systems_refused(monkeypatch: pytest.Mo
         SandboxPool()
 
 
-def simulate(
-    program: bytes, machine: str, number: int, *arguments: int, architecture: int | None = None
-) -> int:
+def simulate(program: bytes, machine: str, number: int, *arguments: int, architecture: int | None = None) -> int:
     """What the kernel would return for a system call under a seccomp filter."""
     values = [*arguments, *[0] * (6 - len(arguments))]
     real = seccomp.AUDIT_ARCHITECTURES[machine]
@@ -390,9 +384,7 @@ def simulate(
         elif code == 0x06:
             return int(value)
         else:
-            taken = {0x15: accumulator == value, 0x35: accumulator >= value, 0x45: bool(accumulator & value)}[
-                code
-            ]
+            taken = {0x15: accumulator == value, 0x35: accumulator >= value, 0x45: bool(accumulator & value)}[code]
             position += true if taken else false
 
 
@@ -458,8 +450,6 @@ def test_system_call_numbers_are_those_of_the_kernel_headers() -> None:
     header = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
     if not header.exists():
         pytest.skip("needs the kernel's headers (linux-libc-dev) on x86_64")
-    defined = dict(
-        line.split()[1:3] for line in header.read_text().splitlines() if line.startswith("#define __NR_")
-    )
+    defined = dict(line.split()[1:3] for line in header.read_text().splitlines() if line.startswith("#define __NR_"))
     ours = {f"__NR_{name}": str(numbers[0]) for table in TABLES for name, numbers in table.items()}
     assert {name: defined.get(name) for name in ours} == ours

@@ -97,9 +97,7 @@ def test_the_bootstrap_of_a_large_sample_agrees_with_the_normal_interval() -> No
     values = np.random.default_rng(3).normal(5, 2, 2000)
     interval = bootstrap_mean(alone(values))
     half = 1.96 * values.std() / math.sqrt(2000)
-    assert (interval.low, interval.high) == pytest.approx(
-        (values.mean() - half, values.mean() + half), abs=0.01
-    )
+    assert (interval.low, interval.high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.01)
 
 
 def test_the_same_seed_gives_the_same_interval_and_another_seed_another() -> None:
@@ -152,9 +150,7 @@ def test_swapping_the_models_mirrors_the_difference() -> None:
     rng = np.random.default_rng(10)
     first, second = alone(rng.random(40)), alone(rng.random(40))
     forward, backward = paired_difference(first, second), paired_difference(second, first)
-    assert (forward.value, forward.low, forward.high) == pytest.approx(
-        (-backward.value, -backward.high, -backward.low)
-    )
+    assert (forward.value, forward.low, forward.high) == pytest.approx((-backward.value, -backward.high, -backward.low))
 
 
 def test_pairing_is_narrower_than_the_two_intervals_when_problems_differ_in_difficulty() -> None:

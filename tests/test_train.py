@@ -193,9 +193,7 @@ def test_a_full_disk_stops_the_run_and_leaves_no_half_checkpoint(
     assert list((tmp_path / "run/phases/1-sft/checkpoints").iterdir()) == []
 
 
-def test_problems_without_solutions_cannot_warm_start(
-    settings: Callable[..., TrainSettings], tmp_path: Path
-) -> None:
+def test_problems_without_solutions_cannot_warm_start(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
     path = tmp_path / "bare.jsonl"
     write_problems(path, [Problem("p", "Read n. Print it.", tests=(Test("1\n", "1\n"),))])
     with pytest.raises(SceError, match="--phases binary,partial"):

@@ -61,9 +61,7 @@ def import_problems(source: Path, format: str = "auto", kind: str = "all") -> Im
     if not source.exists():
         raise UsageError(f"{source}: no such file or folder")
     if source.is_dir() != (found == "apps"):
-        raise UsageError(
-            f"{source}: the format {found} is a {'folder' if found == 'apps' else 'file'}, this is not"
-        )
+        raise UsageError(f"{source}: the format {found} is a {'folder' if found == 'apps' else 'file'}, this is not")
     tally = Tally()
     return Imported(found, _filtered(_READERS[found](source, tally), kind, tally), tally)
 
@@ -89,9 +87,7 @@ def detect_format(path: Path) -> str:
         if keys <= record.keys():
             return name
     keys_found = ", ".join(sorted(map(repr, record))[:12]) or "none"
-    raise UsageError(
-        f"{path}: not recognised as {', '.join(FORMATS)} (keys of the first record: {keys_found})"
-    )
+    raise UsageError(f"{path}: not recognised as {', '.join(FORMATS)} (keys of the first record: {keys_found})")
 
 
 def _filtered(problems: Iterator[Problem], kind: str, tally: Tally) -> Iterator[Problem]:

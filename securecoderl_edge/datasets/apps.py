@@ -82,9 +82,7 @@ def _problem(folder: Path, identifier: str, tally: Tally) -> Problem:
     }
     if name is None:
         tests = _stdin_tests(inputs, outputs, identifier, tally)
-        return Problem(
-            statement=statement, tests=tests, starter_code=starter_code, solutions=solutions, **common
-        )
+        return Problem(statement=statement, tests=tests, starter_code=starter_code, solutions=solutions, **common)
     if not isinstance(name, str) or not name.isidentifier():
         raise DropRecord("fn_name is no function name")
     definition = starter_code or (solutions[0] if solutions else "")
@@ -144,9 +142,7 @@ def _assertions(
             tally.drop_test(identifier, "arguments are no list")
             continue
         try:
-            assertions.append(
-                call_assertion(name, restore_integer_keys(arguments), restore_integer_keys(expected))
-            )
+            assertions.append(call_assertion(name, restore_integer_keys(arguments), restore_integer_keys(expected)))
         except ValueError:
             tally.drop_test(identifier, "value has no literal")
     if not assertions:

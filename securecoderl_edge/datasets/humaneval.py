@@ -37,9 +37,7 @@ def read(path: Path, tally: Tally) -> Iterator[Problem]:
 
 
 def _problem(record: Any, tally: Tally) -> Problem:
-    if not isinstance(record, dict) or not all(
-        text(record, name) for name in ("task_id", "prompt", "entry_point")
-    ):
+    if not isinstance(record, dict) or not all(text(record, name) for name in ("task_id", "prompt", "entry_point")):
         raise MalformedRecord('it needs "task_id", "prompt" and "entry_point"')
     identifier = f"{SOURCE}/{text(record, 'task_id').rpartition('/')[2]}"
     prompt, name, solution = (
@@ -73,9 +71,7 @@ def split_check(test: str, entry_point: str, prompt: str, where: str, tally: Tal
     if module is None or not isinstance(check, ast.FunctionDef) or len(check.args.args) != 1:
         raise DropRecord("test defines no check(candidate)")
     others = [node for node in module.body if node is not check and not _is_metadata(node)]
-    local = {
-        node.id for node in ast.walk(check) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    }
+    local = {node.id for node in ast.walk(check) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     local |= _imported_names(check) | {name for node in others for name in _names_defined(node)}
     candidate = check.args.args[0].arg
     assertions, rest = [], []
@@ -115,9 +111,7 @@ def _is_metadata(node: ast.stmt) -> bool:
 def _names_defined(node: ast.stmt) -> set[str]:
     if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
         return {node.name}
-    stored = {
-        name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
-    }
+    stored = {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)}
     return stored | _imported_names(node)
 
 

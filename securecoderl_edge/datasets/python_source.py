@@ -17,13 +17,9 @@ _NAMES_OF_MODULES = {
     "itertools": "accumulate chain combinations groupby permutations product zip_longest",
     "math": "ceil comb factorial floor gcd inf sqrt",
 }
-_MODULES = (
-    "bisect collections copy datetime fractions functools heapq itertools math operator random re string sys"
-)
+_MODULES = "bisect collections copy datetime fractions functools heapq itertools math operator random re string sys"
 _IMPORT_OF_NAME = {module: f"import {module}" for module in _MODULES.split()} | {
-    name: f"from {module} import {name}"
-    for module, names in _NAMES_OF_MODULES.items()
-    for name in names.split()
+    name: f"from {module} import {name}" for module, names in _NAMES_OF_MODULES.items() for name in names.split()
 }
 
 
@@ -75,15 +71,9 @@ def called_function(assertion: str, program: str) -> str | None:
     tree, program_tree = parse(assertion), parse(program)
     if tree is None:
         return None
-    called = [
-        node.func.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    ]
+    called = [node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
     defined = {function.name for function in functions(program_tree)} if program_tree else set()
-    known = [name for name in called if name in defined] or [
-        name for name in called if not hasattr(builtins, name)
-    ]
+    known = [name for name in called if name in defined] or [name for name in called if not hasattr(builtins, name)]
     return known[0] if known else None
 
 

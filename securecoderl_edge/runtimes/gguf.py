@@ -38,9 +38,7 @@ class GgufRuntime:
         MissingExtra: llama-cpp-python is not installed.
     """
 
-    def __init__(
-        self, path: Path, threads: int | None = None, context: int | None = None, parallel: int = 32
-    ) -> None:
+    def __init__(self, path: Path, threads: int | None = None, context: int | None = None, parallel: int = 32) -> None:
         check_gguf(path)
         if importlib.util.find_spec("llama_cpp") is None:
             raise MissingExtra("llama_cpp", "gguf", "(it is built from source: a C++ compiler is needed)")
@@ -282,9 +280,7 @@ def _close_quietly(stream: IO[bytes]) -> None:
 
 def _check_request(prompts: Sequence[str], n: int, sampling: Sampling) -> None:
     if n < 1 or sampling.max_tokens < 1 or not 0 <= sampling.temperature < float("inf"):
-        raise UsageError(
-            "sampling needs at least one sample of at least one token, at a temperature of 0 or more"
-        )
+        raise UsageError("sampling needs at least one sample of at least one token, at a temperature of 0 or more")
     for index, prompt in enumerate(prompts, 1):
         if not prompt:
             raise SceError(f"prompt {index} is empty; give the model at least one character")

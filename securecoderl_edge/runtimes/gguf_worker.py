@@ -18,7 +18,7 @@ from typing import IO, Any
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.runtimes.batching import BatchDecoder, Spent, Task
 from securecoderl_edge.runtimes.channel import read_message, write_message
-from securecoderl_edge.runtimes.llama import LlamaContext, LlamaModel
+from securecoderl_edge.runtimes.llama import LlamaContext, LlamaModel, max_sequences
 from securecoderl_edge.runtimes.protocol import Completion, Sampling
 
 # llama.cpp rounds contexts up to a multiple of this.
@@ -28,9 +28,7 @@ _CONTEXT_STEP = 256
 class Worker:
     """One loaded model, and the context that the last request needed."""
 
-    def __init__(
-        self, answers: IO[bytes], path: Path, threads: int, context: int | None, parallel: int
-    ) -> None:
+    def __init__(self, answers: IO[bytes], path: Path, threads: int, context: int | None, parallel: int) -> None:
         self._answers = answers
         self._model = LlamaModel(path)
         self._threads = threads
@@ -86,10 +84,8 @@ class Worker:
         # Half of what is free: the rest is for activations, logits and everybody else.
         affordable = _available_memory() // 2 // each
         if affordable < 1:
-            raise SceError(
-                f"a context of {length} tokens needs {each >> 20} MiB of memory, which is not free here"
-            )
-        sequences = min(self._parallel, tasks, affordable)
+            raise SceError(f"a context of {length} tokens needs {each >> 20} MiB of memory, which is not free here")
+        sequences = min(self._parallel, tasks, affordable, max_sequences())
         if self._context and self._context.sequences >= sequences and self._context_length >= length:
             return self._context
         if self._context:

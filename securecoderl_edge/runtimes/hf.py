@@ -113,7 +113,15 @@ class HfRuntime:
 
         generator = torch.Generator(self._decoder.device).manual_seed(sampling.seed + offset)
         sampled = sample(
-            self._decoder, prompts, n, sampling.temperature, sampling.max_tokens, frozenset({end}), generator, ended, token_drawn
+            self._decoder,
+            prompts,
+            n,
+            sampling.temperature,
+            sampling.max_tokens,
+            frozenset({end}),
+            generator,
+            ended,
+            token_drawn,
         )
         seconds = time.monotonic() - started
         self._prompt_tokens += sum(len(prompt) for prompt in prompts)
@@ -153,9 +161,7 @@ def _with_adapter(model: object, adapter: Path) -> object:
         lora = LoraSettings(stored["r"], stored["lora_alpha"], tuple(stored["target_modules"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SceError(f"{adapter}: adapter_config.json cannot be read ({error})") from None
-    config = LoraConfig(
-        r=lora.rank, lora_alpha=lora.alpha, target_modules=list(lora.targets), task_type="CAUSAL_LM"
-    )
+    config = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=list(lora.targets), task_type="CAUSAL_LM")
     wrapped = get_peft_model(model, config)
     load_adapter(wrapped, adapter)
     return wrapped.eval()

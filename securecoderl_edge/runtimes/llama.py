@@ -151,9 +151,7 @@ class LlamaContext:
         _errors.clear()
         status = llama_cpp.llama_decode(self._context, self._batch)
         if status != 0:
-            raise SceError(
-                f"llama.cpp could not decode a batch of {size} tokens (status {status}; {_reason()})"
-            )
+            raise SceError(f"llama.cpp could not decode a batch of {size} tokens (status {status}; {_reason()})")
         llama_cpp.llama_synchronize(self._context)
 
     def logits(self, rows: int) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -181,6 +179,11 @@ class LlamaContext:
             llama_cpp.llama_batch_free(self._batch)
             llama_cpp.llama_free(self._context)
             self._context = None
+
+
+def max_sequences() -> int:
+    """How many sequences one context of this build can hold."""
+    return int(llama_cpp.llama_max_parallel_sequences())
 
 
 def open_sampler(temperature: float, seed: int) -> Any:

@@ -21,14 +21,10 @@ def describe_layers() -> dict[str, Any]:
     """
     machine = platform.machine()
     if sys.platform != "linux":
-        raise SceError(
-            f"programs can only be run on Linux, not on {sys.platform}; use a Linux machine or container"
-        )
+        raise SceError(f"programs can only be run on Linux, not on {sys.platform}; use a Linux machine or container")
     if machine not in AUDIT_ARCHITECTURES:
         known = " and ".join(AUDIT_ARCHITECTURES)
-        raise SceError(
-            f"programs cannot be isolated on {machine}: system call numbers are known for {known} only"
-        )
+        raise SceError(f"programs cannot be isolated on {machine}: system call numbers are known for {known} only")
     from securecoderl_edge.sandbox import lockdown
 
     if not lockdown.has_seccomp():

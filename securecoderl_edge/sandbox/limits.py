@@ -31,8 +31,6 @@ class Limits:
         if not (self.cpu_seconds > 0 and self.wall_seconds > 0):
             raise ValueError("cpu_seconds and wall_seconds must be positive")
         if self.memory_mib < 128:
-            raise ValueError(
-                "memory_mib must be at least 128: the interpreter itself needs about half of that"
-            )
+            raise ValueError("memory_mib must be at least 128: the interpreter itself needs about half of that")
         if self.output_bytes < 1:
             raise ValueError("output_bytes must be at least 1")

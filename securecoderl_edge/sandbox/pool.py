@@ -70,9 +70,7 @@ class _Worker:
         try:
             hello = self._receive(GRACE_SECONDS)
         except WorkerLost:
-            lines = os.pread(complaints, MEBIBYTE, 0).decode("utf-8", "replace").splitlines() or [
-                "no message"
-            ]
+            lines = os.pread(complaints, MEBIBYTE, 0).decode("utf-8", "replace").splitlines() or ["no message"]
             hello = {"failed": f"{python} did not run {ZYGOTE} ({lines[-1]})"}
         finally:
             os.close(complaints)
@@ -276,15 +274,11 @@ class SandboxPool:
             # Twice with this program and a fresh worker the second time: the program did it.
             died = Execution(-signal.SIGKILL, "", "", f"the program ended its supervisor ({lost})", 0.0)
             return ProgramRun(True, "", (died,) * (len(stdins) + len(calls)))
-        raise SceError(
-            f"sandbox workers keep dying ({lost}); is the machine out of memory? Try fewer workers"
-        )
+        raise SceError(f"sandbox workers keep dying ({lost}); is the machine out of memory? Try fewer workers")
 
     def run_all(self, jobs: Iterable[Job]) -> list[ProgramRun]:
         """Run jobs in parallel over the workers; results are in the order of the jobs."""
-        return list(
-            self._threads.map(lambda job: self.run(job.program, job.stdins, job.limits, job.calls), jobs)
-        )
+        return list(self._threads.map(lambda job: self.run(job.program, job.stdins, job.limits, job.calls), jobs))
 
     def close(self) -> None:
         """End all workers; programs that still run are stopped, and their `run` raises SceError."""

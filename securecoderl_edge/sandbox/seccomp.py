@@ -153,9 +153,7 @@ def program_filter(pid: int, machine: str | None = None) -> bytes:
 def program_filter_template(machine: str | None = None) -> tuple[bytes, list[int]]:
     """`program_filter` for a process not yet known, and the offsets of the four bytes for its id."""
     template, mark = program_filter(_PID_MARK, machine), struct.pack("I", _PID_MARK)
-    return template, [
-        offset for offset in range(0, len(template), 4) if template[offset : offset + 4] == mark
-    ]
+    return template, [offset for offset in range(0, len(template), 4) if template[offset : offset + 4] == mark]
 
 
 def _numbers(machine: str, *tables: Mapping[str, tuple[int, int | None]]) -> dict[str, int]:

@@ -149,9 +149,7 @@ def _die_with(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _box(
-    zygote: int, request: dict[str, Any], source_file: int, control: socket.socket, layers: _Layers
-) -> NoReturn:
+def _box(zygote: int, request: dict[str, Any], source_file: int, control: socket.socket, layers: _Layers) -> NoReturn:
     """Compile one program and run its tests; the process ends here."""
     try:
         _die_with(zygote)
@@ -201,9 +199,7 @@ def _test(
     box = os.getpid()
     pid = os.fork()
     if pid == 0:
-        testprocess.run_test(
-            code, source, inherited, limits, prelude, layers.confine, lambda: layers.seal(box)
-        )
+        testprocess.run_test(code, source, inherited, limits, prelude, layers.confine, lambda: layers.seal(box))
     releases = None
     if prelude is not None:
         os.close(ready_out)
@@ -255,9 +251,7 @@ def _supervise(
     cpu_left = limits["cpu"]
     while True:
         wall_left = limits["wall"] - (time.monotonic() - started)
-        woken = {
-            descriptor for descriptor, _ in events.poll(max(1, int(min(cpu_left, wall_left) * 1000) + 1))
-        }
+        woken = {descriptor for descriptor, _ in events.poll(max(1, int(min(cpu_left, wall_left) * 1000) + 1))}
         if process in woken:
             break
         if control.fileno() in woken:

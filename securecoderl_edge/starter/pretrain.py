@@ -88,9 +88,7 @@ def build_model(hidden_size: int, layers: int) -> Any:
     return LlamaForCausalLM(config)
 
 
-def batches(
-    lengths: list[int], batch_size: int, rng: random.Random, window: int = 50
-) -> Iterator[list[int]]:
+def batches(lengths: list[int], batch_size: int, rng: random.Random, window: int = 50) -> Iterator[list[int]]:
     """Endless batches of document indices of similar length, every document once an epoch."""
     while True:
         order = list(range(len(lengths)))
@@ -125,10 +123,14 @@ def pretrain(
 
     torch.manual_seed(seed)
     model = build_model(hidden_size, layers)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.05, fused=True)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.05, fused=True
+    )
     # Fusing the many small operations of a small model about doubles the speed; it needs a C++ compiler.
     encode = torch.compile(hidden_states, dynamic=True) if compiled else hidden_states
-    chooser = batches([len(a) + len(b) for a, b in zip(prompts, programs, strict=True)], batch_size, random.Random(seed))
+    chooser = batches(
+        [len(a) + len(b) for a, b in zip(prompts, programs, strict=True)], batch_size, random.Random(seed)
+    )
     tokens_seen, running = 0, 0.0
     for step in range(1, steps + 1):
         rows = next(chooser)
@@ -180,7 +182,9 @@ def _say(message: str) -> None:
 def main() -> None:
     """Parse the command line, train, and leave the figures beside the weights."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--out", type=Path, required=True, help="folder for the weights, the tokenizer and training.json")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder for the weights, the tokenizer and training.json"
+    )
     parser.add_argument("--steps", type=int, default=2200)
     parser.add_argument("--variants", type=int, default=8)
     parser.add_argument("--batch-size", type=int, default=16)

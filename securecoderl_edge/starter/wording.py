@@ -11,9 +11,7 @@ TEXT_NAMES = ("s", "text", "line", "word")
 COUNT_NAMES = ("n", "count", "size", "k")
 
 WORDS = tuple(
-    "apple river stone cloud tiger piano lemon ocean maple robot candle garden window silver orange planet "
-    "bridge forest mirror pencil rocket castle basket ladder island music bread chair train cat dog sun moon "
-    "map key tea ice fox owl bee egg hat net pot rug".split()
+    ["apple", "river", "stone", "cloud", "tiger", "piano", "lemon", "ocean", "maple", "robot", "candle", "garden", "window", "silver", "orange", "planet", "bridge", "forest", "mirror", "pencil", "rocket", "castle", "basket", "ladder", "island", "music", "bread", "chair", "train", "cat", "dog", "sun", "moon", "map", "key", "tea", "ice", "fox", "owl", "bee", "egg", "hat", "net", "pot", "rug"]
 )
 
 

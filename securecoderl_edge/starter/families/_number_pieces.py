@@ -116,8 +116,7 @@ LAYOUTS = {
         (
             '{xs} = list(map(int, iter(input, "0")))',
             "{xs} = []\nwhile (number := int(input())) != 0:\n    {xs}.append(number)",
-            "{xs} = []\nnumber = int(input())\nwhile number != 0:\n"
-            "    {xs}.append(number)\n    number = int(input())",
+            "{xs} = []\nnumber = int(input())\nwhile number != 0:\n    {xs}.append(number)\n    number = int(input())",
         ),
         lambda numbers: _join("\n")([*(number or 1 for number in numbers), 0]),
     ),

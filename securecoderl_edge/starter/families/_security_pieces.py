@@ -75,9 +75,7 @@ KEEP_NUMBERS = {
     "odd": _keep_numbers("$x % 2 == 1", "the odd numbers", "the numbers not divisible by 2"),
     "positive": _keep_numbers("$x > 0", "the numbers above zero", "the positive numbers"),
     "above": _keep_numbers("$x * len($v) > sum($v)", "the numbers greater than the average of all of them"),
-    "repeated": _keep_numbers(
-        "$v.count($x) > 1", "the numbers that occur more than once (each time they occur)"
-    ),
+    "repeated": _keep_numbers("$v.count($x) > 1", "the numbers that occur more than once (each time they occur)"),
     "once": _keep_numbers("$v.count($x) == 1", "the numbers that occur exactly once"),
     "threes": _keep_numbers("$x % 3 == 0", "the multiples of 3", "the numbers divisible by 3"),
     "small": _keep_numbers("abs($x) < 8", "the numbers from -7 to 7"),
@@ -177,10 +175,7 @@ REPORT_NUMBERS = {
         ),
     ),
     "middle": Step(
-        (
-            "Print the middle one in increasing order (the lower of two middle ones), or none if "
-            "there are none.",
-        ),
+        ("Print the middle one in increasing order (the lower of two middle ones), or none if there are none.",),
         (
             'print(sorted($w)[(len($w) - 1) // 2] if $w else "none")',
             'if $w:\n    $w.sort()\n    print($w[(len($w) - 1) // 2])\nelse:\n    print("none")',
@@ -218,10 +213,7 @@ REPORT_ENTRIES = {
         ("print(sum($n for $k, $n in $w))", "$t = 0\nfor _, $n in $w:\n    $t += $n\nprint($t)"),
     ),
     "top": Step(
-        (
-            "Print the name with the largest number (of equals the alphabetically first), or none if "
-            "there are none.",
-        ),
+        ("Print the name with the largest number (of equals the alphabetically first), or none if there are none.",),
         (
             '$w.sort(key=lambda pair: (-pair[1], pair[0]))\nprint($w[0][0] if $w else "none")',
             "$t = None\nfor $k, $n in sorted($w):\n    if $t is None or $n > $t[1]:\n        $t = ($k, $n)\n"
@@ -229,10 +221,7 @@ REPORT_ENTRIES = {
         ),
     ),
     "ranked": Step(
-        (
-            "Print their names by decreasing number (equals alphabetically) on one line, or none if "
-            "there are none.",
-        ),
+        ("Print their names by decreasing number (equals alphabetically) on one line, or none if there are none.",),
         (
             '$w.sort(key=lambda pair: (-pair[1], pair[0]))\nprint(*[$k for $k, $n in $w] or ["none"])',
             '$t = sorted((-$n, $k) for $k, $n in $w)\nprint(" ".join($k for _, $k in $t) or "none")',
@@ -242,8 +231,7 @@ REPORT_ENTRIES = {
         ("Print them as name:number in alphabetical order on one line, or none if there are none.",),
         (
             'print(*[f"{$k}:{$n}" for $k, $n in sorted($w)] or ["none"])',
-            '$t = []\nfor $k, $n in sorted($w):\n    $t.append($k + ":" + str($n))\n'
-            'print(" ".join($t) or "none")',
+            '$t = []\nfor $k, $n in sorted($w):\n    $t.append($k + ":" + str($n))\nprint(" ".join($t) or "none")',
         ),
     ),
     "count-average": Step(
@@ -254,10 +242,7 @@ REPORT_ENTRIES = {
         ),
     ),
     "initials": Step(
-        (
-            "Print the first letters of their names in the given order as one word, or none if there "
-            "are none.",
-        ),
+        ("Print the first letters of their names in the given order as one word, or none if there are none.",),
         (
             'print("".join($k[0] for $k, $n in $w) or "none")',
             '$t = ""\nfor $k, _ in $w:\n    $t += $k[0]\nprint($t or "none")',

@@ -15,12 +15,8 @@ ARRANGEMENTS = {
     "stable": Piece(("both in input order",), ("front + back",)),
     "back-reversed": Piece(("the second group in reverse input order",), ("front + back[::-1]",)),
     "front-reversed": Piece(("the first group in reverse input order",), ("front[::-1] + back",)),
-    "front-sorted": Piece(
-        ("the first group ascending, the second in input order",), ("sorted(front) + back",)
-    ),
-    "back-sorted": Piece(
-        ("the first group in input order, the second ascending",), ("front + sorted(back)",)
-    ),
+    "front-sorted": Piece(("the first group ascending, the second in input order",), ("sorted(front) + back",)),
+    "back-sorted": Piece(("the first group in input order, the second ascending",), ("front + sorted(back)",)),
     "both-sorted": Piece(("each group ascending",), ("sorted(front) + sorted(back)",)),
     "mountain": Piece(
         ("the first group ascending, the second descending",),
@@ -36,8 +32,7 @@ def _draft_partition(rng: random.Random, layout: Layout, keep: Piece, arrangemen
         "    else:\n        back.append({x})"
     )
     two_lists = (
-        f"front = [{{x}} for {{x}} in {{xs}} if {condition}]\n"
-        "back = [{x} for {x} in {xs} if {x} not in front]"
+        f"front = [{{x}} for {{x}} in {{xs}} if {condition}]\nback = [{{x}} for {{x}} in {{xs}} if {{x}} not in front]"
     )
     helpers = condition_helpers(keep)
     programs = (
@@ -121,9 +116,7 @@ _DUPLICATES = {
 }
 
 
-def _draft_merge(
-    rng: random.Random, keep: Piece, direction: Direction, duplicates: Piece, report: Piece
-) -> Draft:
+def _draft_merge(rng: random.Random, keep: Piece, direction: Direction, duplicates: Piece, report: Piece) -> Draft:
     condition, new = rng.choice(keep.codes), duplicates.codes[0]
     read = rng.choice(
         (

@@ -27,9 +27,7 @@ _CLASSES = {
     "digit": Piece("@.isdigit()", ("digits", "digit characters")),
     "upper": Piece("@.isupper()", ("upper-case letters", "capital letters")),
     "lower": Piece("@.islower()", ("lower-case letters", "small letters")),
-    "sign": Piece(
-        "not @.isalnum()", ("characters that are neither letters nor digits", "non-alphanumeric characters")
-    ),
+    "sign": Piece("not @.isalnum()", ("characters that are neither letters nor digits", "non-alphanumeric characters")),
 }
 
 
@@ -197,25 +195,17 @@ def _draft_line_characters(key: str, rng: Random) -> Draft:
 _TARGETS = {
     "all": Piece("True", ("every letter", "each letter")),
     "vowel": Piece('c in "aeiou"', ("every vowel (a, e, i, o, u)", "each vowel")),
-    "consonant": Piece(
-        'c not in "aeiou"', ("every consonant (letters other than a, e, i, o, u)", "each consonant")
-    ),
+    "consonant": Piece('c not in "aeiou"', ("every consonant (letters other than a, e, i, o, u)", "each consonant")),
     "even": Piece("i % 2 == 0", ("every letter at an even position", "each letter whose position is even")),
-    "early": Piece(
-        'c <= "m"', ("every letter from a to m", "each letter of the first half of the alphabet (a to m)")
-    ),
-    "repeated": Piece(
-        "word.count(c) > 1", ("every letter that occurs more than once", "each repeated letter")
-    ),
+    "early": Piece('c <= "m"', ("every letter from a to m", "each letter of the first half of the alphabet (a to m)")),
+    "repeated": Piece("word.count(c) > 1", ("every letter that occurs more than once", "each repeated letter")),
 }
 _AMOUNTS = {
     "forward": Piece("k", ("k places forward", "forward by k letters")),
     "backward": Piece("-k", ("k places backward", "back by k letters")),
     "position": Piece("i", ("forward by its position", "as many places forward as its position")),
     "growing": Piece("k * i", ("forward by k times its position", "k * position places forward")),
-    "length": Piece(
-        "len(word) - k", ("forward by the length of the word minus k", "by (word length - k) places")
-    ),
+    "length": Piece("len(word) - k", ("forward by the length of the word minus k", "by (word length - k) places")),
     "swing": Piece(
         "k if i % 2 else -k",
         (
@@ -240,9 +230,7 @@ def _draft_letter_shift(key: str, rng: Random) -> Draft:
             "One line holds k and a lower-case word.",
         )
         + f" Move {target.say(rng)} {amount.say(rng)}, wrapping around between z and a; "
-        + phrase(
-            rng, "leave the others as they are", "other letters stay" if not usual else "anything else stays"
-        )
+        + phrase(rng, "leave the others as they are", "other letters stay" if not usual else "anything else stays")
         + ". Positions count from 1 and refer to the word as read. Print the new word."
     )
     out = name(rng, ("out", "result", "coded", "answer"))
@@ -284,18 +272,12 @@ def _draft_letter_shift(key: str, rng: Random) -> Draft:
 
 _RELATIONS = {
     "equal": Piece("a == b", ("are equal", "are the same letter")),
-    "rise": Piece(
-        "a < b", ("rise (the second comes later in the alphabet)", "are in strict alphabetical order")
-    ),
-    "fall": Piece(
-        "a > b", ("fall (the second comes earlier in the alphabet)", "go strictly back in the alphabet")
-    ),
+    "rise": Piece("a < b", ("rise (the second comes later in the alphabet)", "are in strict alphabetical order")),
+    "fall": Piece("a > b", ("fall (the second comes earlier in the alphabet)", "go strictly back in the alphabet")),
     "vowels": Piece('a in "aeiou" and b in "aeiou"', ("are both vowels (a, e, i, o, u)", "are two vowels")),
     "opens": Piece('a in "aeiou" and b not in "aeiou"', ("are a vowel followed by a consonant",)),
     "closes": Piece('a not in "aeiou" and b in "aeiou"', ("are a consonant followed by a vowel",)),
-    "next": Piece(
-        "abs(ord(a) - ord(b)) == 1", ("stand next to each other in the alphabet, in either order",)
-    ),
+    "next": Piece("abs(ord(a) - ord(b)) == 1", ("stand next to each other in the alphabet, in either order",)),
 }
 
 
@@ -348,9 +330,7 @@ def _draft_adjacent_letters(key: str, rng: Random) -> Draft:
     relation_key, report_key = key.split("/")
     relation, report = _RELATIONS[relation_key], _PAIR_REPORTS[report_key]
     task = (
-        phrase(
-            rng, "Read a lower-case word and look at ", "One line holds a word of small letters. Consider "
-        )
+        phrase(rng, "Read a lower-case word and look at ", "One line holds a word of small letters. Consider ")
         + phrase(rng, "all pairs of neighbouring letters", "every two letters next to each other")
         + f" that {relation.say(rng)}. Pairs may overlap. Print {rng.choice(report.texts)}."
     )

@@ -81,9 +81,7 @@ MAPS = {
         ("take the last digit of each (without sign)", "replace each by its last digit, ignoring the sign"),
         ("abs({x}) % 10",),
     ),
-    "mod-seven": Piece(
-        ("take each modulo 7 (result 0 to 6)", "replace each v by v mod 7 (from 0 to 6)"), ("{x} % 7",)
-    ),
+    "mod-seven": Piece(("take each modulo 7 (result 0 to 6)", "replace each v by v mod 7 (from 0 to 6)"), ("{x} % 7",)),
     "half": Piece(("halve each, rounding down", "replace each by its half rounded down"), ("{x} // 2",)),
     "from-ten": Piece(
         ("take the distance of each to 10", "replace each v by |v - 10|"), ("abs({x} - 10)", "abs(10 - {x})")

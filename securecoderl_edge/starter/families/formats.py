@@ -17,16 +17,12 @@ _SERIES = {
     "running": Piece("[sum(@[: i + 1]) for i in range(len(@))]", ("the running totals",)),
     "squares": Piece("[x * x for x in @]", ("the squares of the numbers",)),
     "sorted": Piece("sorted(@)", ("the numbers in ascending order",)),
-    "gaps": Piece(
-        "[abs(y - x) for x, y in zip(@, @[1:])]", ("the absolute differences of neighbouring numbers",)
-    ),
+    "gaps": Piece("[abs(y - x) for x, y in zip(@, @[1:])]", ("the absolute differences of neighbouring numbers",)),
 }
 _STYLES = {
     "zeros": Piece('f"{@:04d}"', ("padded with zeros to 4 digits",)),
     "dots": Piece('str(@).rjust(5, ".")', ("padded with dots on the left to width 5",)),
-    "money": Piece(
-        'f"{@ // 100}.{@ % 100:02d}"', ("as an amount with the last two digits after a point (7 is 0.07)",)
-    ),
+    "money": Piece('f"{@ // 100}.{@ % 100:02d}"', ("as an amount with the last two digits after a point (7 is 0.07)",)),
     "hex": Piece('format(@, "x")', ("in lower-case hexadecimal without a prefix",)),
     "binary": Piece("bin(@)[2:]", ("in binary without a prefix",)),
     "comma": Piece('f"{@ * 100:,}"', ("multiplied by 100, with commas between thousands",)),
@@ -171,9 +167,7 @@ _SETTING_REPORTS = {
         '"+".join(str(v) for v in @.values()) or "none"',
         ('the values by first use of their key, joined by +, or "none"',),
     ),
-    "sum": Piece(
-        "sum(@.values()) * 10 + len(@)", ("ten times the sum of all values plus the number of keys",)
-    ),
+    "sum": Piece("sum(@.values()) * 10 + len(@)", ("ten times the sum of all values plus the number of keys",)),
     "keys": Piece(
         '" ".join(sorted(@, key=lambda k: (@[k], k))) or "none"',
         ('the keys by ascending value, ties by name, with spaces, or "none"',),

@@ -118,9 +118,7 @@ RUNS = compose(
             ),
         },
         "run": {
-            "a": piece(
-                "of the letter a", "of a's", keeps='letter == "a"', fresh="0", whole='set(part) == {"a"}'
-            ),
+            "a": piece("of the letter a", "of a's", keeps='letter == "a"', fresh="0", whole='set(part) == {"a"}'),
             "not-a": piece(
                 "of letters other than a",
                 "without the letter a",

@@ -89,25 +89,17 @@ _GROUP_NUMBERS = {
 }
 _PRINT_NUMBERS = {
     "members": Step(
-        (
-            "In order of key print key: and the members in increasing order, one group a line; none if "
-            "nothing is left.",
-        ),
+        ("In order of key print key: and the members in increasing order, one group a line; none if nothing is left.",),
         ('print(f"{$k}:", *sorted($w))', 'print(str($k) + ": " + " ".join(map(str, sorted($w))))'),
     ),
     "totals": Step(
-        (
-            "For each key in order print the key, how many members it has and their sum; none if "
-            "nothing is left.",
-        ),
+        ("For each key in order print the key, how many members it has and their sum; none if nothing is left.",),
         ("print($k, len($w), sum($w))", 'print(f"{$k} {len($w)} {sum($w)}")'),
     ),
 }
 _KEEP_WORDS = {
     "long": step("len($x) > 3 or i == 0", "Keep the first word and the words of more than 3 letters."),
-    "order": step(
-        "$x[0] < $x[-1]", "Keep the words whose first letter comes before their last in the alphabet."
-    ),
+    "order": step("$x[0] < $x[-1]", "Keep the words whose first letter comes before their last in the alphabet."),
     "new": step(
         "$x not in $v[:i] and len(set($x)) > 2",
         "Keep each word once, and only words with over 2 different letters.",
@@ -115,9 +107,7 @@ _KEEP_WORDS = {
 }
 _CHANGE_WORDS = {
     "turn": step("$x[::-1]", "Reverse each.", "Then write each backwards."),
-    "vowels": step(
-        '"".join(c for c in $x if c not in "aeiou")', "Remove the vowels (a, e, i, o, u) from each."
-    ),
+    "vowels": step('"".join(c for c in $x if c not in "aeiou")', "Remove the vowels (a, e, i, o, u) from each."),
     "roll": step("$x[-1] + $x[:-1]", "Move the last letter of each to its front."),
 }
 _GROUP_WORDS = {

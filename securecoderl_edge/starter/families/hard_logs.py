@@ -78,10 +78,7 @@ _ACCOUNT_REPORTS = {
         ),
     ),
     "richest": Step(
-        (
-            "Print the name with the highest balance (of equals the first in the alphabet), that "
-            "balance and short.",
-        ),
+        ("Print the name with the highest balance (of equals the first in the alphabet), that balance and short.",),
         (
             "$k = min($d, key=lambda $k: (-$d[$k], $k))\nprint($k, $d[$k], short)",
             "$t = max($d.values())\n$w = [$k for $k in sorted($d) if $d[$k] == $t]\nprint($w[0], $t, short)",
@@ -95,10 +92,7 @@ _ACCOUNT_REPORTS = {
         ),
     ),
     "above": Step(
-        (
-            "Print short, then name and balance of accounts above the average in alphabetical order, "
-            "one a line.",
-        ),
+        ("Print short, then name and balance of accounts above the average in alphabetical order, one a line.",),
         (
             code("""
                 print(short)
@@ -165,9 +159,7 @@ _PRIORITIES = {
         ("Serve small orders first (equal ones as given).",),
         ("orders.sort(key=lambda order: order[1])", "orders = sorted(orders, key=lambda order: order[1])"),
     ),
-    "name": step(
-        "orders.sort(reverse=True)", "Serve orders in reverse alphabetical order of item, large ones first."
-    ),
+    "name": step("orders.sort(reverse=True)", "Serve orders in reverse alphabetical order of item, large ones first."),
 }
 _LACKS = {
     "skip": step("continue", "An order that asks for more than is left is skipped."),
@@ -183,10 +175,7 @@ _ORDER_REPORTS = {
         ),
     ),
     "left": Step(
-        (
-            "Print the amounts left as item:amount in alphabetical order on one line, then the amount "
-            "served in all.",
-        ),
+        ("Print the amounts left as item:amount in alphabetical order on one line, then the amount served in all.",),
         (
             'print(*[f"{$k}:{$d[$k]}" for $k in sorted($d)])\nprint(sum($n for _, $n in $w))',
             code("""
@@ -212,10 +201,7 @@ _ORDER_REPORTS = {
         ),
     ),
     "most": Step(
-        (
-            "Print the item with the most left (of equals the first in the alphabet), then the served "
-            "amounts or none.",
-        ),
+        ("Print the item with the most left (of equals the first in the alphabet), then the served amounts or none.",),
         (
             'print(min($d, key=lambda $k: (-$d[$k], $k)))\nprint(*[$n for _, $n in $w] or ["none"])',
             'print(max(sorted($d), key=$d.get))\nprint(" ".join(str($n) for $k, $n in $w) or "none")',

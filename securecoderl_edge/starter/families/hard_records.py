@@ -59,26 +59,19 @@ _TEAM_FRAMES = (
 _TEAM_FILTERS = {
     "even": step("$n % 2 == 0", "Drop records with an odd score.", "Use only records with an even score."),
     "high": step("$n > 3", "Drop records with a score up to 3.", "Use only records with a score above 3."),
-    "short": step(
-        'len($k) == 3 or team == "A"', "Drop records with a name of 4 letters unless the team is A."
-    ),
+    "short": step('len($k) == 3 or team == "A"', "Drop records with a name of 4 letters unless the team is A."),
     "vowel": step('$k[1] in "aeiou"', "Use only names with a vowel (a, e, i, o, u) as second letter."),
 }
 _TEAM_VALUES = {
     "total": step("sum($v)", "The value of a team is the total of its scores."),
     "span": step("max($v) - min($v)", "The value of a team is its highest minus its lowest score."),
     "mean": step("sum($v) // len($v)", "The value of a team is its average score rounded down."),
-    "product": step(
-        "max($v) * len($v)", "The value of a team is its highest score times its number of members."
-    ),
+    "product": step("max($v) * len($v)", "The value of a team is its highest score times its number of members."),
 }
 _RANKED = "Order teams by decreasing value (equals by team name) and for each print"
 _TEAM_LINES = {
     "best": Step(
-        (
-            f"{_RANKED} team, value and its name with the highest score (of equals the first in the "
-            f"alphabet).",
-        ),
+        (f"{_RANKED} team, value and its name with the highest score (of equals the first in the alphabet).",),
         (
             "print(team, $x, min(members, key=lambda pair: (-pair[0], pair[1]))[1])",
             "print(team, $x, sorted(members, key=lambda pair: (-pair[0], pair[1]))[0][1])",
@@ -148,12 +141,8 @@ _INTERVAL_FRAMES = (
 )
 _INTERVAL_RULES = {
     "touch": step("start <= merged[-1][1]", "Join intervals that overlap or touch until no two do."),
-    "overlap": step(
-        "start < merged[-1][1]", "Join intervals that overlap until no two do; touching is not enough."
-    ),
-    "near": step(
-        "start - merged[-1][1] <= 2", "Join intervals that overlap or are at most 2 apart until no two are."
-    ),
+    "overlap": step("start < merged[-1][1]", "Join intervals that overlap until no two do; touching is not enough."),
+    "near": step("start - merged[-1][1] <= 2", "Join intervals that overlap or are at most 2 apart until no two are."),
 }
 _INTERVAL_FILTERS = {
     "long": step("end - start > 4", "Keep the resulting ones longer than 4."),
@@ -164,30 +153,21 @@ _INTERVAL_REPORTS = {
     "lines": Step(
         ("Print them by increasing start as start-end, one a line, and then their total length.",),
         (
-            'for start, end in $w:\n    print(f"{start}-{end}")\n'
-            "print(sum(end - start for start, end in $w))",
+            'for start, end in $w:\n    print(f"{start}-{end}")\nprint(sum(end - start for start, end in $w))',
             '$t = 0\nfor start, end in $w:\n    print(start, end, sep="-")\n    $t += end - start\nprint($t)',
         ),
     ),
     "longest": Step(
+        ("Print how many there are, and on a second line start and end of the longest (the first of equals) or none.",),
         (
-            "Print how many there are, and on a second line start and end of the longest (the first of "
-            "equals) or none.",
-        ),
-        (
-            "print(len($w))\nif $w:\n    print(*max($w, key=lambda pair: pair[1] - pair[0]))\nelse:\n"
-            '    print("none")',
+            'print(len($w))\nif $w:\n    print(*max($w, key=lambda pair: pair[1] - pair[0]))\nelse:\n    print("none")',
             '$w.sort(key=lambda pair: pair[0] - pair[1])\nprint(len($w))\nprint(*$w[0] if $w else ["none"])',
         ),
     ),
     "gaps": Step(
+        ("Print the gaps between neighbours among them on one line (none if there are none), then their starts' sum.",),
         (
-            "Print the gaps between neighbours among them on one line (none if there are none), then "
-            "their starts' sum.",
-        ),
-        (
-            'print(*[b[0] - a[1] for a, b in zip($w, $w[1:])] or ["none"])\n'
-            "print(sum(start for start, _ in $w))",
+            'print(*[b[0] - a[1] for a, b in zip($w, $w[1:])] or ["none"])\nprint(sum(start for start, _ in $w))',
             code("""
                 $t = []
                 for i in range(1, len($w)):
@@ -261,15 +241,11 @@ _RANK_WEIGHTS = {
     "lines": step("i", "Each word adds the number of its line (from 1) to its key."),
     "letters": step("len(word)", "Each word adds its length to its key."),
     "places": step("j + 1", "Each word adds its position in its line (from 1) to its key."),
-    "signs": step(
-        "(1 if i % 2 == 1 else -1)", "Each word adds 1 to its key on lines 1, 3 and takes 1 off on line 2."
-    ),
+    "signs": step("(1 if i % 2 == 1 else -1)", "Each word adds 1 to its key on lines 1, 3 and takes 1 off on line 2."),
 }
 _RANK_ORDERS = {
     "high": step("(-pair[1], pair[0])", "Order keys by decreasing total (equals alphabetically)."),
-    "low": step(
-        "(pair[1], pair[0][::-1])", "Order keys by increasing total (equals by the key read backwards)."
-    ),
+    "low": step("(pair[1], pair[0][::-1])", "Order keys by increasing total (equals by the key read backwards)."),
 }
 _RANK_PRINTS = {
     "three": Step(
@@ -277,10 +253,7 @@ _RANK_PRINTS = {
         ("for $k, $n in $w[:3]:\n    print($k, $n)", 'for $k, $n in $w[:3]:\n    print(f"{$k} {$n}")'),
     ),
     "split": Step(
-        (
-            "Print the keys with an even total on one line and the others on the next (none for an "
-            "empty line).",
-        ),
+        ("Print the keys with an even total on one line and the others on the next (none for an empty line).",),
         (
             'for i in (0, 1):\n    print(*[$k for $k, $n in $w if $n % 2 == i] or ["none"])',
             "$t = [[], []]\nfor $k, $n in $w:\n    $t[$n % 2].append($k)\nfor line in $t:\n"

@@ -47,9 +47,7 @@ _LIST_FRAMES = (
 )
 _PUSHES = {
     "first": step("a.append($x)", "A number is put at the end of a."),
-    "parity": step(
-        "(a if $x % 2 == 0 else b).append($x)", "An even number is put at the end of a, an odd one of b."
-    ),
+    "parity": step("(a if $x % 2 == 0 else b).append($x)", "An even number is put at the end of a, an odd one of b."),
     "shorter": step(
         "if len(a) <= len(b):\n    a.append($x)\nelse:\n    b.append($x)",
         "A number is put at the end of the shorter list (a if equal).",
@@ -57,15 +55,11 @@ _PUSHES = {
 }
 _MOVES = {
     "last": step("if a:\n    b.append(a.pop())", "move takes the last of a (if any) to the end of b."),
-    "all": step(
-        "b += a[::-1]\na = []", "move empties a and puts its numbers in reverse order at the end of b."
-    ),
+    "all": step("b += a[::-1]\na = []", "move empties a and puts its numbers in reverse order at the end of b."),
     "swap": step("a, b = b, a", "move exchanges a and b."),
 }
 _TAKES = {
-    "front": step(
-        "if b:\n    $t += b.pop(0)", "take removes the first of b (if any) and adds it to the total."
-    ),
+    "front": step("if b:\n    $t += b.pop(0)", "take removes the first of b (if any) and adds it to the total."),
     "least": step(
         "if a:\n    $x = min(a)\n    a.remove($x)\n    $t += $x",
         "take removes the smallest of a (if any) and adds it to the total.",
@@ -150,8 +144,7 @@ _COLLECTS = {
     ),
     "signs": step(
         "if (r, c) in seen:\n    $t -= grid[r][c]\nelse:\n    $t += grid[r][c]",
-        "After each move add the cell's number to the total, or subtract it if the cell (or start) "
-        "was visited before.",
+        "After each move add the cell's number to the total, or subtract it if the cell (or start) was visited before.",
     ),
     "wear": step(
         "$t += grid[r][c]\ngrid[r][c] //= 2",
@@ -189,10 +182,7 @@ _WALK_REPORTS = {
         ),
     ),
     "returns": Step(
-        (
-            "Print how many moves ended on a cell (or the start) visited before, then the total times "
-            "the final number.",
-        ),
+        ("Print how many moves ended on a cell (or the start) visited before, then the total times the final number.",),
         (
             "print(len(seen) - len(set(seen)))\nprint($t * grid[r][c])",
             "$v = [p for i, p in enumerate(seen) if p in seen[:i]]\nprint(len($v))\nprint($t * grid[r][c])",
@@ -215,10 +205,7 @@ FAMILIES = (
     framed_family(
         "table-walk",
         _draw_walk,
-        (
-            "Line 1 is n, then n rows of integers, then moves U, D, L, R from the top left cell; the "
-            "total starts at 0.",
-        ),
+        ("Line 1 is n, then n rows of integers, then moves U, D, L, R from the top left cell; the total starts at 0.",),
         _WALK_FRAMES,
         _EDGES,
         _COLLECTS,

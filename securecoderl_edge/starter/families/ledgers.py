@@ -22,19 +22,13 @@ _INDEX_ITEMS = {
     "lines": Piece(
         'w + ":" + ",".join(map(str, @))', ("word:numbers with the line numbers (from 1) joined by commas",)
     ),
-    "latest": Piece(
-        "w + str(max(@))", ("the word followed by its last line number (from 1), without a space",)
-    ),
-    "number": Piece(
-        "str(len(@)) + w", ("the number of lines it stands on followed by the word, without a space",)
-    ),
+    "latest": Piece("w + str(max(@))", ("the word followed by its last line number (from 1), without a space",)),
+    "number": Piece("str(len(@)) + w", ("the number of lines it stands on followed by the word, without a space",)),
 }
 _INDEX_ORDERS = {
     "up": Piece("sorted(index)", ("in alphabetical order",)),
     "down": Piece("sorted(index, reverse=True)", ("in reverse alphabetical order",)),
-    "back": Piece(
-        "sorted(index, key=lambda w: w[::-1])", ("ordered as if read backwards (by last letter first)",)
-    ),
+    "back": Piece("sorted(index, key=lambda w: w[::-1])", ("ordered as if read backwards (by last letter first)",)),
 }
 
 
@@ -126,9 +120,7 @@ _STOCK_REPORTS = {
         "max(sorted(@), key=@.get) + str(max(@.values()))",
         ("the item with the largest stock (alphabetically first if tied) and that stock, without a space",),
     ),
-    "spread": Piece(
-        "max(@.values()) - min(@.values())", ("the difference between the largest and smallest stock",)
-    ),
+    "spread": Piece("max(@.values()) - min(@.values())", ("the difference between the largest and smallest stock",)),
 }
 
 
@@ -285,10 +277,7 @@ def _draft_ballots(key: str, rng: Random) -> Draft:
     )
 
     def draw_input(draws: Random) -> str:
-        return (
-            " ".join(f"{draws.choice('xyzuvw')}:{draws.choice('ABC')}" for _ in range(draws.randint(6, 8)))
-            + "\n"
-        )
+        return " ".join(f"{draws.choice('xyzuvw')}:{draws.choice('ABC')}" for _ in range(draws.randint(6, 8))) + "\n"
 
     return Draft(task, draw_input, (loop, compact))
 

@@ -18,32 +18,22 @@ STATES = compose(
         "a": {
             "next": piece("a moves 0 to 1, 1 to 2 and 2 to 0", on_a="(state + 1) % 3", a_row="[1, 2, 0]"),
             "mirror": piece("a swaps 0 and 2 and keeps 1", on_a="2 - state", a_row="[2, 1, 0]"),
-            "flip": piece(
-                "a moves 0 and 2 to 1, and 1 to 2", on_a="2 if state == 1 else 1", a_row="[1, 2, 1]"
-            ),
+            "flip": piece("a moves 0 and 2 to 1, and 1 to 2", on_a="2 if state == 1 else 1", a_row="[1, 2, 1]"),
         },
         "b": {
             "reset": piece("b always leads to 0", on_b="0", b_row="[0, 0, 0]"),
-            "down": piece(
-                "b moves 2 to 1 and 1 to 0 and keeps 0", on_b="max(state - 1, 0)", b_row="[0, 0, 1]"
-            ),
-            "last": piece(
-                "b moves 0 to 2 and any other state to 0", on_b="2 if state == 0 else 0", b_row="[2, 0, 0]"
-            ),
+            "down": piece("b moves 2 to 1 and 1 to 0 and keeps 0", on_b="max(state - 1, 0)", b_row="[0, 0, 1]"),
+            "last": piece("b moves 0 to 2 and any other state to 0", on_b="2 if state == 0 else 0", b_row="[2, 0, 0]"),
         },
         "ask": {
-            "path": piece(
-                "the states after each letter, as one string of digits", ask='"".join(map(str, path))'
-            ),
+            "path": piece("the states after each letter, as one string of digits", ask='"".join(map(str, path))'),
             "zeros": piece("after how many letters the state is 0", ask="path.count(0)"),
             "sum": piece("the sum of the states after each letter", ask="sum(path)"),
             "weighted": piece(
                 "the sum over all letters of the place of the letter (from 1) times the state after it",
                 ask="sum(place * state for place, state in enumerate(path, 1))",
             ),
-            "last": piece(
-                "after how many letters it is in the last state that it reaches", ask="path.count(path[-1])"
-            ),
+            "last": piece("after how many letters it is in the last state that it reaches", ask="path.count(path[-1])"),
         },
     },
     (
@@ -122,8 +112,7 @@ SCORES = compose(
         },
     },
     (
-        "Read a string of results W, D, L (won, drawn, lost). The score starts at 0: $points; $bonus. "
-        "Print $ask.",
+        "Read a string of results W, D, L (won, drawn, lost). The score starts at 0: $points; $bonus. Print $ask.",
         "The letters W, D and L of a line are the results of games. A team gets $points; $bonus. Print $ask.",
     ),
     (
@@ -202,9 +191,7 @@ STACKS = compose(
             ),
         },
         "ask": {
-            "stack": piece(
-                "the final stack from bottom to top, or empty", ask='" ".join(map(str, stack)) or "empty"'
-            ),
+            "stack": piece("the final stack from bottom to top, or empty", ask='" ".join(map(str, stack)) or "empty"'),
             "top": piece("the top of the final stack, or empty", ask='stack[-1] if stack else "empty"'),
             "sum": piece("the sum of the numbers on the final stack", ask="sum(stack)"),
             "spread": piece(
@@ -278,12 +265,10 @@ ENDS = compose(
     "take-from-ends",
     {
         "first": {
-            key: piece(words, first_left=test, first_place=place)
-            for key, (words, test, place) in TAKERS.items()
+            key: piece(words, first_left=test, first_place=place) for key, (words, test, place) in TAKERS.items()
         },
         "second": {
-            key: piece(words, second_left=test, second_place=place)
-            for key, (words, test, place) in TAKERS.items()
+            key: piece(words, second_left=test, second_place=place) for key, (words, test, place) in TAKERS.items()
         },
         "ask": {
             "order": piece("the numbers in the order in which they are taken", ask="*taken"),

@@ -50,9 +50,7 @@ _RANK_TIES = {
     "first": Piece("", ("ties by first appearance",)),
 }
 _RANK_OUTPUTS = {
-    "two": Piece(
-        '" ".join(f"{t}:{counts[t]}" for t in @[:2])', ("the first two (or the only one) as token:count",)
-    ),
+    "two": Piece('" ".join(f"{t}:{counts[t]}" for t in @[:2])', ("the first two (or the only one) as token:count",)),
     "third": Piece('@[2] if len(@) > 2 else "none"', ('only the third token, or "none" if there are fewer',)),
     "line": Piece('" ".join(@)', ("all different tokens on one line with spaces",)),
 }
@@ -62,9 +60,7 @@ def _draft_frequency_top(key: str, rng: Random) -> Draft:
     token_key, rank_key, tie_key, output_key = key.split("/")
     rank, output = _RANKS[rank_key], _RANK_OUTPUTS[output_key]
     task = (
-        phrase(
-            rng, "Read a line of words and count ", "One line holds words. Count how often each occurs among "
-        )
+        phrase(rng, "Read a line of words and count ", "One line holds words. Count how often each occurs among ")
         + f"{_TOKENS[token_key].say(rng)}. Order these tokens with the {rank.say(rng)} first, "
         + f"{_RANK_TIES[tie_key].say(rng)}, and print {output.say(rng)}."
     )
@@ -113,9 +109,7 @@ _SELECT_OUTPUTS = {
     "backward": Piece(
         '" ".join(@[::-1]) or "none"', ('them from last to first appearing (by first place), or "none"',)
     ),
-    "sum": Piece(
-        "len(@) * 100 + sum(counts[t] for t in @)", ("100 times their number plus the sum of their counts",)
-    ),
+    "sum": Piece("len(@) * 100 + sum(counts[t] for t in @)", ("100 times their number plus the sum of their counts",)),
 }
 
 
@@ -165,16 +159,12 @@ _GROUP_VALUES = {
     "join": Piece('"+".join(@)', ("its words joined by +", "its words in input order with + between")),
     "least": Piece("min(@)", ("its alphabetically first word",)),
     "latest": Piece("@[-1]", ("its last word in the input", "the word that came last")),
-    "letters": Piece(
-        "sum(map(len, @))", ("the number of letters in all its words", "the sum of its words' lengths")
-    ),
+    "letters": Piece("sum(map(len, @))", ("the number of letters in all its words", "the sum of its words' lengths")),
 }
 _GROUP_ORDERS = {
     "up": Piece("sorted(@)", ("keys ascending",)),
     "down": Piece("sorted(@, reverse=True)", ("keys descending",)),
-    "big": Piece(
-        "sorted(@, key=lambda k: (-len(@[k]), k))", ("largest groups first, ties by ascending key",)
-    ),
+    "big": Piece("sorted(@, key=lambda k: (-len(@[k]), k))", ("largest groups first, ties by ascending key",)),
 }
 
 
@@ -224,9 +214,7 @@ _SUMMARIES = {
     "mean": Piece("sum(@) // len(@)", ("the average of its scores, rounded down",)),
     "last": Piece("@[-1]", ("its last score",)),
     "clean": Piece("sum(@) - min(@)", ("the sum of its scores without the lowest one",)),
-    "steps": Piece(
-        "sum(y > x for x, y in zip(@, @[1:]))", ("how often a score is higher than the one before",)
-    ),
+    "steps": Piece("sum(y > x for x, y in zip(@, @[1:]))", ("how often a score is higher than the one before",)),
 }
 _SCORE_RULES = {
     "plain": Piece("int(@)", ("",)),
@@ -234,15 +222,9 @@ _SCORE_RULES = {
     "double": Piece("int(@) * (1 + int(@) % 2)", ("odd scores count twice their value",)),
 }
 _TABLES = {
-    "names": Piece(
-        '" ".join(f"{k}:{@[k]}" for k in sorted(@))', ("name:result for all names in alphabetical order",)
-    ),
-    "ranked": Piece(
-        '" ".join(sorted(@, key=lambda k: (-@[k], k)))', ("the names by descending result, ties by name",)
-    ),
-    "first": Piece(
-        '" ".join(f"{k}:{v}" for k, v in @.items())', ("name:result for all names by first appearance",)
-    ),
+    "names": Piece('" ".join(f"{k}:{@[k]}" for k in sorted(@))', ("name:result for all names in alphabetical order",)),
+    "ranked": Piece('" ".join(sorted(@, key=lambda k: (-@[k], k)))', ("the names by descending result, ties by name",)),
+    "first": Piece('" ".join(f"{k}:{v}" for k, v in @.items())', ("name:result for all names by first appearance",)),
     "least": Piece(
         'min(@, key=@.get) + " " + str(sum(@.values()))',
         ("the first name with the lowest result, then the sum of all results",),
@@ -296,10 +278,7 @@ def _draft_name_scores(key: str, rng: Random) -> Draft:
 
     def draw_input(draws: Random) -> str:
         names = draws.sample([word for word in WORDS if len(word) == 3], 3)
-        rows = [
-            f"{each} {draws.randint(1, 20)}"
-            for each in (*names, *draws.choices(names, k=draws.randint(2, 4)))
-        ]
+        rows = [f"{each} {draws.randint(1, 20)}" for each in (*names, *draws.choices(names, k=draws.randint(2, 4)))]
         return f"{len(rows)}\n" + "\n".join(rows) + "\n"
 
     return Draft(task, draw_input, (loop, functions))

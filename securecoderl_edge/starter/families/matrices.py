@@ -42,9 +42,7 @@ CELLS = compose(
     "matrix-cells",
     {
         "cells": {
-            "main": piece(
-                "on the main diagonal", "on the diagonal from top left to bottom right", inside="i == j"
-            ),
+            "main": piece("on the main diagonal", "on the diagonal from top left to bottom right", inside="i == j"),
             "anti": piece("on the diagonal from top right to bottom left", inside="i + j == n - 1"),
             "border": piece(
                 "on the border",
@@ -54,9 +52,7 @@ CELLS = compose(
             "above": piece("above the main diagonal", "strictly above the main diagonal", inside="i < j"),
             "below": piece("below the main diagonal", "strictly below the main diagonal", inside="i > j"),
             "checker": piece("whose row and column number have an even sum", inside="(i + j) % 2 == 0"),
-            "rows": piece(
-                "in the odd-numbered rows (1st, 3rd, ...)", "in rows 1, 3, 5 and so on", inside="i % 2 == 0"
-            ),
+            "rows": piece("in the odd-numbered rows (1st, 3rd, ...)", "in rows 1, 3, 5 and so on", inside="i % 2 == 0"),
             "columns": piece(
                 "in the even-numbered columns (2nd, 4th, ...)",
                 "in columns 2, 4 and so on",
@@ -67,8 +63,7 @@ CELLS = compose(
         "fold": {**folds("sum", "max", "squares", "distinct"), "evens": EVENS},
     },
     (
-        "Read n, then n rows of n numbers. Take the numbers $cells (rows and columns count from 1) and "
-        "print $fold.",
+        "Read n, then n rows of n numbers. Take the numbers $cells (rows and columns count from 1) and print $fold.",
         "The first line has n, the next n lines an n x n matrix of digits. Of the entries $cells, print "
         "$fold."
         " The top left entry is row 1, column 1.",
@@ -264,13 +259,9 @@ TURNS = compose(
             "plain": piece("the result", "the new matrix", cell="b"),
             "sum": piece("the sum of the old and the new matrix", cell="a + b"),
             "difference": piece("the old matrix minus the new one", cell="a - b"),
-            "larger": piece(
-                "a matrix with the larger of the old and new entry in each place", cell="max(a, b)"
-            ),
+            "larger": piece("a matrix with the larger of the old and new entry in each place", cell="max(a, b)"),
             "product": piece("a matrix with the old entry times the new entry in each place", cell="a * b"),
-            "glue": piece(
-                "a matrix with 10 times the old entry plus the new entry in each place", cell="10 * a + b"
-            ),
+            "glue": piece("a matrix with 10 times the old entry plus the new entry in each place", cell="10 * a + b"),
             "evens": piece("the new matrix with 0 in place of odd entries", cell="b if b % 2 == 0 else 0"),
         },
     },

@@ -44,12 +44,8 @@ NEIGHBOURS = compose(
             ),
         },
         "test": {
-            "peak": piece(
-                "larger than all its neighbours", "greater than every neighbour", test="$x > max(around)"
-            ),
-            "pit": piece(
-                "smaller than all its neighbours", "less than every neighbour", test="$x < min(around)"
-            ),
+            "peak": piece("larger than all its neighbours", "greater than every neighbour", test="$x > max(around)"),
+            "pit": piece("smaller than all its neighbours", "less than every neighbour", test="$x < min(around)"),
             "twin": piece(
                 "equal to at least one neighbour",
                 "the same as one of its neighbours or more",
@@ -151,17 +147,11 @@ SORTED_ROWS = compose(
         },
         "order": {
             "up": piece("from smallest to largest", "in increasing order", tail="", before="<"),
-            "down": piece(
-                "from largest to smallest", "in decreasing order", tail=", reverse=True", before=">"
-            ),
+            "down": piece("from largest to smallest", "in decreasing order", tail=", reverse=True", before=">"),
         },
         "ask": {
-            "rows": piece(
-                "the sorted matrix", "the rows in this order", ask="for row in ordered:\n    print(*row)"
-            ),
-            "first": piece(
-                "the first column after sorting, on one line", ask="print(*[row[0] for row in ordered])"
-            ),
+            "rows": piece("the sorted matrix", "the rows in this order", ask="for row in ordered:\n    print(*row)"),
+            "first": piece("the first column after sorting, on one line", ask="print(*[row[0] for row in ordered])"),
             "numbers": piece(
                 "the original numbers of the rows (from 1) in the new order, on one line",
                 ask="print(*[grid.index(row) + 1 for row in ordered])",
@@ -238,15 +228,13 @@ WALKS = compose(
                 "    if j % 2 == 1:\n        column.reverse()\n    $xs.extend(column)",
             ),
             "diagonals": piece(
-                "along the diagonals that run down to the left, starting at the top left, each from its "
-                "top end",
+                "along the diagonals that run down to the left, starting at the top left, each from its top end",
                 rank="(i + j, i)",
                 walk="for d in range(rows + columns - 1):\n    for i in range(rows):\n"
                 "        if 0 <= d - i < columns:\n            $xs.append(grid[i][d - i])",
             ),
             "diagonals-up": piece(
-                "along the diagonals that run up to the right, starting at the top left, each from its "
-                "bottom end",
+                "along the diagonals that run up to the right, starting at the top left, each from its bottom end",
                 rank="(i + j, j)",
                 walk="for d in range(rows + columns - 1):\n    for j in range(columns):\n"
                 "        if 0 <= d - j < rows:\n            $xs.append(grid[d - j][j])",

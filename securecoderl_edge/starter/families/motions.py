@@ -10,9 +10,7 @@ LIFTS = compose(
     {
         "order": {
             "given": piece("in the given order", order="order = stops", choose="stops[0]"),
-            "up": piece(
-                "from the lowest floor to the highest", order="order = sorted(stops)", choose="min(stops)"
-            ),
+            "up": piece("from the lowest floor to the highest", order="order = sorted(stops)", choose="min(stops)"),
             "sweep": piece(
                 "first those at or above the start going up, then those below going down",
                 order="above = [stop for stop in stops if stop >= floor]\n"
@@ -139,9 +137,7 @@ BOUNCES = compose(
             "hits": piece(
                 "in how many steps it left the range", begin="hits = 0", hit="hits += 1", note="", show="hits"
             ),
-            "sum": piece(
-                "the sum of p over all steps", begin="total = 0", hit="", note="total += p", show="total"
-            ),
+            "sum": piece("the sum of p over all steps", begin="total = 0", hit="", note="total += p", show="total"),
         },
     },
     (
@@ -181,9 +177,7 @@ while steps:
 print($show)
 """,
     ),
-    lambda rng: (
-        f"{rng.randint(0, 5)} {rng.choice((-4, -3, -2, 2, 3, 4))} {rng.randint(5, 9)} {rng.randint(3, 9)}\n"
-    ),
+    lambda rng: f"{rng.randint(0, 5)} {rng.choice((-4, -3, -2, 2, 3, 4))} {rng.randint(5, 9)} {rng.randint(3, 9)}\n",
     # a slow value hits the ends equally often in most rules
     skip=lambda wall, change, ask: (change, ask) == ("slower", "hits"),
 )

@@ -19,8 +19,7 @@ DIGITS = compose(
     },
     (
         "Read a positive integer n. Write n in $base and keep $keep. Print $fold.",
-        "The input is a positive integer, given in decimal. Of its digits in $base, take $keep and print "
-        "$fold.",
+        "The input is a positive integer, given in decimal. Of its digits in $base, take $keep and print $fold.",
     ),
     (
         """\
@@ -180,8 +179,7 @@ RANGE_KINDS = compose(
         "fold": folds("sum", "count", "max", "list"),
     },
     (
-        "Read two positive integers a and b (a <= b). Take the $kind from a to b, inclusive, that $keep. "
-        "Print $fold.",
+        "Read two positive integers a and b (a <= b). Take the $kind from a to b, inclusive, that $keep. Print $fold.",
         "The input has two integers a <= b, at least 1. Among the $kind in the range a..b (both "
         "included), choose those"
         " that $keep and print $fold.",
@@ -233,8 +231,7 @@ BASES = compose(
     },
     (
         "Read two positive numbers written in $base_in on one line. Print $op, written in $base_out.",
-        "The line has two positive integers in $base_in. Compute $op and print it in $base_out, without "
-        "leading zeros.",
+        "The line has two positive integers in $base_in. Compute $op and print it in $base_out, without leading zeros.",
     ),
     (
         """\
@@ -268,9 +265,7 @@ while $k:
 print("".join(reversed(digits)) or "0")
 """,
     ),
-    lambda rng: (
-        " ".join(rng.choice("12") + "".join(rng.choices("012", k=rng.randint(0, 3))) for _ in "ab") + "\n"
-    ),
+    lambda rng: " ".join(rng.choice("12") + "".join(rng.choices("012", k=rng.randint(0, 3))) for _ in "ab") + "\n",
 )
 
 FAMILIES: tuple[Family, ...] = (DIGITS, DIVISORS, RANGE_KINDS, BASES)

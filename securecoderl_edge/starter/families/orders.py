@@ -15,9 +15,7 @@ from securecoderl_edge.starter.wording import phrase
 SORT_KEYS = {
     "absolute": Piece(("absolute value", "distance to 0"), ("abs({x})",)),
     "last-digit": Piece(("last digit (ignoring signs)",), ("abs({x}) % 10",)),
-    "digit-sum": Piece(
-        ("digit sum (ignoring signs)", "sum of digits without sign"), ("digit_sum({x})",), DIGIT_SUM
-    ),
+    "digit-sum": Piece(("digit sum (ignoring signs)", "sum of digits without sign"), ("digit_sum({x})",), DIGIT_SUM),
     "mod-three": Piece(("remainder modulo 3 (0 to 2)", "value mod 3 (0, 1 or 2)"), ("{x} % 3",)),
     "mod-seven": Piece(("remainder modulo 7 (0 to 6)", "value mod 7 (0 to 6)"), ("{x} % 7",)),
     "from-ten": Piece(("distance to 10", "absolute difference from 10"), ("abs({x} - 10)",)),
@@ -86,8 +84,7 @@ def _sorting(rng: random.Random, key: Piece, direction: Direction, tie: Tie) -> 
 def _plain_sorting(direction: Direction) -> list[tuple[str, ...]]:
     reverse, best = (", reverse=True", "max") if direction.sign else ("", "min")
     selection = (
-        f"ordered = []\nwhile {{xs}}:\n    {{x}} = {best}({{xs}})\n"
-        "    ordered.append({x})\n    {xs}.remove({x})"
+        f"ordered = []\nwhile {{xs}}:\n    {{x}} = {best}({{xs}})\n    ordered.append({{x}})\n    {{xs}}.remove({{x}})"
     )
     bubble = (
         "ordered = {xs}[:]\nfor end in range(len(ordered) - 1, 0, -1):\n    for i in range(end):\n"
@@ -122,14 +119,10 @@ def _draft_listing(rng: random.Random, layout: Layout, key: Piece, direction: Di
 CHOICES = {
     "kth": Piece(("the k-th number", "number k (counting from 1)"), ("print(ordered[k - 1])",)),
     "kth-last": Piece(("the k-th number from the end",), ("print(ordered[-k])",)),
-    "first-sum": Piece(
-        ("the sum of the first k", "the total of the first k numbers"), ("print(sum(ordered[:k]))",)
-    ),
+    "first-sum": Piece(("the sum of the first k", "the total of the first k numbers"), ("print(sum(ordered[:k]))",)),
     "skip": Piece(("all but the first k with spaces",), ("print(*ordered[k:])",)),
     "last-back": Piece(("the last k from last to first, with spaces",), ("print(*ordered[: -k - 1 : -1])",)),
-    "every": Piece(
-        ("every k-th number, starting at number k, with spaces",), ("print(*ordered[k - 1 :: k])",)
-    ),
+    "every": Piece(("every k-th number, starting at number k, with spaces",), ("print(*ordered[k - 1 :: k])",)),
     "jump": Piece(("number k + 1 minus number k",), ("print(ordered[k] - ordered[k - 1])",)),
 }
 _READ_K = (

@@ -106,21 +106,15 @@ MEMBERSHIPS = {
     "before": Piece(("such that the number plus 1 occurs on line 2",), ("{x} + 1 in {zs}",)),
     "above": Piece(("greater than every number on line 2",), ("{x} > max({zs})",)),
     "above-one": Piece(("greater than some number on line 2",), ("{x} > min({zs})",)),
-    "between": Piece(
-        ("from the smallest to the largest of line 2 (inclusive)",), ("min({zs}) <= {x} <= max({zs})",)
-    ),
+    "between": Piece(("from the smallest to the largest of line 2 (inclusive)",), ("min({zs}) <= {x} <= max({zs})",)),
     "digit": Piece(
         ("ending in the same digit as some number on line 2",),
         ("abs({x}) % 10 in [abs(b) % 10 for b in {zs}]",),
     ),
-    "more": Piece(
-        ("that occur more often on line 1 than on line 2",), ("{xs}.count({x}) > {zs}.count({x})",)
-    ),
+    "more": Piece(("that occur more often on line 1 than on line 2",), ("{xs}.count({x}) > {zs}.count({x})",)),
 }
 MEMBER_MAPS = {key: MAPS[key] for key in ("same", "square", "double-plus", "last-digit", "half", "from-ten")}
-MEMBER_MEASURES = measures(
-    "sum", "max", "alternating", "weighted", "distinct", "list", "backwards", "running"
-)
+MEMBER_MEASURES = measures("sum", "max", "alternating", "weighted", "distinct", "list", "backwards", "running")
 
 
 def _draft_members(rng: random.Random, member: Piece, change: Piece, measure: Measure) -> Draft:
@@ -163,9 +157,7 @@ TARGETS = {
             "max(sorted({xs}), key=lambda near: abs(near - {x}))",
         ),
     ),
-    "distance": Piece(
-        ("its distance to the nearest number of line 1",), ("min(abs(near - {x}) for near in {xs})",)
-    ),
+    "distance": Piece(("its distance to the nearest number of line 1",), ("min(abs(near - {x}) for near in {xs})",)),
     "below": Piece(
         ("the largest number of line 1 that is at most it (-10 if there is none)",),
         ("max([near for near in {xs} if near <= {x}], default=-10)",),
@@ -210,9 +202,7 @@ def _draft_targets(rng: random.Random, keep: Piece, target: Piece, measure: Meas
 PLACES = {
     "one-based": Piece(("number p of line 1, counting from 1",), ("{xs}[p - 1]",)),
     "zero-based": Piece(("number p of line 1, counting from 0",), ("{xs}[p]",)),
-    "from-end": Piece(
-        ("number p of line 1 from the end (1 is the last)",), ("{xs}[-p]", "{xs}[len({xs}) - p]")
-    ),
+    "from-end": Piece(("number p of line 1 from the end (1 is the last)",), ("{xs}[-p]", "{xs}[len({xs}) - p]")),
     "prefix": Piece(("the sum of the first p numbers of line 1",), ("sum({xs}[:p])",)),
     "suffix": Piece(("the sum of the last p numbers of line 1",), ("sum({xs}[-p:])",)),
     "prefix-max": Piece(("the maximum of the first p numbers of line 1",), ("max({xs}[:p])",)),

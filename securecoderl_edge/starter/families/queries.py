@@ -16,9 +16,7 @@ _READ_LIST = ("{xs} = list(map(int, input().split()))", "{xs} = [int(t) for t in
 _TAB = "    "
 
 
-def _write_queries(
-    rng: random.Random, helpers: Sequence[str], query: str, steps: str, answer: str
-) -> tuple[str, ...]:
+def _write_queries(rng: random.Random, helpers: Sequence[str], query: str, steps: str, answer: str) -> tuple[str, ...]:
     """Programs that read a list ``{xs}``, then q queries such as ``l, r``, and print an answer to each.
 
     ``steps`` run before the expression ``answer`` of every query and may change the list.
@@ -34,9 +32,7 @@ def _write_queries(
 
     return several(
         rng,
-        write(
-            rng, *helpers, rng.choice(_READ_LIST), loop("int(input())", f"{per_line}\n{body}print({answer})")
-        ),
+        write(rng, *helpers, rng.choice(_READ_LIST), loop("int(input())", f"{per_line}\n{body}print({answer})")),
         write(
             rng,
             *helpers,
@@ -82,9 +78,7 @@ SUMMARIES = {
     "count": Piece(("the number of different values",), ("len(set(part))",)),
     "max": Piece(("the maximum, or none,",), ('max(part, default="none")',)),
     "min": Piece(("the minimum, or none,",), ('min(part, default="none")',)),
-    "spread": Piece(
-        ("the maximum minus the minimum, or none,",), ('max(part) - min(part) if part else "none"',)
-    ),
+    "spread": Piece(("the maximum minus the minimum, or none,",), ('max(part) - min(part) if part else "none"',)),
     "squares": Piece(("the sum of the squares",), ("sum(v * v for v in part)",)),
     "ends": Piece(("the last minus the first, or none,",), ('part[-1] - part[0] if part else "none"',)),
 }
@@ -143,13 +137,9 @@ UPDATES = {
     "add": Piece(("v is added to number i", "add v to number i"), ("{xs}[i - 1] += v",)),
     "cap": Piece(("number i becomes v if v is smaller",), ("{xs}[i - 1] = min({xs}[i - 1], v)",)),
     "raise": Piece(("number i becomes v if v is larger",), ("{xs}[i - 1] = max({xs}[i - 1], v)",)),
-    "insert": Piece(
-        ("v is inserted before number i", "insert v before number i"), ("{xs}.insert(i - 1, v)",)
-    ),
+    "insert": Piece(("v is inserted before number i", "insert v before number i"), ("{xs}.insert(i - 1, v)",)),
     "from-end": Piece(("v is added to number i from the end",), ("{xs}[-i] += v",)),
-    "prefix": Piece(
-        ("v is added to each of the first i numbers",), ("for j in range(i):\n    {xs}[j] += v",)
-    ),
+    "prefix": Piece(("v is added to each of the first i numbers",), ("for j in range(i):\n    {xs}[j] += v",)),
     "suffix": Piece(
         ("v is subtracted from number i and all after it",),
         ("for j in range(i - 1, len({xs})):\n    {xs}[j] -= v",),
@@ -193,9 +183,7 @@ def _draft_commands(rng: random.Random, update: Piece, span: Piece, summary: Pie
     change = f"i, v = map(int, args)\n{update.codes[0]}"
     show = f"l, r = map(int, args)\npart = {span.codes[0]}"
     answer = summary.codes[0]
-    branches = (
-        f'if command == "u":\n{indent(change, _TAB)}\nelse:\n{indent(show, _TAB)}\n{_TAB}print({answer})'
-    )
+    branches = f'if command == "u":\n{indent(change, _TAB)}\nelse:\n{indent(show, _TAB)}\n{_TAB}print({answer})'
     calls = 'if command == "u":\n    change({xs}, args)\nelse:\n    print(show({xs}, args))'
     by_line = "for _ in range(int(input())):\n    command, *args = input().split()\n"
     by_row = "for row in rows:\n    command, *args = row.split()\n"
@@ -240,9 +228,7 @@ def _update_is_new(update: str, report: str) -> bool:
 CHOICES = {
     "smallest": Piece(("the k-th smallest",), ("part.sort()", "part[k - 1]")),
     "largest": Piece(("the k-th largest",), ("part.sort(reverse=True)", "part[k - 1]")),
-    "distinct": Piece(
-        ("the k-th smallest of the different values",), ("part = sorted(set(part))", "part[k - 1]")
-    ),
+    "distinct": Piece(("the k-th smallest of the different values",), ("part = sorted(set(part))", "part[k - 1]")),
     "first": Piece(("the k-th in list order",), ("", "part[k - 1]")),
     "last": Piece(("the k-th in list order from the end",), ("", "part[-k]")),
     "low-sum": Piece(("the sum of the k smallest",), ("part.sort()", "sum(part[:k])")),
@@ -256,9 +242,7 @@ _CHOICE_CONDITIONS = {key: piece for key, piece in SPAN_CONDITIONS.items() if ke
 
 def _draft_choices(rng: random.Random, choice: Piece, keep: Piece) -> Draft:
     arrange, pick = choice.codes
-    steps = f"part = [{{x}} for {{x}} in {{xs}} if {rng.choice(keep.codes)}]" + (
-        f"\n{arrange}" if arrange else ""
-    )
+    steps = f"part = [{{x}} for {{x}} in {{xs}} if {rng.choice(keep.codes)}]" + (f"\n{arrange}" if arrange else "")
     task = (
         f"{_ask_queries(rng, 'a number k')} For each k print {choice.asks[0]} among the list's "
         f"numbers that are {phrase(rng, *keep.asks)}, or none if there are fewer than k."

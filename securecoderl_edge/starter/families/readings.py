@@ -20,9 +20,7 @@ _VERSION_CHOICES = {
     "newest": Piece("max(@)", ("the newest",)),
     "oldest": Piece("min(@)", ("the oldest",)),
     "second": Piece("sorted(@)[-2:][0]", ("the second newest (the newest if there is only one)",)),
-    "patch": Piece(
-        "max(@, key=lambda v: (v[2], v))", ("the one with the largest patch number (ties: the newest)",)
-    ),
+    "patch": Piece("max(@, key=lambda v: (v[2], v))", ("the one with the largest patch number (ties: the newest)",)),
 }
 _VERSION_CHANGES = {
     "same": Piece("", ("print it",)),
@@ -95,9 +93,7 @@ def _draft_version_pick(key: str, rng: Random) -> Draft:
 _SHIFTS = {
     "later": Piece("t + k", ("k minutes later",)),
     "earlier": Piece("t - k", ("k minutes earlier",)),
-    "mirror": Piece(
-        "1440 - t + k", ("as many minutes before midnight as it was after it, and then k minutes later",)
-    ),
+    "mirror": Piece("1440 - t + k", ("as many minutes before midnight as it was after it, and then k minutes later",)),
     "steps": Piece("t + i * k", ("i * k minutes later, where i is its place in the line (from 1)",)),
 }
 _ROUNDINGS = {
@@ -121,9 +117,7 @@ def _draft_clock_shift(key: str, rng: Random) -> Draft:
     shift, rounding, notation = _SHIFTS[shift_key], _ROUNDINGS[rounding_key], _NOTATIONS[notation_key]
     rounded = rounding.say(rng)
     task = (
-        phrase(
-            rng, "The first line holds k, the second times hh:mm. ", "Read k, then a line of times hh:mm. "
-        )
+        phrase(rng, "The first line holds k, the second times hh:mm. ", "Read k, then a line of times hh:mm. ")
         + f"For each time print the time {shift.say(rng)}"
         + (f", {rounded}" if rounded else "")
         + ", wrapped around at 24 hours, "
@@ -179,16 +173,12 @@ def _draft_clock_shift(key: str, rng: Random) -> Draft:
 _CUTS = {
     "comma": Piece('@.split(",")', ("separated by commas",)),
     "mixed": Piece('@.replace(";", ",").split(",")', ("separated by commas or semicolons",)),
-    "pairs": Piece(
-        '[p for part in @.split(",") for p in part.split("=")]', ("separated by commas or = signs",)
-    ),
+    "pairs": Piece('[p for part in @.split(",") for p in part.split("=")]', ("separated by commas or = signs",)),
 }
 _TOKEN_KINDS = {
     "number": Piece("@.isdigit()", ("tokens of digits only",)),
     "word": Piece("@.isalpha()", ("tokens of letters only",)),
-    "blend": Piece(
-        "not @.isdigit() and not @.isalpha()", ("tokens that are neither all letters nor all digits",)
-    ),
+    "blend": Piece("not @.isdigit() and not @.isalpha()", ("tokens that are neither all letters nor all digits",)),
     "name": Piece("not @[0].isdigit()", ("tokens that do not start with a digit",)),
 }
 _TOKEN_REPORTS = {

@@ -13,9 +13,7 @@ _SHORT = [word for word in WORDS if len(word) <= 4]
 _ROWS = ("rows", "records", "table", "data")
 
 
-def _draw_rows(
-    draws: Random, separator: str, columns: int, *, rows: tuple[int, int] = (3, 5), top: int = 20
-) -> str:
+def _draw_rows(draws: Random, separator: str, columns: int, *, rows: tuple[int, int] = (3, 5), top: int = 20) -> str:
     """``n`` and then ``n`` lines of a different name each and small numbers."""
     names = draws.sample(_SHORT, draws.randint(*rows))
     lines = [separator.join([each, *(str(draws.randint(1, top)) for _ in range(columns))]) for each in names]
@@ -55,9 +53,7 @@ def _draft_record_sort(key: str, rng: Random) -> Draft:
             "The first line is n; n lines with a name and a number follow. ",
         )
         + f"Take the ones {wanted.say(rng)}, sort them {order.say(rng)}, and print {show.say(rng)}, "
-        + phrase(
-            rng, 'with spaces between ("none" if there are none).', 'on one line, space separated, or "none".'
-        )
+        + phrase(rng, 'with spaces between ("none" if there are none).', 'on one line, space separated, or "none".')
     )
     rows, out = name(rng, _ROWS), name(rng, ("out", "shown", "result"))
     loop = program(
@@ -154,9 +150,7 @@ def _draft_record_aggregate(key: str, rng: Random) -> Draft:
 
 _COLUMNS = {
     "running": Piece("sum(@[: i + 1])", ("the running total of the values so far",)),
-    "delta": Piece(
-        "@[i] - @[i - 1] if i else 0", ("the value minus the one of the record before (0 for the first)",)
-    ),
+    "delta": Piece("@[i] - @[i - 1] if i else 0", ("the value minus the one of the record before (0 for the first)",)),
     "rank": Piece("1 + sum(x > @[i] for x in @)", ("the rank: 1 plus the number of larger values",)),
     "missing": Piece("max(@) - @[i]", ("how much the value lies below the largest value",)),
     "record": Piece("max(@[: i + 1])", ("the largest value so far",)),
@@ -243,9 +237,7 @@ _MISSING = {
 }
 _COSTS = {
     "plain": Piece("p * q", ("the price times q", "q times the price")),
-    "bulk": Piece(
-        "p * q - (q >= 5) * q", ("the price times q, or (price - 1) times q when q is at least 5",)
-    ),
+    "bulk": Piece("p * q - (q >= 5) * q", ("the price times q, or (price - 1) times q when q is at least 5",)),
     "third": Piece("p * (q - q // 3)", ("the price times q, where every third piece is free",)),
     "fee": Piece("p * q + 2", ("the price times q plus 2",)),
 }

@@ -127,9 +127,7 @@ TURTLES = compose(
                 "F moves one cell ahead, L and R only turn left or right",
                 control='if letter != "F":\n    continue',
             ),
-            "turn-move": piece(
-                "F moves one cell ahead, L and R turn left or right and then move as well", control=""
-            ),
+            "turn-move": piece("F moves one cell ahead, L and R turn left or right and then move as well", control=""),
         },
         "edge": EDGES,
         "ask": PATH_ASKS,
@@ -201,12 +199,8 @@ BUMPERS = compose(
         },
         "ask": {
             "last": piece("its last row and column (from 0)", ask="i, j", ask_path="*path[-1]"),
-            "distinct": piece(
-                "how many different cells it was in", ask="len(seen)", ask_path="len(set(path))"
-            ),
-            "turns": piece(
-                "how often it turned", ask="turns", ask_path="sum(p == q for p, q in zip(path, path[1:]))"
-            ),
+            "distinct": piece("how many different cells it was in", ask="len(seen)", ask_path="len(set(path))"),
+            "turns": piece("how often it turned", ask="turns", ask_path="sum(p == q for p, q in zip(path, path[1:]))"),
             "distance": piece(
                 "how far it ends from S (row difference plus column difference)",
                 ask="abs(i - start[0]) + abs(j - start[1])",
@@ -262,12 +256,8 @@ CELL_RULES = compose(
         "rule": {
             "differ": piece("exactly one of its two neighbours is '#'", rule="left != right"),
             "any": piece("it or its left neighbour is '#', but not both", rule="left != cell"),
-            "all": piece(
-                "at least two of it and its two neighbours are '#'", rule="left + cell + right >= 2"
-            ),
-            "birth": piece(
-                "it is '.' and at least one of its neighbours is '#'", rule="not cell and (left or right)"
-            ),
+            "all": piece("at least two of it and its two neighbours are '#'", rule="left + cell + right >= 2"),
+            "birth": piece("it is '.' and at least one of its neighbours is '#'", rule="not cell and (left or right)"),
             "parity": piece(
                 "an odd number of it and its two neighbours are '#'", rule="(left + cell + right) % 2 == 1"
             ),

@@ -38,14 +38,10 @@ PAIR_VALUES = {
     "mixed": Piece(("2a - b", "2 * a - b"), ("2 * a - b",)),
     "remainder": Piece(("(a + b) modulo 5 (0 to 4)", "(a + b) mod 5 (0 to 4)"), ("(a + b) % 5",)),
 }
-PAIR_MEASURES = measures(
-    "sum", "max", "min", "range", "alternating", "weighted", "distinct", "list", "records"
-)
+PAIR_MEASURES = measures("sum", "max", "min", "range", "alternating", "weighted", "distinct", "list", "records")
 
 
-def _draft_neighbors(
-    rng: random.Random, layout: Layout, relation: Piece, value: Piece, measure: Measure
-) -> Draft:
+def _draft_neighbors(rng: random.Random, layout: Layout, relation: Piece, value: Piece, measure: Measure) -> Draft:
     loop = phrase(rng, "for a, b in zip({xs}, {xs}[1:])", "for a, b in zip({xs}[:-1], {xs}[1:])")
     pipeline = Pipeline(layout.readers, (loop,), rng.choice(relation.codes), rng.choice(value.codes))
     task = (
@@ -146,15 +142,9 @@ def _draft_windows(rng: random.Random, keep: Piece, value: Piece, measure: Measu
 # A running value: its start and its update, both as code.
 SCANS = {
     "sum": Piece(("the sum of the numbers so far", "the running sum"), ("state = 0", "state += {x}")),
-    "max": Piece(
-        ("the maximum so far", "the largest so far"), ("state = {xs}[0]", "state = max(state, {x})")
-    ),
-    "min": Piece(
-        ("the minimum so far", "the smallest so far"), ("state = {xs}[0]", "state = min(state, {x})")
-    ),
-    "minus": Piece(
-        ("the number minus the previous result (which starts at 0)",), ("state = 0", "state = {x} - state")
-    ),
+    "max": Piece(("the maximum so far", "the largest so far"), ("state = {xs}[0]", "state = max(state, {x})")),
+    "min": Piece(("the minimum so far", "the smallest so far"), ("state = {xs}[0]", "state = min(state, {x})")),
+    "minus": Piece(("the number minus the previous result (which starts at 0)",), ("state = 0", "state = {x} - state")),
     "doubling": Piece(
         ("twice the previous result (at first 0) plus the number",),
         ("state = 0", "state = 2 * state + {x}"),
@@ -208,24 +198,18 @@ RUN_VALUES = {
 }
 RUN_CONDITIONS = {
     "all": Piece(("each run",), ("",)),
-    "long": Piece(
-        ("each run of two or more numbers", "each run longer than 1"), ("len(run) > 1", "len(run) >= 2")
-    ),
+    "long": Piece(("each run of two or more numbers", "each run longer than 1"), ("len(run) > 1", "len(run) >= 2")),
     "single": Piece(("each run of just one number",), ("len(run) == 1",)),
 }
 
 
-def _draft_runs(
-    rng: random.Random, layout: Layout, link: Piece, keep: Piece, value: Piece, measure: Measure
-) -> Draft:
+def _draft_runs(rng: random.Random, layout: Layout, link: Piece, keep: Piece, value: Piece, measure: Measure) -> Draft:
     grouping = (
         "runs = []\ngroup = []\nfor {x} in {xs}:\n"
         f"    if group and {link.codes[0]}:\n        group.append({{x}})\n"
         "    else:\n        group = [{x}]\n        runs.append(group)"
     )
-    pipeline = Pipeline(
-        layout.readers, ("for run in runs",), rng.choice(keep.codes), value.codes[0], grouping
-    )
+    pipeline = Pipeline(layout.readers, ("for run in runs",), rng.choice(keep.codes), value.codes[0], grouping)
     task = (
         f"{phrase(rng, *layout.asks)} Cut the list into runs: a number joins the run of the number "
         f"before it if it is {link.asks[0]}. For {phrase(rng, *keep.asks)}, take its {value.asks[0]}. "

@@ -34,8 +34,7 @@ def _draw_names_on_prefixes(rng: random.Random) -> str:
 
 def _draw_binary_calls(rng: random.Random) -> str:
     calls = [
-        f"{rng.choice(['max', 'min', 'pow'])} {rng.randint(2, 6)} {rng.randint(1, 4)}"
-        for _ in range(rng.randint(3, 4))
+        f"{rng.choice(['max', 'min', 'pow'])} {rng.randint(2, 6)} {rng.randint(1, 4)}" for _ in range(rng.randint(3, 4))
     ]
     return "\n".join([str(len(calls)), *calls]) + "\n"
 
@@ -73,10 +72,7 @@ _CALLS = {
         ),
     ),
     "shared": Source(
-        (
-            "Line 1 holds integers, line 2 names among max, min, sum and len. Apply each named "
-            "function to all of them.",
-        ),
+        ("Line 1 holds integers, line 2 names among max, min, sum and len. Apply each named function to all of them.",),
         _draw_names_on_shared,
         ("$v = list(map(int, input().split()))\n$w = [eval(name)($v) for name in input().split()]",),
         (
@@ -99,10 +95,7 @@ _CALLS = {
         ),
     ),
     "binary": Source(
-        (
-            "The first line is n. Each of n lines is max, min or pow (the power a to the b) and two "
-            "integers a and b.",
-        ),
+        ("The first line is n. Each of n lines is max, min or pow (the power a to the b) and two integers a and b.",),
         _draw_binary_calls,
         (
             "$w = []\nfor _ in range(int(input())):\n    name, a, b = input().split()\n"
@@ -127,8 +120,4 @@ _CALLS = {
     ),
 }
 
-FAMILIES = (
-    combine(
-        "named-functions", _CALLS, pick(REPORT_NUMBERS, "listing sum largest sorted span steps weighted")
-    ),
-)
+FAMILIES = (combine("named-functions", _CALLS, pick(REPORT_NUMBERS, "listing sum largest sorted span steps weighted")),)

@@ -54,19 +54,14 @@ def _query(says: str, key: str, where: str, test: str) -> Source:
             f"{_OPEN}\nwanted = input()\n"
             f'$w = db.execute("{columns} {where.format("?")}", (wanted,)).fetchall()\ndb.close()',
             f"{_READ}\nwanted = input()\n$w = [($k, int($n)) for $k, $n in $v if {test}]",
-            f"{_READ}\nwanted = input()\n$w = []\nfor $k, $n in $v:\n    if {test}:\n"
-            f"        $w.append(($k, int($n)))",
+            f"{_READ}\nwanted = input()\n$w = []\nfor $k, $n in $v:\n    if {test}:\n        $w.append(($k, int($n)))",
         ),
     )
 
 
 _QUERIES = {
-    "above": _query(
-        "a number; take the items with a larger number.", "number", "n > {}", "int($n) > int(wanted)"
-    ),
-    "below": _query(
-        "a number; take the items with a smaller number.", "number", "n < {}", "int($n) < int(wanted)"
-    ),
+    "above": _query("a number; take the items with a larger number.", "number", "n > {}", "int($n) > int(wanted)"),
+    "below": _query("a number; take the items with a smaller number.", "number", "n < {}", "int($n) < int(wanted)"),
     "after": _query("a name; take the items whose name comes after it.", "name", "name > {}", "$k > wanted"),
     "other": _query("a name; take the items with another name.", "name", "name != {}", "$k != wanted"),
     "holds": _query(
@@ -122,9 +117,7 @@ _QUERY_REPORTS = {
 
 
 def _draw_dry(rng: random.Random) -> str:
-    names = [
-        f"{rng.choice(SHORT_WORDS)}.{rng.choice(['txt', 'log', 'py'])}" for _ in range(rng.randint(3, 4))
-    ]
+    names = [f"{rng.choice(SHORT_WORDS)}.{rng.choice(['txt', 'log', 'py'])}" for _ in range(rng.randint(3, 4))]
     names.insert(rng.randrange(3), names[-1])
     return f"dry\n{' '.join(names)}\n"
 

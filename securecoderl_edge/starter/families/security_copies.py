@@ -31,9 +31,7 @@ def _change(*says: str, body: str) -> Source:
 
 
 _CHANGES = {
-    "sort": _change(
-        "sort each row", "put each row in increasing order", body="for row in $v:\n    row.sort()"
-    ),
+    "sort": _change("sort each row", "put each row in increasing order", body="for row in $v:\n    row.sort()"),
     "reverse": _change("reverse each row", "turn each row around", body="for row in $v:\n    row.reverse()"),
     "zero": _change(
         "replace negative numbers by 0",
@@ -41,8 +39,7 @@ _CHANGES = {
     ),
     "double": _change(
         "double the even numbers",
-        body="for row in $v:\n    for j in range(len(row)):\n        if row[j] % 2 == 0:\n"
-        "            row[j] *= 2",
+        body="for row in $v:\n    for j in range(len(row)):\n        if row[j] % 2 == 0:\n            row[j] *= 2",
     ),
     "running": _change(
         "replace each row by its running totals",
@@ -59,8 +56,7 @@ _COMPARE = {
     "cells": Step(
         ("Print how many cells differ from before and the largest number after, separated by a space.",),
         (
-            f"$t = sum(a != b for old, new in {_PAIRS} for a, b in zip(old, new))\n"
-            f"print($t, max(map(max, $v)))",
+            f"$t = sum(a != b for old, new in {_PAIRS} for a, b in zip(old, new))\nprint($t, max(map(max, $v)))",
             code("""
                 $t = 0
                 for i, row in enumerate($v):
@@ -74,8 +70,7 @@ _COMPARE = {
     "marks": Step(
         ("Print it with # for each cell that differs from before and a dot for the others.",),
         (
-            f"for old, new in {_PAIRS}:\n"
-            f'    print("".join("#" if a != b else "." for a, b in zip(old, new)))',
+            f'for old, new in {_PAIRS}:\n    print("".join("#" if a != b else "." for a, b in zip(old, new)))',
             code("""
                 for i in range(len($v)):
                     $t = ""
@@ -107,10 +102,7 @@ _COMPARE = {
         ),
     ),
     "product": Step(
-        (
-            "For each row multiply its last number before by its last number after; print these "
-            "products on one line.",
-        ),
+        ("For each row multiply its last number before by its last number after; print these products on one line.",),
         (
             f"print(*[old[-1] * new[-1] for old, new in {_PAIRS}])",
             "$w = []\nfor i in range(len($v)):\n    $w.append(before[i][-1] * $v[i][-1])\nprint(*$w)",
@@ -134,9 +126,7 @@ def _history(first: str, second: str) -> Source:
         words = [rng.choice([first, second, "save", "back"]) for _ in range(rng.randint(4, 6))]
         words[rng.randrange(3)] = "save"
         words[-2:] = rng.choice([["back", first], [second, "back"], [first, second]])
-        return (
-            " ".join(str(rng.randint(1, 9)) for _ in range(rng.randint(3, 4))) + "\n" + " ".join(words) + "\n"
-        )
+        return " ".join(str(rng.randint(1, 9)) for _ in range(rng.randint(3, 4))) + "\n" + " ".join(words) + "\n"
 
     def program(saved: str, restored: str) -> str:
         return code(f"""
@@ -182,7 +172,5 @@ _HISTORIES = {
 
 FAMILIES = (
     combine("pickle-snapshot", _CHANGES, _COMPARE),
-    combine(
-        "marshal-history", _HISTORIES, pick(REPORT_NUMBERS, "listing running steps ends weighted alternate")
-    ),
+    combine("marshal-history", _HISTORIES, pick(REPORT_NUMBERS, "listing running steps ends weighted alternate")),
 )

@@ -40,9 +40,7 @@ def _expressions(layout: str, draw_one: str, value: str, setup: str = "") -> Sou
         lines = [_EXPRESSIONS[draw_one](rng) for _ in range(rng.randint(2, 4))]
         return "\n".join([str(len(lines)), *lines]) + "\n"
 
-    in_function = (
-        f"{setup}def value(line):\n    return {value}\n\n\n$w = [value(input()) for _ in range(int(input()))]"
-    )
+    in_function = f"{setup}def value(line):\n    return {value}\n\n\n$w = [value(input()) for _ in range(int(input()))]"
     return Source(
         (
             f"The first line is n. Each of the next n lines is {layout}; work out their values in order.",
@@ -97,9 +95,7 @@ _BINARY_BRANCHES = code("""
 
 
 def _binary() -> Source:
-    source = _expressions(
-        "two integers with +, -, *, // or % between them, separated by spaces", "binary", "0"
-    )
+    source = _expressions("two integers with +, -, *, // or % between them, separated by spaces", "binary", "0")
     return Source(source.says, source.draw, source.unsafe, (_BINARY, _BINARY_BRANCHES))
 
 
@@ -140,10 +136,8 @@ def _conditions(layout: str, draw_condition: str, parse: str, test: str) -> Sour
     evaluated = 'eval(condition, {"x": $x})'
     return Source(
         (
-            f"The first line is a condition on x {layout}, the second line integers. Take the "
-            f"integers that meet it.",
-            f"A condition on x {layout} is on line 1, integers on line 2. Keep the integers for which "
-            f"it holds.",
+            f"The first line is a condition on x {layout}, the second line integers. Take the integers that meet it.",
+            f"A condition on x {layout} is on line 1, integers on line 2. Keep the integers for which it holds.",
         ),
         draw,
         tuple(f"condition = input()\n{body.format(evaluated)}" for body in (short, loop)),
@@ -207,8 +201,7 @@ def _formula(layout: str, draw_formula: str, parse: str, value: str) -> Source:
     return Source(
         (
             f"The first line is a formula {layout}, the second line values of x. Take its value for each x.",
-            f"Line 1 holds a formula {layout} and line 2 integers. Put each of them in for x and take "
-            f"the results.",
+            f"Line 1 holds a formula {layout} and line 2 integers. Put each of them in for x and take the results.",
         ),
         draw,
         tuple(f"formula = input()\n{body.format(evaluated)}" for body in (short, loop)),

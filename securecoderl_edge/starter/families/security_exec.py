@@ -32,9 +32,7 @@ def _draw_constants(rng: random.Random) -> str:
 
 def _draw_updates(rng: random.Random) -> str:
     names, rows = _start(rng)
-    return _lines(
-        [*rows, *(f"{rng.choice(names)} {rng.choice('+-*')}= {rng.randint(2, 5)}" for _ in range(2))]
-    )
+    return _lines([*rows, *(f"{rng.choice(names)} {rng.choice('+-*')}= {rng.randint(2, 5)}" for _ in range(2))])
 
 
 def _draw_sums(rng: random.Random) -> str:

@@ -121,10 +121,7 @@ _GROUP_REPORTS = {
         ),
     ),
     "repeats": Step(
-        (
-            "Print the numbers (from 1) of the texts that follow another of their group, or none if "
-            "there are none.",
-        ),
+        ("Print the numbers (from 1) of the texts that follow another of their group, or none if there are none.",),
         (
             'print(*sorted(i for group in groups.values() for i in group[1:]) or ["none"])',
             code("""
@@ -136,10 +133,7 @@ _GROUP_REPORTS = {
         ),
     ),
     "alone": Step(
-        (
-            "Print the numbers (from 1) of the texts that are alone in their group, or none if there "
-            "are none.",
-        ),
+        ("Print the numbers (from 1) of the texts that are alone in their group, or none if there are none.",),
         (
             'print(*[group[0] for group in groups.values() if len(group) == 1] or ["none"])',
             code("""
@@ -152,10 +146,7 @@ _GROUP_REPORTS = {
         ),
     ),
     "largest": Step(
-        (
-            "Print the numbers (from 1) of the texts in the largest group (the one that starts first "
-            "of equals).",
-        ),
+        ("Print the numbers (from 1) of the texts in the largest group (the one that starts first of equals).",),
         (
             "print(*max(groups.values(), key=len))",
             code("""
@@ -170,10 +161,7 @@ _GROUP_REPORTS = {
 }
 _CHANGE_REPORTS = {
     "changed": Step(
-        (
-            "Print the numbers (from 1) of the places where old and new line are not equal, or none "
-            "if there are none.",
-        ),
+        ("Print the numbers (from 1) of the places where old and new line are not equal, or none if there are none.",),
         (
             'print(*[i + 1 for i in range(n) if old[i] != new[i]] or ["none"])',
             code("""
@@ -234,10 +222,6 @@ _CHANGE_REPORTS = {
 }
 
 FAMILIES = (
-    combine(
-        "fingerprint-groups", {key: _grouped(*made) for key, made in _NORMALIZED.items()}, _GROUP_REPORTS
-    ),
-    combine(
-        "fingerprint-changes", {key: _compared(*made) for key, made in _NORMALIZED.items()}, _CHANGE_REPORTS
-    ),
+    combine("fingerprint-groups", {key: _grouped(*made) for key, made in _NORMALIZED.items()}, _GROUP_REPORTS),
+    combine("fingerprint-changes", {key: _compared(*made) for key, made in _NORMALIZED.items()}, _CHANGE_REPORTS),
 )

@@ -53,10 +53,7 @@ _LISTS = {
         ),
     ),
     "two": Source(
-        (
-            "Each of two lines holds a list of integers in Python notation; join the second to the "
-            "end of the first.",
-        ),
+        ("Each of two lines holds a list of integers in Python notation; join the second to the end of the first.",),
         _draw_two_lists,
         ("$v = eval(input()) + eval(input())", "$v = eval(input())\n$v += eval(input())"),
         (

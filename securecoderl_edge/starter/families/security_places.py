@@ -48,8 +48,7 @@ def _inside(folder: str, inside: bool) -> Source:
     where = "anywhere below" if inside else "not below"
     return Source(
         (
-            f"The first line is n, then come n file paths, one a line. Take those {where} the folder "
-            f"{folder}.",
+            f"The first line is n, then come n file paths, one a line. Take those {where} the folder {folder}.",
             f"Of n paths of files (n on line 1, then one a line) keep those {where} the folder {folder}.",
         ),
         lambda rng: _draw_paths(rng, folder),
@@ -65,22 +64,17 @@ _PLACES = {
 }
 _PATH_REPORTS = {
     "names": Step(
-        (
-            "Print their file names without folders in alphabetical order on one line, or none if "
-            "there are none.",
-        ),
+        ("Print their file names without folders in alphabetical order on one line, or none if there are none.",),
         (
             'print(*sorted($x.split("/")[-1] for $x in $w) or ["none"])',
-            '$t = []\nfor $x in $w:\n    $t.append($x.rsplit("/", 1)[1])\n$t.sort()\n'
-            'print(" ".join($t) or "none")',
+            '$t = []\nfor $x in $w:\n    $t.append($x.rsplit("/", 1)[1])\n$t.sort()\nprint(" ".join($t) or "none")',
         ),
     ),
     "endings": Step(
         ("Print how many end in .txt, in .log and in .py, on one line.",),
         (
             'print(*[sum($x.endswith($k) for $x in $w) for $k in (".txt", ".log", ".py")])',
-            '$t = {"txt": 0, "log": 0, "py": 0}\nfor $x in $w:\n    $t[$x.split(".")[-1]] += 1\n'
-            "print(*$t.values())",
+            '$t = {"txt": 0, "log": 0, "py": 0}\nfor $x in $w:\n    $t[$x.split(".")[-1]] += 1\nprint(*$t.values())',
         ),
     ),
     "longest": Step(
@@ -94,8 +88,7 @@ _PATH_REPORTS = {
         ("Print for each the number of folders in its path, on one line, or none if there are none.",),
         (
             'print(*[$x.count("/") - 1 for $x in $w] or ["none"])',
-            '$t = []\nfor $x in $w:\n    $t.append(len($x.split("/")) - 2)\n'
-            'print(" ".join(map(str, $t)) or "none")',
+            '$t = []\nfor $x in $w:\n    $t.append(len($x.split("/")) - 2)\nprint(" ".join(map(str, $t)) or "none")',
         ),
     ),
     "stems": Step(

@@ -66,15 +66,11 @@ _LISTS = {
 }
 _BAGS = {
     "tags": Source(
-        (
-            "One line is an XML element bag; the tag of each child is a name and its text that "
-            "entry's number.",
-        ),
+        ("One line is an XML element bag; the tag of each child is a name and its text that entry's number.",),
         _draw_tags,
         (
             f"{_ROOT}$d = {{node.tagName: int(node.firstChild.data) for node in root.childNodes}}",
-            f"{_ROOT}$d = {{}}\nfor node in root.childNodes:\n"
-            f"    $d[node.tagName] = int(node.firstChild.data)",
+            f"{_ROOT}$d = {{}}\nfor node in root.childNodes:\n    $d[node.tagName] = int(node.firstChild.data)",
         ),
         (
             'import re\n$d = {$k: int($n) for $k, $n in re.findall(r"<(\\w+)>(\\d+)", input())}',

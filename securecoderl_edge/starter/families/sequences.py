@@ -24,8 +24,7 @@ PAIR_FOLDS = compose(
                 "        $x = combine(a, b)\n        $step",
             ),
             "mirror": piece(
-                "the first and last number, the second and second to last, and so on (a middle number is "
-                "left out)",
+                "the first and last number, the second and second to last, and so on (a middle number is left out)",
                 pairs="list(zip($xs, reversed($xs)))[:len($xs) // 2]",
                 loop="for i in range(len(numbers) // 2):\n    a, b = numbers[i], numbers[-1 - i]\n"
                 "    $x = combine(a, b)\n    $step",
@@ -67,8 +66,7 @@ PAIR_FOLDS = compose(
         "fold": folds("sum", "max", "distinct"),
     },
     (
-        "Read a line of at least two positive integers. For $pairs, compute $op. Of the results, print "
-        "$fold.",
+        "Read a line of at least two positive integers. For $pairs, compute $op. Of the results, print $fold.",
         "The input is one line with two or more positive integers. Take $pairs and compute $op; then "
         "look at all results"
         " and print $fold.",
@@ -119,9 +117,7 @@ STEPS = compose(
         },
         "odd_rule": {
             "triple-up": piece("triple it and add 1", "multiply it by 3 and add 1", odd="3 * $k + 1"),
-            "triple-down": piece(
-                "triple it and subtract 1", "multiply it by 3 and subtract 1", odd="3 * $k - 1"
-            ),
+            "triple-down": piece("triple it and subtract 1", "multiply it by 3 and subtract 1", odd="3 * $k - 1"),
             "plus": piece("add 5", "increase it by 5", odd="$k + 5"),
             "square": piece(
                 "replace it by its square modulo 50",
@@ -250,12 +246,8 @@ RECURRENCES = compose(
                 step="$t = a",
                 show="$t",
             ),
-            "sum": piece(
-                "the sum of the first n terms", whole="sum($xs)", start="0", step="$t += a", show="$t"
-            ),
-            "list": piece(
-                "the first n terms on one line", whole="*$xs", start="[]", step="$t.append(a)", show="*$t"
-            ),
+            "sum": piece("the sum of the first n terms", whole="sum($xs)", start="0", step="$t += a", show="$t"),
+            "list": piece("the first n terms on one line", whole="*$xs", start="[]", step="$t.append(a)", show="*$t"),
             "even": piece(
                 "how many of the first n terms are even",
                 whole="sum($x % 2 == 0 for $x in $xs)",
@@ -281,8 +273,7 @@ RECURRENCES = compose(
     },
     (
         "Read a, b and n. A sequence starts with a and b; each further term is $rule. Print $ask.",
-        "The line has the first two terms of a sequence and a positive n. Every later term is $rule. "
-        "Print $ask.",
+        "The line has the first two terms of a sequence and a positive n. Every later term is $rule. Print $ask.",
     ),
     (
         """\

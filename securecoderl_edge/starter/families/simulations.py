@@ -185,9 +185,7 @@ QUEUES = compose(
             ),
         },
         "ask": {
-            "served": piece(
-                "the served numbers in order, or none", ask='" ".join(map(str, served)) or "none"'
-            ),
+            "served": piece("the served numbers in order, or none", ask='" ".join(map(str, served)) or "none"'),
             "weighted": piece(
                 "the sum of every served number times its place in the order of serving (from 1)",
                 ask="sum(place * number for place, number in enumerate(served, 1))",
@@ -243,9 +241,7 @@ STOCK_NAMES = ("tea", "ice", "egg")
 
 
 def _draw_stock(rng: random.Random) -> str:
-    events = [
-        f"{rng.choice(STOCK_NAMES)}{rng.choice('++-')}{rng.randint(1, 9)}" for _ in range(rng.randint(4, 7))
-    ]
+    events = [f"{rng.choice(STOCK_NAMES)}{rng.choice('++-')}{rng.randint(1, 9)}" for _ in range(rng.randint(4, 7))]
     return " ".join(events) + "\n"
 
 

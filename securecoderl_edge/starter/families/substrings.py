@@ -17,9 +17,7 @@ _RUN_TESTS = {
     "even": Piece("n % 2 == 0", ("the runs of even length", "runs whose length is even")),
     "odd": Piece("n % 2 == 1", ("the runs of odd length", "runs whose length is odd")),
     "vowel": Piece('c in "aeiou"', ("the runs of a vowel (a, e, i, o, u)", "runs made of a vowel")),
-    "consonant": Piece(
-        'c not in "aeiou"', ("the runs of a consonant (not a, e, i, o, u)", "runs made of a consonant")
-    ),
+    "consonant": Piece('c not in "aeiou"', ("the runs of a consonant (not a, e, i, o, u)", "runs made of a consonant")),
     "second": Piece("i % 2 == 0", ("every second run (the 2nd, 4th, ...)", "the runs number 2, 4, 6, ...")),
 }
 
@@ -91,9 +89,7 @@ def _draft_letter_runs(key: str, rng: Random) -> Draft:
     )
 
     def draw_input(draws: Random) -> str:
-        return (
-            "".join(draws.choice("aeiobcdx") * draws.randint(1, 4) for _ in range(draws.randint(4, 7))) + "\n"
-        )
+        return "".join(draws.choice("aeiobcdx") * draws.randint(1, 4) for _ in range(draws.randint(4, 7))) + "\n"
 
     return Draft(task, draw_input, (grouped, loops))
 
@@ -101,9 +97,7 @@ def _draft_letter_runs(key: str, rng: Random) -> Draft:
 # substrings: parts of a word x a property x a summary
 
 _PARTS = {
-    "all": Piece(
-        "", ("all substrings of at least 2 letters (equal ones at different places count separately)",)
-    ),
+    "all": Piece("", ("all substrings of at least 2 letters (equal ones at different places count separately)",)),
     "prefix": Piece("", ("all its prefixes of at least 2 letters, itself included",)),
     "suffix": Piece("", ("all its suffixes of at least 2 letters, itself included",)),
     "window": Piece("", ("all its substrings of exactly 3 letters, from left to right",)),
@@ -116,9 +110,7 @@ _PART_LISTS = {
 }
 _PROPERTIES = {
     "palindrome": Piece("@ == @[::-1]", ("are palindromes", "read the same backwards")),
-    "ends": Piece(
-        "@[0] == @[-1]", ("start and end with the same letter", "have equal first and last letters")
-    ),
+    "ends": Piece("@[0] == @[-1]", ("start and end with the same letter", "have equal first and last letters")),
     "distinct": Piece("len(set(@)) == len(@)", ("have no repeated letter", "consist of different letters")),
     "vowels": Piece('sum(c in "aeiou" for c in @) >= 2', ("hold at least two vowels (a, e, i, o, u)",)),
     "ordered": Piece("list(@) == sorted(@)", ("have their letters in alphabetical order (equal allowed)",)),
@@ -129,9 +121,7 @@ _SUMMARIES = {
     "greatest": Piece('max(@, default="none")', ('the alphabetically largest of them, or "none"',)),
     "longest": Piece('max(@, key=len, default="none")', ('the first longest of them, or "none"',)),
     "least": Piece('min(@, default="none")', ('the alphabetically smallest of them, or "none"',)),
-    "total": Piece(
-        "sum(len(p) for p in @)", ("the sum of their lengths", "how many letters they have together")
-    ),
+    "total": Piece("sum(len(p) for p in @)", ("the sum of their lengths", "how many letters they have together")),
 }
 # What makes the parts in nested or single loops, each `p` one part.
 _PART_LOOPS = {
@@ -192,9 +182,7 @@ _LEVELS = {
     "deep": Piece("d >= k", ("at depth k or more", "inside at least k brackets")),
     "shallow": Piece("d < k", ("at a depth below k", "inside fewer than k brackets")),
     "odd": Piece("d % 2 == 1", ("at an odd depth", "inside an odd number of brackets")),
-    "even": Piece(
-        "d % 2 == 0", ("at an even depth (0 counts)", "inside an even number of brackets (0 counts)")
-    ),
+    "even": Piece("d % 2 == 0", ("at an even depth (0 counts)", "inside an even number of brackets (0 counts)")),
     "deepest": Piece("d == k", ("at the greatest depth that the line reaches",)),
 }
 _LEVEL_REPORTS = {
@@ -274,9 +262,7 @@ def _draft_bracket_depth(key: str, rng: Random) -> Draft:
 
 
 FAMILIES = (
-    Family(
-        "letter-runs", keys(_RUN_TESTS, _RUN_REPORTS, drop=("all/total", "long/longest")), _draft_letter_runs
-    ),
+    Family("letter-runs", keys(_RUN_TESTS, _RUN_REPORTS, drop=("all/total", "long/longest")), _draft_letter_runs),
     Family(
         "substrings",
         keys(

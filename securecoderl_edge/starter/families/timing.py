@@ -23,8 +23,7 @@ CLOCKS = compose(
                 later="now + (minutes if i % 2 == 0 else -minutes)",
             ),
             "quarter": piece(
-                "the clock goes on by that many minutes and then to the next full quarter hour (if not "
-                "at one)",
+                "the clock goes on by that many minutes and then to the next full quarter hour (if not at one)",
                 later="-(-(now + minutes) // 15) * 15",
             ),
             "back": piece("the clock goes back by that many minutes", later="now - minutes"),
@@ -35,9 +34,7 @@ CLOCKS = compose(
         },
         "ask": {
             "last": piece("the final time as HH:MM", ask="show(times[-1])"),
-            "all": piece(
-                "the time after each change as HH:MM, on one line", ask="*[show(time) for time in times[1:]]"
-            ),
+            "all": piece("the time after each change as HH:MM, on one line", ask="*[show(time) for time in times[1:]]"),
             "latest": piece(
                 "the latest time of day after a change, as HH:MM", ask="max(show(time) for time in times[1:])"
             ),
@@ -136,9 +133,7 @@ BUCKETS = compose(
         },
         "ask": {
             "level": piece("the final content", begin="", note="", show="level"),
-            "lost": piece(
-                "how much is lost in total", begin="lost = 0", note="lost += amount - taken", show="lost"
-            ),
+            "lost": piece("how much is lost in total", begin="lost = 0", note="lost += amount - taken", show="lost"),
             "levels": piece(
                 "the content right after each amount came, on one line",
                 begin="levels = []",
@@ -185,9 +180,7 @@ while amounts:
 print($show)
 """,
     ),
-    lambda rng: (
-        f"{rng.randint(6, 15)}\n{' '.join(str(rng.randint(1, 10)) for _ in range(rng.randint(4, 7)))}\n"
-    ),
+    lambda rng: f"{rng.randint(6, 15)}\n{' '.join(str(rng.randint(1, 10)) for _ in range(rng.randint(4, 7)))}\n",
 )
 
 
@@ -201,9 +194,7 @@ COOLDOWNS = compose(
     {
         "rule": {
             "accepted": piece("at least k after the last accepted one", rest="time - accepted[-1] >= k"),
-            "seen": piece(
-                "at least k after the request before it, accepted or not", rest="time - seen[-1] >= k"
-            ),
+            "seen": piece("at least k after the request before it, accepted or not", rest="time - seen[-1] >= k"),
             "window": piece(
                 "when at most one of the accepted times is k or less before it",
                 rest="sum(time - old <= k for old in accepted) <= 1",

@@ -32,12 +32,8 @@ _FILTERS = {
     "early": Piece('@[0] < "n"', ("the words that start with a letter from a to m",)),
     "e-word": Piece('"e" in @', ("the words that contain the letter e", "words with an e in them")),
     "even": Piece("len(@) % 2 == 0", ("the words of even length", "words with an even number of letters")),
-    "rising": Piece(
-        "@[0] < @[-1]", ("the words whose first letter comes before their last in the alphabet",)
-    ),
-    "ends": Piece(
-        '@[-1] not in "aeiou"', ("the words that end in a consonant", "words whose last letter is no vowel")
-    ),
+    "rising": Piece("@[0] < @[-1]", ("the words whose first letter comes before their last in the alphabet",)),
+    "ends": Piece('@[-1] not in "aeiou"', ("the words that end in a consonant", "words whose last letter is no vowel")),
 }
 _CHANGES = {
     "reverse": Piece("@[::-1]", ("reverse each of them", "turn each one around")),
@@ -49,9 +45,7 @@ _CHANGES = {
 _REPORTS = {
     "join": Piece('"-".join(@) or "none"', ('print the results joined by "-", or "none" without any',)),
     "sorted": Piece('" ".join(sorted(@)) or "none"', ('print the results sorted, with spaces, or "none"',)),
-    "backward": Piece(
-        '" ".join(@[::-1]) or "none"', ('print the results in reverse order, spaced, or "none"',)
-    ),
+    "backward": Piece('" ".join(@[::-1]) or "none"', ('print the results in reverse order, spaced, or "none"',)),
     "largest": Piece('max(@, default="none")', ('print the alphabetically last result, or "none"',)),
 }
 
@@ -102,9 +96,7 @@ _MEASURES = {
 _DIRECTIONS = {"up": Piece("@", ("ascending",)), "down": Piece("-@", ("descending",))}
 _TIES = {
     "alphabet": Piece("(@1, @2)", ("alphabetically", "in alphabetical order")),
-    "reversed": Piece(
-        "(@1, @2[::-1])", ("by the word read backwards", "by comparing them from the end backwards")
-    ),
+    "reversed": Piece("(@1, @2[::-1])", ("by the word read backwards", "by comparing them from the end backwards")),
     "input": Piece("@1", ("in input order", "in the order of the line")),
     "late": Piece("", ("with the later one in the line first", "in reverse input order")),
 }
@@ -295,8 +287,6 @@ def _draft_acronym(key: str, rng: Random) -> Draft:
 FAMILIES = (
     Family("word-pipeline", keys(_FILTERS, _CHANGES, _REPORTS, size=60), _draft_word_pipeline),
     Family("word-sort", keys(_MEASURES, _DIRECTIONS, _TIES), _draft_word_sort),
-    Family(
-        "word-pick", keys(_PICK_MEASURES, _EXTREMES, _PICK_TIES, _PICK_OUTPUTS, size=56), _draft_word_pick
-    ),
+    Family("word-pick", keys(_PICK_MEASURES, _EXTREMES, _PICK_TIES, _PICK_OUTPUTS, size=56), _draft_word_pick),
     Family("acronym", keys(_BITS, _SOURCES, _JOINS), _draft_acronym),
 )
