@@ -101,7 +101,7 @@ def _score_many(config: ScoreConfig) -> None:
 def _scorer(config: ScoreConfig) -> Scorer:
     from securecoderl_edge.scorer import Scorer
 
-    return Scorer(config.workers, _limits(config), config.stage_rule)  # type: ignore[arg-type]
+    return Scorer(config.workers, _limits(config), config.stage_rule)
 
 
 def _limits(config: ScoreConfig) -> Limits:

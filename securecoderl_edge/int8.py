@@ -46,7 +46,7 @@ class Int8Linear(nn.Linear):
         if torch.is_autocast_enabled(inputs.device.type):
             inputs = inputs.to(torch.get_autocast_dtype(inputs.device.type))
         bias = None if self.bias is None else self.bias.to(inputs.dtype)
-        output: Tensor = _Int8MatMul.apply(inputs, self.weight, self.scale, bias)
+        output: Tensor = _Int8MatMul.apply(inputs, self.weight, self.scale, bias)  # type: ignore[no-untyped-call]
         return output
 
     def dequantised(self) -> Tensor:

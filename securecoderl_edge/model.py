@@ -264,7 +264,7 @@ def make_value_head(hidden_size: int, seed: int) -> torch.nn.Module:
     from torch import nn
 
     torch.manual_seed(seed)
-    head = nn.Sequential(nn.Linear(hidden_size, 256), nn.Tanh(), nn.Linear(256, 1))
-    nn.init.zeros_(head[2].weight)
-    nn.init.zeros_(head[2].bias)
-    return head
+    last = nn.Linear(256, 1)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
+    return nn.Sequential(nn.Linear(hidden_size, 256), nn.Tanh(), last)

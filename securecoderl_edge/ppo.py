@@ -65,7 +65,7 @@ def chunked_log_probs(
     Returns:
         (N,) natural-log probabilities; differentiable with respect to ``hidden``.
     """
-    log_probs: Tensor = _ChunkedLogProbs.apply(hidden, weight.to(hidden.dtype), targets, temperature, chunk)
+    log_probs: Tensor = _ChunkedLogProbs.apply(hidden, weight.to(hidden.dtype), targets, temperature, chunk)  # type: ignore[no-untyped-call]
     return log_probs
 
 

@@ -201,9 +201,7 @@ def make_score(
     )
 
 
-def training_reward(
-    score: Score, mode: Literal["binary", "partial"], reading: Literal["gated", "paper"] = "gated"
-) -> float:
+def training_reward(score: Score, mode: str, reading: str = "gated") -> float:
     """The number that reinforcement learning sees.
 
     ``partial`` is R; ``binary`` replaces R_func by 1 if all tests pass, else 0. ``reading`` says whether text

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
+from typing import cast
 
 from securecoderl_edge import assertions, meters
 from securecoderl_edge.problems import Problem
@@ -27,10 +28,10 @@ class Scorer:
         SceError: this system cannot isolate programs.
     """
 
-    def __init__(self, workers: int | None = None, limits: Limits | None = None, stage_rule: StageRule = "any") -> None:
+    def __init__(self, workers: int | None = None, limits: Limits | None = None, stage_rule: str = "any") -> None:
         if stage_rule not in STAGE_RULES:
             raise ValueError(f"stage_rule must be one of {', '.join(STAGE_RULES)}, not {stage_rule!r}")
-        self.stage_rule: StageRule = stage_rule
+        self.stage_rule = cast(StageRule, stage_rule)
         self._pool = SandboxPool(workers, limits)
         self._scanner = SecurityScanner()
         self._threads = ThreadPoolExecutor(self._pool.workers, thread_name_prefix="scorer")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -156,13 +156,14 @@ def ppo_update(
         advantages = whiten(advantages, batch.mask, centre=ppo.advantage == "gae")
 
     # 6 update
-    sums: Counter[str] = Counter()
+    sums: defaultdict[str, float] = defaultdict(float)
     first_ratio_error = 0.0
     for epoch in range(ppo.epochs):
         for rows in pieces:
             loss, facts = _piece_loss(learner, batch, rows, old, old_values, advantages, returns, ppo)
             loss.backward()
-            sums.update(facts)
+            for name, value in facts.items():
+                sums[name] += value
             if epoch == 0:
                 first_ratio_error = max(first_ratio_error, facts["ratio_max_error"])
         sums["gradient_norm"] += _step(learner, ppo.gradient_norm)

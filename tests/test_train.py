@@ -176,7 +176,7 @@ def test_a_damaged_checkpoint_is_refused_by_name(settings: Callable[..., TrainSe
     content = bytearray(optimizer.read_bytes())
     content[-1] ^= 1
     optimizer.write_bytes(content)
-    with pytest.raises(SceError, match="optimizer.safetensors is damaged"):
+    with pytest.raises(SceError, match=r"optimizer\.safetensors is damaged"):
         train(settings(), tmp_path / "run")
 
 

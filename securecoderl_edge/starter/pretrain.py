@@ -118,7 +118,7 @@ def pretrain(
     digest = hashlib.sha256("\0".join(prompt + program for prompt, program in documents).encode()).hexdigest()
     tokenizer = train_tokenizer(documents)
     prompts = tokenizer([prompt for prompt, _ in documents])["input_ids"]
-    programs = [ids + [tokenizer.eos_token_id] for ids in tokenizer([program for _, program in documents])["input_ids"]]
+    programs = [[*ids, tokenizer.eos_token_id] for ids in tokenizer([program for _, program in documents])["input_ids"]]
     _say(f"{len(documents)} documents in {time.monotonic() - started:.0f} s, corpus sha256 {digest}")
 
     torch.manual_seed(seed)

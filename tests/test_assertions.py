@@ -1,0 +1,183 @@
+"""Assertions: what stays outside the sandbox, and how values are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from securecoderl_edge.assertions import Check, checks, judge, translate
+from securecoderl_edge.problems import Problem
+from securecoderl_edge.sandbox import Execution, Limits, SandboxPool
+from securecoderl_edge.sandbox.testprocess import literal
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[SandboxPool]:
+    with SandboxPool(workers=1, limits=Limits(cpu_seconds=0.5)) as opened:
+        yield opened
+
+
+def answer(value: str | None, returncode: int = 0) -> Execution:
+    return Execution(returncode, "", "", "", 0.0, value)
+
+
+def verdict(sandbox: SandboxPool, program: str, assertion: str, source: str = "") -> str:
+    check = translate(assertion, "f", "apps" in source)
+    return judge(sandbox.run(program, calls=[check.call]).executions[0], check).verdict
+
+
+@pytest.mark.parametrize(
+    ("assertion", "expression", "expected"),
+    [
+        ("assert f(1, 2) == 3", "f(1, 2)", 3),
+        ("assert 3 == f(1, 2)", "f(1, 2)", 3),
+        ("assert f('a') == ['b', {'c': (1,)}], 'message'", "f('a')", ["b", {"c": (1,)}]),
+        ("assert sorted(f()) == [1]", "sorted(f())", [1]),
+        ("assert f() == set([1, 2])", "f()", {1, 2}),
+        ("assert f() == -1.5", "f()", -1.5),
+        ("assert f() is None", "f()", None),
+        ("assert abs(f(2) - 1.5) < 1e-6", "f(2)", 1.5),
+        ("assert f(1)", "bool(f(1))", True),
+        ("assert not f(1)", "bool(f(1))", False),
+    ],
+)
+def test_the_expected_value_stays_outside(assertion: str, expression: str, expected: object) -> None:
+    check = translate(assertion, "f")
+    assert check.call.expression == expression
+    assert check.expected == expected
+    assert not check.call.is_assertion
+
+
+def test_statements_before_an_assertion_become_its_setup() -> None:
+    check = translate("import math\none = 1\nassert f(one) == 3", "f")
+    assert check.call.setup == "import math\none = 1"
+    assert check.call.expression == "f(one)"
+
+
+@pytest.mark.parametrize(
+    "assertion",
+    [
+        "for i in range(3):\n    assert f(i) == i",
+        "assert f(1) == g(2)",
+        "assert f(1) != 2",
+        "assert 1 < f(1) < 3",
+        "assert f(1) == 1 and f(2) == 2",
+        "assert f(1) == 1\nassert f(2) == 2",
+        "assert f(1) is 5",
+        "this is no Python",
+        "",
+    ],
+)
+def test_other_forms_run_whole(assertion: str) -> None:
+    check = translate(assertion, "f")
+    assert check.comparison == "whole"
+    assert check.call.is_assertion
+    assert check.call.expression == assertion
+
+
+@pytest.mark.parametrize(
+    ("program", "assertion", "expected"),
+    [
+        ("def f(x): return x + 1", "assert f(1) == 2", "pass"),
+        ("def f(x): return x", "assert f(1) == 2", "wrong"),
+        ("def f(x): pass", "assert f(1) == 2", "silent"),
+        ("def f(x): pass", "assert f(1) is None", "pass"),
+        ("def f(x): return 1 // 0", "assert f(1) == 2", "crash"),
+        ("def g(x): return 2", "assert f(1) == 2", "crash"),
+        ("def f(x): return 2\nraise SystemExit(0)", "assert f(1) == 2", "crash"),
+        ("import os\ndef f(x): os._exit(0)", "assert f(1) == 2", "crash"),
+        ("import os\ndef f(x): os._exit(0)", "assert f(1) != 2", "crash"),
+        ("def f(x): return 1", "assert f(1) is True", "wrong"),
+        ("def f(x): return True", "assert f(1) == 1", "pass"),
+        ("def f(x): return 2.0", "assert f(1) == 2", "pass"),
+        ("from decimal import Decimal\ndef f(x): return Decimal(2)", "assert f(1) == 2", "pass"),
+        ("def f(x): return [1, 2]", "assert f(1) == (1, 2)", "wrong"),
+        ("def f(x): return 1.5000001", "assert abs(f(1) - 1.5) < 1e-6", "pass"),
+        ("def f(x): return 1.51", "assert abs(f(1) - 1.5) < 1e-6", "wrong"),
+        ("def f(x): return 'x'", "assert abs(f(1) - 1.5) < 1e-6", "wrong"),
+        ("def f(x): return x > 0", "for i in range(-3, 4):\n    assert f(i) == (i > 0)", "pass"),
+        ("def f(x): return True", "for i in range(-3, 4):\n    assert f(i) == (i > 0)", "wrong"),
+        ("def f(x): return [x][1]", "for i in range(3):\n    assert f(i) == i", "crash"),
+        ("def f(x):\n    while True: x", "assert f(1) != 3", "timeout"),
+    ],
+)
+def test_each_outcome_has_its_verdict(sandbox: SandboxPool, program: str, assertion: str, expected: str) -> None:
+    assert verdict(sandbox, program, assertion) == expected
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "class Equal:\n    def __eq__(self, other): return True\ndef f(x): return Equal()",
+        "class Equal(int):\n    def __eq__(self, other): return True\ndef f(x): return Equal(1)",
+        "class Two:\n    def __repr__(self): return '2'\ndef f(x): return Two()",
+        "import builtins\nbuiltins.AssertionError = type('A', (Exception,), {})\ndef f(x): return 1",
+    ],
+)
+def test_a_program_that_redefines_equality_does_not_pass(sandbox: SandboxPool, program: str) -> None:
+    assert verdict(sandbox, program, "assert f(1) == 2") != "pass"
+
+
+def test_a_program_cannot_find_the_expected_value(sandbox: SandboxPool) -> None:
+    program = """
+import gc, sys
+def f(x):
+    frame, seen = sys._getframe(), []
+    while frame:
+        seen += [repr(value) for value in frame.f_locals.values() if value is not seen]
+        frame = frame.f_back
+    return any("".join(map(str, [86, 75, 309])) in text for text in seen + [repr(gc.get_objects())])
+"""
+    check = translate("assert f(1) == 8675309", "f")
+    assert sandbox.run(program, calls=[check.call]).executions[0].value == "False"
+
+
+def test_a_tuple_equals_a_list_only_for_apps(sandbox: SandboxPool) -> None:
+    program = "def f(x): return (1, (2,))"
+    assert verdict(sandbox, program, "assert f(1) == [1, [2]]", source="apps") == "pass"
+    assert verdict(sandbox, program, "assert f(1) == [1, [2]]") == "wrong"
+
+
+def test_apps_solutions_get_the_names_they_presume(sandbox: SandboxPool) -> None:
+    problem = Problem("a", "s", "call", entry_point="f", assertions=("assert f([3, 1]) == 1",), source="apps")
+    check = checks(problem)[0]
+    run = sandbox.run("def f(x: List[int]): return heapq.nsmallest(1, x)[0]", calls=[check.call])
+    assert judge(run.executions[0], check).verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "[" * 5000 + "]" * 5000,
+        "-" * 100_000 + "1",
+        "9" * 5000,
+        "'" * 7,
+        "2 if True else 2",
+        "__import__('os')",
+        "x",
+    ],
+)
+def test_hostile_values_are_wrong_and_harmless(value: str) -> None:
+    check = Check(translate("assert f() == 2", "f").call, "equal", 2)
+    assert judge(answer(value), check).verdict == "wrong"
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.integers() | st.text(), inner, max_size=3)
+        | st.sets(st.integers(), max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(VALUES)
+def test_every_builtin_value_survives_the_way_out_of_the_sandbox(value: object) -> None:
+    check = Check(translate("assert f() == 2", "f").call, "equal", value)
+    assert judge(answer(literal(value)), check).verdict == "pass"

@@ -1,0 +1,255 @@
+"""The reward: Table 1 step by step, its bounds, and what a program cannot gain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from securecoderl_edge.meters import signs_of, summarise
+from securecoderl_edge.problems import Problem, Test
+from securecoderl_edge.reward import (
+    CLEAN_VERDICTS,
+    STAGE_RULES,
+    Outcome,
+    Score,
+    StageRule,
+    Verdict,
+    combine,
+    functional_reward,
+    make_score,
+    outcome,
+    prints,
+    same_output,
+    stage,
+    training_reward,
+    verdict,
+)
+from securecoderl_edge.sandbox import Execution, Limits, ProgramRun
+from securecoderl_edge.scorer import Scorer
+from securecoderl_edge.scoring import score_from_record
+
+PASS = Outcome("pass", True, True)
+WRONG = Outcome("wrong", True, False)
+SILENT = Outcome("silent", False, False)
+CRASH = Outcome("crash", False, False)
+PRINTED_THEN_CRASHED = Outcome("crash", True, False)
+RIGHT_THEN_CRASHED = Outcome("crash", True, True)
+
+OUTCOMES = st.sampled_from([PASS, WRONG, SILENT, CRASH, PRINTED_THEN_CRASHED, RIGHT_THEN_CRASHED])
+RUNS = st.lists(OUTCOMES, min_size=1, max_size=5)
+RULES = st.sampled_from(STAGE_RULES)
+# What is at least as good as what, test by test.
+RANK: dict[Verdict, int] = {"crash": 0, "silent": 1, "wrong": 2, "pass": 3}
+
+
+def execution(stdout: str = "", returncode: int = 0, **changes: object) -> Execution:
+    return Execution(returncode, changes.get("stopped_by", ""), stdout, "", 0.0)  # type: ignore[arg-type]
+
+
+def score_of(outcomes: list[Outcome] | None, severity: float = 0.0, **changes: object) -> Score:
+    return make_score("p", 0, "", outcomes, len(outcomes or [PASS]), severity, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        (execution("42\n"), "pass"),
+        (execution("42"), "pass"),
+        (execution("42  \r\n\n\n"), "pass"),
+        (execution(" 42\n"), "wrong"),
+        (execution("\n42\n"), "wrong"),
+        (execution("42\0"), "wrong"),
+        (execution(""), "silent"),
+        (execution(" \t\n\u00a0\u200b"), "silent"),
+        (execution("42\n", 1), "crash"),
+        (execution("42\n", -11), "crash"),
+        (execution("42\n", -9, stopped_by="cpu"), "timeout"),
+        (execution("42\n", -9, stopped_by="wall"), "timeout"),
+        (execution("42\n", stopped_by="output"), "output_limit"),
+        (execution("42\n", 199, stopped_by="memory"), "memory"),
+    ],
+)
+def test_limits_come_before_exit_status_and_that_before_output(run: Execution, expected: str) -> None:
+    assert verdict(run, "42\n") == expected
+
+
+def test_lines_are_compared_as_lines() -> None:
+    assert same_output("a \nb\n\n", "a\nb")
+    assert not same_output("a\n\nb", "a\nb")
+    assert not same_output("a\x0bb", "a\nb")
+
+
+@given(st.text(), st.text())
+def test_output_equality_is_symmetric_and_ignores_trailing_space(left: str, right: str) -> None:
+    assert same_output(left, right) == same_output(right, left)
+    assert same_output(left, left + " \n\n")
+
+
+@given(st.text(alphabet=" \t\n\r\u00a0\u200b\u2028\x00"))
+def test_space_and_invisible_characters_are_no_output(text: str) -> None:
+    assert not prints(text)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "expected"),
+    [
+        (None, [0, 0, 0, 0]),
+        ([CRASH] * 5, [0.2, 0.2, 0.2, 0.2]),
+        ([SILENT] * 5, [0.4, 0.4, 0.4, 0.4]),
+        ([WRONG] * 5, [0.6, 0.6, 0.6, 0.6]),
+        ([PASS] * 5, [1, 1, 1, 1]),
+        ([PASS] * 3 + [WRONG] * 2, [0.84, 0.84, 0.84, 0.84]),
+        ([PASS] * 4 + [CRASH], [0.92, 0.2, 0.84, 0.92]),
+        ([WRONG] + [CRASH] * 4, [0.6, 0.2, 0.28, 0.6]),
+        ([PRINTED_THEN_CRASHED] * 5, [0.2, 0.2, 0.2, 0.4]),
+        ([RIGHT_THEN_CRASHED] * 5, [0.2, 0.2, 0.2, 0.8]),
+        ([SILENT] + [PRINTED_THEN_CRASHED] * 4, [0.4, 0.2, 0.24, 0.6]),
+    ],
+)
+def test_the_functional_reward_is_that_of_table_1(outcomes: list[Outcome] | None, expected: list[float]) -> None:
+    assert [functional_reward(outcomes, rule) for rule in STAGE_RULES] == pytest.approx(expected)  # type: ignore[arg-type]
+
+
+@given(RUNS, RULES)
+def test_the_functional_reward_is_bounded(outcomes: list[Outcome], rule: StageRule) -> None:
+    assert 0.2 <= functional_reward(outcomes, rule) <= 1.0 + 1e-12
+
+
+@given(RUNS, st.sampled_from(["any", "fraction"]), st.data())
+def test_doing_better_on_one_test_never_costs_anything(
+    outcomes: list[Outcome], rule: StageRule, data: st.DataObject
+) -> None:
+    index = data.draw(st.integers(0, len(outcomes) - 1))
+    better = data.draw(st.sampled_from([PASS, WRONG, SILENT, CRASH]))
+    if RANK[better.verdict] < RANK[outcomes[index].verdict]:
+        return
+    improved = [*outcomes[:index], better, *outcomes[index + 1 :]]
+    assert functional_reward(improved, rule) >= functional_reward(outcomes, rule) - 1e-12
+
+
+@given(RUNS)
+def test_only_passing_all_tests_is_stage_four_and_worth_one(outcomes: list[Outcome]) -> None:
+    everything = all(each.verdict == "pass" for each in outcomes)
+    assert (stage(outcomes) == 4) == everything
+    assert (functional_reward(outcomes) == pytest.approx(1.0)) == everything
+
+
+@given(RUNS)
+def test_stages_follow_the_steps_of_the_functional_reward(outcomes: list[Outcome]) -> None:
+    value = functional_reward(outcomes)
+    clean = any(each.verdict in CLEAN_VERDICTS for each in outcomes)
+    assert stage(outcomes) >= (2 if clean else 1)
+    assert {1: value == 0.2, 2: value == 0.4, 3: 0.6 <= value < 1, 4: value >= 0.999}[stage(outcomes)]
+
+
+def test_text_that_does_not_parse_is_stage_zero_and_read_in_two_ways() -> None:
+    score = score_of(None)
+    assert (score.stage, score.reward, score.reward_paper, score.r_tests) == (0, 0.0, 0.4, 0.0)
+
+
+@given(RUNS, st.sampled_from([0.0, 0.5, 1.0]))
+def test_the_reward_weighs_function_and_security(outcomes: list[Outcome], severity: float) -> None:
+    score = score_of(outcomes, severity)
+    assert score.reward == score.reward_paper == combine(score.r_func, 1 - severity)
+    assert 0 < score.reward <= 1.0 + 1e-12
+
+
+@given(st.none() | RUNS, st.sampled_from([0.0, 0.5, 1.0]))
+def test_the_binary_reward_knows_only_all_or_nothing(outcomes: list[Outcome] | None, severity: float) -> None:
+    score = score_of(outcomes, severity if outcomes else 0.0)
+    everything = outcomes is not None and all(each.verdict == "pass" for each in outcomes)
+    paper = combine(float(everything), score.r_sec)
+    assert training_reward(score, "binary", "paper") == paper
+    assert training_reward(score, "binary") == (paper if outcomes else 0.0)
+    assert training_reward(score, "partial") == score.reward
+    assert training_reward(score, "partial", "paper") == score.reward_paper
+
+
+def test_an_unknown_training_reward_is_refused() -> None:
+    with pytest.raises(ValueError, match="mode 'other'"):
+        training_reward(score_of([PASS]), "other")  # type: ignore[arg-type]
+
+
+@given(st.none() | RUNS)
+def test_a_score_survives_its_record(outcomes: list[Outcome] | None) -> None:
+    score = score_of(outcomes)
+    assert score_from_record(score.to_record()) == score
+
+
+PROBLEM = Problem("p", "Say 4 for 2:\n2\n4", tests=(Test("2\n", "4\n"), Test("3\n", "6\n")))
+
+
+def run_of(*executions: Execution) -> tuple[Problem, ProgramRun, list[Outcome]]:
+    outcomes = [outcome(each, test.output) for each, test in zip(executions, PROBLEM.tests, strict=True)]
+    return PROBLEM, ProgramRun(True, "", executions), outcomes
+
+
+def test_signs_of_gaming_are_noted() -> None:
+    assert signs_of(*run_of(execution("4\n"), execution("6\n"))) == ()
+    assert signs_of(*run_of(execution("9\n"), execution("9\n"))) == ("constant_output",)
+    assert signs_of(*run_of(execution("4\n"), execution("5\n"))) == ("sample_copy",)
+    assert signs_of(*run_of(execution("4\n", 1), execution("6\n", 1))) == ("crash_after_output",)
+    denied = Execution(1, "", "", "Traceback\nPermissionError: [Errno 1] no", 0.0)
+    assert signs_of(*run_of(denied, denied)) == ("denied",)
+
+
+def test_rates_of_many_scores() -> None:
+    scores = [score_of([PASS, PASS]), score_of([PASS, WRONG], 1.0, signs=("denied",)), score_of(None)]
+    summary = summarise(scores)
+    assert summary["scores"] == 3
+    assert summary["syntax_rate"] == pytest.approx(2 / 3)
+    assert summary["any_test_rate"] == pytest.approx(2 / 3)
+    assert summary["all_tests_rate"] == summary["denied"] == pytest.approx(1 / 3)
+    assert summary["secure_rate"] == pytest.approx(1 / 2)
+    assert summary["reward_paper"] - summary["reward_gated"] == pytest.approx(0.4 / 3)
+    assert list(summary["stages"].values()) == [1, 0, 0, 1, 1]
+    assert summarise([]) == {}
+    assert summarise([score_of(None)])["secure_rate"] is None
+
+
+@pytest.fixture(scope="module")
+def scorer() -> Iterator[Scorer]:
+    with Scorer(workers=1, limits=Limits(cpu_seconds=0.5)) as opened:
+        yield opened
+
+
+def test_a_scorer_runs_scans_and_rewards(scorer: Scorer) -> None:
+    right = scorer.score(PROBLEM, "print(int(input()) * 2)", sample=3)
+    assert (right.id, right.sample, right.stage, right.reward) == ("p", 3, 4, 1.0)
+    insecure = scorer.score(PROBLEM, "import os\nprint(int(input()) * 2)\nlambda: os.system(input())")
+    assert insecure.stage == 4
+    assert insecure.reward == pytest.approx(0.6)
+    assert [finding.severity for finding in insecure.findings] == ["HIGH"]
+    assert scorer.score(PROBLEM, "print(").stage == 0
+    assert scorer.score(PROBLEM, "").stage == 2
+
+
+def test_low_findings_are_not_reported(scorer: Scorer) -> None:
+    assert scorer.score(PROBLEM, "assert int(input())").findings == ()
+
+
+def test_calls_are_scored_as_tests(scorer: Scorer) -> None:
+    problem = Problem("c", "s", "call", entry_point="f", assertions=("assert f(2) == 4", "assert f(3) != 6"))
+    score = scorer.score(problem, "def f(x): return 2 * x")
+    assert (score.verdicts, score.passed, score.total) == (("pass", "wrong"), 1, 2)
+
+
+def test_the_time_limit_of_a_problem_replaces_the_default(scorer: Scorer) -> None:
+    slow = "import time\nstart = time.process_time()\nwhile time.process_time() - start < 0.2: pass\nprint(4)"
+    tests = (Test("", "4"),)
+    assert scorer.score(Problem("a", "s", tests=tests), slow).verdicts == ("pass",)
+    assert scorer.score(Problem("a", "s", tests=tests, time_limit_s=0.05), slow).verdicts == ("timeout",)
+
+
+def test_many_scores_come_back_in_order(scorer: Scorer) -> None:
+    items = [(PROBLEM, f"print({number})", number) for number in range(6)]
+    assert [score.sample for score in scorer.score_all(items)] == list(range(6))
+    assert scorer.score_async(*items[0]).result().program == "print(0)"
+
+
+def test_an_unknown_stage_rule_is_refused() -> None:
+    with pytest.raises(ValueError, match="stage_rule"):
+        Scorer(stage_rule="most")  # type: ignore[arg-type]

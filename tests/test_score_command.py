@@ -1,0 +1,202 @@
+"""`sce score` from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from securecoderl_edge.cli import sce
+from securecoderl_edge.errors import SceError, UsageError
+
+RIGHT = "print(int(input()) * 2)"
+FENCED = f"Here it is:\n```python\n{RIGHT}\n```\nDone."
+
+
+def write_jsonl(path: Path, records: list[Any]) -> str:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return str(path)
+
+
+@pytest.fixture
+def problems(tmp_path: Path) -> str:
+    tests = [{"input": "1\n", "output": "2\n"}, {"input": "4\n", "output": "8\n"}]
+    records = [{"id": name, "statement": "Double it.", "tests": tests} for name in ("a", "b")]
+    return write_jsonl(tmp_path / "problems.jsonl", records)
+
+
+@pytest.fixture
+def completions(tmp_path: Path) -> str:
+    records = [
+        {"id": "a", "completion": RIGHT},
+        {"id": "a", "sample": 1, "completion": FENCED},
+        {"id": "b", "completion": "print(2)", "model": "ignored"},
+        {"id": "b", "sample": 7, "completion": "no python"},
+    ]
+    return write_jsonl(tmp_path / "completions.jsonl", records)
+
+
+def score(*arguments: str) -> Result:
+    return CliRunner().invoke(sce, ["score", *arguments])
+
+
+def rows(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_scores_go_to_stdout_and_the_summary_to_stderr(problems: str, completions: str) -> None:
+    result = score("--problems", problems, "--completions", completions)
+    assert result.exit_code == 0, result.output
+    found = [(row["id"], row["sample"], row["stage"], row["passed"], row["total"]) for row in rows(result.stdout)]
+    assert found == [("a", 0, 4, 2, 2), ("a", 1, 4, 2, 2), ("b", 0, 3, 1, 2), ("b", 7, 0, 0, 2)]
+    assert "All-P %" in result.stderr
+    assert "stage 4: passes all tests" in result.stderr
+
+
+def test_a_row_holds_the_fields_of_a_score(problems: str, completions: str) -> None:
+    row = rows(score("--problems", problems, "--completions", completions).stdout)[2]
+    assert row["verdicts"] == ["pass", "wrong"]
+    assert row["reward"] == pytest.approx(0.6 * 0.8 + 0.4)
+    assert row["r_tests"] == 0.5
+    assert row["program"] == "print(2)"
+    assert row["extract"] == "auto"
+    assert row["findings"] == []
+
+
+def test_raw_takes_the_completion_as_it_is(problems: str, completions: str) -> None:
+    result = score("--problems", problems, "--completions", completions, "--extract", "raw")
+    assert [row["stage"] for row in rows(result.stdout)] == [4, 0, 3, 0]
+
+
+def test_an_interrupted_run_goes_on_without_lost_or_doubled_rows(
+    problems: str, completions: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "scores" / "out.jsonl"
+    arguments = ("--problems", problems, "--completions", completions, "--out", str(out))
+    assert score(*arguments).exit_code == 0
+    whole = out.read_text().splitlines(keepends=True)
+    out.write_text("".join(whole[:2]) + whole[2][:40])
+    result = score(*arguments)
+    assert result.exit_code == 0, result.output
+    assert "2 of 4 completions are already scored" in result.stderr
+    again = out.read_text().splitlines(keepends=True)
+    assert again[:2] == whole[:2]
+    assert [(row["id"], row["sample"]) for row in rows("".join(again))] == [("a", 0), ("a", 1), ("b", 0), ("b", 7)]
+
+
+def test_a_finished_run_does_nothing_more(problems: str, completions: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    arguments = ("--problems", problems, "--completions", completions, "--out", str(out))
+    score(*arguments)
+    before = out.read_bytes()
+    result = score(*arguments)
+    assert result.exit_code == 0
+    assert out.read_bytes() == before
+    assert result.stdout == ""
+
+
+def test_scores_of_other_programs_are_not_mixed_in(problems: str, completions: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    arguments = ("--problems", problems, "--completions", completions, "--out", str(out))
+    score(*arguments)
+    with pytest.raises(SceError, match=r"out\.jsonl:1: scores another program"):
+        CliRunner().invoke(sce, ["score", *arguments, "--extract", "raw"], catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    ("records", "message"),
+    [
+        (
+            [{"id": "a", "completion": ""}, {"id": "z", "completion": ""}],
+            r"completions\.jsonl:2: no problem has the id 'z'",
+        ),
+        ([{"id": "a", "completion": ""}, {"id": "a", "sample": 0, "completion": ""}], r":2: sample 0 of 'a' .* line 1"),
+        ([{"id": "a"}], r":1: needs the strings"),
+        ([{"id": "a", "sample": "1", "completion": ""}], r":1: \"sample\" must be"),
+        ([["a"]], r":1: expected a JSON object"),
+        ([], r"holds no completions"),
+    ],
+)
+def test_what_is_wrong_with_a_completion_is_said_with_its_line(
+    problems: str, tmp_path: Path, records: list[Any], message: str
+) -> None:
+    completions = write_jsonl(tmp_path / "completions.jsonl", records)
+    with pytest.raises(SceError, match=message):
+        CliRunner().invoke(sce, ["score", "--problems", problems, "--completions", completions], catch_exceptions=False)
+
+
+def test_a_malformed_line_is_said_with_its_number(problems: str, tmp_path: Path) -> None:
+    path = tmp_path / "completions.jsonl"
+    path.write_text('{"id": "a", "completion": ""}\n{"id": \n')
+    with pytest.raises(SceError, match=r"completions\.jsonl:2: not valid JSON"):
+        CliRunner().invoke(sce, ["score", "--problems", problems, "--completions", str(path)], catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--problems", "starter"],
+        ["--completions", "x"],
+        ["missing.py", "--expect", "1"],
+        ["FILE"],
+        ["FILE", "--expect", " "],
+        ["FILE", "--expect", "1", "--out", "x"],
+        ["--problems", "starter", "--completions", "x", "--expect", "1"],
+    ],
+)
+def test_flags_that_do_not_go_together_are_a_usage_error(arguments: list[str], tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(RIGHT)
+    given = [str(program) if argument == "FILE" else argument for argument in arguments]
+    with pytest.raises(UsageError):
+        CliRunner().invoke(sce, ["score", *given], catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "status"),
+    [
+        (RIGHT, "passes: it prints what is expected", 0),
+        ("print(7)", "line 1 is        7\n  line 1 should be 8", 1),
+        ("print(8)\nprint()\nprint(9)", "line 2 should be (missing)", 1),
+        ("input()", "silent: it runs, but prints nothing", 1),
+        ("print(1 // 0)", "ZeroDivisionError", 1),
+        ("print(", "does not parse", 1),
+        ("while True: pass", "timeout: it was stopped after 0.3 s of processor time", 1),
+        ("x = 'a' * 10**10", "memory: it needs more than 1024 MiB", 1),
+        ("while True: print('x' * 9999)", "output limit", 1),
+        ("import os\nos.fork()", "the sandbox permits", 1),
+        (f"import os\n{RIGHT}\nlambda: os.system(input())", "high security finding B605 (CWE-78) in line 3", 0),
+    ],
+)
+def test_one_program_gets_its_verdict_in_words(program: str, words: str, status: int, tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.write_text(program)
+    result = score(str(file), "--input", r"4\n", "--expect", "8", "--cpu-seconds", "0.3")
+    assert result.exit_code == status, result.output
+    assert words in result.stdout
+
+
+def test_input_and_expected_output_may_be_files(tmp_path: Path) -> None:
+    for name, text in (("program.py", RIGHT), ("in.txt", "21\n"), ("out.txt", "42\n")):
+        (tmp_path / name).write_text(text)
+    names = [str(tmp_path / name) for name in ("program.py", "in.txt", "out.txt")]
+    assert score(names[0], "--input", names[1], "--expect", names[2]).exit_code == 0
+
+
+def test_one_score_as_json(tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.write_text(RIGHT)
+    result = score(str(file), "--input", "4", "--expect", "8", "--json")
+    assert json.loads(result.stdout)["stage"] == 4
+
+
+def test_control_characters_of_a_program_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.write_text(r"print('\x1b]0;owned\x07\u202e')")
+    result = score(str(file), "--expect", "8")
+    assert "\x1b" not in result.stdout
+    assert r"\x1b]0;owned\x07\u202e" in result.stdout

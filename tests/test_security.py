@@ -1,0 +1,156 @@
+"""Bandit in a process of its own: stock findings, no way to silence them, failures charged in full."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import threading
+import warnings
+from collections.abc import Iterator
+
+import pytest
+
+from securecoderl_edge import security
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.security import Finding, Scan, SecurityScanner, severity
+
+SHELL = "import subprocess\nsubprocess.call('ls ' + input(), shell=True)"
+PROGRAMS = {
+    "nothing": "print(int(input()) * 2)",
+    "shell": SHELL,
+    "constant shell": "import subprocess\nsubprocess.call('ls', shell=True)",
+    "aliases": "from subprocess import Popen as P\nimport os as o\no.system(input())\nP(input(), shell=True)",
+    "hash": "import hashlib\nprint(hashlib.md5(b'x').hexdigest(), hashlib.new('sha1'))",
+    "eval": "print(eval(input()))\nexec('x = 1')",
+    "strings": "HOST = '0.0.0.0'\nPATH = '/tmp/a'\ndef f(password='hunter2'): return password == 'x'",
+    "imports": "import pickle, telnetlib\nfrom xml.etree import ElementTree\npickle.loads(b'')",
+    "assert and random": "import random\nassert random.random() < 2",
+    "swallowed error": "try:\n    pass\nexcept Exception:\n    pass",
+    "classes": "class A:\n    def f(self):\n        import yaml\n        return yaml.load(input())",
+    "async": "async def f():\n    for i in []:\n        async with i: eval('1')\n    [eval(x) for x in []]",
+    "sql": "q = \"SELECT * FROM t WHERE a = '%s'\" % input()\ncursor.execute(f'DELETE FROM t WHERE a = {q}')",
+    "requests": "import requests, ssl\nrequests.get('x', verify=False)\nssl.wrap_socket()",
+    "bidirectional text": "# \u202e hidden\nprint(1)",
+    "decorators": "import os\n@(lambda f: f)\ndef g(x=os.popen('a')): return lambda: os.chmod('x', 0o777)",
+    "match": "match input():\n    case 'a': eval('1')\n    case [x, *_]: __import__('os').system(x)",
+}
+
+
+@pytest.fixture(scope="module")
+def scanner() -> Iterator[SecurityScanner]:
+    with SecurityScanner() as opened:
+        yield opened
+
+
+def stock_findings(program: str) -> list[Finding]:
+    """What Bandit's own visitor reports, nosec comments ignored."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # stevedore's, while it loads the plugins
+        from bandit.core import config, meta_ast, metrics, node_visitor, test_set
+
+    data = program.encode()
+    numbers = metrics.Metrics()
+    numbers.begin("solution.py")
+    tests = test_set.BanditTestSet(config.BanditConfig(), profile={})
+    visitor = node_visitor.BanditNodeVisitor(
+        "solution.py", io.BytesIO(data), meta_ast.BanditMetaAst(), tests, False, {}, numbers
+    )
+    visitor.process(data)
+    return [
+        Finding(issue.test_id, issue.cwe.id, issue.severity, issue.confidence, issue.lineno)
+        for issue in visitor.tester.results
+    ]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_findings_are_those_of_stock_bandit(scanner: SecurityScanner, name: str) -> None:
+    scan = scanner.scan(PROGRAMS[name])
+    assert not scan.failed
+    assert list(scan.findings) == stock_findings(PROGRAMS[name])
+
+
+def test_the_programs_above_have_findings_of_every_severity(scanner: SecurityScanner) -> None:
+    found = {finding.severity for program in PROGRAMS.values() for finding in scanner.scan(program).findings}
+    assert found == {"LOW", "MEDIUM", "HIGH"}
+
+
+def test_a_nosec_comment_silences_nothing(scanner: SecurityScanner) -> None:
+    assert scanner.scan(SHELL + "  # nosec").findings == scanner.scan(SHELL).findings != ()
+
+
+def test_a_coding_cookie_hides_nothing_and_adds_nothing(scanner: SecurityScanner) -> None:
+    hidden = "# coding: utf-7\n# +AAoAZQB2AGEAbAAoACIAMQAiACk-\n"
+    assert scanner.scan(hidden + SHELL).serious == tuple(
+        Finding(each.test_id, each.cwe, each.severity, each.confidence, each.line + 2)
+        for each in scanner.scan(SHELL).serious
+    )
+
+
+def test_a_byte_order_mark_is_dropped(scanner: SecurityScanner) -> None:
+    assert scanner.scan("\ufeff" + SHELL).findings == scanner.scan(SHELL).findings
+
+
+def test_deep_nesting_does_not_hide_a_finding(scanner: SecurityScanner) -> None:
+    assert severity(scanner.scan(f"{SHELL}\nx = 0{'+1' * 990}")) == 1.0
+
+
+@pytest.mark.parametrize("program", ["def f(:", "x = " + "-" * 200_000 + "1", "\x00", "print('\ud800')"])
+def test_what_bandit_cannot_read_counts_as_the_worst(scanner: SecurityScanner, program: str) -> None:
+    scan = scanner.scan(program)
+    assert scan.failed
+    assert severity(scan) == 1.0
+
+
+def test_severity_adds_up_and_is_capped() -> None:
+    low, medium, high = (Finding("B000", 0, word, "HIGH", 1) for word in ("LOW", "MEDIUM", "HIGH"))
+    assert severity(Scan((low, low))) == 0.0
+    assert severity(Scan((medium, low))) == 0.5
+    assert severity(Scan((medium, medium))) == 1.0
+    assert severity(Scan((high, medium))) == 1.0
+    assert severity(Scan(failed=True)) == 1.0
+
+
+def test_a_worker_that_dies_costs_that_program_alone() -> None:
+    with SecurityScanner() as scanner:
+        assert scanner.scan(SHELL).findings
+        assert scanner._process is not None
+        os.kill(scanner._process.pid, signal.SIGKILL)
+        scanner._process.wait()
+        assert scanner.scan("print(1)") == Scan(failed=True)
+        assert scanner.scan("print(1)") == Scan()
+
+
+def test_a_worker_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    with SecurityScanner() as scanner:
+        scanner.scan("print(1)")
+        assert scanner._process is not None
+        os.kill(scanner._process.pid, signal.SIGSTOP)
+        monkeypatch.setattr(security, "ANSWER_SECONDS", 0.05)
+        assert scanner.scan("print(1)").failed
+        monkeypatch.undo()
+        assert scanner.scan("print(1)") == Scan()
+
+
+def test_a_bandit_that_cannot_start_is_an_error_and_no_finding(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(security.sys, "path", [])
+    with SecurityScanner() as scanner, pytest.raises(SceError, match="bandit"):
+        scanner.scan("print(1)")
+
+
+def test_many_threads_may_share_a_scanner(scanner: SecurityScanner) -> None:
+    wrong: list[str] = []
+
+    def check(name: str) -> None:
+        if scanner.scan(PROGRAMS[name]).findings != expected[name]:
+            wrong.append(name)
+
+    expected = {name: scanner.scan(program).findings for name, program in PROGRAMS.items()}
+    threads = [threading.Thread(target=check, args=(name,)) for name in PROGRAMS]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
