@@ -169,8 +169,7 @@ def _explain(path: Path, config: ScoreConfig) -> bool:
     test = Test(read_text_argument("--input", config.input or ""), expected)
     problem = Problem(id=path.name, statement="", tests=(test,))
     with _scorer(config) as scorer:
-        result = scorer.score(problem, program, extract="raw")
-        run, _ = scorer.examine(problem, program)
+        result, run = scorer.inspect(problem, program)
     if config.json:
         click.echo(json.dumps(result.to_record()))
     else:

@@ -41,9 +41,15 @@ class Scorer:
 
         ``problem.time_limit_s`` replaces the CPU limit; ``extract`` is only recorded.
         """
-        run, outcomes = self.examine(problem, program)
+        return self.inspect(problem, program, sample, extract)[0]
+
+    def inspect(
+        self, problem: Problem, program: str, sample: int = 0, extract: str = "raw"
+    ) -> tuple[Score, ProgramRun]:
+        """`score`, with the runs behind it for those who want to see what the program printed."""
+        run, outcomes = self._run(problem, program)
         scan = self._scanner.scan(program) if run.parses else Scan()
-        return make_score(
+        score = make_score(
             problem.id,
             sample,
             program,
@@ -56,20 +62,7 @@ class Scorer:
             extract=extract,
             signs=meters.signs_of(problem, run, outcomes),
         )
-
-    def examine(self, problem: Problem, program: str) -> tuple[ProgramRun, list[Outcome]]:
-        """The runs behind a score, for those who want to see stderr; one outcome a test, in their order."""
-        limits = self._limits(problem)
-        if problem.kind == "stdin":
-            run = self._pool.run(program, [test.input for test in problem.tests], limits)
-            return run, [
-                outcome(execution, test.output) for execution, test in zip(run.executions, problem.tests, strict=False)
-            ]
-        checks = assertions.checks(problem)
-        run = self._pool.run(program, (), limits, [check.call for check in checks])
-        return run, [
-            assertions.judge(execution, check) for execution, check in zip(run.executions, checks, strict=False)
-        ]
+        return score, run
 
     def score_async(self, problem: Problem, program: str, sample: int = 0, extract: str = "raw") -> Future[Score]:
         """Start scoring and return at once."""
@@ -85,6 +78,16 @@ class Scorer:
         self._pool.close()
         self._threads.shutdown(wait=True)
         self._scanner.close()
+
+    def _run(self, problem: Problem, program: str) -> tuple[ProgramRun, list[Outcome]]:
+        limits = self._limits(problem)
+        if problem.kind == "stdin":
+            run = self._pool.run(program, [test.input for test in problem.tests], limits)
+            expected = [test.output for test in problem.tests]
+            return run, [outcome(*pair) for pair in zip(run.executions, expected, strict=False)]
+        checks = assertions.checks(problem)
+        run = self._pool.run(program, (), limits, [check.call for check in checks])
+        return run, [assertions.judge(*pair) for pair in zip(run.executions, checks, strict=False)]
 
     def _limits(self, problem: Problem) -> Limits:
         limits = self._pool.limits

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from securecoderl_edge.reward import Verdict, outcome
-from securecoderl_edge.sandbox import Execution, Job, Limits, ProgramRun, SandboxPool
+from securecoderl_edge.sandbox import Execution, Job, Limits, ProgramRun, SandboxPool, describe_layers
 from securecoderl_edge.security import SecurityScanner, severity
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "adversarial.jsonl"
@@ -91,7 +91,7 @@ def aftermath(target: Target) -> dict[str, Any]:
         runs = pool.run_all(jobs)
         workers = [worker for worker in pool._idle.queue if worker is not None]
         served = sum(worker.programs for worker in workers)
-        left = [pid for worker in workers for pid in _descendants(worker._process.pid)]
+        left = [pid for worker in workers for pid in _descendants(worker.pid)]
     del os.environ["SECRET_TOKEN"]
     target.runs = dict(zip((record["name"] for record in PROGRAMS), runs, strict=True))
     return {"files": (before, target.snapshot()), "names": names, "served": served, "left": left}
@@ -104,6 +104,8 @@ def _descendants(pid: int) -> list[int]:
 
 @pytest.mark.parametrize("record", PROGRAMS, ids=[record["name"] for record in PROGRAMS])
 def test_each_program_gets_its_verdict(record: dict[str, Any], target: Target, aftermath: dict[str, Any]) -> None:
+    if record["name"] == "read_passwd" and describe_layers()["level"] != "full":
+        pytest.skip("needs Landlock: without it programs can read files")
     run = target.runs[record["name"]]
     got = WORDS[outcome(run.executions[0], EXPECTED_OUTPUT).verdict] if run.parses else "no_parse"
     assert got in record["expect"].split("|"), run

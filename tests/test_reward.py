@@ -170,7 +170,7 @@ def test_the_binary_reward_knows_only_all_or_nothing(outcomes: list[Outcome] | N
 
 def test_an_unknown_training_reward_is_refused() -> None:
     with pytest.raises(ValueError, match="mode 'other'"):
-        training_reward(score_of([PASS]), "other")  # type: ignore[arg-type]
+        training_reward(score_of([PASS]), "other")
 
 
 @given(st.none() | RUNS)
@@ -252,4 +252,4 @@ def test_many_scores_come_back_in_order(scorer: Scorer) -> None:
 
 def test_an_unknown_stage_rule_is_refused() -> None:
     with pytest.raises(ValueError, match="stage_rule"):
-        Scorer(stage_rule="most")  # type: ignore[arg-type]
+        Scorer(stage_rule="most")

@@ -24,6 +24,7 @@ from securecoderl_edge.sandbox import (
     describe_layers,
     pool,
     seccomp,
+    worker,
 )
 
 QUICK = Limits(cpu_seconds=0.3, wall_seconds=3)
@@ -69,7 +70,7 @@ def test_a_byte_order_mark_is_dropped_and_a_coding_cookie_ignored(sandbox: Sandb
 def test_a_compiler_that_does_not_end_means_that_the_text_does_not_parse(
     sandbox: SandboxPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "COMPILE_CPU_SECONDS", 0.05)
+    monkeypatch.setattr(worker, "COMPILE_CPU_SECONDS", 0.05)
     run = sandbox.run("x = " + "+".join(["a"] * 900) + "\n" + "y = [" + "1+1," * 400_000 + "]", [""])
     assert not run.parses
     assert "took more than" in run.error
@@ -168,10 +169,10 @@ def test_secrets_in_our_environment_do_not_reach_a_program(
 
 def test_the_zygote_has_nothing_of_ours_in_its_environment(sandbox: SandboxPool) -> None:
     sandbox.run("", [""])
-    worker = sandbox._idle.queue[-1]
-    assert worker is not None
+    used = sandbox._idle.queue[-1]
+    assert used is not None
     # Not dumpable, so that not even root's /proc shows more than the names that we passed.
-    environment = Path(f"/proc/{worker._process.pid}/environ")
+    environment = Path(f"/proc/{used.pid}/environ")
     try:
         names = {entry.partition(b"=")[0] for entry in environment.read_bytes().split(b"\0") if entry}
     except PermissionError:
@@ -181,10 +182,10 @@ def test_the_zygote_has_nothing_of_ours_in_its_environment(sandbox: SandboxPool)
 
 def test_a_dead_worker_is_replaced_and_its_program_run_again(sandbox: SandboxPool) -> None:
     sandbox.run("", [""])
-    worker = sandbox._idle.queue[-1]
-    assert worker is not None
-    worker._process.kill()
-    worker._process.wait()
+    used = sandbox._idle.queue[-1]
+    assert used is not None
+    used._process.kill()
+    used._process.wait()
     assert execute(sandbox, "print(1)").stdout == "1\n"
 
 
@@ -192,9 +193,9 @@ def test_a_worker_that_dies_every_time_is_an_error_of_ours_and_no_verdict(
     sandbox: SandboxPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def die(*_: object) -> None:
-        raise pool.WorkerLost("gone")
+        raise worker.WorkerLost("gone")
 
-    monkeypatch.setattr(pool._Worker, "run", die)
+    monkeypatch.setattr(worker.Worker, "run", die)
     with pytest.raises(SceError, match="keep dying"):
         sandbox.run("print(1)", [""])
 
@@ -203,9 +204,9 @@ def test_a_program_that_ends_its_supervisor_twice_has_crashed(
     sandbox: SandboxPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def die(*_: object) -> None:
-        raise pool.BoxLost("9")
+        raise worker.BoxLost("9")
 
-    monkeypatch.setattr(pool._Worker, "run", die)
+    monkeypatch.setattr(worker.Worker, "run", die)
     run = sandbox.run("print(1)", ["", ""])
     assert [execution.returncode for execution in run.executions] == [-signal.SIGKILL] * 2
 
@@ -239,11 +240,11 @@ def test_many_threads_may_share_a_pool(sandbox: SandboxPool) -> None:
 def test_closing_ends_all_processes_and_refuses_further_work() -> None:
     opened = SandboxPool(workers=1)
     opened.run("", [""])
-    worker = opened._idle.queue[-1]
-    assert worker is not None
+    used = opened._idle.queue[-1]
+    assert used is not None
     opened.close()
     opened.close()
-    assert worker._process.returncode is not None
+    assert used._process.returncode is not None
     with pytest.raises(SceError, match="closed"):
         opened.run("print(1)", [""])
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +89,48 @@ def test_an_interrupted_run_goes_on_without_lost_or_doubled_rows(
     again = out.read_text().splitlines(keepends=True)
     assert again[:2] == whole[:2]
     assert [(row["id"], row["sample"]) for row in rows("".join(again))] == [("a", 0), ("a", 1), ("b", 0), ("b", 7)]
+
+
+@pytest.mark.parametrize(("how", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_a_run_that_is_stopped_keeps_its_rows_and_leaves_no_process(
+    how: signal.Signals, status: int, problems: str, tmp_path: Path
+) -> None:
+    quick = [{"id": "a", "sample": number, "completion": "print(2)"} for number in range(64)]
+    slow = {"id": "b", "completion": "import time; time.sleep(50)"}
+    completions = write_jsonl(tmp_path / "completions.jsonl", [*quick, slow])
+    out = tmp_path / "out.jsonl"
+    arguments = ["--problems", problems, "--completions", completions, "--out", str(out), "--wall-seconds", "60"]
+    process = subprocess.Popen([sys.executable, "-m", "securecoderl_edge", "score", *arguments], stderr=subprocess.PIPE)
+    with process:
+        while not out.exists() or out.read_bytes().count(b"\n") < 64:
+            time.sleep(0.01)
+        family = descendants(process.pid)
+        process.send_signal(how)
+        process.communicate()
+    assert process.returncode == status
+    assert len(family) >= 2
+    while any(Path(f"/proc/{pid}/cmdline").exists() and is_ours(pid) for pid in family):
+        time.sleep(0.01)  # a test that hangs here says that a process stays
+    write_jsonl(Path(completions), [*quick, {**slow, "completion": RIGHT}])
+    assert score(*arguments).exit_code == 0
+    found = [(row["id"], row["sample"]) for row in rows(out.read_text())]
+    assert found == [*(("a", number) for number in range(64)), ("b", 0)]
+
+
+def descendants(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    return children + [each for child in children for each in descendants(child)]
+
+
+def is_ours(pid: int) -> bool:
+    """Whether the process is alive and still the one that we saw."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z" and (b"zygote.py" in command or b"security_worker.py" in command)
 
 
 def test_a_finished_run_does_nothing_more(problems: str, completions: str, tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_a_worker_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPat
 def test_a_bandit_that_cannot_start_is_an_error_and_no_finding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(security.sys, "path", [])
+    monkeypatch.setattr("sys.path", [])
     with SecurityScanner() as scanner, pytest.raises(SceError, match="bandit"):
         scanner.scan("print(1)")
 

@@ -1,0 +1,79 @@
+"""How long does ``sce --help`` take beside the smallest program that uses click?
+
+    python benchmarks/startup.py --json benchmarks/results/startup.json
+
+Both are run in turn, so that other users of the machine disturb them alike; CPU time is the child's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from securecoderl_edge.files import write_atomically
+from securecoderl_edge.machine import describe_machine
+
+COMMANDS = {
+    "import click": [sys.executable, "-c", "import click"],
+    "sce --help": [sys.executable, "-m", "securecoderl_edge", "--help"],
+    "sce bench --help": [sys.executable, "-m", "securecoderl_edge", "bench", "--help"],
+}
+
+
+def run(command: list[str]) -> tuple[float, float]:
+    """(wall, CPU) seconds of one process."""
+    started = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{command} failed")
+    return time.monotonic() - started, usage.ru_utime + usage.ru_stime
+
+
+def main() -> None:
+    """Time all commands in turn and print the ratios of the medians."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--quick", action="store_true", help="3 rounds")
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    arguments = parser.parse_args()
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
+    for _ in range(3 if arguments.quick else arguments.rounds):
+        for name, command in COMMANDS.items():
+            times[name].append(run(command))
+    medians = {
+        name: {
+            "wall_seconds": round(statistics.median(wall for wall, _ in rows), 4),
+            "cpu_seconds": round(statistics.median(cpu for _, cpu in rows), 4),
+        }
+        for name, rows in times.items()
+    }
+    peer = medians["import click"]
+    for name, figures in medians.items():
+        ratio = figures["cpu_seconds"] / peer["cpu_seconds"]
+        sys.stdout.write(
+            f"{name:18s} {figures['wall_seconds']:.3f} s wall  {figures['cpu_seconds']:.3f} s CPU  x{ratio:.2f}\n"
+        )
+    result = {
+        "help_cpu_ratio": round(medians["sce --help"]["cpu_seconds"] / peer["cpu_seconds"], 3),
+        "help_wall_ratio": round(medians["sce --help"]["wall_seconds"] / peer["wall_seconds"], 3),
+        "medians": medians,
+        "rounds": len(times["import click"]),
+        "command": " ".join(["python", "benchmarks/startup.py", *sys.argv[1:]]),
+        "machine": describe_machine(),
+    }
+    if arguments.json:
+        with write_atomically(arguments.json) as out:
+            out.write(json.dumps(result, indent=1) + "\n")
+    sys.stdout.write(f"RESULT {json.dumps(result)}\n")
+
+
+if __name__ == "__main__":
+    main()
