@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from securecoderl_edge.device import Compute
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.meters import summarise
 from securecoderl_edge.model import POLICY, adapter_parameters, reference_active
 from securecoderl_edge.ppo import (
     generalised_advantages,
@@ -181,7 +182,8 @@ def ppo_update(
         "val/ratio": sums["ratio"] / ppo.epochs,
         "val/first_ratio_error": first_ratio_error,
         "gradient_norm": sums["gradient_norm"] / ppo.epochs,
-        **rates(rollout),
+        **summarise(rollout.scores),
+        "truncated_rate": sum(not done.finished for done in rollout.completions) / len(rollout.completions),
         "tokens": int(batch.mask.sum()),
         "seconds": clock[2] - clock[0],
         "seconds_rollout": clock[1] - clock[0],
@@ -222,23 +224,6 @@ def collect(
         on_finished=submit,
     )
     return Rollout(chosen, completions, [pending[done.prompt, done.sample].result() for done in completions])
-
-
-def rates(rollout: Rollout) -> dict[str, Any]:
-    """Shares of the sampled programs, and how many reached each stage."""
-    scores = rollout.scores
-    count = len(scores)
-    stages = Counter(score.stage for score in scores)
-    return {
-        "syntax_rate": sum(score.stage > 0 for score in scores) / count,
-        "any_test_rate": sum(score.passed > 0 for score in scores) / count,
-        "all_tests_rate": sum(score.passed == score.total for score in scores) / count,
-        "reward_gated": sum(score.reward for score in scores) / count,
-        "reward_paper": sum(score.reward_paper for score in scores) / count,
-        "insecure_rate": sum(bool(score.severity) and score.stage > 0 for score in scores) / count,
-        "truncated_rate": sum(not completion.finished for completion in rollout.completions) / count,
-        "stages": [stages.get(stage, 0) for stage in range(5)],
-    }
 
 
 def _evaluate(

@@ -23,29 +23,33 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from securecoderl_edge.model import hidden_states, output_weight
+from securecoderl_edge.model import hidden_states, load_base, load_tokenizer, output_weight
 from securecoderl_edge.prompts import format_prompt
 from securecoderl_edge.starter.families import GENERAL, SECURITY
 from securecoderl_edge.starter.generate import build_problem, compositions
 
 VOCABULARY = 2048
+COMMON_LENGTH = 200  # characters
 END = "<eos>"
 PADDING = "<pad>"
 
 Document = tuple[str, str]
 
 
-def write_documents(variants: int, seed: int) -> list[Document]:
-    """(prompt, program) pairs: ``variants`` wordings of every training composition, in a seeded random order.
+def write_documents(variants: int, rarity: float, seed: int) -> list[Document]:
+    """(prompt, program) pairs: up to ``variants`` wordings of every training composition, in a seeded random order.
 
-    Variant 0 is left out: it is the problem that ``starter:train`` holds.
+    A program longer than `COMMON_LENGTH` is kept with probability (COMMON_LENGTH / length) ** ``rarity``: as in any
+    corpus, long programs are rarer than short ones. Variant 0 is left out, since ``starter:train`` holds it.
     """
     rng = random.Random(seed)
     documents = []
     for family, key in compositions(GENERAL + SECURITY, held_out=False):
         for variant in range(1, variants + 1):
             problem = build_problem(family, key, variant)
-            documents.append((format_prompt(problem), rng.choice(problem.solutions)))
+            program = rng.choice(problem.solutions)
+            if rng.random() < (COMMON_LENGTH / max(COMMON_LENGTH, len(program))) ** rarity:
+                documents.append((format_prompt(problem), program))
     rng.shuffle(documents)
     return documents
 
@@ -103,10 +107,13 @@ def batches(lengths: list[int], batch_size: int, rng: random.Random, window: int
 def pretrain(
     out: Path,
     *,
+    init: Path | None,
     steps: int,
     variants: int,
+    rarity: float,
     batch_size: int,
     learning_rate: float,
+    final_rate: float,
     hidden_size: int,
     layers: int,
     seed: int,
@@ -114,15 +121,15 @@ def pretrain(
 ) -> dict[str, Any]:
     """Train and write ``out``; returns the figures of the run."""
     started = time.monotonic()
-    documents = write_documents(variants, seed)
+    documents = write_documents(variants, rarity, seed)
     digest = hashlib.sha256("\0".join(prompt + program for prompt, program in documents).encode()).hexdigest()
-    tokenizer = train_tokenizer(documents)
+    tokenizer = load_tokenizer(init) if init else train_tokenizer(documents)
     prompts = tokenizer([prompt for prompt, _ in documents])["input_ids"]
     programs = [[*ids, tokenizer.eos_token_id] for ids in tokenizer([program for _, program in documents])["input_ids"]]
     _say(f"{len(documents)} documents in {time.monotonic() - started:.0f} s, corpus sha256 {digest}")
 
     torch.manual_seed(seed)
-    model = build_model(hidden_size, layers)
+    model = load_base(init).requires_grad_(True).train() if init else build_model(hidden_size, layers)
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.05, fused=True
     )
@@ -141,7 +148,7 @@ def pretrain(
             sequence = prompts[row] + programs[row]
             tokens[index, : len(sequence)] = torch.tensor(sequence)
             answer[index, len(prompts[row]) - 1 : len(sequence) - 1] = True
-        warm, cooled = min(1.0, step / 100), max(0.05, 1 - step / steps)
+        warm, cooled = min(1.0, step / 100), max(final_rate, 1 - step / steps)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate * warm * cooled
         with torch.autocast("cpu", torch.bfloat16):
@@ -163,9 +170,13 @@ def pretrain(
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "documents": len(documents),
         "corpus_sha256": digest,
+        "continued_from": json.loads((init / "training.json").read_text(encoding="utf-8")) if init else None,
         "steps": steps,
+        "variants": variants,
+        "rarity": rarity,
         "batch_size": batch_size,
         "learning_rate": learning_rate,
+        "final_rate": final_rate,
         "seed": seed,
         "tokens_seen": tokens_seen,
         "final_loss": round(running, 4),
@@ -187,6 +198,9 @@ def main() -> None:
     )
     parser.add_argument("--steps", type=int, default=2200)
     parser.add_argument("--variants", type=int, default=8)
+    parser.add_argument("--init", type=Path, help="go on from a folder that this script wrote")
+    parser.add_argument("--rarity", type=float, default=0.0, help="how much rarer long programs are; 0: not at all")
+    parser.add_argument("--final-rate", type=float, default=0.05, help="share of the learning rate at the end")
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--learning-rate", type=float, default=1.5e-3)
     parser.add_argument("--hidden-size", type=int, default=256)

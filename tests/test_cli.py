@@ -1,0 +1,142 @@
+"""The `sce` group: help, typos, exit codes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from securecoderl_edge import cli
+from securecoderl_edge.errors import SceError, UsageError
+
+
+def run(*args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "securecoderl_edge", *args]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+
+def test_help_names_every_command_and_exits_0() -> None:
+    shown = run("--help")
+    assert shown.returncode == 0
+    assert all(f"\n  {name} " in shown.stdout for name in cli.COMMANDS)
+
+
+def test_no_arguments_show_the_help() -> None:
+    shown = run()
+    assert "sce train" in shown.stdout + shown.stderr
+
+
+def test_a_mistyped_command_is_a_usage_error_with_a_suggestion() -> None:
+    shown = run("tarin")
+    assert shown.returncode == 2
+    assert "Did you mean 'train'?" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(SceError("no space"), 1), (UsageError("no such model"), 2), (KeyboardInterrupt(), 130), (ValueError("oops"), 1)],
+)
+def test_errors_become_one_line_and_an_exit_code(
+    error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @click.command()
+    def failing() -> None:
+        raise error
+
+    monkeypatch.setattr(cli.LazyGroup, "get_command", lambda *_: failing)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["train"])
+    assert stopped.value.code == code
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert len(shown.err.strip().splitlines()) == 1
+    assert shown.err.lstrip().startswith("sce: ")  # click ends the line of a ^C first
+
+
+def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    @click.command()
+    def failing() -> None:
+        raise SceError("no space")
+
+    monkeypatch.setattr(cli.LazyGroup, "get_command", lambda *_: failing)
+    with pytest.raises(SystemExit):
+        cli.main(["--debug", "train"])
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (("train", "--recipe", "nope"), 2, "no recipe 'nope'; there are starter"),
+        (("train", "--model", "nope"), 2, "no model 'nope'"),
+        (("train", "--problems", "nope.jsonl"), 2, "nope.jsonl: no such file"),
+        (("train", "--set", "ppo.epoch=1"), 2, "unknown setting 'epoch'"),
+        (("train", "--phases", "sft,ppo"), 2, "'ppo' is not one of sft, binary, partial"),
+        (("train", "--max-steps", "0"), 2, "0 is not in the range"),
+        (("export",), 2, "sce train"),
+        (("bench", "nope.gguf"), 2, "nope.gguf"),
+        (("generate", "--model", "nope", "x"), 2, "nope"),
+        (("score", "nope.py", "--input", "1", "--expect", "1"), 2, "nope.py"),
+        (("data", "show", "nope.jsonl", "x"), 2, "nope.jsonl"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_no_traceback(
+    args: tuple[str, ...], code: int, message: str, tmp_path: Path
+) -> None:
+    shown = run(*args, cwd=tmp_path)
+    assert shown.returncode == code, shown.stderr
+    assert message in shown.stderr
+    assert "Traceback" not in shown.stderr
+    assert shown.stdout == ""
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_malformed_problems_file_is_named_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "bad.jsonl").write_text('{"id": "a", "statement": "s", "tests": [{"input": "", "output": "1"}]}\n{oops\n')
+    shown = run("train", "--problems", "bad.jsonl", cwd=tmp_path)
+    assert shown.returncode == 1
+    assert "bad.jsonl:2: not valid JSON" in shown.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_extra_that_is_not_installed_is_named_with_the_command_that_installs_it(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['torch'] = None\nfrom securecoderl_edge.cli import main\nmain(['train'])"
+    shown = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert shown.returncode == 1
+    assert shown.stderr.strip() == "sce: torch is not installed; run: pip install 'securecoderl-edge[train]'"
+
+
+def test_train_makes_a_run_that_is_the_latest_and_says_what_is_next(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = ["train", "--model", str(tiny_model), "--max-steps", "1", "--batch-size", "8"]
+    result = CliRunner().invoke(cli.sce, [*arguments, "--set", "ppo.max_tokens=8", "--set", "sft.batch_size=2"])
+    assert result.exit_code == 0, result.output
+    assert "next: sce export" in result.stderr
+    assert (tmp_path / "runs/latest").read_text() == "starter\n"
+    assert (tmp_path / "runs/starter/policy/adapter_model.safetensors").is_file()
+    assert len((tmp_path / "runs/starter/metrics.jsonl").read_text().splitlines()) == 3
+
+
+def test_ctrl_c_saves_a_checkpoint_exits_130_and_the_same_command_goes_on(tiny_model: Path, tmp_path: Path) -> None:
+    arguments = ["train", "--model", str(tiny_model), "--phases", "sft", "--set", "sft.batch_size=2", "--out", "r"]
+    command = [sys.executable, "-m", "securecoderl_edge", *arguments, "--set", "sft.steps=500"]
+    metrics = tmp_path / "r/metrics.jsonl"
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    while not metrics.exists() and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate()
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    (checkpoint,) = sorted((tmp_path / "r/phases/1-sft/checkpoints").iterdir())[-1:]
+    done = int(checkpoint.name.partition("-")[2])
+    assert 0 < done < 500
+    assert len(metrics.read_text().splitlines()) == done
