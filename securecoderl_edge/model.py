@@ -206,7 +206,8 @@ def save_adapter(model: Any, folder: Path, base_name: str) -> None:
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = get_peft_model_state_dict(model, adapter_name=POLICY)
+    # "auto" would ask the hub for the base model's configuration; embeddings are never trained here.
+    tensors = get_peft_model_state_dict(model, adapter_name=POLICY, save_embedding_layers=False)
     save_file(
         {key: value.detach().cpu().contiguous() for key, value in tensors.items()}, folder / "adapter_model.safetensors"
     )

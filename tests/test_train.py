@@ -103,6 +103,16 @@ def test_the_kl_starts_at_zero_because_the_reference_is_the_supervised_policy(fi
     assert any(row["objective/kl"] != 0 for row in later)
 
 
+def test_training_on_local_files_asks_no_other_machine_for_anything(
+    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr("socket.getaddrinfo", lambda *address, **_: asked.append(address) or [])
+    monkeypatch.setattr("socket.socket.connect", lambda _, address: asked.append(address))
+    train(settings(), tmp_path / "run")
+    assert asked == []
+
+
 def test_gae_trains_with_a_ratio_of_one_and_a_value_head_that_learns(
     settings: Callable[..., TrainSettings], tmp_path: Path
 ) -> None:
