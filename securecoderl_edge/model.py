@@ -7,6 +7,7 @@ training left, which the KL penalty is measured against.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,6 +43,8 @@ def require_torch() -> None:
     Raises:
         MissingExtra: a package of the ``train`` extra is not installed.
     """
+    # Read when torch loads: threads that wait are to sleep soon, since sandboxed programs need the same cores.
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     for package in ("torch", "transformers", "peft", "safetensors"):
         try:
             __import__(package)

@@ -72,6 +72,7 @@ class TrainSettings:
     seed: int = setting(42, "Seed of every random choice.", minimum=0)
     device: str = setting("auto", "Where the model computes.", choices=("auto", "cpu", "cuda"))
     base_precision: str = setting("auto", "Number format of the frozen base.", choices=("auto", "int8", "bf16", "fp32"))
+    warmup_steps: int = setting(5, "Updates over which a phase's learning rate rises from 0.", minimum=0)
     checkpoint_every: int = setting(10, "Updates between checkpoints.", minimum=1)
     lora: LoraSettings = field(default_factory=LoraSettings)
     sft: SftSettings = field(default_factory=SftSettings)

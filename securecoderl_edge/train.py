@@ -154,6 +154,8 @@ class _Phase:
 
         for step in range(done + 1, self.steps + 1):
             rollout: Rollout | None = None
+            for group in learner.optimizer.param_groups:
+                group["lr"] = group["peak_lr"] * min(1.0, step / max(1, self.settings.warmup_steps))
             if decoder is None:
                 sft, micro_tokens = self.settings.sft, self.settings.ppo.micro_batch_tokens
                 row = sft_update(learner, usable, sft, step, self.seed, micro_tokens)
@@ -178,11 +180,11 @@ class _Phase:
     def _learner(self) -> Learner:
         ppo = self.settings.ppo
         rate = self.settings.sft.learning_rate if self.name == "sft" else ppo.learning_rate
-        groups: list[dict[str, Any]] = [{"params": list(adapter_parameters(self.model, POLICY).values()), "lr": rate}]
+        groups: list[dict[str, Any]] = [{"params": list(adapter_parameters(self.model, POLICY).values()), "peak_lr": rate}]
         head = None
         if self.name != "sft" and ppo.advantage == "gae":
             head = make_value_head(self.model.config.hidden_size, self.seed).to(self.compute.device)
-            groups.append({"params": list(head.parameters()), "lr": ppo.value_learning_rate})
+            groups.append({"params": list(head.parameters()), "peak_lr": ppo.value_learning_rate})
         optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.0)
         return Learner(self.model, self.tokenizer, self.compute, optimizer, head)
 
