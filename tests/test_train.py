@@ -52,6 +52,7 @@ def settings(tiny_model: Path, problems: Path) -> Callable[..., TrainSettings]:
             "ppo.binary_steps=2",
             "ppo.partial_steps=3",
             "ppo.batch_size=8",
+            "ppo.epochs=2",
             "ppo.samples_per_prompt=4",
             "ppo.max_tokens=12",
             "ppo.micro_batch_tokens=200",
