@@ -10,7 +10,8 @@ demo: $(VENV)/installed
 	$(BIN)/sce train --out runs/starter
 	$(BIN)/sce export
 	$(BIN)/sce bench
-	$(BIN)/sce generate "Read a line of integers and print the sum of the even ones."
+	$(BIN)/sce generate -n 8 --test 'in=3 8 5 2 9\n,out=10\n' \
+		"Read a line of integers. Keep the numbers that are even and print their sum (or 0 if there are none)."
 
 test: $(VENV)/installed-dev
 	$(BIN)/python -m pytest

@@ -29,7 +29,8 @@ INTERVAL_SECONDS = 0.1
 
 def demo_commands() -> list[list[str]]:
     """The commands of the Makefile's demo target, without the folder of the virtual environment."""
-    lines = MAKEFILE.read_text(encoding="utf-8").partition("\ndemo:")[2].partition("\n\n")[0].splitlines()[1:]
+    recipe = MAKEFILE.read_text(encoding="utf-8").partition("\ndemo:")[2].partition("\n\n")[0]
+    lines = recipe.replace("\\\n", " ").splitlines()[1:]
     commands = [shlex.split(line.replace("$(BIN)/", "").replace("$$", "$")) for line in lines]
     return [[sys.executable, "-m", "securecoderl_edge", *words[1:]] for words in commands if words[0] == "sce"]
 

@@ -180,7 +180,9 @@ class _Phase:
     def _learner(self) -> Learner:
         ppo = self.settings.ppo
         rate = self.settings.sft.learning_rate if self.name == "sft" else ppo.learning_rate
-        groups: list[dict[str, Any]] = [{"params": list(adapter_parameters(self.model, POLICY).values()), "peak_lr": rate}]
+        groups: list[dict[str, Any]] = [
+            {"params": list(adapter_parameters(self.model, POLICY).values()), "peak_lr": rate}
+        ]
         head = None
         if self.name != "sft" and ppo.advantage == "gae":
             head = make_value_head(self.model.config.hidden_size, self.seed).to(self.compute.device)

@@ -98,7 +98,9 @@ def test_bad_input_gets_one_sentence_and_no_traceback(
 
 
 def test_a_malformed_problems_file_is_named_with_its_line(tmp_path: Path) -> None:
-    (tmp_path / "bad.jsonl").write_text('{"id": "a", "statement": "s", "tests": [{"input": "", "output": "1"}]}\n{oops\n')
+    (tmp_path / "bad.jsonl").write_text(
+        '{"id": "a", "statement": "s", "tests": [{"input": "", "output": "1"}]}\n{oops\n'
+    )
     shown = run("train", "--problems", "bad.jsonl", cwd=tmp_path)
     assert shown.returncode == 1
     assert "bad.jsonl:2: not valid JSON" in shown.stderr

@@ -1,0 +1,148 @@
+"""How many samples does a policy gradient on the starter problems need before it points anywhere?
+
+    python benchmarks/gradient_noise.py --json benchmarks/results/gradient-noise.json
+
+Draws independent batches with the untrained adapter, takes the gradient of each reward on each, and estimates the
+simple noise scale tr(covariance) / |mean gradient|^2 in samples (McCandlish et al. 2018, arXiv:1812.06162): a training
+run that sees far fewer samples than that mostly walks at random. |mean|^2 is estimated without bias, from products of
+different batches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from securecoderl_edge.device import choose_compute
+from securecoderl_edge.files import write_atomically
+from securecoderl_edge.machine import describe_machine
+from securecoderl_edge.meters import summarise
+from securecoderl_edge.model import POLICY, adapter_parameters, add_adapters, base_folder, load_base, load_tokenizer
+from securecoderl_edge.ppo import leave_one_out_advantages
+from securecoderl_edge.problems import Problem, load_problems
+from securecoderl_edge.reward import training_reward
+from securecoderl_edge.rollout import Decoder
+from securecoderl_edge.sandbox import Limits
+from securecoderl_edge.scorer import Scorer
+from securecoderl_edge.sequences import completion_log_probs, make_batch, micro_batches
+from securecoderl_edge.settings import resolve
+from securecoderl_edge.updates import Learner, Rollout, collect
+
+MODES = ("binary", "partial")
+
+
+def gradient(learner: Learner, rollout: Rollout, mode: str, temperature: float, group: int) -> Tensor:
+    """The gradient of one batch's mean surrogate with respect to the adapter, flat."""
+    prompts = [learner.prompt_tokens(problem) for problem in rollout.problems]
+    pairs = [(prompts[done.prompt], done.token_ids) for done in rollout.completions]
+    batch = make_batch(pairs, learner.tokenizer.pad_token_id, learner.compute.device)
+    rewards = torch.tensor([training_reward(score, mode) for score in rollout.scores])
+    paid = torch.zeros_like(batch.mask)
+    paid[torch.arange(len(rewards)), batch.mask.argmax(1)] = rewards
+    advantages = leave_one_out_advantages(paid, batch.mask, group)
+    for rows in micro_batches(batch, 8192):
+        piece = batch.rows(rows)
+        log_probs, _ = completion_log_probs(learner.model, piece, temperature, learner.compute.autocast())
+        (-(log_probs * advantages[rows, : piece.mask.shape[1]]).sum() / len(rewards)).backward()
+    parameters = adapter_parameters(learner.model, POLICY).values()
+    flat = torch.cat([parameter.grad.flatten() for parameter in parameters if parameter.grad is not None])
+    for parameter in parameters:
+        parameter.grad = None
+    return flat
+
+
+def noise_scale(gradients: Sequence[Tensor], samples: int) -> float | None:
+    """Samples at which noise and signal are equally large; None when the signal drowns altogether."""
+    products = torch.stack(list(gradients)) @ torch.stack(list(gradients)).T
+    count, own = len(gradients), products.diagonal().sum()
+    signal = float((products.sum() - own) / (count * (count - 1)))
+    if signal <= 0:
+        return None
+    return samples * (float(own) / count / signal - 1)
+
+
+def chosen_problems(source: str, families: Sequence[str]) -> list[Problem]:
+    """The problems, or those of families whose names start with one of the given words."""
+    problems = load_problems(source)
+    if families:
+        problems = [problem for problem in problems if problem.tags and problem.tags[0].startswith(tuple(families))]
+    if not problems:
+        raise SystemExit("no problem of these families")
+    return problems
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """All figures of one model on one set of problems."""
+    settings = resolve("starter", tuple(arguments.overrides), {"model": arguments.model})
+    compute = choose_compute(settings.device, settings.base_precision)
+    folder = base_folder(settings.model)
+    model = add_adapters(load_base(folder, compute.base_precision), settings.lora, settings.seed)
+    optimizer = torch.optim.AdamW(adapter_parameters(model, POLICY).values())
+    learner = Learner(model, load_tokenizer(folder), compute, optimizer)
+    decoder = Decoder(model, compute.rollout_dtype)
+    problems = chosen_problems(arguments.problems, arguments.family)
+    gradients: dict[str, list[Tensor]] = {mode: [] for mode in MODES}
+    scores = []
+    with Scorer(limits=Limits(cpu_seconds=settings.reward.cpu_seconds)) as scorer:
+        for step in range(1, arguments.batches + 1):
+            rollout = collect(learner, decoder, scorer, problems, settings.ppo, "noise", step, settings.seed)
+            scores += rollout.scores
+            for mode in MODES:
+                ppo = settings.ppo
+                gradients[mode].append(gradient(learner, rollout, mode, ppo.temperature, ppo.samples_per_prompt))
+    rates = summarise(scores)
+    return {
+        "model": settings.model,
+        "problems": arguments.problems,
+        "families": arguments.family or "all",
+        "problem_count": len(problems),
+        "batches": arguments.batches,
+        "batch_size": settings.ppo.batch_size,
+        "temperature": settings.ppo.temperature,
+        **{
+            f"noise_scale_{mode}": scale and round(scale)
+            for mode in MODES
+            for scale in [noise_scale(gradients[mode], settings.ppo.batch_size)]
+        },
+        "all_tests_rate": round(rates["all_tests_rate"], 4),
+        "syntax_rate": round(rates["syntax_rate"], 4),
+    }
+
+
+def main() -> None:
+    """Parse the command line, measure, print and save."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--model", default="nano")
+    parser.add_argument("--problems", default="starter:train")
+    parser.add_argument("--family", action="append", default=[], metavar="PREFIX", help="only these families")
+    parser.add_argument("--batches", type=int, default=16)
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--quick", action="store_true", help="3 batches of 16")
+    parser.add_argument("--json", type=Path, help="file for the figures; those of earlier calls are kept in it")
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.batches = 3
+        arguments.overrides = [*arguments.overrides, "ppo.batch_size=16"]
+    result = measure(arguments)
+    for name, value in result.items():
+        sys.stdout.write(f"{name:22s} {value}\n")
+    result |= {
+        "command": " ".join(["python", "benchmarks/gradient_noise.py", *sys.argv[1:]]),
+        "machine": describe_machine(),
+    }
+    if arguments.json:
+        earlier = json.loads(arguments.json.read_text(encoding="utf-8")) if arguments.json.is_file() else []
+        with write_atomically(arguments.json) as out:
+            out.write(json.dumps([*earlier, result], indent=1) + "\n")
+    sys.stdout.write(f"RESULT {json.dumps(result)}\n")
+
+
+if __name__ == "__main__":
+    main()
