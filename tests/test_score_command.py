@@ -100,7 +100,12 @@ def test_a_run_that_is_stopped_keeps_its_rows_and_leaves_no_process(
     completions = write_jsonl(tmp_path / "completions.jsonl", [*quick, slow])
     out = tmp_path / "out.jsonl"
     arguments = ["--problems", problems, "--completions", completions, "--out", str(out), "--wall-seconds", "60"]
-    process = subprocess.Popen([sys.executable, "-m", "securecoderl_edge", "score", *arguments], stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "securecoderl_edge", "score", *arguments],
+        stderr=subprocess.PIPE,
+        # A test run that was started in the background hands down an ignored SIGINT.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     with process:
         while not out.exists() or out.read_bytes().count(b"\n") < 64:
             time.sleep(0.01)
