@@ -32,13 +32,13 @@ from securecoderl_edge.rollout import Decoder
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.sequences import completion_log_probs, make_batch, micro_batches
-from securecoderl_edge.settings import resolve
+from securecoderl_edge.settings import PpoSettings, resolve
 from securecoderl_edge.updates import Learner, Rollout, collect
 
 MODES = ("binary", "partial")
 
 
-def gradient(learner: Learner, rollout: Rollout, mode: str, temperature: float, group: int) -> Tensor:
+def gradient(learner: Learner, rollout: Rollout, mode: str, settings: PpoSettings) -> Tensor:
     """The gradient of one batch's mean surrogate with respect to the adapter, flat."""
     prompts = [learner.prompt_tokens(problem) for problem in rollout.problems]
     pairs = [(prompts[done.prompt], done.token_ids) for done in rollout.completions]
@@ -46,10 +46,10 @@ def gradient(learner: Learner, rollout: Rollout, mode: str, temperature: float, 
     rewards = torch.tensor([training_reward(score, mode) for score in rollout.scores])
     paid = torch.zeros_like(batch.mask)
     paid[torch.arange(len(rewards)), batch.mask.argmax(1)] = rewards
-    advantages = leave_one_out_advantages(paid, batch.mask, group)
-    for rows in micro_batches(batch, 8192):
+    advantages = leave_one_out_advantages(paid, batch.mask, settings.samples_per_prompt)
+    for rows in micro_batches(batch, settings.micro_batch_tokens):
         piece = batch.rows(rows)
-        log_probs, _ = completion_log_probs(learner.model, piece, temperature, learner.compute.autocast())
+        log_probs, _ = completion_log_probs(learner.model, piece, settings.temperature, learner.compute.autocast())
         (-(log_probs * advantages[rows, : piece.mask.shape[1]]).sum() / len(rewards)).backward()
     parameters = adapter_parameters(learner.model, POLICY).values()
     flat = torch.cat([parameter.grad.flatten() for parameter in parameters if parameter.grad is not None])
@@ -95,8 +95,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             rollout = collect(learner, decoder, scorer, problems, settings.ppo, "noise", step, settings.seed)
             scores += rollout.scores
             for mode in MODES:
-                ppo = settings.ppo
-                gradients[mode].append(gradient(learner, rollout, mode, ppo.temperature, ppo.samples_per_prompt))
+                gradients[mode].append(gradient(learner, rollout, mode, settings.ppo))
     rates = summarise(scores)
     return {
         "model": settings.model,

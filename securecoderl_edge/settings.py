@@ -45,7 +45,7 @@ class PpoSettings:
     trace: float = setting(0.95, "Lambda of GAE.", minimum=0, maximum=1)
     temperature: float = setting(0.7, "Sampling temperature.", minimum=0.01)
     max_tokens: int = setting(192, "Longest completion.", minimum=1)
-    micro_batch_tokens: int = setting(8192, "Tokens in one forward and backward pass; bounds memory.", minimum=1)
+    micro_batch_tokens: int = setting(2048, "Tokens in one forward and backward pass; bounds memory.", minimum=1)
     gradient_norm: float = setting(1.0, "Gradients are scaled down to this norm.", minimum=0)
 
 

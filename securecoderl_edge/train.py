@@ -41,6 +41,7 @@ from securecoderl_edge.model import (
     save_adapter,
 )
 from securecoderl_edge.problems import Problem, load_problems
+from securecoderl_edge.resources import return_large_blocks
 from securecoderl_edge.rollout import Decoder
 from securecoderl_edge.runs import Run, mark_latest
 from securecoderl_edge.sandbox import Limits, describe_layers
@@ -86,6 +87,7 @@ def train(
         SceError: unusable model or problems, no disk space, a gradient that is not finite.
         Stopped: see ``should_stop``.
     """
+    return_large_blocks()
     run = Run(out)
     folder = base_folder(settings.model)
     problems = load_problems(settings.problems)
