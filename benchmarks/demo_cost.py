@@ -9,7 +9,6 @@ sum of the resident sizes of a command and all of its descendants, looked at ten
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shlex
 import subprocess
@@ -20,8 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.files import write_atomically
-from securecoderl_edge.machine import describe_machine
+from figures import publish
 
 MAKEFILE = Path(__file__).parent.parent / "Makefile"
 INTERVAL_SECONDS = 0.1
@@ -102,13 +100,8 @@ def main() -> None:
         "train_wall_seconds": rows[0]["wall_seconds"],
         "peak_gib": max(row["peak_gib"] for row in rows),
         "commands": rows,
-        "command": " ".join(["python", "benchmarks/demo_cost.py", *sys.argv[1:]]),
-        "machine": describe_machine(),
     }
-    if arguments.json:
-        with write_atomically(arguments.json) as out:
-            out.write(json.dumps(result, indent=1) + "\n")
-    sys.stdout.write(f"RESULT {json.dumps(result)}\n")
+    publish(result, arguments.json)
 
 
 if __name__ == "__main__":

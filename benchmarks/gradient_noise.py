@@ -11,18 +11,16 @@ different batches.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from figures import publish
 from torch import Tensor
 
 from securecoderl_edge.device import choose_compute
-from securecoderl_edge.files import write_atomically
-from securecoderl_edge.machine import describe_machine
 from securecoderl_edge.meters import summarise
 from securecoderl_edge.model import POLICY, adapter_parameters, add_adapters, base_folder, load_base, load_tokenizer
 from securecoderl_edge.ppo import leave_one_out_advantages
@@ -132,15 +130,7 @@ def main() -> None:
     result = measure(arguments)
     for name, value in result.items():
         sys.stdout.write(f"{name:22s} {value}\n")
-    result |= {
-        "command": " ".join(["python", "benchmarks/gradient_noise.py", *sys.argv[1:]]),
-        "machine": describe_machine(),
-    }
-    if arguments.json:
-        earlier = json.loads(arguments.json.read_text(encoding="utf-8")) if arguments.json.is_file() else []
-        with write_atomically(arguments.json) as out:
-            out.write(json.dumps([*earlier, result], indent=1) + "\n")
-    sys.stdout.write(f"RESULT {json.dumps(result)}\n")
+    publish(result, arguments.json, keep_earlier=True)
 
 
 if __name__ == "__main__":

@@ -17,11 +17,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from figures import publish
+
 from securecoderl_edge.bench import BenchSettings, bench_problems, measure
 from securecoderl_edge.config import to_table
 from securecoderl_edge.evaluate import Evaluation
-from securecoderl_edge.files import write_atomically
-from securecoderl_edge.machine import describe_machine
 from securecoderl_edge.models import resolve_model
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.settings import cap_steps, resolve
@@ -180,13 +180,8 @@ def main() -> None:
         "train_seconds_by_seed": seconds,
         "wall_seconds": round(time.monotonic() - started, 1),
         "settings": to_table(resolve("starter", tuple(arguments.overrides), {})),
-        "command": " ".join(["python", "benchmarks/starter.py", *sys.argv[1:]]),
-        "machine": describe_machine(),
     }
-    if arguments.json:
-        with write_atomically(arguments.json) as out:
-            out.write(json.dumps(result, indent=1) + "\n")
-    sys.stdout.write(f"RESULT {json.dumps(result)}\n")
+    publish(result, arguments.json)
 
 
 if __name__ == "__main__":

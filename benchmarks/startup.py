@@ -8,7 +8,6 @@ Both are run in turn, so that other users of the machine disturb them alike; CPU
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -16,8 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from securecoderl_edge.files import write_atomically
-from securecoderl_edge.machine import describe_machine
+from figures import publish
 
 COMMANDS = {
     "import click": [sys.executable, "-c", "import click"],
@@ -66,13 +64,8 @@ def main() -> None:
         "help_wall_ratio": round(medians["sce --help"]["wall_seconds"] / peer["wall_seconds"], 3),
         "medians": medians,
         "rounds": len(times["import click"]),
-        "command": " ".join(["python", "benchmarks/startup.py", *sys.argv[1:]]),
-        "machine": describe_machine(),
     }
-    if arguments.json:
-        with write_atomically(arguments.json) as out:
-            out.write(json.dumps(result, indent=1) + "\n")
-    sys.stdout.write(f"RESULT {json.dumps(result)}\n")
+    publish(result, arguments.json)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,27 @@
+"""How every benchmark leaves its figures: with the command and the machine, in a file and as the last line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from securecoderl_edge.files import write_atomically
+from securecoderl_edge.machine import describe_machine
+
+
+def publish(figures: dict[str, Any], file: Path | None, *, keep_earlier: bool = False) -> None:
+    """Write the figures to ``file``, if there is one, and print them as the ``RESULT`` line.
+
+    With ``keep_earlier`` the file is a list that grows by one record a call.
+    """
+    command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    record = {**figures, "command": command, "machine": describe_machine()}
+    if file:
+        content: Any = record
+        if keep_earlier:
+            content = [*(json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []), record]
+        with write_atomically(file) as out:
+            out.write(json.dumps(content, indent=1) + "\n")
+    sys.stdout.write(f"RESULT {json.dumps(record)}\n")
