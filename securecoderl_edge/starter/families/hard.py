@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from securecoderl_edge.starter.families import hard_groups, hard_logs, hard_records, hard_state
+from securecoderl_edge.starter.families import hard_levels, hard_numbers, hard_tables, hard_words
 from securecoderl_edge.starter.family import Family
 
 FAMILIES: tuple[Family, ...] = (
-    *hard_groups.FAMILIES,
-    *hard_records.FAMILIES,
-    *hard_state.FAMILIES,
-    *hard_logs.FAMILIES,
+    *hard_numbers.FAMILIES,
+    *hard_levels.FAMILIES,
+    *hard_tables.FAMILIES,
+    *hard_words.FAMILIES,
 )

@@ -1,296 +1,241 @@
-"""Families about dictionaries: frequency tables, groups of words, scores per name."""
+"""Families about dictionaries: built from lines, looked up, merged, turned around."""
 
 from __future__ import annotations
 
-from random import Random
+import random
+from collections.abc import Callable
 
-from securecoderl_edge.starter.families._text_pieces import Piece, keys, program
-from securecoderl_edge.starter.family import Draft, Family
-from securecoderl_edge.starter.wording import WORDS, name, phrase
-
-_ALIKE = [word for word in WORDS if word[0] in "cmprb"]
-
-
-def _draw_words(draws: Random, low: int, high: int, pool_size: int) -> list[str]:
-    """Words of a small pool with few initials, so that many repeat and share keys."""
-    pool = draws.sample(_ALIKE, pool_size)
-    return [draws.choice(pool) for _ in range(draws.randint(low, high))]
-
-
-def _draw_line(draws: Random) -> str:
-    return " ".join(_draw_words(draws, 6, 8, 5)) + "\n"
-
-
-# frequency-top and frequency-select: what is counted x which entries x how they are shown
-
-_TOKENS = {
-    "word": Piece("@", ("the words", "the words themselves")),
-    "letter": Piece("", ("the letters of all words", "the letters (not the spaces)")),
-    "initial": Piece("@[0]", ("the first letters of the words", "the words' first letters")),
-    "final": Piece("@[-1]", ("the last letters of the words", "the words' last letters")),
-    "outer": Piece("@[0] + @[-1]", ("the pairs of first and last letter of the words (an for apron)",)),
-}
-
-
-def _token_list(token_key: str) -> str:
-    """The expression for the list of tokens of the text ``line``."""
-    if token_key == "letter":
-        return '[c for c in line if c != " "]'
-    if token_key == "word":
-        return "line.split()"
-    return f"[{_TOKENS[token_key].on('w')} for w in line.split()]"
-
-
-_RANKS = {
-    "common": Piece("-@1", ("most frequent", "highest count")),
-    "rare": Piece("@1", ("least frequent", "lowest count")),
-}
-_RANK_TIES = {
-    "alphabet": Piece("@2", ("ties in text order (a before b, 3 before 4)",)),
-    "first": Piece("", ("ties by first appearance",)),
-}
-_RANK_OUTPUTS = {
-    "two": Piece('" ".join(f"{t}:{counts[t]}" for t in @[:2])', ("the first two (or the only one) as token:count",)),
-    "third": Piece('@[2] if len(@) > 2 else "none"', ('only the third token, or "none" if there are fewer',)),
-    "line": Piece('" ".join(@)', ("all different tokens on one line with spaces",)),
-}
-
-
-def _draft_frequency_top(key: str, rng: Random) -> Draft:
-    token_key, rank_key, tie_key, output_key = key.split("/")
-    rank, output = _RANKS[rank_key], _RANK_OUTPUTS[output_key]
-    task = (
-        phrase(rng, "Read a line of words and count ", "One line holds words. Count how often each occurs among ")
-        + f"{_TOKENS[token_key].say(rng)}. Order these tokens with the {rank.say(rng)} first, "
-        + f"{_RANK_TIES[tie_key].say(rng)}, and print {output.say(rng)}."
-    )
-    order = name(rng, ("order", "ranked", "tokens"))
-    count = rank.code.replace("@1", "counts[t]")
-    whole = f"({count}, t)" if tie_key == "alphabet" else count
-    counter = program(
-        "from collections import Counter",
-        "",
-        "line = input().strip()",
-        f"counts = Counter({_token_list(token_key)})",
-        "",
-        "",
-        "def rank(t):",
-        f"    return {whole}",
-        "",
-        "",
-        f"{order} = sorted(counts, key=rank)",
-        f"print({output.on(order)})",
-    )
-    # Picking the best again and again: min keeps the first of equal ones.
-    manual = program(
-        "line = input().strip()",
-        "counts = {}",
-        f"for t in {_token_list(token_key)}:",
-        "    counts[t] = counts.get(t, 0) + 1",
-        "left = list(counts)",
-        f"{order} = []",
-        "while left:",
-        f"    best = min(left, key=lambda t: {whole})",
-        f"    {order}.append(best)",
-        "    left.remove(best)",
-        f"print({output.on(order)})",
-    )
-    return Draft(task, _draw_line, (counter, manual))
-
-
-_CONDITIONS = {
-    "once": Piece("@ == 1", ("occur exactly once", "appear only once")),
-    "repeat": Piece("@ >= 2", ("occur at least twice", "appear more than once")),
-    "odd": Piece("@ % 2 == 1", ("occur an odd number of times",)),
-    "peak": Piece("@ == max(counts.values())", ("occur most often (all of them if several tie)",)),
-}
-_SELECT_OUTPUTS = {
-    "sorted": Piece('" ".join(sorted(@)) or "none"', ('them in text order with spaces, or "none"',)),
-    "backward": Piece(
-        '" ".join(@[::-1]) or "none"', ('them from last to first appearing (by first place), or "none"',)
-    ),
-    "sum": Piece("len(@) * 100 + sum(counts[t] for t in @)", ("100 times their number plus the sum of their counts",)),
-}
-
-
-def _draft_frequency_select(key: str, rng: Random) -> Draft:
-    token_key, condition_key, output_key = key.split("/")
-    condition, output = _CONDITIONS[condition_key], _SELECT_OUTPUTS[output_key]
-    task = (
-        phrase(rng, "Read a line of words and consider ", "One line holds words. Look at ")
-        + f"{_TOKENS[token_key].say(rng)}. Find the different ones that {condition.say(rng)} and print "
-        + f"{output.say(rng)}."
-    )
-    out = name(rng, ("out", "found", "chosen"))
-    tokens = _token_list(token_key)
-    compact = program(
-        "line = input().strip()",
-        f"tokens = {tokens}",
-        "counts = {t: tokens.count(t) for t in tokens}",
-        f"{out} = [t for t, n in counts.items() if {condition.on('n')}]",
-        f"print({output.on(out)})",
-    )
-    loop = program(
-        "from collections import defaultdict",
-        "",
-        "line = input().strip()",
-        "counts = defaultdict(int)",
-        f"for t in {tokens}:",
-        "    counts[t] += 1",
-        f"{out} = []",
-        "for t in counts:",
-        f"    if {condition.on('counts[t]')}:",
-        f"        {out}.append(t)",
-        f"print({output.on(out)})",
-    )
-    return Draft(task, _draw_line, (compact, loop))
-
-
-# word-groups: group words by a key x what to say of a group x the order of the groups
-
-_GROUP_KEYS = {
-    "size": Piece("len(@)", ("length", "number of letters")),
-    "initial": Piece("@[0]", ("first letter", "initial")),
-    "final": Piece("@[-1]", ("last letter", "final letter")),
-    "vowels": Piece('sum(c in "aeiou" for c in @)', ("number of vowels (a, e, i, o, u)",)),
-}
-_GROUP_VALUES = {
-    "count": Piece("len(@)", ("how many words it has", "its number of words")),
-    "join": Piece('"+".join(@)', ("its words joined by +", "its words in input order with + between")),
-    "least": Piece("min(@)", ("its alphabetically first word",)),
-    "latest": Piece("@[-1]", ("its last word in the input", "the word that came last")),
-    "letters": Piece("sum(map(len, @))", ("the number of letters in all its words", "the sum of its words' lengths")),
-}
-_GROUP_ORDERS = {
-    "up": Piece("sorted(@)", ("keys ascending",)),
-    "down": Piece("sorted(@, reverse=True)", ("keys descending",)),
-    "big": Piece("sorted(@, key=lambda k: (-len(@[k]), k))", ("largest groups first, ties by ascending key",)),
-}
-
-
-def _draft_word_groups(key: str, rng: Random) -> Draft:
-    group_key, value_key, order_key = key.split("/")
-    by, value, order = _GROUP_KEYS[group_key], _GROUP_VALUES[value_key], _GROUP_ORDERS[order_key]
-    task = (
-        phrase(rng, "Read a line of words and group them by ", "One line holds words. Put them in groups by ")
-        + f"{by.say(rng)} (the key). For each group print key=value on a line, "
-        + f"where the value is {value.say(rng)}; {order.say(rng)}."
-    )
-    groups, word = name(rng, ("groups", "table", "buckets")), name(rng, ("w", "word", "item"))
-    default = program(
-        "from collections import defaultdict",
-        "",
-        "",
-        "def show(members):",
-        f"    return {value.on('members')}",
-        "",
-        "",
-        f"{groups} = defaultdict(list)",
-        f"for {word} in input().split():",
-        f"    {groups}[{by.on(word)}].append({word})",
-        f"for k in {order.on(groups)}:",
-        f'    print(f"{{k}}={{show({groups}[k])}}")',
-    )
-    plain = program(
-        f"{groups} = {{}}",
-        f"for {word} in input().split():",
-        f"    key = {by.on(word)}",
-        f"    if key not in {groups}:",
-        f"        {groups}[key] = []",
-        f"    {groups}[key].append({word})",
-        f"for key in {order.on(groups)}:",
-        f"    members = {groups}[key]",
-        f"    value = {value.on('members')}",
-        '    print(str(key) + "=" + str(value))',
-    )
-    return Draft(task, lambda draws: " ".join(_draw_words(draws, 4, 6, 6)) + "\n", (default, plain))
-
-
-# name-scores: what a score counts x their summary x how the names are reported
-
-_SUMMARIES = {
-    "sum": Piece("sum(@)", ("the sum of its scores",)),
-    "best": Piece("max(@)", ("its highest score",)),
-    "mean": Piece("sum(@) // len(@)", ("the average of its scores, rounded down",)),
-    "last": Piece("@[-1]", ("its last score",)),
-    "clean": Piece("sum(@) - min(@)", ("the sum of its scores without the lowest one",)),
-    "steps": Piece("sum(y > x for x, y in zip(@, @[1:]))", ("how often a score is higher than the one before",)),
-}
-_SCORE_RULES = {
-    "plain": Piece("int(@)", ("",)),
-    "cap": Piece("min(int(@), 12)", ("scores above 12 count as 12", "a score counts 12 at most")),
-    "double": Piece("int(@) * (1 + int(@) % 2)", ("odd scores count twice their value",)),
-}
-_TABLES = {
-    "names": Piece('" ".join(f"{k}:{@[k]}" for k in sorted(@))', ("name:result for all names in alphabetical order",)),
-    "ranked": Piece('" ".join(sorted(@, key=lambda k: (-@[k], k)))', ("the names by descending result, ties by name",)),
-    "first": Piece('" ".join(f"{k}:{v}" for k, v in @.items())', ("name:result for all names by first appearance",)),
-    "least": Piece(
-        'min(@, key=@.get) + " " + str(sum(@.values()))',
-        ("the first name with the lowest result, then the sum of all results",),
-    ),
-}
-
-
-def _draft_name_scores(key: str, rng: Random) -> Draft:
-    rule_key, summary_key, table_key = key.split("/")
-    rule, summary, table = _SCORE_RULES[rule_key], _SUMMARIES[summary_key], _TABLES[table_key]
-    counted = rule.say(rng)
-    task = (
-        phrase(
-            rng,
-            "Read n, then n lines `name score`; names repeat. ",
-            "After a line with n come n lines with a name and a score. ",
-        )
-        + (f"Here {counted}. " if counted else "")
-        + f"The result of a name is {summary.say(rng)}. Print {table.say(rng)}"
-        + ("." if table_key == "least" else phrase(rng, ", with spaces between.", ", on one line."))
-    )
-    scores, results = name(rng, ("scores", "table", "points")), name(rng, ("results", "final", "summary"))
-    loop = program(
-        f"{scores} = {{}}",
-        "for _ in range(int(input())):",
-        "    who, score = input().split()",
-        f"    if who not in {scores}:",
-        f"        {scores}[who] = []",
-        f"    {scores}[who].append({rule.on('score')})",
-        f"{results} = {{}}",
-        f"for who, got in {scores}.items():",
-        f"    {results}[who] = {summary.on('got')}",
-        f"print({table.on(results)})",
-    )
-    functions = program(
-        "import sys",
-        "from collections import defaultdict",
-        "",
-        "",
-        "def result(xs):",
-        f"    return {summary.on('xs')}",
-        "",
-        "",
-        f"{scores} = defaultdict(list)",
-        "parts = sys.stdin.read().split()[1:]",
-        "for who, score in zip(parts[::2], parts[1::2]):",
-        f"    {scores}[who].append({rule.on('score')})",
-        f"{results} = {{who: result(xs) for who, xs in {scores}.items()}}",
-        f"print({table.on(results)})",
-    )
-
-    def draw_input(draws: Random) -> str:
-        names = draws.sample([word for word in WORDS if len(word) == 3], 3)
-        rows = [f"{each} {draws.randint(1, 20)}" for each in (*names, *draws.choices(names, k=draws.randint(2, 4)))]
-        return f"{len(rows)}\n" + "\n".join(rows) + "\n"
-
-    return Draft(task, draw_input, (loop, functions))
-
-
-FAMILIES = (
-    Family("frequency-top", keys(_TOKENS, _RANKS, _RANK_TIES, _RANK_OUTPUTS, size=56), _draft_frequency_top),
-    Family(
-        "frequency-select",
-        keys(_TOKENS, _CONDITIONS, _SELECT_OUTPUTS, drop=("outer/*/sum",)),
-        _draft_frequency_select,
-    ),
-    Family("word-groups", keys(_GROUP_KEYS, _GROUP_VALUES, _GROUP_ORDERS), _draft_word_groups),
-    Family("name-scores", keys(_SCORE_RULES, _SUMMARIES, _TABLES, size=54), _draft_name_scores),
+from securecoderl_edge.starter.families._compose import Table, compose, piece, without
+from securecoderl_edge.starter.families._frames import pipeline, reading
+from securecoderl_edge.starter.families._inputs import Draw, counted, few_words, line, numbers, words
+from securecoderl_edge.starter.families._pieces import (
+    FILTERS,
+    FOLDS,
+    MAPS,
+    NATURAL_FILTERS,
+    WORD_FOLDS,
+    WORD_MAPS,
+    idle,
 )
+from securecoderl_edge.starter.family import Family
+
+# Inputs: few names, so that they repeat.
+
+
+def _entries(rng: random.Random, size: int) -> str:
+    names = dict.fromkeys(words(rng, (size, size)))
+    return line([f"{name}:{number}" for name, number in zip(names, numbers(rng, sizes=(9, 9)), strict=False)])
+
+
+def _name_rows(rng: random.Random) -> str:
+    names = few_words(rng, rng.randint(4, 6), 3)
+    return counted([f"{name} {number}" for name, number in zip(names, numbers(rng, sizes=(9, 9)), strict=False)])
+
+
+def _stock_rows(rng: random.Random) -> str:
+    names = few_words(rng, rng.randint(4, 6), 3)
+    return counted([f"{rng.choice(('in', 'in', 'in', 'out', 'out'))} {name} {rng.randint(1, 12)}" for name in names])
+
+
+def _lookup(rng: random.Random) -> str:
+    entries = _entries(rng, rng.randint(3, 4))
+    known = [entry.split(":")[0] for entry in entries.split()]
+    asked = [*words(rng, (1, 2)), *rng.choices(known, k=rng.randint(3, 4))]
+    rng.shuffle(asked)
+    return entries + line(asked)
+
+
+def _two_mappings(rng: random.Random) -> str:
+    names = list(dict.fromkeys(words(rng, (12, 12))))[:5]
+    lines = (rng.sample(names, rng.randint(2, 4)) for _ in range(2))
+    return "".join(line([f"{name}:{rng.randint(-9, 15)}" for name in chosen]) for chosen in lines)
+
+
+def _number_rows(rng: random.Random) -> str:
+    names = dict.fromkeys(words(rng, (5, 6)))
+    return counted([f"{name} {rng.randint(1, 12)}" for name in names])
+
+
+# Mappings from names to numbers: of the numbers, some are kept, changed and folded.
+
+
+def _values(
+    name: str,
+    rule: Table,
+    sentences: tuple[str, ...],
+    reads: tuple[str, ...],
+    draw_input: Draw,
+    items: str = "$d.values()",
+    skip: Callable[[str, str, str], bool] = lambda rule, keep, change: False,
+) -> Family:
+    return compose(
+        name,
+        {"rule": rule, "keep": FILTERS, "change": MAPS, "fold": FOLDS},
+        tuple(f"{sentence}, print $fold $keep$change." for sentence in sentences),
+        reading(reads, pipeline(items)),
+        draw_input,
+        skip=lambda rule, keep, change, fold: idle(keep, change, fold) or skip(rule, keep, change),
+    )
+
+
+_WORTH = {
+    "total": piece(
+        "the total of its numbers",
+        "the sum of its numbers",
+        put="$d[$w] = $d.get($w, 0) + $x",
+        merge="if $w not in $d:\n    $d[$w] = 0\n$d[$w] += $x",
+        group="sum(group)",
+    ),
+    "last": piece("the last of its numbers", put="$d[$w] = $x", merge="$d[$w] = $x", group="group[-1]"),
+    "largest": piece(
+        "the largest of its numbers",
+        put="$d[$w] = max($x, $d.get($w, $x))",
+        merge="if $w not in $d or $x > $d[$w]:\n    $d[$w] = $x",
+        group="max(group)",
+    ),
+}
+_NAME_VALUES = _values(
+    "name-values",
+    _WORTH,
+    (
+        "Read n, then n lines with a name and a number. Each name is worth $rule. "
+        "Of these values, in order of first appearance",
+        "The first line is n; n lines with a name and a number follow. For each name take $rule. "
+        "Of these values, in the order in which the names first appear",
+    ),
+    (
+        "$d = {}\nfor _ in range(int(input())):\n    $w, $x = input().split()\n    $x = int($x)\n    $put",
+        "count = int(input())\n$d = {}\nfor _ in range(count):\n    row = input().split()\n"
+        "    $w, $x = row[0], int(row[1])\n    $merge",
+        "groups = {}\nfor _ in range(int(input())):\n    $w, $x = input().split()\n"
+        "    groups.setdefault($w, []).append(int($x))\n$d = {$w: $group for $w, group in groups.items()}",
+    ),
+    _name_rows,
+)
+
+_STOCK = {
+    "free": piece("A stock may fall below 0", out="$d[$w] -= $x", after="before - $x"),
+    "floor": piece(
+        "Taking out more than there is leaves 0", out="$d[$w] = max(0, $d[$w] - $x)", after="max(0, before - $x)"
+    ),
+    "refuse": piece(
+        "Taking out more than there is is refused and changes nothing",
+        out="if $x <= $d[$w]:\n    $d[$w] -= $x",
+        after="before - $x if $x <= before else before",
+    ),
+}
+_ROW = "    verb, $w, $x = input().split()\n    $x = int($x)\n"
+_STOCKS = _values(
+    "stock",
+    _STOCK,
+    (
+        "Read n, then n lines: in or out, an item, an amount. All stocks start at 0. $rule. "
+        "Of the final stocks, in order of first appearance",
+        "After n come n lines with in or out, an item and an amount, which move its stock (0 before). $rule. "
+        "Of the stocks at the end, in order of first appearance",
+    ),
+    (
+        f"$d = {{}}\nfor _ in range(int(input())):\n{_ROW}    $d.setdefault($w, 0)\n"
+        '    if verb == "in":\n        $d[$w] += $x\n    else:\n        $out',
+        f"count = int(input())\n$d = {{}}\nfor _ in range(count):\n{_ROW}    before = $d.get($w, 0)\n"
+        '    $d[$w] = before + $x if verb == "in" else ($after)',
+    ),
+    _stock_rows,
+    skip=lambda rule, keep, change: rule != "free" and (keep == "negative" or change == "absolute"),
+)
+
+_SPLIT = '    $w, $x = part.split(":")\n'
+_UNKNOWN = {
+    "skipped": piece("are skipped", pick=" if $w in $d", get="$d[$w]", visit="if $w in $d:\n    $xs.append($d[$w])"),
+    "one": piece("count as 1", pick="", get="$d.get($w, 1)", visit="$xs.append($d.get($w, 1))"),
+}
+_NOT_ONE = ("even", "negative", "thirds", "above-five")
+_LOOKUPS = _values(
+    "lookups",
+    _UNKNOWN,
+    (
+        "Read a line of entries name:number and a line of names. Look up the names; unknown ones $rule. "
+        "Of the numbers found, in the order of the second line",
+        "The first line holds entries name:number, the second names to look up (unknown ones $rule). "
+        "Of the numbers that they give, in that order",
+    ),
+    (
+        f"$d = {{}}\nfor part in input().split():\n{_SPLIT}    $d[$w] = int($x)\n"
+        "$xs = [$get for $w in input().split()$pick]",
+        '$d = dict(part.split(":") for part in input().split())\n$d = {$w: int($x) for $w, $x in $d.items()}\n'
+        "$xs = []\nfor $w in input().split():\n    $visit",
+    ),
+    _lookup,
+    items="$xs",
+    skip=lambda rule, keep, change: rule == "one" and keep in _NOT_ONE,
+)
+
+_MERGE = {
+    "added": piece(
+        "Merge them, adding the two numbers of a name that is in both",
+        "Put them together; a name in both lines gets the sum of its numbers",
+        merged="{$w: first.get($w, 0) + second.get($w, 0) for $w in {**first, **second}}",
+        steps="$d = dict(first)\nfor $w, $x in second.items():\n    $d[$w] = $d.get($w, 0) + $x",
+    ),
+    "second": piece(
+        "Merge them; for a name in both the second number counts",
+        "Put them together, the second line overriding the first",
+        merged="{**first, **second}",
+        steps="$d = dict(first)\nfor $w, $x in second.items():\n    $d[$w] = $x",
+    ),
+    "difference": piece(
+        "For each name in both lines take its first number minus its second",
+        merged="{$w: first[$w] - second[$w] for $w in first if $w in second}",
+        steps="$d = {}\nfor $w, $x in first.items():\n    if $w in second:\n        $d[$w] = $x - second[$w]",
+    ),
+    "missing": piece(
+        "Take only the names of the first line that are not in the second",
+        "Remove from the first line the names that are in the second",
+        merged="{$w: first[$w] for $w in first if $w not in second}",
+        steps="$d = {}\nfor $w, $x in first.items():\n    if $w not in second:\n        $d[$w] = $x",
+    ),
+}
+_MERGED = _values(
+    "merged-mappings",
+    _MERGE,
+    (
+        "Read two lines of entries name:number. $rule. Of the resulting numbers, in order of first appearance",
+        "Two lines hold entries name:number. $rule. Of the numbers that result, in order of first appearance",
+    ),
+    (
+        'first, second = (\n    {$w: int($x) for $w, $x in (part.split(":") for part in input().split())}\n'
+        "    for _ in range(2)\n)\n$d = $merged",
+        f"first, second = {{}}, {{}}\nfor side in (first, second):\n    for part in input().split():\n    {_SPLIT}"
+        "        side[$w] = int($x)\n$steps",
+    ),
+    _two_mappings,
+)
+
+# From numbers back to names.
+
+_HOLDER = {
+    "first": piece("the first name with it", "the name that came with it first", put="$d.setdefault($x, $w)"),
+    "last": piece("the last name with it", "the name that came with it last", put="$d[$x] = $w"),
+    "early": piece("the alphabetically first name with it", put="$d[$x] = min($w, $d.get($x, $w))"),
+}
+_INVERTED = compose(
+    "inverted-mapping",
+    {"keep": NATURAL_FILTERS, "holder": _HOLDER, "change": WORD_MAPS, "fold": without(WORD_FOLDS, "distinct")},
+    (
+        "Read n, then n lines with a name and a number. For each number remember $holder. "
+        "Take $keep in increasing order and print $fold their remembered names$change.",
+        "After n come n lines with a name and a number. Each number stands for $holder. "
+        "Go through $keep from smallest to largest and print $fold the names that they stand for$change.",
+    ),
+    reading(
+        (
+            "$d = {}\nfor _ in range(int(input())):\n    $w, $x = input().split()\n    $x = int($x)\n    $put",
+            "count = int(input())\n$d = {}\nfor _ in range(count):\n    row = input().split()\n"
+            "    $w, $x = row[0], int(row[1])\n    $put",
+        ),
+        pipeline("sorted($d.items())", "$x, $w"),
+    ),
+    _number_rows,
+)
+
+FAMILIES: tuple[Family, ...] = (_NAME_VALUES, _STOCKS, _LOOKUPS, _MERGED, _INVERTED)

@@ -1,299 +1,233 @@
-"""Families about small matrices: their cells, rows, columns and turns."""
+"""Families about the cells of a small matrix: its rows and columns, regions, neighbours of a cell."""
 
 from __future__ import annotations
 
 import random
 
-from securecoderl_edge.starter.families._compose import compose, folds, piece
+from securecoderl_edge.starter.families._compose import compose, only, piece, without
+from securecoderl_edge.starter.families._inputs import READ_MATRIX, line, matrix, matrix_rows
+from securecoderl_edge.starter.families._pieces import EVERY, FILTERS, FOLDS, MAPS, NUMBER_FOLDS, idle
 from securecoderl_edge.starter.family import Family
 
-
-def draw_rows(rng: random.Random, rows: int, columns: int, high: int = 9) -> str:
-    """The lines of a matrix with entries from 0 to ``high``."""
-    return "".join(" ".join(str(rng.randint(0, high)) for _ in range(columns)) + "\n" for _ in range(rows))
+_READ = {"read": READ_MATRIX}
 
 
-def _draw_square(rng: random.Random) -> str:
-    size = rng.randint(2, 4)
-    return f"{size}\n" + draw_rows(rng, size, size)
+def _square(rng: random.Random) -> str:
+    size = rng.randint(3, 4)
+    return f"{size}\n" + matrix_rows(rng, size, size)
 
 
-def _draw_small_square(rng: random.Random) -> str:
-    size = rng.randint(2, 3)
-    return f"{size}\n" + draw_rows(rng, size, size)
+# A fold of every row or column, then a fold of what they gave.
+
+_INNER = {
+    key: piece(*chosen.words, inner=chosen.code["whole"].replace("$ys", "line")) for key, chosen in NUMBER_FOLDS.items()
+}
+_OUTER = without(FOLDS, "distinct")  # a few rows hardly ever give the same
+_LINE_BY_LINE = (
+    """\
+$read
+$ys = []
+for group in $groups:
+    line = [$value for $x in group$where]
+    $ys.append($inner)
+print($whole)
+""",
+    """\
+def measure(group):
+    line = [$value for $x in group$where]
+    return $inner
 
 
-def draw_matrix(rng: random.Random) -> str:
-    """A line with the numbers of rows and columns, and the matrix."""
-    rows, columns = rng.randint(2, 4), rng.randint(2, 4)
-    return f"{rows} {columns}\n" + draw_rows(rng, rows, columns)
+def main():
+    $read
+    $ys = [measure(group) for group in $groups]
+    print($whole)
 
 
-EVENS = piece(
-    "how many of them are even",
-    "the number of even ones",
-    whole="sum($x % 2 == 0 for $x in $xs)",
-    start="0",
-    step="if $x % 2 == 0:\n    $t += 1",
-    show="$t",
+main()
+""",
+    """\
+$read
+$start
+for group in $groups:
+    line = []
+    for $x in group:
+        if $test:
+            line.append($value)
+    $y = $inner
+    $take
+print($show)
+""",
 )
 
-CELLS = compose(
-    "matrix-cells",
+ROWS = compose(
+    "matrix-rows",
     {
-        "cells": {
-            "main": piece("on the main diagonal", "on the diagonal from top left to bottom right", inside="i == j"),
-            "anti": piece("on the diagonal from top right to bottom left", inside="i + j == n - 1"),
-            "border": piece(
-                "on the border",
-                "in the first or last row or column",
-                inside="i in (0, n - 1) or j in (0, n - 1)",
-            ),
-            "above": piece("above the main diagonal", "strictly above the main diagonal", inside="i < j"),
-            "below": piece("below the main diagonal", "strictly below the main diagonal", inside="i > j"),
-            "checker": piece("whose row and column number have an even sum", inside="(i + j) % 2 == 0"),
-            "rows": piece("in the odd-numbered rows (1st, 3rd, ...)", "in rows 1, 3, 5 and so on", inside="i % 2 == 0"),
-            "columns": piece(
-                "in the even-numbered columns (2nd, 4th, ...)",
-                "in columns 2, 4 and so on",
-                inside="j % 2 == 1",
-            ),
-            "corner": piece("on or above the diagonal from top right to bottom left", inside="i + j < n"),
-        },
-        "fold": {**folds("sum", "max", "squares", "distinct"), "evens": EVENS},
+        "keep": FILTERS,
+        "inner": _INNER,
+        "fold": _OUTER,
     },
     (
-        "Read n, then n rows of n numbers. Take the numbers $cells (rows and columns count from 1) and print $fold.",
-        "The first line has n, the next n lines an n x n matrix of digits. Of the entries $cells, print "
-        "$fold."
-        " The top left entry is row 1, column 1.",
+        "Read n, then n rows of integers. For each row, find $inner $keep in it. Print $fold the results.",
+        "The input is n and then a matrix of n rows. From each row take $inner $keep in it. Print $fold these values.",
     ),
     (
+        *_LINE_BY_LINE,
         """\
-n = int(input())
-grid = [$ints for _ in range(n)]
-$xs = [grid[i][j] for i in range(n) for j in range(n) if $inside]
+$start
+for _ in range(int(input())):
+    line = [$x for $x in map(int, input().split())$where]
+    $y = $inner
+    $take
+print($show)
+""",
+    ),
+    matrix,
+    skip=lambda keep, inner, fold: inner == fold,
+    code={**_READ, "groups": "rows", "value": "$x"},
+)
+
+
+def _hides_column_change(change: str, inner: str, fold: str) -> bool:
+    if inner == fold or idle("any", change, inner):
+        return True
+    return fold == "span" and (change == "double" or idle("any", change, fold))
+
+
+COLUMNS = compose(
+    "matrix-columns",
+    {
+        "change": MAPS,
+        "inner": _INNER,
+        "fold": _OUTER,
+    },
+    (
+        "Read n, then n rows of integers. For each column, find $inner its numbers$change. Print $fold the results.",
+        "The input is n and then a matrix of n rows. From each column take $inner the numbers in it$change."
+        " Print $fold these values.",
+    ),
+    (
+        *_LINE_BY_LINE[:2],
+        """\
+$read
+$ys = []
+for j in range(len(rows[0])):
+    line = []
+    for row in rows:
+        $x = row[j]
+        line.append($value)
+    $ys.append($inner)
 print($whole)
 """,
         """\
-n = int(input())
-$t = $start
-for i in range(n):
-    row = $ints
-    for j in range(n):
+$read
+$start
+for column in zip(*rows):
+    line = [$value for $x in column]
+    $y = $inner
+    $take
+print($show)
+""",
+    ),
+    matrix,
+    skip=_hides_column_change,
+    code={**_READ, "groups": "zip(*rows)", "where": "", "test": "True"},
+)
+
+# Some cells by their place.
+
+_BY_PLACE = (
+    """\
+$read
+$xs = [$x for r, row in enumerate(rows) for c, $x in enumerate(row) if $inside]
+$ys = [$value for $x in $xs$where]
+print($whole)
+""",
+    """\
+$read
+$ys = []
+for r, row in enumerate(rows):
+    for c, $x in enumerate(row):
         if $inside:
-            $x = row[j]
-            $step
+            $collect
+print($whole)
+""",
+    """\
+$read
+$start
+for r, row in enumerate(rows):
+    for c, $x in enumerate(row):
+        if $inside:
+            $follow
 print($show)
 """,
-        """\
-def inside(i, j, n):
-    return $inside
-
-
-n, *numbers = map(int, sys.stdin.read().split())
-$t = $start
-for place, $x in enumerate(numbers):
-    i, j = divmod(place, n)
-    if not inside(i, j, n):
-        continue
-    $step
-print($show)
-""",
-    ),
-    _draw_square,
-)
-
-LINES = compose(
-    "matrix-lines",
-    {
-        "axis": {
-            "row": piece("row", axis_name="row", lines="grid", each="for line in grid:", get=""),
-            "column": piece(
-                "column",
-                axis_name="column",
-                lines="zip(*grid)",
-                each="for j in range(columns):",
-                get="line = [row[j] for row in grid]",
-            ),
-        },
-        "measure": {
-            "sum": piece(
-                "the sum",
-                "the total",
-                measure="sum(line)",
-                measure_body="total = 0\nfor number in line:\n    total += number\nreturn total",
-            ),
-            "largest": piece(
-                "the largest number",
-                "the maximum",
-                measure="max(line)",
-                measure_body="best = line[0]\nfor number in line:\n    best = max(best, number)\nreturn best",
-            ),
-            "smallest": piece(
-                "the smallest number",
-                "the minimum",
-                measure="min(line)",
-                measure_body="least = line[0]\nfor number in line:\n    if number < least:\n"
-                "        least = number\nreturn least",
-            ),
-            "spread": piece(
-                "the largest minus the smallest number",
-                "the maximum minus the minimum",
-                measure="max(line) - min(line)",
-                measure_body="ordered = sorted(line)\nreturn ordered[-1] - ordered[0]",
-            ),
-            "evens": piece(
-                "the number of even entries",
-                "how many even numbers it has",
-                measure="sum(number % 2 == 0 for number in line)",
-                measure_body="evens = 0\nfor number in line:\n    if number % 2 == 0:\n"
-                "        evens += 1\nreturn evens",
-            ),
-            "ends": piece(
-                "the first entry times the last one",
-                "the product of its first and last entry",
-                measure="line[0] * line[-1]",
-                measure_body="first, *_, last = line\nreturn first * last",
-            ),
-        },
-        "ask": {
-            "list": piece("all results on one line", "the results in order, separated by spaces", ask="*$xs"),
-            "largest": piece("the largest result", "the maximum of these results", ask="max($xs)"),
-            "smallest": piece("the smallest result", "the minimum of these results", ask="min($xs)"),
-            "which": piece(
-                "the number of the first $axis_name with the largest result, counted from 1",
-                ask="$xs.index(max($xs)) + 1",
-            ),
-            "sum": piece("the sum of the results", "the total of these results", ask="sum($xs)"),
-        },
-    },
-    (
-        "Read r and c, then r rows of c numbers. For each $axis, find $measure. Print $ask.",
-        "The first line has the size of a matrix (rows, columns), the matrix follows. Compute $measure "
-        "of every $axis and print $ask.",
-    ),
-    (
-        """\
-rows, columns = map(int, input().split())
-grid = [$ints for _ in range(rows)]
-$xs = [$measure for line in $lines]
-print($ask)
-""",
-        """\
-def measure(line):
-    $measure_body
-
-
-rows, columns = map(int, input().split())
-grid = []
-for _ in range(rows):
-    grid.append($ints)
-$xs = []
-$each
-    $get
-    $xs.append(measure(line))
-print($ask)
-""",
-    ),
-    draw_matrix,
-    # the same for rows and columns
-    skip=lambda axis, measure, ask: (
-        (measure, ask)
-        in {
-            ("sum", "sum"),
-            ("evens", "sum"),
-            ("largest", "largest"),
-            ("smallest", "smallest"),
-        }
-    ),
-)
-
-TURNS = compose(
-    "matrix-turns",
-    {
-        "turn": {
-            "transpose": piece(
-                "swap rows and columns",
-                "transpose it",
-                turned="[list(line) for line in zip(*grid)]",
-                source="grid[j][i]",
-            ),
-            "right": piece(
-                "rotate it by 90 degrees clockwise",
-                "turn it a quarter clockwise",
-                turned="[list(line) for line in zip(*grid[::-1])]",
-                source="grid[n - 1 - j][i]",
-            ),
-            "left": piece(
-                "rotate it by 90 degrees counterclockwise",
-                "turn it a quarter counterclockwise",
-                turned="[list(line) for line in zip(*grid)][::-1]",
-                source="grid[j][n - 1 - i]",
-            ),
-            "half": piece(
-                "rotate it by 180 degrees",
-                "turn it upside down by half a turn",
-                turned="[row[::-1] for row in grid[::-1]]",
-                source="grid[n - 1 - i][n - 1 - j]",
-            ),
-            "down": piece(
-                "reverse the order of its rows",
-                "mirror it top to bottom",
-                turned="grid[::-1]",
-                source="grid[n - 1 - i][j]",
-            ),
-            "across": piece(
-                "reverse every row",
-                "mirror it left to right",
-                turned="[row[::-1] for row in grid]",
-                source="grid[i][n - 1 - j]",
-            ),
-            "anti": piece(
-                "mirror it along the diagonal from top right to bottom left",
-                turned="[list(line)[::-1] for line in zip(*grid)][::-1]",
-                source="grid[n - 1 - j][n - 1 - i]",
-            ),
-        },
-        "cell": {
-            "plain": piece("the result", "the new matrix", cell="b"),
-            "sum": piece("the sum of the old and the new matrix", cell="a + b"),
-            "difference": piece("the old matrix minus the new one", cell="a - b"),
-            "larger": piece("a matrix with the larger of the old and new entry in each place", cell="max(a, b)"),
-            "product": piece("a matrix with the old entry times the new entry in each place", cell="a * b"),
-            "glue": piece("a matrix with 10 times the old entry plus the new entry in each place", cell="10 * a + b"),
-            "evens": piece("the new matrix with 0 in place of odd entries", cell="b if b % 2 == 0 else 0"),
-        },
-    },
-    (
-        "Read n, then an n x n matrix of digits; $turn. Print $cell, one row a line.",
-        "The first line has n, the next n lines have n digits each. Take this matrix and $turn; then "
-        "print $cell, row by row.",
-    ),
-    (
-        """\
-n = int(input())
-grid = [$ints for _ in range(n)]
-turned = $turned
-for old, new in zip(grid, turned):
-    print(*[$cell for a, b in zip(old, new)])
-""",
-        """\
-def read_matrix(n):
-    return [$ints for _ in range(n)]
-
-
-n = int(input())
-grid = read_matrix(n)
-for i in range(n):
+    """\
+def main():
+    $read
     $xs = []
-    for j in range(n):
-        a, b = grid[i][j], $source
-        $xs.append($cell)
-    print(" ".join(map(str, $xs)))
+    for r, row in enumerate(rows):
+        for c, $x in enumerate(row):
+            if $inside:
+                $xs.append($x)
+    $ys = [$value for $x in $xs$where]
+    print($whole)
+
+
+main()
 """,
-    ),
-    _draw_small_square,
 )
 
-FAMILIES: tuple[Family, ...] = (CELLS, LINES, TURNS)
+REGIONS = compose(
+    "matrix-regions",
+    {
+        "cells": {
+            "main": piece("on the diagonal from top left to bottom right", inside="r == c"),
+            "other": piece("on the diagonal from top right to bottom left", inside="r + c == len(rows) - 1"),
+            "above": piece("above the diagonal from top left to bottom right", inside="r < c"),
+            "below": piece("below the diagonal from top left to bottom right", inside="r > c"),
+            "rows": piece("in rows 0, 2, 4, ...", "in the rows with an even index", inside="r % 2 == 0"),
+            "columns": piece("in columns 1, 3, 5, ...", "in the columns with an odd index", inside="c % 2 == 1"),
+            "checker": piece("where row index + column index is even", inside="(r + c) % 2 == 0"),
+        },
+        "keep": FILTERS,
+        "change": MAPS,
+        "fold": FOLDS,
+    },
+    (
+        "Read n, then n rows of n integers. Take the cells $cells, row by row (indices from 0)."
+        " Print $fold $keep in them$change.",
+        "The input is n and then n rows of a square matrix. Look row by row at the cells $cells (counting from 0)"
+        " and print $fold $keep there$change.",
+    ),
+    _BY_PLACE,
+    _square,
+    skip=lambda cells, keep, change, fold: idle(keep, change, fold),
+    code=_READ,
+)
+
+NEIGHBOURS = compose(
+    "matrix-neighbours",
+    {
+        "near": {
+            "sides": piece("above, below, left and right of it", inside="abs(r - a) + abs(c - b) == 1"),
+            "corners": piece("that touch it only at a corner", inside="abs(r - a) * abs(c - b) == 1"),
+            "around": piece("around it, corners included", inside="max(abs(r - a), abs(c - b)) == 1"),
+            "row": piece("in its row, itself left out", inside="r == a and c != b"),
+            "column": piece("in its column, itself left out", inside="c == b and r != a"),
+        },
+        "change": MAPS,
+        "fold": only(FOLDS, "sum", "max", "min", "distinct", "ascending", "span"),
+    },
+    (
+        "Read n, then n rows of integers, then the row and column of a cell (from 0). Take the numbers $near."
+        " Print $fold these numbers$change.",
+        "The input is n, a matrix of n rows, and a line a b: the cell in row a, column b (both from 0)."
+        " Print $fold the numbers $near$change.",
+    ),
+    _BY_PLACE,
+    lambda rng: matrix(rng, (3, 5), (3, 4)) + line([rng.randint(0, 2), rng.randint(0, 2)]),
+    skip=lambda near, change, fold: idle("any", change, fold),
+    code={**EVERY.code, "read": f"{READ_MATRIX}\na, b = map(int, input().split())"},
+)
+
+FAMILIES: tuple[Family, ...] = (ROWS, COLUMNS, REGIONS, NEIGHBOURS)

@@ -1,0 +1,259 @@
+"""Families that treat some numbers of a list differently: two branches, first and last matches, places, sides."""
+
+from __future__ import annotations
+
+from securecoderl_edge.starter.families._compose import again, piece, without
+from securecoderl_edge.starter.families._inputs import MORE_NUMBERS_ON_A_LINE, NUMBERS_ON_A_LINE, compose_from
+from securecoderl_edge.starter.families._pieces import CHANGES, CONDITIONS, FOLDS, MAPS, idle_choice
+from securecoderl_edge.starter.family import Family
+
+_ORDERED = without(FOLDS, "distinct", "span")
+
+CHANGE_SOME = compose_from(
+    NUMBERS_ON_A_LINE,
+    "change-some",
+    {"test": CONDITIONS, "change": CHANGES, "fold": _ORDERED},
+    (
+        "If a number $when, $how, otherwise leave it. Print $fold the results.",
+        "Wherever a number $when, $how. Then print $fold all of them.",
+    ),
+    (
+        "$read\n$ys = [$value if $test else $x for $x in $xs]\nprint($whole)\n",
+        """\
+$read
+for i, $x in enumerate($xs):
+    if $test:
+        $xs[i] = $value
+$ys = $xs
+print($whole)
+""",
+        """\
+def change($x):
+    if $test:
+        return $value
+    return $x
+
+
+def main():
+    $read
+    $start
+    for $x in $xs:
+        $y = change($x)
+        $take
+    print($show)
+
+
+main()
+""",
+        """\
+class Changer:
+    def __init__(self, items):
+        self.items = items
+
+    def run(self):
+        $ys = []
+        for $x in self.items:
+            if $test:
+                $ys.append($value)
+            else:
+                $ys.append($x)
+        return $ys
+
+
+$read
+$ys = Changer($xs).run()
+print($whole)
+""",
+    ),
+    skip=lambda test, change, fold: idle_choice(test, change),
+)
+
+TWO_CHANGES = compose_from(
+    NUMBERS_ON_A_LINE,
+    "two-changes",
+    {"test": CONDITIONS, "change": CHANGES, "change2": again(CHANGES), "fold": _ORDERED},
+    (
+        "If a number $when, $how, otherwise $how2. Print $fold the results.",
+        "For each one: if it $when, $how; if not, $how2. Then print $fold the results.",
+    ),
+    (
+        "$read\n$ys = [$value if $test else $value2 for $x in $xs]\nprint($whole)\n",
+        """\
+$read
+$ys = []
+for $x in $xs:
+    if $test:
+        $ys.append($value)
+    else:
+        $ys.append($value2)
+print($whole)
+""",
+        """\
+def change($x):
+    if $test:
+        return $value
+    return $value2
+
+
+def main():
+    $read
+    $start
+    for $x in $xs:
+        $y = change($x)
+        $take
+    print($show)
+
+
+main()
+""",
+    ),
+    skip=lambda test, change, change2, fold: (
+        change == change2 or idle_choice(test, change) or (test in ("odd", "not-thirds") and change > change2)
+    ),
+)
+
+_ENDS = {
+    "first": piece("the first number", "the first one", order="$xs", place="0"),
+    "last": piece("the last number", "the last one", order="reversed($xs)", place="-1"),
+}
+MATCH = compose_from(
+    NUMBERS_ON_A_LINE,
+    "first-or-last-match",
+    {"end": _ENDS, "test": CONDITIONS, "change": MAPS},
+    (
+        "Take $end that $when, $how and print it; print none if there is none.",
+        "Find $end that $when (print none without one), $how and print the result.",
+    ),
+    (
+        '$read\n$ys = [$value for $x in $xs if $test]\nprint($ys[$place] if $ys else "none")\n',
+        """\
+$read
+for $x in $order:
+    if $test:
+        print($value)
+        break
+else:
+    print("none")
+""",
+        """\
+def find(items):
+    for $x in items:
+        if $test:
+            return $value
+    return "none"
+
+
+def main():
+    $read
+    print(find($order))
+
+
+main()
+""",
+    ),
+    skip=lambda end, test, change: idle_choice(test, change),
+)
+
+_BASES = {"zero": piece("0", base="0", place="i"), "one": piece("1", base="1", place="i + 1")}
+PLACES = compose_from(
+    MORE_NUMBERS_ON_A_LINE,
+    "places-of-matches",
+    {
+        "test": CONDITIONS,
+        "base": _BASES,
+        "fold": without(FOLDS, "distinct"),
+    },
+    (
+        "Find the places (counted from $base) where the number $when and print $fold them.",
+        "Counting places from $base, print $fold the places of every number that $when.",
+    ),
+    (
+        "$read\n$ys = [i for i, $x in enumerate($xs, $base) if $test]\nprint($whole)\n",
+        """\
+$read
+$ys = []
+for i in range(len($xs)):
+    $x = $xs[i]
+    if $test:
+        $ys.append($place)
+print($whole)
+""",
+        """\
+def main():
+    $read
+    $start
+    $y = $base
+    for $x in $xs:
+        if $test:
+            $take
+        $y += 1
+    print($show)
+
+
+main()
+""",
+    ),
+    skip=lambda test, base, fold: (base, fold) == ("one", "span"),
+)
+
+_SIDES = {
+    "before": piece("before the first one that", "up to, not including, the first that", part="before"),
+    "after": piece("after the first one that", "that come later than the first that", part="after"),
+}
+SIDES = compose_from(
+    MORE_NUMBERS_ON_A_LINE,
+    "before-or-after",
+    {"side": _SIDES, "test": CONDITIONS, "change": MAPS, "fold": _ORDERED},
+    (
+        "Take the numbers $side $when (if none does, all come before) and print $fold these$change.",
+        "Print $fold the numbers $side $when$change. (Without such a number, all are before it.)",
+    ),
+    (
+        """\
+$read
+end = next((i for i, $x in enumerate($xs) if $test), len($xs))
+before, after = $xs[:end], $xs[end + 1:]
+$ys = [$value for $x in $part]
+print($whole)
+""",
+        """\
+$read
+before, after = [], []
+found = False
+for $x in $xs:
+    if found:
+        after.append($x)
+    elif $test:
+        found = True
+    else:
+        before.append($x)
+$ys = []
+for $x in $part:
+    $ys.append($value)
+print($whole)
+""",
+        """\
+def split(items):
+    for i, $x in enumerate(items):
+        if $test:
+            return items[:i], items[i + 1:]
+    return items, []
+
+
+def main():
+    $read
+    before, after = split($xs)
+    $start
+    for $x in $part:
+        $y = $value
+        $take
+    print($show)
+
+
+main()
+""",
+    ),
+    skip=lambda side, test, change, fold: side == "before" and (test, change) == ("negative", "absolute"),
+)
+
+FAMILIES: tuple[Family, ...] = (CHANGE_SOME, TWO_CHANGES, MATCH, PLACES, SIDES)

@@ -1,0 +1,203 @@
+"""Families that keep some numbers, change them and fold them; what differs is where the numbers come from."""
+
+from __future__ import annotations
+
+import random
+
+from securecoderl_edge.starter.families._compose import Table, only, without
+from securecoderl_edge.starter.families._frames import pipeline
+from securecoderl_edge.starter.families._inputs import (
+    NUMBERS_ON_A_LINE,
+    READ_NUMBERS,
+    Draw,
+    Source,
+    compose_from,
+    counted,
+    line,
+    number_line,
+    numbers,
+    word_line,
+)
+from securecoderl_edge.starter.families._pieces import FILTERS, FOLDS, MAPS, NATURAL_FILTERS, NATURAL_MAPS, idle
+from securecoderl_edge.starter.family import Family
+
+
+def _family(
+    name: str,
+    sentences: tuple[str, ...],
+    read: str,
+    draw_input: Draw,
+    *,
+    filters: Table = FILTERS,
+    maps: Table = MAPS,
+    folds: Table = FOLDS,
+) -> Family:
+    """All of keep, change and fold, on the numbers that ``read`` leaves in ``$xs``."""
+    return compose_from(
+        Source(sentences, read, draw_input),
+        name,
+        {"keep": filters, "change": maps, "fold": folds},
+        ("Print $fold $keep$change.", "Output $fold $keep$change."),
+        pipeline(),
+        skip=idle,
+    )
+
+
+def _two_lines(rng: random.Random) -> str:
+    size = rng.randint(3, 5)
+    return "".join(line(numbers(rng, sizes=(size, size))) for _ in range(2))
+
+
+def _matrix(rng: random.Random) -> str:
+    width = rng.randint(2, 3)
+    return "".join(line(numbers(rng, sizes=(width, width))) for _ in range(rng.randint(2, 3)))
+
+
+def _bounds(rng: random.Random) -> str:
+    low = rng.randint(1, 12)
+    return line([low, low + rng.randint(4, 9)])
+
+
+FAMILIES: tuple[Family, ...] = (
+    _family(
+        "line-numbers",
+        NUMBERS_ON_A_LINE.sentences,
+        NUMBERS_ON_A_LINE.read,
+        NUMBERS_ON_A_LINE.draw_input,
+    ),
+    _family(
+        "counted-numbers",
+        ("Read n, then a line of n integers.", "The first line is n, the second holds n integers."),
+        f"n = int(input())\n{READ_NUMBERS}",
+        lambda rng: (lambda drawn: f"{len(drawn)}\n{line(drawn)}")(numbers(rng)),
+    ),
+    _family(
+        "number-rows",
+        ("Read n and then n integers, one on each line.", "The first line is n; n lines with one integer each follow."),
+        "n = int(input())\n$xs = [int(input()) for _ in range(n)]",
+        lambda rng: counted(numbers(rng)),
+    ),
+    _family(
+        "comma-numbers",
+        ("Read integers separated by commas.", "The input is one line of integers with commas between them."),
+        '$xs = [int(part) for part in input().split(",")]',
+        lambda rng: line(numbers(rng), ","),
+    ),
+    _family(
+        "zero-ended",
+        (
+            "Read integers, one on each line, until a 0, which does not count.",
+            "Integers come one on each line; a 0 ends them and is not one of them.",
+        ),
+        "$xs = []\nwhile (entry := int(input())) != 0:\n    $xs.append(entry)",
+        lambda rng: line([number or 1 for number in numbers(rng)] + [0], "\n"),
+    ),
+    _family(
+        "word-lengths",
+        (
+            "Read a line of words; the numbers are their lengths.",
+            "The lengths of the words on the line are the numbers.",
+        ),
+        "$xs = [len($w) for $w in input().split()]",
+        word_line(),
+        filters=only(FILTERS, "every", "even", "odd", "not-thirds"),
+        maps=NATURAL_MAPS,
+        folds=without(FOLDS, "max", "min", "span", "distinct", "alternating"),
+    ),
+    _family(
+        "digit-list",
+        ("Read a long number; its digits are the numbers.", "The digits of the number on the line are the numbers."),
+        "$xs = [int(digit) for digit in input()]",
+        lambda rng: line([rng.randint(1, 9), *numbers(rng, 0, 9)], ""),
+        filters=NATURAL_FILTERS,
+        maps=NATURAL_MAPS,
+    ),
+    _family(
+        "ranges",
+        (
+            "Read a and b. The numbers are a, a + 1, ..., b.",
+            "The numbers are all integers from a to b, read from a line.",
+        ),
+        "a, b = map(int, input().split())\n$xs = range(a, b + 1)",
+        _bounds,
+        filters=NATURAL_FILTERS,
+        maps=NATURAL_MAPS,
+    ),
+    _family(
+        "divisors",
+        (
+            "Read n. The numbers are its divisors, 1 and n too.",
+            "Read n; the numbers are its divisors, ascending.",
+        ),
+        "n = int(input())\n$xs = [d for d in range(1, n + 1) if n % d == 0]",
+        lambda rng: line([rng.choice((12, 18, 20, 24, 28, 30, 36, 40, 42, 45, 48, 50, 54, 56, 60, 66, 70, 72))]),
+        filters=NATURAL_FILTERS,
+        maps=NATURAL_MAPS,
+        folds=without(FOLDS, "max", "min", "span"),
+    ),
+    _family(
+        "matrix-cells",
+        (
+            "Each line holds a row of a matrix; the numbers are its cells, row by row.",
+            "Read rows of integers until the input ends and take all their cells as the numbers.",
+        ),
+        "$xs = [int(cell) for row in sys.stdin for cell in row.split()]",
+        _matrix,
+    ),
+    _family(
+        "neighbour-differences",
+        (
+            "Read a line of integers. The numbers are each one minus the one before it.",
+            "The numbers are the differences (later minus earlier) of neighbours on the line.",
+        ),
+        "line = list(map(int, input().split()))\n$xs = [b - a for a, b in zip(line, line[1:])]",
+        number_line(sizes=(5, 8)),
+    ),
+    _family(
+        "running-totals",
+        (
+            "Read a line of integers. The numbers are their running totals.",
+            "The numbers are the running totals of the integers on the line.",
+        ),
+        "$xs = []\nsubtotal = 0\nfor part in input().split():\n    subtotal += int(part)\n    $xs.append(subtotal)",
+        number_line(),
+    ),
+    _family(
+        "line-sums",
+        (
+            "Two lines hold equally many integers. The numbers are the sums of those at the same place.",
+            "Read two lines of integers; add them place by place to get the numbers.",
+        ),
+        "first = map(int, input().split())\nsecond = map(int, input().split())\n"
+        "$xs = [a + b for a, b in zip(first, second)]",
+        _two_lines,
+    ),
+    _family(
+        "larger-ones",
+        (
+            "Two lines hold equally many integers. The numbers are the larger of the two at each place.",
+            "Read two lines of integers; the larger one at each place gives the numbers.",
+        ),
+        "first = map(int, input().split())\nsecond = map(int, input().split())\n$xs = list(map(max, first, second))",
+        _two_lines,
+    ),
+    _family(
+        "window-sums",
+        (
+            "Read k, then a line of integers. The numbers are the sums of every k neighbours.",
+            "Line 1 is k, line 2 holds integers. Add up every k neighbouring ones to get the numbers.",
+        ),
+        "k = int(input())\nline = list(map(int, input().split()))\n"
+        "$xs = [sum(line[i:i + k]) for i in range(len(line) - k + 1)]",
+        lambda rng: f"{rng.randint(2, 3)}\n{line(numbers(rng, sizes=(6, 8)))}",
+    ),
+    _family(
+        "running-maxima",
+        (
+            "Read a line of integers. The numbers are, at each place, the largest one so far.",
+            "Replace each integer on the line by the largest one up to its place to get the numbers.",
+        ),
+        "$xs = []\nfor part in map(int, input().split()):\n    $xs.append(max(part, $xs[-1]) if $xs else part)",
+        number_line(sizes=(5, 8)),
+    ),
+)

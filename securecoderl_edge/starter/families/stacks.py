@@ -1,0 +1,159 @@
+"""Families that move numbers in and out of a list: stacks, queues, a switch."""
+
+from __future__ import annotations
+
+from securecoderl_edge.starter.families._compose import compose, piece, without
+from securecoderl_edge.starter.families._inputs import line, number_line, numbers
+from securecoderl_edge.starter.families._pieces import CHANGES, CONDITIONS, FOLDS, MAPS, idle, idle_outside
+from securecoderl_edge.starter.family import Family
+
+# A list that grows and shrinks: ``$step`` handles one ``$x``.
+
+_LISTED = (
+    """\
+$ys = []
+$setup
+for $x in map(int, input().split()):
+    $step
+print($whole)
+""",
+    """\
+$xs = list(map(int, input().split()))
+$ys = []
+$setup
+while $xs:
+    $x = $xs.pop(0)
+    $step
+$start
+for $y in $ys:
+    $take
+print($show)
+""",
+    """\
+def run($xs):
+    $ys = []
+    $setup
+    for $x in $xs:
+        $step
+    return $ys
+
+
+def main():
+    $ys = run(list(map(int, input().split())))
+    print($whole)
+
+
+main()
+""",
+)
+
+STACKS = compose(
+    "number-stack",
+    {
+        "keep": CONDITIONS,
+        "change": MAPS,
+        "fold": FOLDS,
+    },
+    (
+        "Read a line of integers. From left to right, append to an empty list $keep$change. Any other number removes"
+        " the last item of the list, if there is one. Print $fold the items left.",
+        "The input is one line of integers. Go through them with a stack: push $keep$change; at every other number pop"
+        " the last one pushed (if any). Print $fold the numbers left, in the order they were pushed.",
+    ),
+    _LISTED,
+    number_line(-9, 15),
+    skip=idle,
+    code={"setup": "", "step": "if $test:\n    $ys.append($value)\nelif $ys:\n    $ys.pop()"},
+)
+
+SWITCHES = compose(
+    "switch",
+    {
+        "first": {"off": piece("off", setup="on = False"), "on": piece("on", setup="on = True")},
+        "keep": without(CONDITIONS, "below-ten"),
+        "change": MAPS,
+        "fold": FOLDS,
+    },
+    (
+        "Read a line of integers. A switch is $first at first, and each number that $when flips it. Print $fold the"
+        " other numbers that come while it is on$change.",
+        "The input is one line of integers. Every number that $when flips a switch, which is $first at the start. Of"
+        " the rest take those that come while the switch is on. Print $fold these numbers$change.",
+    ),
+    _LISTED,
+    number_line(-9, 15),
+    skip=lambda first, keep, change, fold: idle_outside(keep, change, fold),
+    code={"step": "if $test:\n    on = not on\nelif on:\n    $ys.append($value)"},
+)
+
+QUEUES = compose(
+    "turning-queue",
+    {
+        "keep": CONDITIONS,
+        "change": CHANGES,
+        "other": {
+            "stay": piece("put it at the end unchanged", tail="else:\n    queue.append($x)"),
+            "drop": piece("throw it away", tail=""),
+            "zero": piece("put 0 at the end instead", tail="else:\n    queue.append(0)"),
+        },
+        "fold": FOLDS,
+    },
+    (
+        "Read k, then a line of integers: a queue. k times, or until it is empty, take its first number out: if it"
+        " $when, $how and put it at the end; otherwise $other. Print $fold the final queue.",
+        "The first line has k, the second a queue of integers. Repeat k times (stop when the queue is empty): take the"
+        " first number; if it $when, $how and put it at the end; if not, $other. Print $fold the queue then.",
+    ),
+    (
+        """\
+k = int(input())
+queue = list(map(int, input().split()))
+while queue and k > 0:
+    $x = queue.pop(0)
+    if $test:
+        queue.append($value)
+    $tail
+    k -= 1
+$ys = queue
+print($whole)
+""",
+        """\
+k = int(input())
+queue = list(map(int, input().split()))
+for _ in range(k):
+    if not queue:
+        break
+    $x, *queue = queue
+    if $test:
+        queue.append($value)
+    $tail
+$start
+for $y in queue:
+    $take
+print($show)
+""",
+        """\
+from collections import deque
+
+
+def turn(queue):
+    $x = queue.popleft()
+    if $test:
+        queue.append($value)
+    $tail
+
+
+k = int(input())
+queue = deque(map(int, input().split()))
+for _ in range(k):
+    if queue:
+        turn(queue)
+$ys = list(queue)
+print($whole)
+""",
+    ),
+    lambda rng: f"{rng.randint(2, 6)}\n" + line(numbers(rng, -9, 15, (3, 5))),
+    skip=lambda keep, change, other, fold: idle(keep, change),
+)
+
+FAMILIES: tuple[Family, ...] = (STACKS, QUEUES, SWITCHES)
