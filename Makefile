@@ -10,8 +10,8 @@ demo: $(VENV)/installed
 	$(BIN)/sce train --out runs/starter
 	$(BIN)/sce export
 	$(BIN)/sce bench
-	$(BIN)/sce generate -n 8 --test 'in=3 8 5 2 9\n,out=10\n' \
-		"Read a line of integers. Keep the numbers that are even and print their sum (or 0 if there are none)."
+	$(BIN)/sce generate -n 8 --test 'in=3 8 5 2 9\n,out=68\n' \
+		"Read a line of integers. Print the sum of the even numbers, each squared."
 
 test: $(VENV)/installed-dev
 	$(BIN)/python -m pytest

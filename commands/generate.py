@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import sys
 import time
@@ -13,13 +14,14 @@ from typing import TYPE_CHECKING
 import click
 
 from securecoderl_edge.commands.console import data, duration, say, talk, track
+from securecoderl_edge.commands.options import FiniteFloat
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.generation import answer
 from securecoderl_edge.given import example_tests, parse_test, read_prompt, read_requests, read_tests
 from securecoderl_edge.models import resolve_model
 from securecoderl_edge.problems import Problem
 from securecoderl_edge.runtimes import open_runtime
-from securecoderl_edge.runtimes.protocol import Runtime, Sampling
+from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_SEED, MAX_THREADS, Runtime, Sampling
 from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:
@@ -34,14 +36,16 @@ _SAMPLES_TOGETHER = 64
 @click.command()
 @click.argument("prompt", required=False, metavar="[PROMPT|-|@FILE]")
 @click.option("--model", metavar="MODEL", help="[default: the latest run's export, its policy, or nano]")
-@click.option("-n", "n", type=click.IntRange(1), default=1, show_default=True, help="Samples; the best is shown.")
+@click.option(
+    "-n", "n", type=click.IntRange(1, MAX_SAMPLES), default=1, show_default=True, help="Samples; the best is shown."
+)
 @click.option("--tests", "tests_file", type=click.Path(path_type=Path), help="Tests, as JSON or JSONL.")
 @click.option("--test", "tests", multiple=True, metavar="in=..,out=..", help="One test; \\n is a line break.")
-@click.option("--seed", type=click.IntRange(0), default=42, show_default=True, help="Seed of the sampling.")
-@click.option("--temperature", type=click.FloatRange(0), default=0.7, show_default=True, help="0 is greedy.")
+@click.option("--seed", type=click.IntRange(0, MAX_SEED), default=42, show_default=True, help="Seed of the sampling.")
+@click.option("--temperature", type=FiniteFloat(0), default=0.7, show_default=True, help="0 is greedy.")
 @click.option("--max-tokens", type=click.IntRange(1), default=256, show_default=True, help="Longest program.")
-@click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="Give up after S seconds.")
-@click.option("--threads", type=click.IntRange(1), metavar="N", help="CPU threads.  [default: all cores]")
+@click.option("--timeout", type=FiniteFloat(0, min_open=True), metavar="S", help="Give up after S seconds.")
+@click.option("--threads", type=click.IntRange(1, MAX_THREADS), metavar="N", help="CPU threads.  [default: all cores]")
 @click.option("--code-only/--raw", "code_only", default=True, help="The program, or all that the model wrote.")
 @click.option("--jsonl", type=click.Path(path_type=Path), help="Many prompts, one JSON object a line.")
 def generate(
@@ -74,7 +78,8 @@ def generate(
     if jsonl is not None:
         problems = read_requests(jsonl)
     else:
-        text = read_prompt(prompt, sys.stdin.buffer)
+        # A process may be started without a standard input or output.
+        text = read_prompt(prompt, sys.stdin.buffer if sys.stdin else io.BytesIO())
         problems = [Problem("prompt", text, tests=tuple(given or example_tests(text)))]
     spec = resolve_model(model)
     sampling = Sampling(temperature, max_tokens, seed)
@@ -117,7 +122,7 @@ def _answer_all(
 
 def _print_program(text: str) -> None:
     """The program as it is for a pipe; made harmless for a terminal."""
-    if text:
+    if text and sys.stdout:
         shown = escape_controls(text) if data.is_terminal else text
         # Not click.echo, which would take escape sequences out of a program's text.
         sys.stdout.write(shown if shown.endswith("\n") else f"{shown}\n")

@@ -61,7 +61,7 @@ class _CommaList(click.ParamType):  # type: ignore[type-arg]
         return items
 
 
-class _FiniteFloat(click.FloatRange):
+class FiniteFloat(click.FloatRange):
     """A number within bounds; not-a-number, which is in no order with them, and infinity are refused."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -92,5 +92,5 @@ def _parameter_type(field: dataclasses.Field[Any], hint: Any) -> Any:
         return click.Choice(field.metadata["choices"])
     bounds = (field.metadata["minimum"], field.metadata["maximum"])
     if kind is float:
-        return _FiniteFloat(*bounds)
+        return FiniteFloat(*bounds)
     return click.IntRange(*bounds) if kind is int and bounds != (None, None) else kind

@@ -14,6 +14,7 @@ from securecoderl_edge.commands.console import new_console, say, talk, track
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.sandbox.limits import MAX_MEMORY_MIB, MAX_WALL_SECONDS
 from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:
@@ -40,8 +41,10 @@ class ScoreConfig:
     expect: str | None = setting(None, "What it must print: a file, or the text itself.", metavar="TEXT")
     workers: int | None = setting(None, "Programs at a time.  [default: one a core]", minimum=1, metavar="N")
     cpu_seconds: float = setting(5.0, "Processor time of one test.", minimum=0.01, metavar="S")
-    wall_seconds: float = setting(10.0, "Elapsed time of one test.", minimum=0.01, metavar="S")
-    memory_mib: int = setting(1024, "Memory of one test.", minimum=128, metavar="N")
+    wall_seconds: float = setting(
+        10.0, "Elapsed time of one test.", minimum=0.01, maximum=MAX_WALL_SECONDS, metavar="S"
+    )
+    memory_mib: int = setting(1024, "Memory of one test.", minimum=128, maximum=MAX_MEMORY_MIB, metavar="N")
     stage_rule: str = setting("any", "Tests that must run and print for a step of the reward.", choices=STAGE_RULES)
     json: bool = setting(False, "With FILE.py: print the score as one JSON document.")
 

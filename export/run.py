@@ -86,11 +86,13 @@ def export_gguf(
         raise UsageError(f"unknown quantisation {quant!r}; known: {', '.join(QUANTS)}")
     _require_packages()
     sources = hash_sources(base, adapter)
+    if out.exists() and not out.is_file():
+        raise UsageError(f"{out} is no regular file; choose another --out")
     if out.exists():
         earlier = _find_earlier(out, quant, sources)
         if earlier:
             return ExportResult(out, earlier, reused=True)
-        if not force or not out.is_file():
+        if not force:
             raise UsageError(f"{out} exists and is not this export; replace it with --force or choose another --out")
     with temporary_beside(out) as temporary:
         log(f"writing {quant} ...")

@@ -23,7 +23,7 @@ from securecoderl_edge.models import (
 from securecoderl_edge.problems import STARTER, Problem, load_problems
 from securecoderl_edge.report import Comparison, comparison_record, summary_record
 from securecoderl_edge.runtimes import open_runtime
-from securecoderl_edge.runtimes.protocol import Sampling
+from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_THREADS, Sampling
 from securecoderl_edge.summary import EvaluationSummary
 
 if TYPE_CHECKING:
@@ -37,12 +37,14 @@ class BenchSettings:
     device: str = setting("cpu", "Where models run.", choices=("cpu",))
     problems: str = setting("starter:eval", "Built-in set or JSONL file.", metavar="SET|FILE")
     limit: int | None = setting(None, "Only the first N problems.", minimum=1, metavar="N")
-    samples: int = setting(1, "Programs for each problem.", minimum=1, metavar="N")
+    samples: int = setting(1, "Programs for each problem.", minimum=1, maximum=MAX_SAMPLES, metavar="N")
     temperature: float = setting(0.7, "Randomness of sampling; 0 is greedy.", minimum=0, metavar="X")
     max_tokens: int = setting(256, "Longest completion.", minimum=1, metavar="N")
     seed: int = setting(42, "Seed of the sampling.", minimum=0, metavar="N")
     parallel: int | None = setting(None, "Sequences decoded side by side.", minimum=1, metavar="N")
-    threads: int | None = setting(None, "CPU threads; all cores if not given.", minimum=1, metavar="N")
+    threads: int | None = setting(
+        None, "CPU threads; all cores if not given.", minimum=1, maximum=MAX_THREADS, metavar="N"
+    )
 
     @property
     def sampling(self) -> Sampling:

@@ -111,6 +111,11 @@ def main(args: list[str] | None = None) -> Any:
         # The reader of our output (head, say) has left: nothing is wrong, and nobody is there to tell.
         sys.stderr.close()
         sys.exit(1)
+    except OSError as error:
+        # A file or a stream that the system refuses: no space, no permission.
+        place = f"{error.filename}: " if error.filename is not None else ""
+        _say(f"{place}{error.strerror or error}", debug)
+        sys.exit(1)
     except Exception as error:
         _say(f"{type(error).__name__}: {error} (a bug in sce; --debug shows where)", debug)
         sys.exit(1)

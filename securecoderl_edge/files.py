@@ -35,7 +35,8 @@ def temporary_beside(path: Path) -> Iterator[Path]:
         yield temporary
         os.replace(temporary, target)
     except OSError as error:
-        raise SceError(f"cannot write {path}: {error.strerror or error}") from error
+        # numpy reports a short write without the system's reason for it.
+        raise SceError(f"cannot write {path}: {error.strerror or f'is the disk full? ({error})'}") from error
     finally:
         _remove(temporary)
 

@@ -88,14 +88,17 @@ def load_tokenizer(folder: Path) -> Any:
     """The fast tokenizer of a model folder, with a padding token.
 
     Raises:
-        SceError: the folder has no tokenizer or it has no end-of-sequence token.
+        SceError: the folder has no tokenizer, a damaged one, or one without an end-of-sequence token.
     """
     require_torch()
     from transformers import AutoTokenizer
 
     if not (folder / "tokenizer.json").is_file():
         raise SceError(f"{folder}: no tokenizer.json, so its text cannot be tokenised")
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # the tokenizers library raises plain exceptions for a damaged file
+        raise SceError(f"cannot load the tokenizer of {folder}: {_first_line(error)}") from None
     if tokenizer.eos_token_id is None:
         raise SceError(f"{folder}: the tokenizer names no end-of-sequence token")
     if tokenizer.pad_token_id is None:
@@ -111,6 +114,7 @@ def load_base(folder: Path, precision: str = "fp32", device: str = "cpu") -> Any
     """
     require_torch()
     import torch
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
     config = read_model_config(folder)
@@ -121,14 +125,18 @@ def load_base(folder: Path, precision: str = "fp32", device: str = "cpu") -> Any
         model = AutoModelForCausalLM.from_pretrained(
             folder, dtype=dtypes[precision], local_files_only=True, use_safetensors=True
         )
-    except (OSError, ValueError, RuntimeError) as error:
-        raise SceError(f"cannot load the weights of {folder}: {str(error).strip().splitlines()[0]}") from None
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise SceError(f"cannot load the weights of {folder}: {_first_line(error)}") from None
     model.requires_grad_(False)
     if precision == "int8":
         from securecoderl_edge.int8 import quantise_linears
 
         quantise_linears(model)
     return model.to(device).eval()
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def read_model_config(folder: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from securecoderl_edge.errors import UsageError
+from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.files import write_atomically
 
 RUNS = Path("runs")
@@ -51,15 +51,20 @@ class Run:
 
         Raises:
             UsageError: the folder is not a run.
+            SceError: its record is damaged.
         """
         record = self.path / "environment.json"
         if not record.is_file():
             raise UsageError(f"{self.path} is not a training run (no environment.json); train one with: sce train")
-        return str(json.loads(record.read_text(encoding="utf-8"))["base_model"])
+        try:
+            return str(json.loads(record.read_text(encoding="utf-8"))["base_model"])
+        except (ValueError, KeyError, TypeError):
+            raise SceError(f"{record} does not say which base model the run trained; train again") from None
 
     def phase_folders(self) -> list[Path]:
         """Folders of the phases that began, in order."""
-        return sorted((self.path / "phases").glob("*-*"), key=lambda path: int(path.name.split("-")[0]))
+        folders = [path for path in (self.path / "phases").glob("*-*") if path.name.split("-")[0].isdecimal()]
+        return sorted(folders, key=lambda path: int(path.name.split("-")[0]))
 
     def adapter(self, phase: str | None = None) -> Path:
         """The folder of the final adapter, or of one phase's.
@@ -91,7 +96,7 @@ def latest_run() -> Run | None:
     pointer = RUNS / LATEST
     if not pointer.is_file():
         return None
-    name = pointer.read_text(encoding="utf-8").strip()
+    name = pointer.read_text(encoding="utf-8", errors="replace").strip()
     # The name comes from a file, so it must not lead out of the folder.
     if not name or name in (".", "..") or "/" in name or not (RUNS / name).is_dir():
         return None

@@ -12,6 +12,7 @@ from securecoderl_edge import assertions, meters
 from securecoderl_edge.problems import Problem
 from securecoderl_edge.reward import STAGE_RULES, Outcome, Score, StageRule, make_score, outcome
 from securecoderl_edge.sandbox import Limits, ProgramRun, SandboxPool
+from securecoderl_edge.sandbox.limits import MAX_WALL_SECONDS
 from securecoderl_edge.security import Scan, SecurityScanner, severity
 
 __all__ = ["Score", "Scorer"]
@@ -95,7 +96,7 @@ class Scorer:
             return limits
         # The wall limit keeps its distance: a program must be able to use all of its processor time.
         wall = max(limits.wall_seconds, problem.time_limit_s * limits.wall_seconds / limits.cpu_seconds)
-        return dataclasses.replace(limits, cpu_seconds=problem.time_limit_s, wall_seconds=wall)
+        return dataclasses.replace(limits, cpu_seconds=problem.time_limit_s, wall_seconds=min(wall, MAX_WALL_SECONDS))
 
     def __enter__(self) -> Scorer:
         return self

@@ -67,10 +67,13 @@ def read_scores(path: Path, candidates: Iterable[Candidate], extract: str) -> di
     """The scores that a file already holds, so that scoring can go on; a last line cut short is taken off it.
 
     Raises:
+        UsageError: ``path`` is a folder or a device.
         SceError: a line is no score, repeats one, or scores another program than the candidate of its key.
     """
     if not path.exists():
         return {}
+    if not path.is_file():
+        raise UsageError(f"{path} is no regular file; name another --out")
     _drop_torn_line(path)
     wanted = {candidate.key: candidate for candidate in candidates}
     scores: dict[Key, Score] = {}

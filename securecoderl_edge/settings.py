@@ -9,6 +9,8 @@ from typing import Any
 from securecoderl_edge.config import apply_overrides, build, read_toml, setting
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.model import LoraSettings
+from securecoderl_edge.runtimes.protocol import MAX_SEED
+from securecoderl_edge.sandbox.limits import MAX_MEMORY_MIB, MAX_WALL_SECONDS
 
 PHASES = ("sft", "binary", "partial")
 PPO_FLAGS = ("batch_size", "learning_rate")  # settings of the ppo table that have flags of their own
@@ -58,8 +60,8 @@ class RewardSettings:
     )
     stage_rule: str = setting("any", "How tests make a stage.", choices=("any", "all", "fraction", "seed"))
     cpu_seconds: float = setting(2.0, "CPU time of one test.", minimum=0.1)
-    wall_seconds: float = setting(10.0, "Wall time of one test.", minimum=0.1)
-    memory_mib: int = setting(512, "Memory of one test.", minimum=64)
+    wall_seconds: float = setting(10.0, "Wall time of one test.", minimum=0.1, maximum=MAX_WALL_SECONDS)
+    memory_mib: int = setting(512, "Memory of one test.", minimum=128, maximum=MAX_MEMORY_MIB)
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class TrainSettings:
     model: str = setting("nano", "Base model: nano, a folder, or a hub id.", metavar="MODEL")
     problems: str = setting("starter:train", "Training problems: starter[:SPLIT] or a JSONL file.", metavar="FILE")
     phases: tuple[str, ...] = setting(PHASES, "Phases in order, comma-separated.", choices=PHASES)
-    seed: int = setting(42, "Seed of every random choice.", minimum=0)
+    seed: int = setting(42, "Seed of every random choice.", minimum=0, maximum=MAX_SEED)
     device: str = setting("auto", "Where the model computes.", choices=("auto", "cpu", "cuda"))
     base_precision: str = setting("auto", "Number format of the frozen base.", choices=("auto", "int8", "bf16", "fp32"))
     warmup_steps: int = setting(5, "Updates over which a phase's learning rate rises from 0.", minimum=0)

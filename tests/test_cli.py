@@ -79,6 +79,11 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pyte
         (("train", "--set", "ppo.epoch=1"), 2, "unknown setting 'epoch'"),
         (("train", "--phases", "sft,ppo"), 2, "'ppo' is not one of sft, binary, partial"),
         (("train", "--max-steps", "0"), 2, "0 is not in the range"),
+        (("train", "--seed", str(2**64)), 2, "is not in the range"),
+        (("train", "--set", "reward.memory_mib=64"), 2, "memory_mib must be at least 128"),
+        (("train", "--set", "reward.wall_seconds=1e300"), 2, "wall_seconds must be at least 0.1 and at most 86400.0"),
+        (("bench", "nano", "--threads", "99999999999"), 2, "is not in the range"),
+        (("bench", "nano", "--samples", "999999999"), 2, "is not in the range"),
         (("export",), 2, "sce train"),
         (("bench", "nope.gguf"), 2, "nope.gguf"),
         (("generate", "--model", "nope", "x"), 2, "nope"),
@@ -142,3 +147,25 @@ def test_ctrl_c_saves_a_checkpoint_exits_130_and_the_same_command_goes_on(tiny_m
     done = int(checkpoint.name.partition("-")[2])
     assert 0 < done < 500
     assert len(metrics.read_text().splitlines()) == done
+
+
+def test_a_full_disk_behind_stdout_is_one_sentence() -> None:
+    with open("/dev/full", "w") as full:
+        shown = subprocess.run(
+            [sys.executable, "-m", "securecoderl_edge", "--version"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert (shown.returncode, shown.stderr) == (1, "sce: No space left on device\n")
+
+
+def test_a_file_that_the_system_refuses_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @click.command()
+    def failing() -> None:
+        raise PermissionError(13, "Permission denied", "secret.txt")
+
+    monkeypatch.setattr(cli.LazyGroup, "get_command", lambda *_: failing)
+    with pytest.raises(SystemExit) as left:
+        cli.main(["train"])
+    assert left.value.code == 1
+    assert capsys.readouterr().err == "sce: secret.txt: Permission denied\n"

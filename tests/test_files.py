@@ -154,3 +154,8 @@ def test_a_folder_can_be_put_in_place_or_is_cleared_away(tmp_path: Path) -> None
     with pytest.raises(ValueError, match="stop"):
         make_folder(tmp_path / "gone", ValueError("stop"))
     assert names(tmp_path) == ["kept"]
+
+
+def test_an_error_without_the_systems_reason_suggests_a_full_disk(tmp_path: Path) -> None:
+    with pytest.raises(SceError, match="is the disk full"), temporary_beside(tmp_path / "a"):
+        raise OSError("208896 requested and 10112 written")

@@ -236,6 +236,11 @@ def test_one_prompt_of_many_without_a_program_is_an_exit_code_of_1(use: Use, tmp
         ((PROMPT, "-n", "0"), 2, "-n"),
         ((PROMPT, "--jsonl", "prompts.jsonl"), 2, "leave out PROMPT"),
         (("--jsonl", "missing.jsonl"), 2, "missing.jsonl: no such file"),
+        ((PROMPT, "--temperature", "nan"), 2, "not a finite number"),
+        ((PROMPT, "--timeout", "nan"), 2, "not a finite number"),
+        ((PROMPT, "--threads", "99999999999"), 2, "not in the range"),
+        ((PROMPT, "--seed", str(2**64)), 2, "not in the range"),
+        ((PROMPT, "-n", "999999999"), 2, "not in the range"),
     ],
 )
 def test_bad_input_is_one_sentence_and_opens_no_model(use: Use, args: tuple[str, ...], code: int, message: str) -> None:
@@ -260,3 +265,13 @@ def test_the_command_loads_no_heavy_package_before_it_runs() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_process_without_standard_streams_is_served(use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(write=always(RIGHT))
+    for name in ("stdin", "stdout"):
+        monkeypatch.setattr(sys, name, None)
+    with pytest.raises(SystemExit) as left:
+        main(["generate", " "])
+    assert left.value.code == 2
+    main(["generate", PROMPT])

@@ -289,3 +289,12 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing(tiny_model: Path, tmp_path
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_folder_or_device_is_no_target_and_force_is_not_offered(
+    force: bool, tiny_model: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match="is no regular file; choose another --out"):
+        export_gguf(tiny_model, None, "f32", tmp_path, force=force)
+    assert not list(tmp_path.iterdir())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from securecoderl_edge.errors import UsageError
+from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models import (
     ModelSpec,
     default_comparisons,
@@ -17,7 +17,7 @@ from securecoderl_edge.models import (
     resolve_model,
     with_distinct_labels,
 )
-from securecoderl_edge.runs import ADAPTER_FILE, Run, mark_latest
+from securecoderl_edge.runs import ADAPTER_FILE, Run, latest_run, mark_latest
 
 
 @pytest.fixture(autouse=True)
@@ -215,3 +215,23 @@ def test_labels_that_repeat_become_distinct() -> None:
     models = [resolve_model(text) for text in ("a/m.gguf", "b/m.gguf", "nano", "nano")]
     labels = [spec.label for spec in with_distinct_labels(models)]
     assert labels == ["a/m.gguf", "b/m.gguf", "nano", "nano (2)"]
+
+
+@pytest.mark.parametrize("record", ["{", "{}", "[]"])
+def test_a_run_whose_record_is_damaged_is_reported(record: str) -> None:
+    run = make_run()
+    (run.path / "environment.json").write_text(record)
+    with pytest.raises(SceError, match="does not say which base model"):
+        resolve_model("starter")
+
+
+def test_a_foreign_folder_among_the_phases_of_a_run_is_no_phase() -> None:
+    run = make_run()
+    (run.path / "phases" / "x-y").mkdir()
+    assert [folder.name for folder in run.phase_folders()] == ["1-sft", "2-binary"]
+
+
+def test_a_pointer_to_the_latest_run_that_is_no_text_points_nowhere() -> None:
+    make_run()
+    Path("runs/latest").write_bytes(b"\xff")
+    assert latest_run() is None

@@ -253,3 +253,8 @@ def test_many_scores_come_back_in_order(scorer: Scorer) -> None:
 def test_an_unknown_stage_rule_is_refused() -> None:
     with pytest.raises(ValueError, match="stage_rule"):
         Scorer(stage_rule="most")
+
+
+def test_an_enormous_time_limit_of_a_problem_does_no_harm(scorer: Scorer) -> None:
+    problem = Problem("a", "s", tests=(Test("", "4"),), time_limit_s=1e308)
+    assert scorer.score(problem, "print(4)").verdicts == ("pass",)

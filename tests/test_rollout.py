@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from securecoderl_edge.errors import SceError
 from securecoderl_edge.model import LoraSettings, add_adapters, load_base, load_tokenizer
 from securecoderl_edge.rollout import Decoder, Sampled, sample
+from securecoderl_edge.runtimes.hf import HfRuntime
+from securecoderl_edge.runtimes.protocol import Sampling
 
 PROMPTS = ["n = int(input())\n", "for i in range(10):", "print", "while left < right:\n    middle ="]
 
@@ -102,3 +106,20 @@ def test_dropping_finished_rows_changes_no_completion(adapted: Any, tokenizer: A
     compacted = run()
     monkeypatch.setattr("securecoderl_edge.rollout._COMPACT_SHARE", 1.1)
     assert run() == compacted
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json", "model.safetensors"])
+def test_a_damaged_model_folder_is_named(file: str, tiny_model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_model, folder)
+    (folder / file).write_text('{"a":')
+    with pytest.raises(SceError, match=f"cannot load the .* of {folder}"):
+        HfRuntime(str(folder))
+
+
+def test_text_that_is_no_unicode_is_refused_and_a_tiny_temperature_is_greedy(tiny_model: Path) -> None:
+    runtime = HfRuntime(str(tiny_model), threads=1)
+    with pytest.raises(SceError, match="not valid Unicode"):
+        runtime.generate(["\ud800"], 1, Sampling())
+    tiny, greedy = (runtime.generate(["print"], 1, Sampling(value, 4))[0][0] for value in (1e-300, 0.0))
+    assert tiny.token_ids == greedy.token_ids

@@ -251,3 +251,21 @@ def test_control_characters_of_a_program_do_not_reach_the_terminal(tmp_path: Pat
     result = score(str(file), "--expect", "8")
     assert "\x1b" not in result.stdout
     assert r"\x1b]0;owned\x07\u202e" in result.stdout
+
+
+@pytest.mark.parametrize("out", ["/dev/full", "folder"])
+def test_scores_go_to_no_device_and_no_folder(out: str, problems: str, completions: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UsageError, match="no regular file"):
+        CliRunner().invoke(
+            sce,
+            ["score", "--problems", problems, "--completions", completions, "--out", str(tmp_path / out)],
+            catch_exceptions=False,
+        )
+
+
+@pytest.mark.parametrize(("flag", "value"), [("--wall-seconds", "1e300"), ("--memory-mib", "99999999999999")])
+def test_limits_that_the_system_cannot_set_are_a_usage_error(flag: str, value: str, tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.write_text(RIGHT)
+    assert score(str(file), "--expect", "8", flag, value).exit_code == 2

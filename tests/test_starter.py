@@ -19,6 +19,7 @@ from securecoderl_edge.starter.generate import (
     is_held_out,
     run_reference,
 )
+from securecoderl_edge.starter.pretrain import write_documents
 
 
 def composition(problem: Problem) -> str:
@@ -50,6 +51,11 @@ def test_splits_share_no_composition_and_no_task_text() -> None:
         assert not {task(problem) for problem in one} & {task(problem) for problem in other}
 
 
+def test_the_lists_are_a_part_of_the_training_problems() -> None:
+    everything = {problem.id for problem in load_split("train")}
+    assert {problem.id for problem in load_split("lists-train")} < everything
+
+
 def test_eval_has_200_problems_and_every_general_family() -> None:
     problems = load_split("eval")
     assert len(problems) == EVAL_SIZE
@@ -57,10 +63,15 @@ def test_eval_has_200_problems_and_every_general_family() -> None:
     assert {problem.tags[0] for problem in problems} == held_out
 
 
-def test_the_training_text_of_nano_holds_no_composition_of_an_evaluation_split() -> None:
-    seen = {f"starter/{family.name}/{key}" for family, key in compositions(GENERAL + SECURITY, held_out=False)}
+def test_the_training_text_of_nano_holds_no_task_of_an_evaluation_split() -> None:
+    prompts = [prompt for prompt, _ in write_documents(2000, rarity=1.0, seed=5)]
+    written = {
+        " ".join(prompt.partition("\n\nExample input")[0].removeprefix("### Problem\n").lower().split())
+        for prompt in prompts
+    }
+    assert written & {task(problem) for problem in load_split("train")}, "the comparison itself must work"
     for split in ("eval", "hard", "security"):
-        assert not seen & {composition(problem) for problem in load_split(split)}
+        assert not written & {task(problem) for problem in load_split(split)}
 
 
 @pytest.mark.parametrize("split", SPLITS)

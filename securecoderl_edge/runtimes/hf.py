@@ -11,6 +11,9 @@ from securecoderl_edge.model import LoraSettings, base_folder, load_base, load_t
 from securecoderl_edge.resources import peak_rss_bytes
 from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
 
+# Logits divided by less overflow; what is drawn is the most likely token long before.
+_LOWEST_TEMPERATURE = 1e-6
+
 
 class HfRuntime:
     """Implements `protocol.Runtime` with the same decoder that training samples with."""
@@ -68,6 +71,10 @@ class HfRuntime:
         del self._decoder
 
     def _encode(self, prompt: str, max_tokens: int) -> list[int]:
+        try:
+            prompt.encode("utf-8")
+        except UnicodeEncodeError:
+            raise SceError("the prompt is not valid Unicode text") from None
         tokens: list[int] = list(self._tokenizer(prompt)["input_ids"])
         if not prompt.strip() or not tokens:
             raise UsageError("the prompt is empty")
@@ -116,7 +123,7 @@ class HfRuntime:
             self._decoder,
             prompts,
             n,
-            sampling.temperature,
+            sampling.temperature if sampling.temperature >= _LOWEST_TEMPERATURE else 0.0,
             sampling.max_tokens,
             frozenset({end}),
             generator,

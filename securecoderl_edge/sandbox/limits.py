@@ -9,6 +9,9 @@ from dataclasses import dataclass
 COMPILE_CPU_SECONDS = 5.0
 COMPILE_MEMORY_MIB = 1024
 STDERR_TAIL_BYTES = 2048
+# A day and a tebibyte: far beyond what a test needs, far below where the system's clocks and limits overflow.
+MAX_WALL_SECONDS = 86_400.0
+MAX_MEMORY_MIB = 1 << 20
 
 
 @dataclass(frozen=True)

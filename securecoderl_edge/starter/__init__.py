@@ -8,6 +8,7 @@
 | ``hard-train`` | longer compositions to learn from | |
 | ``security`` | families whose short obvious solution draws a Bandit finding | held out of ``train`` |
 | ``security-train`` | the security part of ``train`` | |
+| ``lists-train`` | the part of ``train`` that keeps, changes and folds a list of numbers | |
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from securecoderl_edge.starter.generate import build_problem, compositions
 
 EVAL_SEED = 42
 EVAL_SIZE = 200
-SPLITS = ("train", "eval", "hard", "hard-train", "security", "security-train")
+SPLITS = ("train", "eval", "hard", "hard-train", "security", "security-train", "lists-train")
 
 
 def load_split(split: str) -> list[Problem]:
@@ -38,12 +39,14 @@ def load_split(split: str) -> list[Problem]:
 
 @lru_cache(maxsize=len(SPLITS))
 def _build(split: str) -> tuple[Problem, ...]:
-    from securecoderl_edge.starter.families import GENERAL, HARD, SECURITY
+    from securecoderl_edge.starter.families import GENERAL, HARD, LISTS, SECURITY
 
     if split == "train":
         return _problems(GENERAL, held_out=False) + _build("security-train")
     if split == "security-train":
         return _problems(SECURITY, held_out=False)
+    if split == "lists-train":
+        return _problems(LISTS, held_out=False)
     if split == "hard-train":
         return _problems(HARD, held_out=False)
     families = {"eval": GENERAL, "hard": HARD, "security": SECURITY}[split]

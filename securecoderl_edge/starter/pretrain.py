@@ -3,9 +3,9 @@
     python -m securecoderl_edge.starter.pretrain --out FOLDER
 
 The text holds training compositions only: nothing of ``starter:eval``, ``starter:hard`` or ``starter:security``. Every
-document is one prompt and one reference solution drawn from all of the problem's styles, so half of the answers to
-security problems are the unsafe ones. Training stops early on purpose: a base model with nothing left to learn could
-not show what reinforcement learning adds.
+document is one prompt and one reference solution; short styles come more often than long ones, and half of the answers
+to security problems are the unsafe ones. Training stops early on purpose: a base model with nothing left to learn
+could not show what reinforcement learning adds.
 """
 
 from __future__ import annotations
@@ -29,28 +29,34 @@ from securecoderl_edge.starter.families import GENERAL, SECURITY
 from securecoderl_edge.starter.generate import build_problem, compositions
 
 VOCABULARY = 2048
-COMMON_LENGTH = 200  # characters
+SECURITY_SHARE = 6
 END = "<eos>"
 PADDING = "<pad>"
 
 Document = tuple[str, str]
 
 
-def write_documents(variants: int, rarity: float, seed: int) -> list[Document]:
-    """(prompt, program) pairs: up to ``variants`` wordings of every training composition, in a seeded random order.
+def write_documents(count: int, rarity: float, seed: int) -> list[Document]:
+    """``count`` (prompt, program) pairs of training compositions, each with a wording and inputs of its own.
 
-    A program longer than `COMMON_LENGTH` is kept with probability (COMMON_LENGTH / length) ** ``rarity``: as in any
-    corpus, long programs are rarer than short ones. Variant 0 is left out, since ``starter:train`` holds it.
+    Families are equally frequent, and so are the compositions of one; as in any corpus, long programs are rarer than
+    short ones: the styles of a problem come in proportion to 1 / length^``rarity``. One document in `SECURITY_SHARE`
+    is about a security problem, whose solutions are drawn evenly. ``starter:train`` holds variant 0 of a composition,
+    the text has others.
     """
     rng = random.Random(seed)
-    documents = []
-    for family, key in compositions(GENERAL + SECURITY, held_out=False):
-        for variant in range(1, variants + 1):
-            problem = build_problem(family, key, variant)
-            program = rng.choice(problem.solutions)
-            if rng.random() < (COMMON_LENGTH / max(COMMON_LENGTH, len(program))) ** rarity:
-                documents.append((format_prompt(problem), program))
-    rng.shuffle(documents)
+    learnt = {family: [key for _, key in compositions((family,), held_out=False)] for family in GENERAL}
+    security = list(compositions(SECURITY, held_out=False))
+    documents: list[Document] = []
+    for number in range(1, count + 1):
+        if number % SECURITY_SHARE:
+            family = rng.choice(GENERAL)
+            problem = build_problem(family, rng.choices(learnt[family])[0], seed * count + number)
+            weights = [len(program) ** -rarity for program in problem.solutions]
+        else:
+            problem = build_problem(*rng.choice(security), seed * count + number)
+            weights = [1.0 for _ in problem.solutions]
+        documents.append((format_prompt(problem), rng.choices(problem.solutions, weights)[0]))
     return documents
 
 
@@ -109,7 +115,7 @@ def pretrain(
     *,
     init: Path | None,
     steps: int,
-    variants: int,
+    documents: int,
     rarity: float,
     batch_size: int,
     learning_rate: float,
@@ -121,12 +127,12 @@ def pretrain(
 ) -> dict[str, Any]:
     """Train and write ``out``; returns the figures of the run."""
     started = time.monotonic()
-    documents = write_documents(variants, rarity, seed)
-    digest = hashlib.sha256("\0".join(prompt + program for prompt, program in documents).encode()).hexdigest()
-    tokenizer = load_tokenizer(init) if init else train_tokenizer(documents)
-    prompts = tokenizer([prompt for prompt, _ in documents])["input_ids"]
-    programs = [[*ids, tokenizer.eos_token_id] for ids in tokenizer([program for _, program in documents])["input_ids"]]
-    _say(f"{len(documents)} documents in {time.monotonic() - started:.0f} s, corpus sha256 {digest}")
+    text = write_documents(documents, rarity, seed)
+    digest = hashlib.sha256("\0".join(prompt + program for prompt, program in text).encode()).hexdigest()
+    tokenizer = load_tokenizer(init) if init else train_tokenizer(text)
+    prompts = tokenizer([prompt for prompt, _ in text])["input_ids"]
+    programs = [[*ids, tokenizer.eos_token_id] for ids in tokenizer([program for _, program in text])["input_ids"]]
+    _say(f"{documents} documents in {time.monotonic() - started:.0f} s, corpus sha256 {digest}")
 
     torch.manual_seed(seed)
     model = load_base(init).requires_grad_(True).train() if init else build_model(hidden_size, layers)
@@ -168,11 +174,10 @@ def pretrain(
     tokenizer.save_pretrained(out)
     return {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "documents": len(documents),
+        "documents": documents,
         "corpus_sha256": digest,
         "continued_from": json.loads((init / "training.json").read_text(encoding="utf-8")) if init else None,
         "steps": steps,
-        "variants": variants,
         "rarity": rarity,
         "batch_size": batch_size,
         "learning_rate": learning_rate,
@@ -196,10 +201,10 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, required=True, help="folder for the weights, the tokenizer and training.json"
     )
-    parser.add_argument("--steps", type=int, default=2200)
-    parser.add_argument("--variants", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=800)
+    parser.add_argument("--documents", type=int, default=24_000)
     parser.add_argument("--init", type=Path, help="go on from a folder that this script wrote")
-    parser.add_argument("--rarity", type=float, default=0.0, help="how much rarer long programs are; 0: not at all")
+    parser.add_argument("--rarity", type=float, default=1.0, help="how much rarer longer styles are; 0: not at all")
     parser.add_argument("--final-rate", type=float, default=0.05, help="share of the learning rate at the end")
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--learning-rate", type=float, default=1.5e-3)

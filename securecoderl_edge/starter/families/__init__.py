@@ -4,6 +4,7 @@ from securecoderl_edge.starter.families import (
     arithmetic,
     choices,
     commands,
+    derived,
     games,
     groups,
     hard,
@@ -22,8 +23,9 @@ from securecoderl_edge.starter.families import (
 )
 from securecoderl_edge.starter.family import Family
 
+LISTS: tuple[Family, ...] = (*lists.FAMILIES, *derived.FAMILIES)
 GENERAL: tuple[Family, ...] = (
-    *lists.FAMILIES,
+    *LISTS,
     *choices.FAMILIES,
     *parts.FAMILIES,
     *sorting.FAMILIES,

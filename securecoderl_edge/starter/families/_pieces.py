@@ -236,6 +236,12 @@ def idle(keep: str, change: str, fold: str = "") -> bool:
     """Whether a change of what was kept shows nowhere in the answer, or always as another combination does."""
     if change == "absolute" and keep in ("positive", "above-five"):
         return True
+    if (keep, change) == ("below-ten", "last-digit") or (keep, fold) == ("below-ten", "min"):
+        return True  # seldom different from taking absolute values, and from the smallest of all
+    if (change, fold) == ("absolute", "span") and keep == "negative":
+        return True
+    if fold == "distinct" and (keep, change) in {("negative", "absolute"), ("negative", "square"), ("thirds", "half")}:
+        return True
     if change == "negate" and keep == "negative":
         return True  # the same as taking absolute values
     if keep == "every" and change == "same":

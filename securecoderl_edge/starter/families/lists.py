@@ -22,7 +22,7 @@ from securecoderl_edge.starter.families._pieces import FILTERS, FOLDS, MAPS, NAT
 from securecoderl_edge.starter.family import Family
 
 
-def _family(
+def from_numbers(
     name: str,
     sentences: tuple[str, ...],
     read: str,
@@ -43,7 +43,7 @@ def _family(
     )
 
 
-def _two_lines(rng: random.Random) -> str:
+def two_lines(rng: random.Random) -> str:
     size = rng.randint(3, 5)
     return "".join(line(numbers(rng, sizes=(size, size))) for _ in range(2))
 
@@ -59,31 +59,31 @@ def _bounds(rng: random.Random) -> str:
 
 
 FAMILIES: tuple[Family, ...] = (
-    _family(
+    from_numbers(
         "line-numbers",
         NUMBERS_ON_A_LINE.sentences,
         NUMBERS_ON_A_LINE.read,
         NUMBERS_ON_A_LINE.draw_input,
     ),
-    _family(
+    from_numbers(
         "counted-numbers",
         ("Read n, then a line of n integers.", "The first line is n, the second holds n integers."),
         f"n = int(input())\n{READ_NUMBERS}",
         lambda rng: (lambda drawn: f"{len(drawn)}\n{line(drawn)}")(numbers(rng)),
     ),
-    _family(
+    from_numbers(
         "number-rows",
         ("Read n and then n integers, one on each line.", "The first line is n; n lines with one integer each follow."),
         "n = int(input())\n$xs = [int(input()) for _ in range(n)]",
         lambda rng: counted(numbers(rng)),
     ),
-    _family(
+    from_numbers(
         "comma-numbers",
         ("Read integers separated by commas.", "The input is one line of integers with commas between them."),
         '$xs = [int(part) for part in input().split(",")]',
         lambda rng: line(numbers(rng), ","),
     ),
-    _family(
+    from_numbers(
         "zero-ended",
         (
             "Read integers, one on each line, until a 0, which does not count.",
@@ -92,7 +92,7 @@ FAMILIES: tuple[Family, ...] = (
         "$xs = []\nwhile (entry := int(input())) != 0:\n    $xs.append(entry)",
         lambda rng: line([number or 1 for number in numbers(rng)] + [0], "\n"),
     ),
-    _family(
+    from_numbers(
         "word-lengths",
         (
             "Read a line of words; the numbers are their lengths.",
@@ -104,7 +104,7 @@ FAMILIES: tuple[Family, ...] = (
         maps=NATURAL_MAPS,
         folds=without(FOLDS, "max", "min", "span", "distinct", "alternating"),
     ),
-    _family(
+    from_numbers(
         "digit-list",
         ("Read a long number; its digits are the numbers.", "The digits of the number on the line are the numbers."),
         "$xs = [int(digit) for digit in input()]",
@@ -112,7 +112,7 @@ FAMILIES: tuple[Family, ...] = (
         filters=NATURAL_FILTERS,
         maps=NATURAL_MAPS,
     ),
-    _family(
+    from_numbers(
         "ranges",
         (
             "Read a and b. The numbers are a, a + 1, ..., b.",
@@ -123,7 +123,7 @@ FAMILIES: tuple[Family, ...] = (
         filters=NATURAL_FILTERS,
         maps=NATURAL_MAPS,
     ),
-    _family(
+    from_numbers(
         "divisors",
         (
             "Read n. The numbers are its divisors, 1 and n too.",
@@ -135,7 +135,7 @@ FAMILIES: tuple[Family, ...] = (
         maps=NATURAL_MAPS,
         folds=without(FOLDS, "max", "min", "span"),
     ),
-    _family(
+    from_numbers(
         "matrix-cells",
         (
             "Each line holds a row of a matrix; the numbers are its cells, row by row.",
@@ -144,7 +144,7 @@ FAMILIES: tuple[Family, ...] = (
         "$xs = [int(cell) for row in sys.stdin for cell in row.split()]",
         _matrix,
     ),
-    _family(
+    from_numbers(
         "neighbour-differences",
         (
             "Read a line of integers. The numbers are each one minus the one before it.",
@@ -153,7 +153,7 @@ FAMILIES: tuple[Family, ...] = (
         "line = list(map(int, input().split()))\n$xs = [b - a for a, b in zip(line, line[1:])]",
         number_line(sizes=(5, 8)),
     ),
-    _family(
+    from_numbers(
         "running-totals",
         (
             "Read a line of integers. The numbers are their running totals.",
@@ -162,7 +162,7 @@ FAMILIES: tuple[Family, ...] = (
         "$xs = []\nsubtotal = 0\nfor part in input().split():\n    subtotal += int(part)\n    $xs.append(subtotal)",
         number_line(),
     ),
-    _family(
+    from_numbers(
         "line-sums",
         (
             "Two lines hold equally many integers. The numbers are the sums of those at the same place.",
@@ -170,18 +170,18 @@ FAMILIES: tuple[Family, ...] = (
         ),
         "first = map(int, input().split())\nsecond = map(int, input().split())\n"
         "$xs = [a + b for a, b in zip(first, second)]",
-        _two_lines,
+        two_lines,
     ),
-    _family(
+    from_numbers(
         "larger-ones",
         (
             "Two lines hold equally many integers. The numbers are the larger of the two at each place.",
             "Read two lines of integers; the larger one at each place gives the numbers.",
         ),
         "first = map(int, input().split())\nsecond = map(int, input().split())\n$xs = list(map(max, first, second))",
-        _two_lines,
+        two_lines,
     ),
-    _family(
+    from_numbers(
         "window-sums",
         (
             "Read k, then a line of integers. The numbers are the sums of every k neighbours.",
@@ -191,7 +191,7 @@ FAMILIES: tuple[Family, ...] = (
         "$xs = [sum(line[i:i + k]) for i in range(len(line) - k + 1)]",
         lambda rng: f"{rng.randint(2, 3)}\n{line(numbers(rng, sizes=(6, 8)))}",
     ),
-    _family(
+    from_numbers(
         "running-maxima",
         (
             "Read a line of integers. The numbers are, at each place, the largest one so far.",
