@@ -43,12 +43,9 @@ def _build(split: str) -> tuple[Problem, ...]:
 
     if split == "train":
         return _problems(GENERAL, held_out=False) + _build("security-train")
-    if split == "security-train":
-        return _problems(SECURITY, held_out=False)
-    if split == "lists-train":
-        return _problems(LISTS, held_out=False)
-    if split == "hard-train":
-        return _problems(HARD, held_out=False)
+    to_learn_from = {"security-train": SECURITY, "lists-train": LISTS, "hard-train": HARD}
+    if split in to_learn_from:
+        return _problems(to_learn_from[split], held_out=False)
     families = {"eval": GENERAL, "hard": HARD, "security": SECURITY}[split]
     return _draw_evenly(families, EVAL_SIZE)
 

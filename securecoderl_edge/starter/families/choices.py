@@ -9,29 +9,13 @@ from securecoderl_edge.starter.family import Family
 
 _ORDERED = without(FOLDS, "distinct", "span")
 
-CHANGE_SOME = compose_from(
-    NUMBERS_ON_A_LINE,
-    "change-some",
-    {"test": CONDITIONS, "change": CHANGES, "fold": _ORDERED},
-    (
-        "If a number $when, $how, otherwise leave it. Print $fold the results.",
-        "Wherever a number $when, $how. Then print $fold all of them.",
-    ),
-    (
-        "$read\n$ys = [$value if $test else $x for $x in $xs]\nprint($whole)\n",
-        """\
-$read
-for i, $x in enumerate($xs):
-    if $test:
-        $xs[i] = $value
-$ys = $xs
-print($whole)
-""",
-        """\
+# ``$value`` where the condition holds, else ``$value2``.
+_BRANCHING = "$read\n$ys = [$value if $test else $value2 for $x in $xs]\nprint($whole)\n"
+_BRANCHING_FUNCTION = """\
 def change($x):
     if $test:
         return $value
-    return $x
+    return $value2
 
 
 def main():
@@ -44,7 +28,27 @@ def main():
 
 
 main()
+"""
+
+CHANGE_SOME = compose_from(
+    NUMBERS_ON_A_LINE,
+    "change-some",
+    {"test": CONDITIONS, "change": CHANGES, "fold": _ORDERED},
+    (
+        "If a number $when, $how, otherwise leave it. Print $fold the results.",
+        "Wherever a number $when, $how. Then print $fold all of them.",
+    ),
+    (
+        _BRANCHING.replace("$value2", "$x"),
+        """\
+$read
+for i, $x in enumerate($xs):
+    if $test:
+        $xs[i] = $value
+$ys = $xs
+print($whole)
 """,
+        _BRANCHING_FUNCTION.replace("$value2", "$x"),
         """\
 class Changer:
     def __init__(self, items):
@@ -77,7 +81,7 @@ TWO_CHANGES = compose_from(
         "For each one: if it $when, $how; if not, $how2. Then print $fold the results.",
     ),
     (
-        "$read\n$ys = [$value if $test else $value2 for $x in $xs]\nprint($whole)\n",
+        _BRANCHING,
         """\
 $read
 $ys = []
@@ -88,24 +92,7 @@ for $x in $xs:
         $ys.append($value2)
 print($whole)
 """,
-        """\
-def change($x):
-    if $test:
-        return $value
-    return $value2
-
-
-def main():
-    $read
-    $start
-    for $x in $xs:
-        $y = change($x)
-        $take
-    print($show)
-
-
-main()
-""",
+        _BRANCHING_FUNCTION,
     ),
     skip=lambda test, change, change2, fold: (
         change == change2 or idle_choice(test, change) or (test in ("odd", "not-thirds") and change > change2)
