@@ -251,13 +251,37 @@ def load_adapter(model: Any, folder: Path, name: str = POLICY) -> None:
             value.copy_(stored[key])
 
 
-def hidden_states(model: Any, tokens: Tensor) -> Tensor:
+def new_cache() -> Any:
+    """An empty cache of keys and values for `hidden_states`; gradients flow through what it holds."""
+    from transformers import DynamicCache
+
+    return DynamicCache()
+
+
+def hidden_states(
+    model: Any,
+    tokens: Tensor,
+    positions: Tensor | None = None,
+    visible: Tensor | None = None,
+    cache: Any = None,
+) -> Tensor:
     """(B, L, H) last hidden states of right-padded ``tokens`` (B, L).
 
-    Under a causal mask no token sees the padding to its right, so no attention mask is needed.
+    Under a causal mask no token sees the padding to its right, so plain sequences need neither positions nor a mask.
+
+    Args:
+        positions: (B, L) places in their sequences, for tokens that continue what the cache holds.
+        visible: (B, 1, L, C + L), True where a token sees one of the C cached tokens or of these.
+        cache: gets the keys and values of the tokens appended.
     """
     trunk = model.get_base_model().model if hasattr(model, "peft_config") else model.model
-    hidden: Tensor = trunk(input_ids=tokens, use_cache=False).last_hidden_state
+    hidden: Tensor = trunk(
+        input_ids=tokens,
+        position_ids=positions,
+        attention_mask=visible,
+        past_key_values=cache,
+        use_cache=cache is not None,
+    ).last_hidden_state
     return hidden
 
 

@@ -1,4 +1,4 @@
-"""Batches of prompt and completion: what is masked, and that splitting and padding change nothing."""
+"""Batches of completions: what is masked, and that sharing prompts, splitting and padding change nothing."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from securecoderl_edge.model import (
 from securecoderl_edge.sequences import completion_log_probs, make_batch, micro_batches
 
 PAIRS = [([5, 6, 7], [8, 9, 1]), ([4], [3, 2, 2, 2, 2, 1]), ([9, 9, 9, 9, 9], [1])]
+# Two prompts with several completions each, not side by side.
+SHARED = [*PAIRS, ([5, 6, 7], [8]), ([4], [7, 1]), ([5, 6, 7], [3, 3, 3, 3, 1])]
 
 
 @pytest.fixture(params=["fp32", "int8"])
@@ -34,37 +36,76 @@ def model(request: pytest.FixtureRequest, tiny_model: Path) -> Any:
     return adapted
 
 
+def naive_log_probs(model: Any, prompt: list[int], completion: list[int], temperature: float) -> torch.Tensor:
+    tokens = torch.tensor([prompt + completion])
+    every = (model(tokens[:, :-1]).logits / temperature).log_softmax(-1)
+    chosen: torch.Tensor = every.gather(-1, tokens[:, 1:, None])[0, len(prompt) - 1 :, 0]
+    return chosen
+
+
+def gradients(model: Any, loss: torch.Tensor) -> torch.Tensor:
+    found = torch.autograd.grad(loss, list(adapter_parameters(model, POLICY).values()))
+    return torch.cat([gradient.flatten() for gradient in found])
+
+
 def test_the_mask_covers_completions_with_their_end_token_and_nothing_else() -> None:
     batch = make_batch(PAIRS, padding=0, device="cpu")
     for row, (prompt, completion) in enumerate(PAIRS):
-        predicted = batch.tokens[row, 1:][batch.mask[row] > 0].tolist()
-        assert predicted == completion
-        assert batch.tokens[row, : len(prompt)].tolist() == prompt
+        assert batch.tokens[row][batch.mask[row] > 0].tolist() == completion
+        assert list(batch.prompts[row]) == prompt
 
 
 def test_micro_batches_hold_every_row_once_within_the_bound() -> None:
-    batch = make_batch(PAIRS * 3, padding=0, device="cpu")
-    pieces = list(micro_batches(batch, max_tokens=14))
-    assert sorted(row for piece in pieces for row in piece) == list(range(9))
-    for piece in pieces:
-        assert len(piece) == 1 or batch.rows(piece).tokens.numel() <= 14
+    batch = make_batch(SHARED * 2, padding=0, device="cpu")
+    for bound in (1, 14, 30, 1000):
+        pieces = list(micro_batches(batch, bound))
+        assert sorted(row for piece in pieces for row in piece) == list(range(12))
+        for piece in pieces:
+            prompts = {batch.prompts[row] for row in piece}
+            padded = len(prompts) * max(map(len, prompts)) + batch.rows(piece).tokens.numel()
+            assert len(piece) == 1 or padded <= bound
+
+
+def test_micro_batches_keep_the_completions_of_a_prompt_together() -> None:
+    batch = make_batch(SHARED, padding=0, device="cpu")
+    pieces = list(micro_batches(batch, max_tokens=24))
+    assert len(pieces) > 1
+    for prompt in set(batch.prompts):
+        assert sum(any(batch.prompts[row] == prompt for row in piece) for piece in pieces) == 1
 
 
 def test_log_probs_do_not_depend_on_padding_or_on_the_other_rows(model: Any) -> None:
-    batch = make_batch(PAIRS, padding=0, device="cpu")
+    batch = make_batch(SHARED, padding=0, device="cpu")
     together, _ = completion_log_probs(model, batch, 0.7)
-    for row in range(len(PAIRS)):
+    for row in range(len(SHARED)):
         alone = batch.rows([row])
         apart, _ = completion_log_probs(model, alone, 0.7)
         torch.testing.assert_close(apart[0], together[row, : apart.shape[1]], atol=1e-5, rtol=1e-5)
 
 
-def test_log_probs_equal_the_naive_softmax_of_the_whole_model(model: Any) -> None:
-    batch = make_batch(PAIRS, padding=0, device="cpu")
-    actual, _ = completion_log_probs(model, batch, 0.7)
-    naive = (model(batch.tokens[:, :-1]).logits / 0.7).log_softmax(-1)
-    expected = naive.gather(-1, batch.tokens[:, 1:, None])[..., 0] * batch.mask
-    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+@pytest.mark.parametrize("pairs", [PAIRS, SHARED, [([5, 6], [1]), ([5, 6], [7])]])
+def test_log_probs_and_their_gradients_equal_the_naive_ones_of_separate_sequences(
+    model: Any, pairs: list[tuple[list[int], list[int]]]
+) -> None:
+    batch = make_batch(pairs, padding=0, device="cpu")
+    actual, hidden = completion_log_probs(model, batch, 0.7)
+    expected = [naive_log_probs(model, prompt, completion, 0.7) for prompt, completion in pairs]
+    for row, naive in enumerate(expected):
+        torch.testing.assert_close(actual[row, : len(naive)], naive, atol=1e-5, rtol=1e-5)
+        assert not actual[row, len(naive) :].any()
+    assert len(hidden) == sum(len(naive) for naive in expected)
+    weights = torch.randn(len(hidden), generator=torch.Generator().manual_seed(3))
+    slopes = gradients(model, (actual[batch.mask > 0] * weights).sum())
+    torch.testing.assert_close(slopes, gradients(model, (torch.cat(expected) * weights).sum()), atol=1e-4, rtol=1e-4)
+
+
+def test_a_prompt_is_processed_once_for_all_of_its_completions(model: Any) -> None:
+    seen: list[int] = []
+    embedding = model.get_input_embeddings()
+    handle = embedding.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0].numel()))
+    completion_log_probs(model, make_batch([([5] * 50, [6, 7, 1])] * 8, padding=0, device="cpu"), 1.0)
+    handle.remove()
+    assert sum(seen) == 50 + 8 * 2
 
 
 def test_the_same_forward_pass_twice_gives_a_ratio_of_exactly_one(model: Any) -> None:
