@@ -75,6 +75,11 @@ class TrainSettings:
     device: str = setting("auto", "Where the model computes.", choices=("auto", "cpu", "cuda"))
     base_precision: str = setting("auto", "Number format of the frozen base.", choices=("auto", "int8", "bf16", "fp32"))
     warmup_steps: int = setting(5, "Updates over which a phase's learning rate rises from 0.", minimum=0)
+    rate_schedule: str = setting(
+        "constant",
+        "Learning rate after that: constant, or linear down to 0 at the end of sft and at the end of the run.",
+        choices=("constant", "linear"),
+    )
     checkpoint_every: int = setting(10, "Updates between checkpoints.", minimum=1)
     lora: LoraSettings = field(default_factory=LoraSettings)
     sft: SftSettings = field(default_factory=SftSettings)

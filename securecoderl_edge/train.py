@@ -157,7 +157,7 @@ class _Phase:
         for step in range(done + 1, self.steps + 1):
             rollout: Rollout | None = None
             for group in learner.optimizer.param_groups:
-                group["lr"] = group["peak_lr"] * min(1.0, step / max(1, self.settings.warmup_steps))
+                group["lr"] = group["peak_lr"] * rate_share(self.settings, self.name, step)
             if decoder is None:
                 sft, micro_tokens = self.settings.sft, self.settings.ppo.micro_batch_tokens
                 row = sft_update(learner, usable, sft, step, self.seed, micro_tokens)
@@ -213,6 +213,21 @@ def phase_steps(settings: TrainSettings) -> dict[str, int]:
     ppo = settings.ppo
     steps = {"sft": settings.sft.steps, "binary": ppo.binary_steps, "partial": ppo.partial_steps}
     return {phase: steps[phase] for phase in settings.phases}
+
+
+def rate_share(settings: TrainSettings, phase: str, step: int) -> float:
+    """The share of its peak that the learning rate has at update ``step`` (from 1) of a phase.
+
+    It rises in every phase, whose optimizer starts anew. With a linear schedule it falls over sft, and once over all
+    updates of reinforcement learning: the noise of late batches then averages out instead of ending in the policy.
+    """
+    share = min(1.0, step / max(1, settings.warmup_steps))
+    if settings.rate_schedule == "linear":
+        steps = phase_steps(settings)
+        together = [name for name in steps if (name == "sft") == (phase == "sft")]
+        before = sum(steps[name] for name in together[: together.index(phase)])
+        share = min(share, 1 - (before + step - 1) / sum(steps[name] for name in together))
+    return share
 
 
 def _prepare_folder(run: Run, settings: TrainSettings, base: Path, compute: Compute, resume: bool) -> None:

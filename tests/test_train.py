@@ -18,7 +18,7 @@ from securecoderl_edge.model import load_base
 from securecoderl_edge.problems import Problem, Test, write_problems
 from securecoderl_edge.runs import Run
 from securecoderl_edge.settings import TrainSettings, resolve
-from securecoderl_edge.train import Stopped, train
+from securecoderl_edge.train import Stopped, rate_share, train
 
 SOLUTIONS = ("print(int(input()) + 1)\n", "n = int(input())\nprint(n + 1)\n")
 TIMES = ("seconds", "seconds_rollout", "seconds_update")
@@ -227,3 +227,17 @@ def test_impossible_settings_are_usage_errors(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         settings(*overrides, **flags)
+
+
+def test_a_linear_rate_rises_in_every_phase_and_falls_once_over_reinforcement_learning() -> None:
+    overrides = ("rate_schedule=linear", "warmup_steps=2", "sft.steps=4", "ppo.binary_steps=6", "ppo.partial_steps=4")
+    settings = resolve("starter", overrides, {})
+    shares = {
+        phase: [rate_share(settings, phase, step) for step in range(1, steps + 1)]
+        for phase, steps in (("sft", 4), ("binary", 6), ("partial", 4))
+    }
+    assert shares["sft"] == [0.5, 0.75, 0.5, 0.25]
+    assert shares["binary"] == pytest.approx([0.5, 0.9, 0.8, 0.7, 0.6, 0.5])
+    assert shares["partial"] == pytest.approx([0.4, 0.3, 0.2, 0.1])
+    constant = resolve("starter", (*overrides, "rate_schedule=constant"), {})
+    assert [rate_share(constant, "partial", step) for step in range(1, 5)] == [0.5, 1, 1, 1]
