@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from securecoderl_edge.problems import Problem
+from securecoderl_edge.text import replace_surrogates
 
 _FENCE = re.compile(r"^[ \t]*(```+|~~~+)[^\n]*$", re.MULTILINE)
 
@@ -25,7 +26,7 @@ def format_statement(statement: str, starter_code: str = "") -> str:
     """`format_prompt` for a statement that comes without a problem record, as in ``sce generate``."""
     given_code = starter_code.rstrip().lstrip("\r\n")
     given = f"\n\n### Given code\n{given_code}" if given_code else ""
-    return f"### Problem\n{statement.strip()}{given}\n\n### Solution\n"
+    return replace_surrogates(f"### Problem\n{statement.strip()}{given}\n\n### Solution\n")
 
 
 def extract_program(completion: str, mode: str = "auto") -> str:

@@ -1,6 +1,11 @@
-"""Text that came from a program or a model, made safe for a terminal."""
+"""Text that came from elsewhere, made safe for a terminal or a tokenizer."""
 
 from __future__ import annotations
+
+
+def replace_surrogates(text: str) -> str:
+    """``text`` with ``?`` for each half of a surrogate pair, which JSON can hold and no tokenizer accepts."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def escape_controls(text: str) -> str:

@@ -247,6 +247,8 @@ def _prepare_folder(run: Run, settings: TrainSettings, base: Path, compute: Comp
             path = run.path / name
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     weights = sha256_of_folder(base)
+    if not config.is_file() and (run.path / "phases").exists():
+        raise UsageError(f"{config} is gone, so the run cannot go on; give another --out, or --no-resume to start anew")
     if config.is_file():
         changed = first_difference(read_toml(config), table)
         if changed:

@@ -33,6 +33,7 @@ from securecoderl_edge.reward import Score, training_reward
 from securecoderl_edge.rollout import Decoder, Sampled, sample
 from securecoderl_edge.sequences import Batch, completion_log_probs, make_batch, micro_batches
 from securecoderl_edge.settings import PpoSettings, RewardSettings, SftSettings
+from securecoderl_edge.text import replace_surrogates
 
 if TYPE_CHECKING:
     from securecoderl_edge.scorer import Scorer
@@ -89,7 +90,7 @@ def sft_update(
     chooser = random.Random(seed_of(seed, "sft", step))
     pairs = []
     for problem in next_problems(problems, settings.batch_size, step, seed):
-        solution = learner.tokenizer(chooser.choice(problem.solutions))["input_ids"]
+        solution = learner.tokenizer(replace_surrogates(chooser.choice(problem.solutions)))["input_ids"]
         pairs.append((learner.prompt_tokens(problem), [*solution, learner.tokenizer.eos_token_id]))
     batch = make_batch(pairs, learner.tokenizer.pad_token_id, learner.compute.device)
     total = batch.mask.sum()

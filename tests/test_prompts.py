@@ -75,3 +75,9 @@ def test_a_program_is_always_part_of_its_completion(completion: str) -> None:
 def test_an_unknown_mode_is_refused() -> None:
     with pytest.raises(ValueError, match="must be 'auto' or 'raw'"):
         extract_program("", "json")
+
+
+def test_half_of_a_surrogate_pair_becomes_a_question_mark_that_any_tokenizer_reads() -> None:
+    prompt = format_statement("Print \ud83d.", "x = '\udc00'")
+    assert prompt == format_statement("Print ?.", "x = '?'")
+    assert format_statement("Print \U0001f600.") == format_statement("Print 😀.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,17 @@ def test_other_settings_in_the_same_folder_are_refused_by_name(
 ) -> None:
     with pytest.raises(UsageError, match=r"ppo\.epochs: 2 -> 3"):
         train(settings("ppo.epochs=3"), finished.path)
+
+
+def test_a_run_without_its_settings_is_refused_instead_of_started_again(
+    settings: Callable[..., TrainSettings], finished: Run, tmp_path: Path
+) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(finished.path, copy)
+    (copy / "config.toml").unlink()
+    with pytest.raises(UsageError, match=r"config\.toml is gone"):
+        train(settings(), copy)
+    assert (copy / "phases").is_dir()
 
 
 def test_a_folder_that_is_no_run_is_left_alone(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
