@@ -37,6 +37,9 @@ class PpoSettings:
         8, "Completions of one prompt; the baseline of `group` needs at least 2.", minimum=1
     )
     advantage: str = setting("group", "gae: value head; group: leave-one-out baseline.", choices=("gae", "group"))
+    skip_flat_groups: bool = setting(
+        False, "With `group`: leave out prompts whose samples were all rewarded alike; they teach nothing."
+    )
     epochs: int = setting(2, "Passes over each batch.", minimum=1)
     learning_rate: float = setting(1e-3, "Step size of AdamW for the adapter.", minimum=0)
     value_learning_rate: float = setting(1e-3, "Step size of AdamW for the value head.", minimum=0)
@@ -125,6 +128,8 @@ def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any]) -> T
     ppo = settings.ppo
     if ppo.advantage == "group" and ppo.samples_per_prompt < 2:
         raise UsageError("ppo.advantage = group needs ppo.samples_per_prompt of at least 2; or use advantage = gae")
+    if ppo.advantage != "group" and ppo.skip_flat_groups:
+        raise UsageError("ppo.skip_flat_groups needs ppo.advantage = group; a value head learns from every sample")
     if ppo.batch_size % ppo.samples_per_prompt:
         raise UsageError(
             f"ppo.batch_size {ppo.batch_size} is no multiple of ppo.samples_per_prompt {ppo.samples_per_prompt}"

@@ -130,15 +130,64 @@ def ppo_update(
     step: int,
     seed: int,
 ) -> tuple[dict[str, Any], Rollout]:
-    """One PPO update on the ``binary`` or ``partial`` reward; returns its metrics and what was sampled."""
+    """One PPO update on the ``binary`` or ``partial`` reward; returns its metrics and what was sampled.
+
+    KL, entropy and ratios are those of the completions learnt from.
+    """
     clock = [time.monotonic()]
     # 1 sample, 2 score: each program runs in the sandbox while the others are still being decoded.
     rollout = collect(learner, decoder, scorer, problems, ppo, phase, step, seed)
     rewards = torch.tensor([training_reward(score, phase, reward.reading) for score in rollout.scores])
     clock.append(time.monotonic())
+    rows = list(range(len(rewards)))
+    if ppo.skip_flat_groups:
+        rows = rows_of_varied_groups(rewards, ppo.samples_per_prompt)
+    facts = _learn(learner, rollout, rows, rewards, ppo) if rows else dict.fromkeys(_LEARNING_METRICS, 0.0)
+    clock.append(time.monotonic())
+    metrics: dict[str, Any] = {
+        "objective/reward": rewards.mean().item(),
+        **facts,
+        **summarise(rollout.scores),
+        "learnt_from": len(rows),
+        "truncated_rate": sum(not done.finished for done in rollout.completions) / len(rollout.completions),
+        "tokens": sum(len(done.token_ids) for done in rollout.completions),
+        "seconds": clock[2] - clock[0],
+        "seconds_rollout": clock[1] - clock[0],
+        "seconds_update": clock[2] - clock[1],
+    }
+    return metrics, rollout
 
+
+def rows_of_varied_groups(rewards: Tensor, group_size: int) -> list[int]:
+    """Indices of the completions whose prompt's other samples got other rewards.
+
+    Where all samples of a prompt were rewarded alike, every leave-one-out advantage is 0 (but for the KL penalty):
+    there is nothing to learn from them (the filter of DAPO, arXiv:2503.14476, section 3.2, without drawing anew).
+    """
+    groups = rewards.view(-1, group_size)
+    varied = (groups != groups[:, :1]).any(1).repeat_interleave(group_size)
+    rows: list[int] = varied.nonzero()[:, 0].tolist()
+    return rows
+
+
+_LEARNING_METRICS = (
+    "objective/kl",
+    "objective/entropy_estimate",
+    "policy/clipfrac",
+    "policy/approxkl",
+    "loss/policy",
+    "loss/value",
+    "val/ratio",
+    "val/first_ratio_error",
+    "gradient_norm",
+)
+
+
+def _learn(learner: Learner, rollout: Rollout, rows: list[int], rewards: Tensor, ppo: PpoSettings) -> dict[str, float]:
+    """Steps 3 to 6 on some of the completions, in whole groups; returns `_LEARNING_METRICS`."""
     prompts = [learner.prompt_tokens(problem) for problem in rollout.problems]
-    pairs = [(prompts[completion.prompt], completion.token_ids) for completion in rollout.completions]
+    completions = [rollout.completions[row] for row in rows]
+    pairs = [(prompts[completion.prompt], completion.token_ids) for completion in completions]
     batch = make_batch(pairs, learner.tokenizer.pad_token_id, learner.compute.device)
     pieces = list(micro_batches(batch, ppo.micro_batch_tokens))
     with torch.no_grad():
@@ -147,13 +196,13 @@ def ppo_update(
             reference, _ = _evaluate(learner, batch, pieces, ppo.temperature, values=False)
 
     # 3 KL-shape, 4 advantages, 5 whiten
-    shaped = kl_shaped_rewards(rewards.to(old.device), old, reference, batch.mask, ppo.kl_coefficient)
+    shaped = kl_shaped_rewards(rewards[rows].to(old.device), old, reference, batch.mask, ppo.kl_coefficient)
     if ppo.advantage == "gae":
         advantages, returns = generalised_advantages(shaped, old_values, batch.mask, ppo.discount, ppo.trace)
     else:
         advantages = leave_one_out_advantages(shaped, batch.mask, ppo.samples_per_prompt)
         returns = torch.zeros_like(advantages)
-    if len(rewards) >= _MIN_SEQUENCES_TO_WHITEN:
+    if len(rows) >= _MIN_SEQUENCES_TO_WHITEN:
         # A leave-one-out advantage is centred by its construction.
         advantages = whiten(advantages, batch.mask, centre=ppo.advantage == "gae")
 
@@ -161,36 +210,27 @@ def ppo_update(
     sums: defaultdict[str, float] = defaultdict(float)
     first_ratio_error = 0.0
     for epoch in range(ppo.epochs):
-        for rows in pieces:
-            loss, facts = _piece_loss(learner, batch, rows, old, old_values, advantages, returns, ppo)
+        for piece in pieces:
+            loss, facts = _piece_loss(learner, batch, piece, old, old_values, advantages, returns, ppo)
             loss.backward()
             for name, value in facts.items():
                 sums[name] += value
             if epoch == 0:
                 first_ratio_error = max(first_ratio_error, facts["ratio_max_error"])
         sums["gradient_norm"] += _step(learner, ppo.gradient_norm)
-    clock.append(time.monotonic())
-
     kl = ((old - reference) * batch.mask).sum(1).mean().item()
-    metrics: dict[str, Any] = {
-        "objective/reward": rewards.mean().item(),
-        "objective/kl": kl,
-        "objective/entropy_estimate": masked_mean(-old, batch.mask).item(),
-        "policy/clipfrac": sums["clip_fraction"] / ppo.epochs,
-        "policy/approxkl": sums["approximate_kl"] / ppo.epochs,
-        "loss/policy": sums["policy_loss"] / ppo.epochs,
-        "loss/value": sums["value_loss"] / ppo.epochs,
-        "val/ratio": sums["ratio"] / ppo.epochs,
-        "val/first_ratio_error": first_ratio_error,
-        "gradient_norm": sums["gradient_norm"] / ppo.epochs,
-        **summarise(rollout.scores),
-        "truncated_rate": sum(not done.finished for done in rollout.completions) / len(rollout.completions),
-        "tokens": int(batch.mask.sum()),
-        "seconds": clock[2] - clock[0],
-        "seconds_rollout": clock[1] - clock[0],
-        "seconds_update": clock[2] - clock[1],
-    }
-    return metrics, rollout
+    metrics = (
+        kl,
+        masked_mean(-old, batch.mask).item(),
+        sums["clip_fraction"] / ppo.epochs,
+        sums["approximate_kl"] / ppo.epochs,
+        sums["policy_loss"] / ppo.epochs,
+        sums["value_loss"] / ppo.epochs,
+        sums["ratio"] / ppo.epochs,
+        first_ratio_error,
+        sums["gradient_norm"] / ppo.epochs,
+    )
+    return dict(zip(_LEARNING_METRICS, metrics, strict=True))
 
 
 def collect(

@@ -124,6 +124,32 @@ def test_gae_trains_with_a_ratio_of_one_and_a_value_head_that_learns(
     assert any(value.abs().max() > 0 for value in load_file(checkpoint / "value_head.safetensors").values())
 
 
+def test_varied_groups_are_those_with_two_rewards_and_keep_their_rows_together() -> None:
+    rewards = torch.tensor([1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.4, 0.0])
+    assert updates.rows_of_varied_groups(rewards, 2) == [2, 3, 6, 7]
+    assert updates.rows_of_varied_groups(rewards, 4) == list(range(8))
+    assert updates.rows_of_varied_groups(torch.ones(4), 2) == []
+
+
+def test_a_batch_whose_groups_are_all_flat_changes_nothing(
+    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(updates, "training_reward", lambda score, phase, reading: 0.4)
+    run = train(settings("ppo.skip_flat_groups=true"), tmp_path / "flat")
+    learnt = [row["learnt_from"] for row in rows(run) if row["phase"] != "sft"]
+    assert learnt == [0] * 5
+    after_sft = load_file(run.path / "phases/1-sft/adapter/adapter_model.safetensors")
+    assert all(torch.equal(value, after_sft[name]) for name, value in policy(run).items())
+
+
+def test_skipping_flat_groups_learns_from_the_others(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
+    run = train(settings("ppo.skip_flat_groups=true"), tmp_path / "skipping")
+    found = [row for row in rows(run) if row["phase"] != "sft"]
+    assert all(row["learnt_from"] in (0, 4, 8) for row in found)
+    assert {row["val/first_ratio_error"] for row in found} == {0.0}
+    assert any(row["gradient_norm"] > 0 for row in found)
+
+
 @pytest.mark.parametrize("advantage", ["group", "gae"])
 @pytest.mark.parametrize("updates", [1, 4, 7])
 def test_a_run_that_was_stopped_and_resumed_equals_an_uninterrupted_one_bit_for_bit(
@@ -227,6 +253,7 @@ def test_problems_without_solutions_cannot_warm_start(settings: Callable[..., Tr
     ("overrides", "flags", "message"),
     [
         (("ppo.samples_per_prompt=1",), {}, "at least 2"),
+        (("ppo.advantage=gae", "ppo.skip_flat_groups=true"), {}, "needs ppo.advantage = group"),
         (("ppo.batch_size=9",), {}, "no multiple"),
         (("ppo.learning_rat=1",), {}, "unknown setting 'learning_rat'"),
         (("sft.steps=0",), {}, "at least 1"),
