@@ -72,9 +72,10 @@ def _describe(row: dict[str, Any]) -> str:
     place = f"{row['phase']} {row['step']}/{row['steps']}"
     if row["phase"] == "sft":
         return f"{place}  loss {row['loss/sft']:.3f}"
+    kl = f"{row['objective/kl']:.2f}" if "objective/kl" in row else "-"  # an update that learnt from nothing has none
     return (
         f"{place}  reward {row['objective/reward']:.3f}  syntax {row['syntax_rate']:.0%}  "
-        f"all tests {row['all_tests_rate']:.0%}  KL {row['objective/kl']:.2f}"
+        f"all tests {row['all_tests_rate']:.0%}  KL {kl}"
     )
 
 

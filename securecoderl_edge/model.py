@@ -123,7 +123,11 @@ def load_base(folder: Path, precision: str = "fp32", device: str = "cpu") -> Any
     dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float32}
     try:
         model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtypes[precision], local_files_only=True, use_safetensors=True
+            folder,
+            dtype=dtypes[precision],
+            local_files_only=True,
+            use_safetensors=True,
+            attn_implementation="sdpa",  # the one that takes the masks of `hidden_states` as they are
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise SceError(f"cannot load the weights of {folder}: {_first_line(error)}") from None

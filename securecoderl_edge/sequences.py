@@ -53,7 +53,8 @@ def make_batch(pairs: Sequence[tuple[Sequence[int], Sequence[int]]], padding: in
 def micro_batches(batch: Batch, max_tokens: int) -> Iterator[list[int]]:
     """Row indices of pieces that hold at most ``max_tokens`` padded tokens each, of similar length.
 
-    The completions of a prompt stay together where they fit. A single sequence longer than the bound makes a piece of
+    The copies of a prompt's keys and values for its completions come on top. The completions of a prompt stay together
+    where they fit. A single sequence longer than the bound makes a piece of
     its own.
     """
     lengths: list[int] = batch.mask.sum(1).int().tolist()

@@ -38,7 +38,8 @@ class PpoSettings:
     )
     advantage: str = setting("group", "gae: value head; group: leave-one-out baseline.", choices=("gae", "group"))
     skip_flat_groups: bool = setting(
-        False, "With `group`: leave out prompts whose samples were all rewarded alike; they teach nothing."
+        False,
+        "With `group`: leave out prompts whose samples were all rewarded alike; only the KL penalty acts on them.",
     )
     epochs: int = setting(2, "Passes over each batch.", minimum=1)
     learning_rate: float = setting(1e-3, "Step size of AdamW for the adapter.", minimum=0)
@@ -80,7 +81,7 @@ class TrainSettings:
     warmup_steps: int = setting(5, "Updates over which a phase's learning rate rises from 0.", minimum=0)
     rate_schedule: str = setting(
         "constant",
-        "Learning rate after that: constant, or linear down to 0 at the end of sft and at the end of the run.",
+        "Learning rate after that: constant, or linear, down towards 0 at the end of sft and at the end of the run.",
         choices=("constant", "linear"),
     )
     checkpoint_every: int = setting(10, "Updates between checkpoints.", minimum=1)
@@ -129,7 +130,7 @@ def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any]) -> T
     if ppo.advantage == "group" and ppo.samples_per_prompt < 2:
         raise UsageError("ppo.advantage = group needs ppo.samples_per_prompt of at least 2; or use advantage = gae")
     if ppo.advantage != "group" and ppo.skip_flat_groups:
-        raise UsageError("ppo.skip_flat_groups needs ppo.advantage = group; a value head learns from every sample")
+        raise UsageError("ppo.advantage = gae learns from every sample; set ppo.skip_flat_groups = false with it")
     if ppo.batch_size % ppo.samples_per_prompt:
         raise UsageError(
             f"ppo.batch_size {ppo.batch_size} is no multiple of ppo.samples_per_prompt {ppo.samples_per_prompt}"

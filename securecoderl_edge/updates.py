@@ -132,7 +132,7 @@ def ppo_update(
 ) -> tuple[dict[str, Any], Rollout]:
     """One PPO update on the ``binary`` or ``partial`` reward; returns its metrics and what was sampled.
 
-    KL, entropy and ratios are those of the completions learnt from.
+    KL, entropy and ratios are those of the completions learnt from; where there were none, they are missing.
     """
     clock = [time.monotonic()]
     # 1 sample, 2 score: each program runs in the sandbox while the others are still being decoded.
@@ -142,7 +142,7 @@ def ppo_update(
     rows = list(range(len(rewards)))
     if ppo.skip_flat_groups:
         rows = rows_of_varied_groups(rewards, ppo.samples_per_prompt)
-    facts = _learn(learner, rollout, rows, rewards, ppo) if rows else dict.fromkeys(_LEARNING_METRICS, 0.0)
+    facts = _learn(learner, rollout, rows, rewards, ppo) if rows else {}
     clock.append(time.monotonic())
     metrics: dict[str, Any] = {
         "objective/reward": rewards.mean().item(),
@@ -161,8 +161,9 @@ def ppo_update(
 def rows_of_varied_groups(rewards: Tensor, group_size: int) -> list[int]:
     """Indices of the completions whose prompt's other samples got other rewards.
 
-    Where all samples of a prompt were rewarded alike, every leave-one-out advantage is 0 (but for the KL penalty):
-    there is nothing to learn from them (the filter of DAPO, arXiv:2503.14476, section 3.2, without drawing anew).
+    Where all samples of a prompt were rewarded alike, every leave-one-out advantage is 0 but for the KL penalty:
+    nothing else is lost with them (the filter of DAPO, arXiv:2503.14476, section 3.2, without drawing anew). Since
+    advantages are scaled over what is left, a step is as large with one varied group as with eight.
     """
     groups = rewards.view(-1, group_size)
     varied = (groups != groups[:, :1]).any(1).repeat_interleave(group_size)
@@ -170,21 +171,8 @@ def rows_of_varied_groups(rewards: Tensor, group_size: int) -> list[int]:
     return rows
 
 
-_LEARNING_METRICS = (
-    "objective/kl",
-    "objective/entropy_estimate",
-    "policy/clipfrac",
-    "policy/approxkl",
-    "loss/policy",
-    "loss/value",
-    "val/ratio",
-    "val/first_ratio_error",
-    "gradient_norm",
-)
-
-
 def _learn(learner: Learner, rollout: Rollout, rows: list[int], rewards: Tensor, ppo: PpoSettings) -> dict[str, float]:
-    """Steps 3 to 6 on some of the completions, in whole groups; returns `_LEARNING_METRICS`."""
+    """Steps 3 to 6 on some of the completions, in whole groups; returns their metrics."""
     prompts = [learner.prompt_tokens(problem) for problem in rollout.problems]
     completions = [rollout.completions[row] for row in rows]
     pairs = [(prompts[completion.prompt], completion.token_ids) for completion in completions]
@@ -218,19 +206,17 @@ def _learn(learner: Learner, rollout: Rollout, rows: list[int], rewards: Tensor,
             if epoch == 0:
                 first_ratio_error = max(first_ratio_error, facts["ratio_max_error"])
         sums["gradient_norm"] += _step(learner, ppo.gradient_norm)
-    kl = ((old - reference) * batch.mask).sum(1).mean().item()
-    metrics = (
-        kl,
-        masked_mean(-old, batch.mask).item(),
-        sums["clip_fraction"] / ppo.epochs,
-        sums["approximate_kl"] / ppo.epochs,
-        sums["policy_loss"] / ppo.epochs,
-        sums["value_loss"] / ppo.epochs,
-        sums["ratio"] / ppo.epochs,
-        first_ratio_error,
-        sums["gradient_norm"] / ppo.epochs,
-    )
-    return dict(zip(_LEARNING_METRICS, metrics, strict=True))
+    return {
+        "objective/kl": ((old - reference) * batch.mask).sum(1).mean().item(),
+        "objective/entropy_estimate": masked_mean(-old, batch.mask).item(),
+        "policy/clipfrac": sums["clip_fraction"] / ppo.epochs,
+        "policy/approxkl": sums["approximate_kl"] / ppo.epochs,
+        "loss/policy": sums["policy_loss"] / ppo.epochs,
+        "loss/value": sums["value_loss"] / ppo.epochs,
+        "val/ratio": sums["ratio"] / ppo.epochs,
+        "val/first_ratio_error": first_ratio_error,
+        "gradient_norm": sums["gradient_norm"] / ppo.epochs,
+    }
 
 
 def collect(

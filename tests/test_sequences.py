@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from conftest import build_model
 
 from securecoderl_edge.int8 import Int8Linear
 from securecoderl_edge.model import (
@@ -97,6 +99,18 @@ def test_log_probs_and_their_gradients_equal_the_naive_ones_of_separate_sequence
     weights = torch.randn(len(hidden), generator=torch.Generator().manual_seed(3))
     slopes = gradients(model, (actual[batch.mask > 0] * weights).sum())
     torch.testing.assert_close(slopes, gradients(model, (torch.cat(expected) * weights).sum()), atol=1e-4, rtol=1e-4)
+
+
+def test_grouped_key_value_heads_and_a_config_that_asks_for_eager_attention_change_nothing(tmp_path: Path) -> None:
+    # Eager attention would add our mask to the scores instead of applying it.
+    folder = build_model(tmp_path / "grouped", num_key_value_heads=2)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "attn_implementation": "eager"}))
+    model = load_base(folder)
+    actual, _ = completion_log_probs(model, make_batch(SHARED, padding=0, device="cpu"), 0.7)
+    for row, (prompt, completion) in enumerate(SHARED):
+        naive = naive_log_probs(model, prompt, completion, 0.7)
+        torch.testing.assert_close(actual[row, : len(naive)], naive, atol=1e-5, rtol=1e-5)
 
 
 def test_a_prompt_is_processed_once_for_all_of_its_completions(model: Any) -> None:
