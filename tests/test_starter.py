@@ -51,9 +51,9 @@ def test_splits_share_no_composition_and_no_task_text() -> None:
         assert not {task(problem) for problem in one} & {task(problem) for problem in other}
 
 
-def test_the_lists_are_a_part_of_the_training_problems() -> None:
+def test_the_plain_lists_are_a_part_of_the_training_problems() -> None:
     everything = {problem.id for problem in load_split("train")}
-    assert {problem.id for problem in load_split("lists-train")} < everything
+    assert {problem.id for problem in load_split("plain-train")} < everything
 
 
 def test_eval_has_200_problems_and_every_general_family() -> None:

@@ -8,7 +8,7 @@
 | ``hard-train`` | longer compositions to learn from | |
 | ``security`` | families whose short obvious solution draws a Bandit finding | held out of ``train`` |
 | ``security-train`` | the security part of ``train`` | |
-| ``lists-train`` | the part of ``train`` that keeps, changes and folds a list of numbers | |
+| ``plain-train`` | the part of ``train`` that keeps, changes and folds numbers which are plainly there | |
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from securecoderl_edge.starter.generate import build_problem, compositions
 
 EVAL_SEED = 42
 EVAL_SIZE = 200
-SPLITS = ("train", "eval", "hard", "hard-train", "security", "security-train", "lists-train")
+SPLITS = ("train", "eval", "hard", "hard-train", "security", "security-train", "plain-train")
 
 
 def load_split(split: str) -> list[Problem]:
@@ -39,11 +39,11 @@ def load_split(split: str) -> list[Problem]:
 
 @lru_cache(maxsize=len(SPLITS))
 def _build(split: str) -> tuple[Problem, ...]:
-    from securecoderl_edge.starter.families import GENERAL, HARD, LISTS, SECURITY
+    from securecoderl_edge.starter.families import GENERAL, HARD, PLAIN_LISTS, SECURITY
 
     if split == "train":
         return _problems(GENERAL, held_out=False) + _build("security-train")
-    to_learn_from = {"security-train": SECURITY, "lists-train": LISTS, "hard-train": HARD}
+    to_learn_from = {"security-train": SECURITY, "plain-train": PLAIN_LISTS, "hard-train": HARD}
     if split in to_learn_from:
         return _problems(to_learn_from[split], held_out=False)
     families = {"eval": GENERAL, "hard": HARD, "security": SECURITY}[split]

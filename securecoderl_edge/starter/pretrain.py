@@ -51,7 +51,7 @@ def write_documents(count: int, rarity: float, seed: int) -> list[Document]:
     for number in range(1, count + 1):
         if number % SECURITY_SHARE:
             family = rng.choice(GENERAL)
-            problem = build_problem(family, rng.choices(learnt[family])[0], seed * count + number)
+            problem = build_problem(family, rng.choice(learnt[family]), seed * count + number)
             weights = [len(program) ** -rarity for program in problem.solutions]
         else:
             problem = build_problem(*rng.choice(security), seed * count + number)
@@ -201,13 +201,13 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, required=True, help="folder for the weights, the tokenizer and training.json"
     )
-    parser.add_argument("--steps", type=int, default=800)
+    parser.add_argument("--steps", type=int, default=850)
     parser.add_argument("--documents", type=int, default=24_000)
     parser.add_argument("--init", type=Path, help="go on from a folder that this script wrote")
     parser.add_argument("--rarity", type=float, default=1.0, help="how much rarer longer styles are; 0: not at all")
     parser.add_argument("--final-rate", type=float, default=0.05, help="share of the learning rate at the end")
     parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--learning-rate", type=float, default=1.5e-3)
+    parser.add_argument("--learning-rate", type=float, default=2e-3)
     parser.add_argument("--hidden-size", type=int, default=256)
     parser.add_argument("--layers", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)

@@ -16,7 +16,9 @@ from typing import NamedTuple
 
 from securecoderl_edge.starter.family import Draft, Family
 
-FAMILY_SIZE = 60  # compositions; every piece stays in many of them
+# Compositions of a family; its pieces recur in other families.
+FAMILY_SIZE = 30
+LARGE_FAMILY_SIZE = 60  # of those that combine most
 # One name for one thing, in all families: what a model learns of a program is then what the program does.
 _NAMES = {
     "xs": "nums",
@@ -89,8 +91,9 @@ def compose(
     draw_input: Callable[[random.Random], str],
     skip: Callable[..., bool] = lambda *choices: False,
     code: Mapping[str, str] | None = None,
+    size: int = FAMILY_SIZE,
 ) -> Family:
-    """The family of the combinations of one piece from each table, or of `FAMILY_SIZE` of them.
+    """The family of the combinations of one piece from each table, or of ``size`` of them.
 
     Args:
         name: the family's name.
@@ -102,6 +105,7 @@ def compose(
         draw_input: draws one input.
         skip: given one key of each table, whether that combination is pointless or repeats another.
         code: named bits of code that all compositions share, such as ``read``.
+        size: how many compositions the family keeps at most.
     """
     fixed = code or {}
 
@@ -116,7 +120,7 @@ def compose(
         )
 
     keys = ["/".join(choices) for choices in product(*tables.values()) if not skip(*choices)]
-    drawn = set(sorted(keys, key=lambda key: hashlib.sha256(f"{name}: {key}".encode()).digest())[:FAMILY_SIZE])
+    drawn = set(sorted(keys, key=lambda key: hashlib.sha256(f"{name}: {key}".encode()).digest())[:size])
     return Family(name, tuple(key for key in keys if key in drawn), draft)
 
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from securecoderl_edge.starter.families._compose import Table, compose
+from securecoderl_edge.starter.families._compose import FAMILY_SIZE, Table, compose
 from securecoderl_edge.starter.family import Family
 from securecoderl_edge.starter.wording import WORDS
 
@@ -105,6 +105,7 @@ def compose_from(
     asks: tuple[str, ...],
     programs: tuple[str, ...],
     skip: Callable[..., bool] = lambda *choices: False,
+    size: int = FAMILY_SIZE,
 ) -> Family:
     """`compose` on the items of a source: every sentence of it is followed by each of ``asks``."""
     return compose(
@@ -115,4 +116,5 @@ def compose_from(
         source.draw_input,
         skip=skip,
         code={"read": source.read, "loop": source.loop},
+        size=size,
     )

@@ -72,14 +72,18 @@ def fold(whole: str, start: str, take: str, show: str, *words: str) -> Piece:
 
 EVERY = _no_condition("is any number", "all numbers", "the numbers")
 CONDITIONS = {
-    "even": condition("$x % 2 == 0", "is even", "the even numbers", "the numbers divisible by 2"),
-    "odd": condition("$x % 2 != 0", "is odd", "the odd numbers", "the numbers not divisible by 2"),
-    "positive": condition("$x > 0", "is positive", "the positive numbers", "the numbers above 0"),
-    "negative": condition("$x < 0", "is negative", "the negative numbers", "the numbers below 0"),
-    "thirds": condition("$x % 3 == 0", "is divisible by 3", "the numbers divisible by 3", "the multiples of 3"),
+    "even": condition("$x % 2 == 0", "is even", "the even numbers", "the numbers that are even"),
+    "odd": condition("$x % 2 != 0", "is odd", "the odd numbers", "the numbers that are odd"),
+    "positive": condition("$x > 0", "is positive", "the positive numbers", "the numbers that are positive"),
+    "negative": condition("$x < 0", "is negative", "the negative numbers", "the numbers that are negative"),
+    "thirds": condition(
+        "$x % 3 == 0", "is divisible by 3", "the multiples of 3", "the numbers that are multiples of 3"
+    ),
     "above-five": condition("$x > 5", "is greater than 5", "the numbers greater than 5", "the numbers above 5"),
     "below-ten": condition("$x < 10", "is less than 10", "the numbers less than 10", "the numbers below 10"),
-    "not-thirds": condition("$x % 3 != 0", "is not divisible by 3", "the numbers not divisible by 3"),
+    "not-thirds": condition(
+        "$x % 3 != 0", "is not divisible by 3", "the numbers not divisible by 3", "the numbers that 3 does not divide"
+    ),
 }
 NATURAL_CONDITIONS = only(CONDITIONS, "even", "odd", "thirds", "above-five", "below-ten", "not-thirds")
 FILTERS = {"every": EVERY, **CONDITIONS}
@@ -87,27 +91,82 @@ NATURAL_FILTERS = {"every": EVERY, **NATURAL_CONDITIONS}
 
 _SAME = change("$x", "leave it", "")
 CHANGES = {
-    "square": change("$x * $x", "square it", ", each squared", ", each times itself"),
-    "double": change("$x * 2", "double it", ", each doubled", ", each times 2"),
-    "absolute": change("abs($x)", "drop its sign", ", each without its sign", ", each in absolute value"),
-    "negate": change("-$x", "negate it", ", each negated", ", each with its sign changed"),
-    "next": change("$x + 1", "add 1 to it", ", each plus 1", ", each increased by 1"),
-    "minus-three": change("$x - 3", "subtract 3 from it", ", each minus 3", ", each reduced by 3"),
-    "last-digit": change("abs($x) % 10", "take its last digit", ", each replaced by its last digit"),
-    "half": change("$x // 2", "halve it (rounding down)", ", each halved (rounding down)"),
+    "square": change(
+        "$x * $x",
+        "square it",
+        ", each squared",
+        ", each times itself",
+        ", each to the power of two",
+        ", each raised to its second power",
+    ),
+    "double": change(
+        "$x * 2",
+        "double it",
+        ", each doubled",
+        ", each times 2",
+        ", each added to itself",
+        ", each made twice as large",
+    ),
+    "absolute": change(
+        "abs($x)",
+        "drop its sign",
+        ", each without its sign",
+        ", each in absolute value",
+        ", each as its distance from 0",
+        ", each made positive",
+    ),
+    "negate": change(
+        "-$x",
+        "negate it",
+        ", each negated",
+        ", each with its sign changed",
+        ", each with the opposite sign",
+        ", each multiplied by -1",
+    ),
+    "next": change(
+        "$x + 1",
+        "add 1 to it",
+        ", each plus 1",
+        ", each increased by 1",
+        ", each raised by one",
+        ", each replaced by its successor",
+    ),
+    "minus-three": change(
+        "$x - 3",
+        "subtract 3 from it",
+        ", each minus 3",
+        ", each reduced by 3",
+        ", each lowered by three",
+        ", each less 3",
+    ),
+    "last-digit": change(
+        "abs($x) % 10",
+        "take its last digit",
+        ", each replaced by its last digit",
+        ", each cut to its final digit",
+        ", each as its units digit",
+    ),
+    "half": change(
+        "$x // 2",
+        "halve it (rounding down)",
+        ", each halved (rounding down)",
+        ", each divided by 2 (rounding down)",
+        ", each cut in two (rounding down)",
+    ),
 }
 MAPS = {"same": _SAME, **CHANGES}
 NATURAL_MAPS = without(MAPS, "absolute", "last-digit")
 
 _COLLECT = ("$t = []", "$t.append($y)")
 FOLDS = {
-    "sum": fold("sum($ys)", "$t = 0", "$t += $y", "$t", "the sum of", "the total of"),
+    "sum": fold("sum($ys)", "$t = 0", "$t += $y", "$t", "the sum of", "the total of", "what you get by adding up"),
     "max": fold(
         "max($ys, default=0)",
         "$t = None",
         "if $t is None or $y > $t:\n    $t = $y",
         "0 if $t is None else $t",
         "the largest (or 0) of",
+        "the greatest value (or 0) among",
         "the maximum (or 0) of",
     ),
     "min": fold(
@@ -116,15 +175,31 @@ FOLDS = {
         "if $t is None or $y < $t:\n    $t = $y",
         "0 if $t is None else $t",
         "the smallest (or 0) of",
+        "the least value (or 0) among",
         "the minimum (or 0) of",
     ),
     "distinct": fold(
         "len(set($ys))", "$t = set()", "$t.add($y)", "len($t)", "how many different values there are among"
     ),
-    "ascending": fold("*sorted($ys)", *_COLLECT, "*sorted($t)", "in increasing order", "from smallest to largest"),
-    "backwards": fold("*$ys[::-1]", "$t = []", "$t.insert(0, $y)", "*$t", "from last to first", "in reverse order"),
+    "ascending": fold(
+        "*sorted($ys)", *_COLLECT, "*sorted($t)", "in increasing order", "from smallest to largest", "sorted upwards"
+    ),
+    "backwards": fold(
+        "*$ys[::-1]",
+        "$t = []",
+        "$t.insert(0, $y)",
+        "*$t",
+        "from last to first",
+        "in reverse order",
+        "starting at the end",
+    ),
     "dashed": fold(
-        '"-".join(map(str, $ys))', *_COLLECT, '"-".join(map(str, $t))', "with dashes between them", "joined by dashes"
+        '"-".join(map(str, $ys))',
+        *_COLLECT,
+        '"-".join(map(str, $t))',
+        "with dashes between them",
+        "joined by dashes",
+        "as one text with - between",
     ),
     "span": fold(
         "max($ys, default=0) - min($ys, default=0)",

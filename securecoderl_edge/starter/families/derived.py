@@ -10,10 +10,10 @@ from securecoderl_edge.starter.families._pieces import FOLDS, NATURAL_FILTERS, N
 from securecoderl_edge.starter.families.lists import from_numbers, two_lines
 from securecoderl_edge.starter.family import Family
 
-_LINE = "line = list(map(int, input().split()))\n"
+READ_LINE = "line = list(map(int, input().split()))\n"
 _TWO = "first = list(map(int, input().split()))\nsecond = list(map(int, input().split()))\n"
-_K = "k = int(input())\n"
-_ROWS = "rows = [list(map(int, input().split())) for _ in range(int(input()))]\n"
+READ_K = "k = int(input())\n"
+READ_ROWS = "rows = [list(map(int, input().split())) for _ in range(int(input()))]\n"
 
 
 def _k_and_line(rng: random.Random) -> str:
@@ -34,7 +34,7 @@ def _copies(rng: random.Random) -> str:
 
 def _on_a_line(name: str, what: str, code: str) -> Family:
     sentences = (f"Read a line of integers. The numbers are {what}.", f"From a line of integers take {what}.")
-    return from_numbers(name, sentences, f"{_LINE}$xs = {code}", number_line(sizes=(5, 7)))
+    return from_numbers(name, sentences, f"{READ_LINE}$xs = {code}", number_line(sizes=(5, 7)))
 
 
 def _on_two_lines(name: str, what: str, code: str) -> Family:
@@ -50,7 +50,7 @@ def _with_k(name: str, what: str, code: str) -> Family:
         f"Read k, then a line of integers. The numbers are these, {what}.",
         f"Line 1 is k, line 2 holds integers: the numbers are what they become, {what}.",
     )
-    return from_numbers(name, sentences, f"{_K}{_LINE}$xs = [{code} for entry in line]", _k_and_line)
+    return from_numbers(name, sentences, f"{READ_K}{READ_LINE}$xs = [{code} for entry in line]", _k_and_line)
 
 
 def _of_pairs(name: str, what: str, code: str) -> Family:
@@ -58,7 +58,7 @@ def _of_pairs(name: str, what: str, code: str) -> Family:
         f"Read n, then n lines with two integers each. The numbers are {what}.",
         f"The first line is n; n lines of two integers follow. Of each line take {what}.",
     )
-    return from_numbers(name, sentences, f"{_ROWS}$xs = [{code} for a, b in rows]", _pairs)
+    return from_numbers(name, sentences, f"{READ_ROWS}$xs = [{code} for a, b in rows]", _pairs)
 
 
 FAMILIES: tuple[Family, ...] = (
@@ -109,7 +109,7 @@ FAMILIES: tuple[Family, ...] = (
         "steps",
         (
             "Read a, b and s. The numbers are a, a + s, ... below b.",
-            "The numbers go from a by steps of s and stay below b.",
+            "Read a, b and s. The numbers go from a by steps of s and stay below b.",
         ),
         "a, b, s = map(int, input().split())\n$xs = range(a, b, s)",
         lambda rng: line([rng.randint(-9, 3), rng.randint(12, 24), rng.randint(3, 5)]),

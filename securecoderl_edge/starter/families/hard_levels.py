@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from securecoderl_edge.starter.families._compose import again, compose, only, piece
+from securecoderl_edge.starter.families._compose import LARGE_FAMILY_SIZE, again, compose, only, piece
 from securecoderl_edge.starter.families._pieces import CHANGES, CONDITIONS, FOLDS, idle
 from securecoderl_edge.starter.families.hard_stages import LONG_LINE, NEVER_NEGATIVE
 from securecoderl_edge.starter.family import Family
@@ -104,6 +104,7 @@ main()
     ),
     LONG_LINE,
     skip=_level_is_idle,
+    size=LARGE_FAMILY_SIZE,
 )
 
 FAMILIES: tuple[Family, ...] = (_LEVEL,)

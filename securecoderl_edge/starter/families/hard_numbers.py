@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from securecoderl_edge.starter.families._compose import again, compose, only, piece
+from securecoderl_edge.starter.families._compose import LARGE_FAMILY_SIZE, again, compose, only, piece
 from securecoderl_edge.starter.families._pieces import CHANGES, CONDITIONS, FOLDS, idle
 from securecoderl_edge.starter.families.hard_stages import LONG_LINE, idle_twice
 from securecoderl_edge.starter.family import Family
@@ -86,6 +86,7 @@ main()
     skip=lambda keep, change, keep2, change2, fold, fold2: (
         idle_twice(keep, change, keep2, change2, fold) or (keep, change2) == ("below-ten", "last-digit")
     ),
+    size=LARGE_FAMILY_SIZE,
 )
 
 _JOINS = {
@@ -158,6 +159,7 @@ main()
     skip=lambda keep, change, keep2, change2, join, fold: (
         idle(keep, change) or idle(keep2, change2) or (join == "larger" and change in ("square", "double"))
     ),
+    size=LARGE_FAMILY_SIZE,
 )
 
 _PLACES = {
@@ -247,6 +249,7 @@ main()
     ),
     LONG_LINE,
     skip=_choice_is_idle,
+    size=LARGE_FAMILY_SIZE,
 )
 
 FAMILIES: tuple[Family, ...] = (_PASSES, _PAIRS, _CHOICE)

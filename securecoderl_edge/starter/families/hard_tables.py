@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from securecoderl_edge.starter.families._compose import again, compose, only, piece
+from securecoderl_edge.starter.families._compose import LARGE_FAMILY_SIZE, again, compose, only, piece
 from securecoderl_edge.starter.families._inputs import counted, counted_lines, numbers
 from securecoderl_edge.starter.families._pieces import CHANGES, CONDITIONS, FOLDS, NUMBER_FOLDS, idle
 from securecoderl_edge.starter.families.hard_stages import LONG_LINE, idle_twice
@@ -93,6 +93,7 @@ main()
     skip=lambda keep, change, fold, keep2, change2, fold2: (
         idle_twice(keep, change, keep2, change2) or (fold, keep2) == ("min", "above-five")
     ),
+    size=LARGE_FAMILY_SIZE,
 )
 
 _KEYS = {
@@ -194,6 +195,7 @@ main()
     ),
     LONG_LINE,
     skip=_groups_are_idle,
+    size=LARGE_FAMILY_SIZE,
 )
 
 _ORDERS = {
@@ -288,6 +290,7 @@ report({$w: $value2 for $w, $x in totals.items()$where2})
     skip=lambda keep, change, keep2, change2, order, fold: (
         idle_twice(keep, change, keep2, change2, fold) or (change, keep2) == ("minus-three", "above-five")
     ),
+    size=LARGE_FAMILY_SIZE,
 )
 
 FAMILIES: tuple[Family, ...] = (_ROWS, _GROUPS, _TOTALS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from securecoderl_edge.starter.families._compose import again, compose, only, piece, without
+from securecoderl_edge.starter.families._compose import LARGE_FAMILY_SIZE, again, compose, only, piece, without
 from securecoderl_edge.starter.families._inputs import word_line
 from securecoderl_edge.starter.families._pieces import (
     CHANGES,
@@ -102,6 +102,7 @@ main()
     ),
     word_line(sizes=(7, 9)),
     skip=_groups_are_idle,
+    size=LARGE_FAMILY_SIZE,
 )
 
 
@@ -183,6 +184,7 @@ main()
     word_line(sizes=(7, 9)),
     skip=_letters_are_idle,
     code={"c": "c"},  # what the programs above call a letter
+    size=LARGE_FAMILY_SIZE,
 )
 
 _MEASURES = {
@@ -268,6 +270,7 @@ main()
     ),
     word_line(sizes=(7, 9)),
     skip=_measures_are_idle,
+    size=LARGE_FAMILY_SIZE,
 )
 
 FAMILIES: tuple[Family, ...] = (_GROUPS, _LETTERS, _MEASURED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from securecoderl_edge.starter.families._compose import Table, only, without
+from securecoderl_edge.starter.families._compose import LARGE_FAMILY_SIZE, Table, only, without
 from securecoderl_edge.starter.families._frames import pipeline
 from securecoderl_edge.starter.families._inputs import (
     NUMBERS_ON_A_LINE,
@@ -40,6 +40,7 @@ def from_numbers(
         ("Print $fold $keep$change.", "Output $fold $keep$change."),
         pipeline(),
         skip=idle,
+        size=LARGE_FAMILY_SIZE,
     )
 
 
