@@ -25,6 +25,7 @@ from securecoderl_edge.evaluate import Evaluation
 from securecoderl_edge.models import resolve_model
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.settings import cap_steps, resolve
+from securecoderl_edge.starter.families import LISTS, PLAIN_LISTS
 from securecoderl_edge.stats import Interval, bootstrap_mean, paired_difference_over_seeds, rate_interval
 from securecoderl_edge.summary import METRICS, Metric, by_problem, values_of
 from securecoderl_edge.train import train
@@ -79,6 +80,26 @@ def difference(first: Sequence[Evaluation], second: Sequence[Evaluation], metric
             return None
         means.append([[sum(values) / len(values) for values in problems] for problems in seeds])
     return paired_difference_over_seeds(means[0], means[1])
+
+
+def rates_by_families(evaluations: dict[str, list[Evaluation]]) -> dict[str, dict[str, float]]:
+    """All-P of each stage on the families that the recipe practises, on the other lists, and on the rest."""
+    practised, lists = ({family.name for family in families} for families in (PLAIN_LISTS, LISTS))
+    passed: dict[str, dict[str, list[float]]] = {}
+    problems: dict[str, set[str]] = {}
+    for stage, found in evaluations.items():
+        for row in (row for evaluation in found for row in evaluation.rows):
+            family = row["id"].split("/")[1]
+            group = "practised" if family in practised else "other lists" if family in lists else "rest"
+            passed.setdefault(group, {}).setdefault(stage, []).append(float(row["passed"] == row["total"]))
+            problems.setdefault(group, set()).add(row["id"])
+    return {
+        group: {
+            "problems": len(problems[group]),
+            **{stage: round(sum(values) / len(values), 4) for stage, values in stages.items()},
+        }
+        for group, stages in passed.items()
+    }
 
 
 def record_of(interval: Interval | None) -> dict[str, float] | None:
@@ -159,6 +180,10 @@ def main() -> None:
             for stage, evaluation in evaluate_run(run, scorer, settings).items():
                 evaluations[stage].append(evaluation)
     print_table(evaluations, sys.stdout.write)
+    families = rates_by_families(evaluations)
+    for group, rates in families.items():
+        shown = "  ".join(f"{stage} {100 * rates[stage]:.1f} %" for stage in STAGES)
+        sys.stdout.write(f"All-P on {group} ({rates['problems']} problems): {shown}\n")
     all_tests = next(metric for metric in METRICS if metric.name == "all_tests_rate")
     gain = difference(evaluations["sft"], evaluations["policy"], all_tests)
     result = {
@@ -177,6 +202,7 @@ def main() -> None:
             stage: [round(evaluation.summary().metrics["all_tests_rate"].value, 4) for evaluation in evaluations[stage]]
             for stage in STAGES
         },
+        "all_tests_by_families": families,
         "train_seconds_by_seed": seconds,
         "wall_seconds": round(time.monotonic() - started, 1),
         "settings": to_table(resolve("starter", tuple(arguments.overrides), {})),
