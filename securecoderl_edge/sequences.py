@@ -54,8 +54,7 @@ def micro_batches(batch: Batch, max_tokens: int) -> Iterator[list[int]]:
     """Row indices of pieces that hold at most ``max_tokens`` padded tokens each, of similar length.
 
     The copies of a prompt's keys and values for its completions come on top. The completions of a prompt stay together
-    where they fit. A single sequence longer than the bound makes a piece of
-    its own.
+    where they fit. A single sequence longer than the bound makes a piece of its own.
     """
     lengths: list[int] = batch.mask.sum(1).int().tolist()
     groups: defaultdict[TokenIds, list[int]] = defaultdict(list)
