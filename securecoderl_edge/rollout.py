@@ -111,14 +111,10 @@ class Decoder:
             query, key, value = heads.split(split, dim=1)
             keys[:, :, start : start + width] = _rotated(key, cosine, sine)
             values[:, :, start : start + width] = value
-            attended = functional.scaled_dot_product_attention(
-                _rotated(query, cosine, sine),
-                keys[:, :, : start + width],
-                values[:, :, : start + width],
-                attn_mask=visible,
-                enable_gqa=self.heads != self.kv_heads,
+            mixed = attended(
+                _rotated(query, cosine, sine), keys[:, :, : start + width], values[:, :, : start + width], visible
             )
-            hidden = hidden + functional.linear(attended.transpose(1, 2).reshape(rows, width, -1), out)
+            hidden = hidden + functional.linear(mixed.transpose(1, 2).reshape(rows, width, -1), out)
             gate, up = functional.linear(self._normed(hidden, norm_mlp), gate_up).chunk(2, -1)
             hidden = hidden + functional.linear(functional.silu(gate) * up, down)
         return functional.linear(self._normed(hidden[:, -1], self.final_norm), self.head)
@@ -175,7 +171,7 @@ def sample(
     live = list(range(len(owners)))  # which owner each row of the batch serves; -1 once it has finished
 
     for step in range(max_tokens):
-        chosen, chosen_log_probs = _draw(logits, temperature, generator)
+        chosen, chosen_log_probs = draw_tokens(logits, temperature, generator)
         for row, (token, log_prob) in enumerate(zip(chosen.tolist(), chosen_log_probs.tolist(), strict=True)):
             owner = live[row]
             if owner < 0:
@@ -219,12 +215,16 @@ def _prefill(
     return decoder.forward(tokens, positions, visible[:, None], 0, cache), cache
 
 
-def _draw(logits: Tensor, temperature: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def draw_tokens(logits: Tensor, temperature: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """One token for each row of ``logits`` (B, V), and its log-probability at temperature 1; 0 takes the likeliest."""
     logits = logits.float()
     if temperature == 0:
         chosen = logits.argmax(-1)
     else:
-        chosen = torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator)[:, 0]
+        # The inverse of the distribution function: one random number a row, where multinomial draws one a word.
+        below = (logits / temperature).softmax(-1).cumsum(-1)
+        uniform = torch.rand(len(logits), 1, generator=generator, device=logits.device) * below[:, -1:]
+        chosen = (below <= uniform).sum(-1).clamp_max(logits.shape[-1] - 1)
     log_probs = logits.gather(-1, chosen[:, None])[:, 0] - logits.logsumexp(-1)
     return chosen, log_probs
 
@@ -236,6 +236,22 @@ def merged_weight(linear: Any) -> Tensor:
     if base is not linear:
         weight = weight + linear.get_delta_weight(linear.active_adapters[0]).float()
     return weight
+
+
+def attended(query: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None) -> Tensor:
+    """(B, heads, T, D) attention of ``query`` to ``keys`` and ``values`` (B, kv heads, L, D)."""
+    rows, heads, width, size = query.shape
+    if width > 1:
+        return functional.scaled_dot_product_attention(
+            query, keys, values, attn_mask=visible, enable_gqa=heads != keys.shape[1]
+        )
+    # With one query, two products of matrices are several times faster on a CPU than the fused kernel, which is made
+    # for long ones. The heads that share keys are its rows.
+    scores = query.view(rows, keys.shape[1], -1, size) @ keys.transpose(-1, -2) * size**-0.5
+    if visible is not None:
+        scores = scores.masked_fill(~visible, float("-inf"))
+    mixed: Tensor = scores.softmax(-1) @ values
+    return mixed.view(rows, heads, 1, size)
 
 
 def _rotated(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:

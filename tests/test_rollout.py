@@ -11,7 +11,7 @@ import torch
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.model import LoraSettings, add_adapters, load_base, load_tokenizer
-from securecoderl_edge.rollout import Decoder, Sampled, sample
+from securecoderl_edge.rollout import Decoder, Sampled, attended, draw_tokens, sample
 from securecoderl_edge.runtimes.hf import HfRuntime
 from securecoderl_edge.runtimes.protocol import Sampling
 
@@ -79,6 +79,29 @@ def test_log_probs_are_those_of_a_full_forward_pass(adapted: Any, tokenizer: Any
             logits = adapted(tokens).logits[0, len(prompt) - 1 : -1]
         expected = logits.log_softmax(-1).gather(-1, tokens[0, len(prompt) :, None])[:, 0]
         torch.testing.assert_close(torch.tensor(done.log_probs), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_tokens_are_drawn_as_often_as_their_probability_says() -> None:
+    logits = torch.tensor([2.0, 1.0, 0.0, -1.0, -torch.inf, 1.0, -torch.inf])
+    drawn, log_probs = draw_tokens(logits.expand(40_000, -1), 0.5, torch.Generator().manual_seed(3))
+    expected = (logits / 0.5).softmax(-1)
+    frequency = drawn.bincount(minlength=len(logits)) / len(drawn)
+    # Six standard errors of a frequency; what is impossible is never drawn.
+    assert bool(((frequency - expected).abs() <= 6 * (expected * (1 - expected) / len(drawn)).sqrt()).all())
+    torch.testing.assert_close(log_probs, logits.log_softmax(-1)[drawn])
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+@pytest.mark.parametrize("masked", [False, True])
+def test_one_query_attends_as_the_fused_kernel_says(kv_heads: int, masked: bool) -> None:
+    generator = torch.Generator().manual_seed(4)
+    query = torch.randn(3, 4, 1, 8, generator=generator)
+    keys, values = (torch.randn(3, kv_heads, 10, 8, generator=generator) for _ in range(2))
+    visible = torch.rand(3, 1, 1, 10, generator=generator) > 0.4 if masked else None
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        query, keys, values, attn_mask=visible, enable_gqa=kv_heads < 4
+    )
+    torch.testing.assert_close(attended(query, keys, values, visible), expected)
 
 
 def test_completions_stop_at_the_end_token_and_are_reported_as_they_finish(adapted: Any, tokenizer: Any) -> None:
