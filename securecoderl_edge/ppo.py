@@ -149,11 +149,9 @@ def leave_one_out_advantages(rewards: Tensor, mask: Tensor, group_size: int) -> 
 
 
 def whiten(values: Tensor, mask: Tensor, *, centre: bool = True) -> Tensor:
-    """Scale to unit variance over the masked positions, and to mean 0 if ``centre``; zero outside the mask."""
-    mean = masked_mean(values, mask)
-    variance = masked_mean((values - mean) ** 2, mask)
-    shifted = values - mean if centre else values
-    return shifted * (variance + 1e-8).rsqrt() * mask
+    """Scale to mean square 1 over the masked positions, first to mean 0 if ``centre``; zero outside the mask."""
+    shifted = values - masked_mean(values, mask) if centre else values
+    return shifted * (masked_mean(shifted**2, mask) + 1e-8).rsqrt() * mask
 
 
 @dataclass(frozen=True)

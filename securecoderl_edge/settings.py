@@ -24,6 +24,11 @@ class SftSettings:
     steps: int = setting(40, "Updates.", minimum=1)
     batch_size: int = setting(32, "Sequences an update.", minimum=1)
     learning_rate: float = setting(3e-4, "Step size of AdamW.", minimum=0)
+    solutions: str = setting(
+        "any",
+        "Which solution of a problem: any at random, or the shortest, so that the policy writes in one style.",
+        choices=("any", "shortest"),
+    )
 
 
 @dataclass(frozen=True)

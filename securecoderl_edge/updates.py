@@ -90,7 +90,9 @@ def sft_update(
     chooser = random.Random(seed_of(seed, "sft", step))
     pairs = []
     for problem in next_problems(problems, settings.batch_size, step, seed):
-        solution = learner.tokenizer(replace_surrogates(chooser.choice(problem.solutions)))["input_ids"]
+        shortest = settings.solutions == "shortest"
+        program = min(problem.solutions, key=len) if shortest else chooser.choice(problem.solutions)
+        solution = learner.tokenizer(replace_surrogates(program))["input_ids"]
         pairs.append((learner.prompt_tokens(problem), [*solution, learner.tokenizer.eos_token_id]))
     batch = make_batch(pairs, learner.tokenizer.pad_token_id, learner.compute.device)
     total = batch.mask.sum()
@@ -162,8 +164,7 @@ def rows_of_varied_groups(rewards: Tensor, group_size: int) -> list[int]:
     """Indices of the completions whose prompt's other samples got other rewards.
 
     Where all samples of a prompt were rewarded alike, every leave-one-out advantage is 0 but for the KL penalty:
-    nothing else is lost with them (the filter of DAPO, arXiv:2503.14476, section 3.2, without drawing anew). Since
-    advantages are scaled over what is left, a step is as large with one varied group as with eight.
+    nothing else is lost with them (the filter of DAPO, arXiv:2503.14476, section 3.2, without drawing anew).
     """
     groups = rewards.view(-1, group_size)
     varied = (groups != groups[:, :1]).any(1).repeat_interleave(group_size)
@@ -172,7 +173,11 @@ def rows_of_varied_groups(rewards: Tensor, group_size: int) -> list[int]:
 
 
 def _learn(learner: Learner, rollout: Rollout, rows: list[int], rewards: Tensor, ppo: PpoSettings) -> dict[str, float]:
-    """Steps 3 to 6 on some of the completions, in whole groups; returns their metrics."""
+    """Steps 3 to 6 on some of the completions, in whole groups; returns their metrics.
+
+    The others count in every mean as completions whose advantages are 0: a batch with one varied group is one eighth of
+    the evidence of a batch with eight, and must not make as large a step.
+    """
     prompts = [learner.prompt_tokens(problem) for problem in rollout.problems]
     completions = [rollout.completions[row] for row in rows]
     pairs = [(prompts[completion.prompt], completion.token_ids) for completion in completions]
@@ -190,9 +195,10 @@ def _learn(learner: Learner, rollout: Rollout, rows: list[int], rewards: Tensor,
     else:
         advantages = leave_one_out_advantages(shaped, batch.mask, ppo.samples_per_prompt)
         returns = torch.zeros_like(advantages)
-    if len(rows) >= _MIN_SEQUENCES_TO_WHITEN:
-        # A leave-one-out advantage is centred by its construction.
-        advantages = whiten(advantages, batch.mask, centre=ppo.advantage == "gae")
+    share = float(batch.mask.sum()) / sum(len(completion.token_ids) for completion in rollout.completions)
+    if len(rewards) >= _MIN_SEQUENCES_TO_WHITEN:
+        # A leave-one-out advantage is centred by its construction; the zeros of the others lower its mean square.
+        advantages = whiten(advantages, batch.mask, centre=ppo.advantage == "gae") / share**0.5
 
     # 6 update
     sums: defaultdict[str, float] = defaultdict(float)
@@ -200,7 +206,7 @@ def _learn(learner: Learner, rollout: Rollout, rows: list[int], rewards: Tensor,
     for epoch in range(ppo.epochs):
         for piece in pieces:
             loss, facts = _piece_loss(learner, batch, piece, old, old_values, advantages, returns, ppo)
-            loss.backward()
+            (share * loss).backward()
             for name, value in facts.items():
                 sums[name] += value
             if epoch == 0:

@@ -154,6 +154,26 @@ def test_skipping_flat_groups_learns_from_the_others(settings: Callable[..., Tra
     assert any(row["gradient_norm"] > 0 for row in learnt)
 
 
+def test_flat_groups_that_are_skipped_count_as_the_zeros_that_they_are(
+    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("securecoderl_edge.device.cpu_has_bf16", lambda: False)  # whose rounding depends on the batch
+    monkeypatch.setattr(updates, "training_reward", lambda score, phase, reading: float(len(score.program) % 9 == 0))
+    found = []
+    for skip in ("true", "false"):
+        chosen = settings(
+            f"ppo.skip_flat_groups={skip}",
+            "ppo.kl_coefficient=0",
+            "ppo.batch_size=32",
+            "ppo.binary_steps=1",
+            phases=("sft", "binary"),
+        )
+        found.append(rows(train(chosen, tmp_path / skip))[-1])
+    skipping, whole = found
+    assert 0 < skipping["learnt_from"] < whole["learnt_from"] == 32
+    assert skipping["gradient_norm"] == pytest.approx(whole["gradient_norm"], rel=1e-3)
+
+
 @pytest.mark.parametrize(
     "overrides", [(), ("ppo.advantage=gae",), ("rate_schedule=linear", "ppo.skip_flat_groups=true")]
 )
@@ -246,6 +266,18 @@ def test_a_full_disk_stops_the_run_and_leaves_no_half_checkpoint(
     with pytest.raises(SceError, match="No space left on device"):
         train(settings(), tmp_path / "run")
     assert list((tmp_path / "run/phases/1-sft/checkpoints").iterdir()) == []
+
+
+def test_a_warm_start_on_the_shortest_solutions_sees_no_others(
+    settings: Callable[..., TrainSettings], tmp_path: Path
+) -> None:
+    losses = []
+    for name, solutions in (("both", SOLUTIONS[::-1]), ("short", SOLUTIONS[:1])):
+        tests = (Test("1\n", "2\n"),)
+        write_problems(tmp_path / name, [Problem("p", "Read n. Print n + 1.", tests=tests, solutions=solutions)])
+        chosen = settings("sft.solutions=shortest", "sft.steps=4", problems=str(tmp_path / name), phases=("sft",))
+        losses.append([row["loss/sft"] for row in rows(train(chosen, tmp_path / f"run-{name}"))])
+    assert losses[0] == losses[1]
 
 
 def test_problems_without_solutions_cannot_warm_start(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
