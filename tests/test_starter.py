@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections import Counter
 
@@ -12,13 +13,9 @@ from securecoderl_edge.problems import MAX_TESTS, Problem, load_problems
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.starter import EVAL_SIZE, SPLITS, load_split
 from securecoderl_edge.starter.families import GENERAL, HARD, SECURITY
-from securecoderl_edge.starter.generate import (
-    MIN_DISTINCT_OUTPUTS,
-    build_problem,
-    compositions,
-    is_held_out,
-    run_reference,
-)
+from securecoderl_edge.starter.families._compose import compose, piece
+from securecoderl_edge.starter.family import Family, choose_wording, is_held_out
+from securecoderl_edge.starter.generate import MIN_DISTINCT_OUTPUTS, build_problem, compositions, run_reference
 from securecoderl_edge.starter.pretrain import write_documents
 
 
@@ -56,15 +53,36 @@ def test_the_plain_lists_are_a_part_of_the_training_problems() -> None:
     assert {problem.id for problem in load_split("plain-train")} < everything
 
 
-def test_eval_has_200_problems_and_every_general_family() -> None:
+def test_eval_has_200_held_out_problems_of_most_families() -> None:
     problems = load_split("eval")
+    held_out = {f"starter/{family.name}/{key}" for family, key in compositions(GENERAL, held_out=True)}
     assert len(problems) == EVAL_SIZE
-    held_out = {family.name for family, _ in compositions(GENERAL, held_out=True)}
-    assert {problem.tags[0] for problem in problems} == held_out
+    assert {composition(problem) for problem in problems} <= held_out
+    assert len({problem.tags[0] for problem in problems}) > 90
+
+
+@pytest.mark.parametrize("families", [GENERAL, HARD, SECURITY], ids=["general", "hard", "security"])
+def test_what_evaluation_asks_about_can_be_learnt(families: tuple[Family, ...]) -> None:
+    for family in families:
+        taught = [set(enumerate(key.split("/"))) for _, key in compositions((family,), held_out=False)]
+        for _, key in compositions((family,), held_out=True):
+            assert set(enumerate(key.split("/"))) <= set().union(*taught), f"{family.name}: {key}"
+
+
+def test_a_family_that_keeps_a_part_of_its_combinations_uses_its_pieces_evenly() -> None:
+    tables = {name: {f"{name}{number}": piece("do it") for number in range(6)} for name in "abc"}
+
+    def rare(first: str, second: str, third: str) -> bool:
+        return first == "a0" and (second, third) != ("b0", "c0") and second in ("b0", "b1")
+
+    family = compose("even", tables, ("Do.",), ("print()\n",), lambda rng: "\n", skip=rare, size=60)
+    assert len(family.compositions) == 60
+    uses = Counter(place for key in family.compositions for place in enumerate(key.split("/")))
+    assert 7 <= min(uses.values()) <= max(uses.values()) <= 13  # a piece's even share is 10
 
 
 def test_the_training_text_of_nano_holds_no_task_of_an_evaluation_split() -> None:
-    prompts = [prompt for prompt, _ in write_documents(2000, rarity=1.0, seed=5)]
+    prompts = [prompt for prompt, _ in write_documents(2000, rarity=1.0, wording_rarity=1.0, seed=5)]
     written = {
         " ".join(prompt.partition("\n\nExample input")[0].removeprefix("### Problem\n").lower().split())
         for prompt in prompts
@@ -119,6 +137,13 @@ def test_wordings_vary_between_variants_of_a_composition() -> None:
         key = family.compositions[0]
         shared[family.name] = len({task(build_problem(family, key, variant)) for variant in range(6)})
     assert sum(count > 1 for count in shared.values()) / len(shared) > 0.9
+
+
+@pytest.mark.parametrize(("rarity", "shares"), [(0.0, (0.25, 0.25, 0.25, 0.25)), (1.0, (0.48, 0.24, 0.16, 0.12))])
+def test_later_wordings_are_rarer_by_the_power_law_that_is_asked_for(rarity: float, shares: tuple[float, ...]) -> None:
+    rng = random.Random(0)
+    drawn = Counter(choose_wording("abcd", rng, rarity) for _ in range(20_000))
+    assert [drawn[letter] / 20_000 for letter in "abcd"] == pytest.approx(shares, abs=0.02)
 
 
 def test_building_a_problem_twice_gives_the_same_problem() -> None:

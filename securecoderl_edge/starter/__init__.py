@@ -3,12 +3,12 @@
 | split | holds | compositions |
 |---|---|---|
 | ``train`` | one problem for each training composition, general and security | never in another split |
-| ``eval`` | 200 problems drawn with seed 42 | held out |
+| ``eval`` | 200 of the held-out problems, drawn with seed 42, each as likely as any other | held out |
 | ``hard`` | longer compositions, where an all-tests reward is sparse | held out of ``hard-train`` |
 | ``hard-train`` | longer compositions to learn from | |
 | ``security`` | families whose short obvious solution draws a Bandit finding | held out of ``train`` |
 | ``security-train`` | the security part of ``train`` | |
-| ``plain-train`` | the part of ``train`` that keeps, changes and folds numbers which are plainly there | |
+| ``plain-train`` | the part of ``train`` that keeps, changes and folds numbers of the input or of one expression | |
 """
 
 from __future__ import annotations
@@ -47,25 +47,15 @@ def _build(split: str) -> tuple[Problem, ...]:
     if split in to_learn_from:
         return _problems(to_learn_from[split], held_out=False)
     families = {"eval": GENERAL, "hard": HARD, "security": SECURITY}[split]
-    return _draw_evenly(families, EVAL_SIZE)
+    return _sample(families, EVAL_SIZE)
 
 
 def _problems(families: tuple[Family, ...], *, held_out: bool) -> tuple[Problem, ...]:
     return tuple(build_problem(family, key) for family, key in compositions(families, held_out=held_out))
 
 
-def _draw_evenly(families: tuple[Family, ...], size: int) -> tuple[Problem, ...]:
-    """Up to ``size`` held-out problems, taken from the families in turn so that each is represented."""
-    rng = random.Random(EVAL_SEED)
-    queues: dict[str, list[tuple[Family, str]]] = {}
-    for family, key in compositions(families, held_out=True):
-        queues.setdefault(family.name, []).append((family, key))
-    for queue in queues.values():
-        rng.shuffle(queue)
-    drawn: list[tuple[Family, str]] = []
-    while queues and len(drawn) < size:
-        for name in list(queues):
-            drawn.append(queues[name].pop())
-            if not queues[name]:
-                del queues[name]
-    return tuple(build_problem(family, key) for family, key in drawn[:size])
+def _sample(families: tuple[Family, ...], size: int) -> tuple[Problem, ...]:
+    """Up to ``size`` of the held-out problems, each as likely as any other."""
+    held_out = list(compositions(families, held_out=True))
+    drawn = random.Random(EVAL_SEED).sample(held_out, min(size, len(held_out)))
+    return tuple(build_problem(family, key) for family, key in drawn)

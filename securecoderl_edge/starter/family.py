@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+HELD_OUT_PERCENT = 15
 
 
 @dataclass(frozen=True)
@@ -32,9 +35,25 @@ class Family:
         compositions: one key for each way of combining the family's pieces, such as ``"line/even/square/sum"``. The key
             decides the split, so two keys must never mean the same problem.
         draft: builds the problem of one composition; the random generator chooses wording, names and styles only,
-            never the meaning.
+            never the meaning. The last argument is the ``rarity`` of `choose_wording`.
     """
 
     name: str
     compositions: tuple[str, ...]
-    draft: Callable[[str, random.Random], Draft]
+    draft: Callable[[str, random.Random, float], Draft]
+
+
+def is_held_out(family: str, composition: str) -> bool:
+    """Whether a composition belongs to evaluation: a property of its name alone, the same on every machine."""
+    digest = hashlib.sha256(f"{family}/{composition}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") % 100 < HELD_OUT_PERCENT
+
+
+def choose_wording(wordings: Sequence[str], rng: random.Random, rarity: float) -> str:
+    """One of the ways to say a thing, commonest first: the n-th is n^``rarity`` times rarer than the first.
+
+    0 makes them equally frequent, 1 is Zipf's law.
+    """
+    if not rarity:
+        return rng.choice(wordings)
+    return rng.choices(wordings, [rank**-rarity for rank in range(1, len(wordings) + 1)])[0]

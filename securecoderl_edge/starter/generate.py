@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import random
 import sys
@@ -12,17 +11,10 @@ from functools import lru_cache
 from types import CodeType
 
 from securecoderl_edge.problems import MAX_TESTS, Problem, Test
-from securecoderl_edge.starter.family import Draft, Family
+from securecoderl_edge.starter.family import Draft, Family, is_held_out
 
-HELD_OUT_PERCENT = 15
 MIN_DISTINCT_OUTPUTS = 3
 _MAX_DRAWS = 2000
-
-
-def is_held_out(family: str, composition: str) -> bool:
-    """Whether a composition belongs to evaluation: a property of its name alone, the same on every machine."""
-    digest = hashlib.sha256(f"{family}/{composition}".encode()).digest()
-    return int.from_bytes(digest[:4], "big") % 100 < HELD_OUT_PERCENT
 
 
 def compositions(families: tuple[Family, ...], *, held_out: bool) -> Iterator[tuple[Family, str]]:
@@ -33,16 +25,17 @@ def compositions(families: tuple[Family, ...], *, held_out: bool) -> Iterator[tu
                 yield family, composition
 
 
-def build_problem(family: Family, composition: str, variant: int = 0) -> Problem:
+def build_problem(family: Family, composition: str, variant: int = 0, wording_rarity: float = 0.0) -> Problem:
     """The problem of one composition; ``variant`` changes wording, names, style and tests, never the meaning.
 
-    The example in the statement is not one of the tests, and the tests have at least three different outputs.
+    All wordings are equally frequent unless ``wording_rarity`` is above 0 (see `choose_wording`). The example in the
+    statement is not one of the tests, and the tests have at least three different outputs.
 
     Raises:
         ValueError: the family breaks its contract (solutions that disagree, outputs too uniform or blank).
     """
     rng = random.Random(f"{family.name}/{composition}#{variant}")
-    draft = family.draft(composition, rng)
+    draft = family.draft(composition, rng, wording_rarity)
     example, *tests = draw_tests(draft, rng, f"{family.name}/{composition}")
     statement = f"{draft.task}\n\nExample input:\n{example.input}\nExample output:\n{example.output}"
     return Problem(

@@ -36,13 +36,14 @@ PADDING = "<pad>"
 Document = tuple[str, str]
 
 
-def write_documents(count: int, rarity: float, seed: int) -> list[Document]:
+def write_documents(count: int, rarity: float, wording_rarity: float, seed: int) -> list[Document]:
     """``count`` (prompt, program) pairs of training compositions, each with a wording and inputs of its own.
 
     Families are equally frequent, and so are the compositions of one; as in any corpus, long programs are rarer than
     short ones: the styles of a problem come in proportion to 1 / length^``rarity``. One document in `SECURITY_SHARE`
-    is about a security problem, whose solutions are drawn evenly. ``starter:train`` holds variant 0 of a composition,
-    the text has others.
+    is about a security problem, whose solutions are drawn evenly. Of the wordings of a piece the first are the common
+    ones (`choose_wording` with ``wording_rarity``), while the problems use all alike. ``starter:train`` holds variant 0
+    of a composition, the text has others.
     """
     rng = random.Random(seed)
     learnt = {family: [key for _, key in compositions((family,), held_out=False)] for family in GENERAL}
@@ -51,10 +52,10 @@ def write_documents(count: int, rarity: float, seed: int) -> list[Document]:
     for number in range(1, count + 1):
         if number % SECURITY_SHARE:
             family = rng.choice(GENERAL)
-            problem = build_problem(family, rng.choice(learnt[family]), seed * count + number)
+            problem = build_problem(family, rng.choice(learnt[family]), seed * count + number, wording_rarity)
             weights = [len(program) ** -rarity for program in problem.solutions]
         else:
-            problem = build_problem(*rng.choice(security), seed * count + number)
+            problem = build_problem(*rng.choice(security), seed * count + number, wording_rarity)
             weights = [1.0 for _ in problem.solutions]
         documents.append((format_prompt(problem), rng.choices(problem.solutions, weights)[0]))
     return documents
@@ -117,6 +118,7 @@ def pretrain(
     steps: int,
     documents: int,
     rarity: float,
+    wording_rarity: float,
     batch_size: int,
     learning_rate: float,
     final_rate: float,
@@ -127,7 +129,7 @@ def pretrain(
 ) -> dict[str, Any]:
     """Train and write ``out``; returns the figures of the run."""
     started = time.monotonic()
-    text = write_documents(documents, rarity, seed)
+    text = write_documents(documents, rarity, wording_rarity, seed)
     digest = hashlib.sha256("\0".join(prompt + program for prompt, program in text).encode()).hexdigest()
     tokenizer = load_tokenizer(init) if init else train_tokenizer(text)
     prompts = tokenizer([prompt for prompt, _ in text])["input_ids"]
@@ -179,6 +181,7 @@ def pretrain(
         "continued_from": json.loads((init / "training.json").read_text(encoding="utf-8")) if init else None,
         "steps": steps,
         "rarity": rarity,
+        "wording_rarity": wording_rarity,
         "batch_size": batch_size,
         "learning_rate": learning_rate,
         "final_rate": final_rate,
@@ -205,6 +208,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=24_000)
     parser.add_argument("--init", type=Path, help="go on from a folder that this script wrote")
     parser.add_argument("--rarity", type=float, default=1.0, help="how much rarer longer styles are; 0: not at all")
+    parser.add_argument("--wording-rarity", type=float, default=1.0, help="how much rarer later wordings are")
     parser.add_argument("--final-rate", type=float, default=0.05, help="share of the learning rate at the end")
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--learning-rate", type=float, default=2e-3)

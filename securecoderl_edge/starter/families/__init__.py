@@ -26,37 +26,9 @@ from securecoderl_edge.starter.families import (
 )
 from securecoderl_edge.starter.family import Family
 
-LISTS: tuple[Family, ...] = (
-    *lists.FAMILIES,
-    *derived.FAMILIES,
-    *from_words.FAMILIES,
-    *from_tables.FAMILIES,
-    *from_runs.FAMILIES,
-)
 # The numbers stand in the input, or one plain expression away from it.
-_PLAIN = (
-    "line-numbers",
-    "counted-numbers",
-    "number-rows",
-    "comma-numbers",
-    "zero-ended",
-    "word-lengths",
-    "digit-list",
-    "ranges",
-    "line-sums",
-    "larger-ones",
-    "plus-place",
-    "line-products",
-    "smaller-ones",
-    "joined-lines",
-    "scaled",
-    "shifted",
-    "initial-places",
-    "numbers-among-words",
-    "vowel-counts",
-    "entry-scores",
-)
-PLAIN_LISTS: tuple[Family, ...] = tuple({family.name: family for family in LISTS}[name] for name in _PLAIN)
+PLAIN_LISTS: tuple[Family, ...] = (*lists.FAMILIES, *derived.FAMILIES)
+LISTS: tuple[Family, ...] = (*PLAIN_LISTS, *from_words.FAMILIES, *from_tables.FAMILIES, *from_runs.FAMILIES)
 GENERAL: tuple[Family, ...] = (
     *LISTS,
     *choices.FAMILIES,

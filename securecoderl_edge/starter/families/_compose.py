@@ -8,13 +8,14 @@ from __future__ import annotations
 import hashlib
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import product
 from string import Template
 from textwrap import indent
 from typing import NamedTuple
 
-from securecoderl_edge.starter.family import Draft, Family
+from securecoderl_edge.starter.family import HELD_OUT_PERCENT, Draft, Family, choose_wording, is_held_out
 
 # Compositions of a family; its pieces recur in other families.
 FAMILY_SIZE = 30
@@ -109,9 +110,9 @@ def compose(
     """
     fixed = code or {}
 
-    def draft(key: str, rng: random.Random) -> Draft:
+    def draft(key: str, rng: random.Random, rarity: float) -> Draft:
         chosen = {table: tables[table][choice] for table, choice in zip(tables, key.split("/"), strict=True)}
-        words = {table: rng.choice(chosen[table].words) for table in tables}
+        words = {table: choose_wording(chosen[table].words, rng, rarity) for table in tables}
         bits = dict(fixed) | {label: text for choice in chosen.values() for label, text in choice.code.items()}
         return Draft(
             task=fill(rng.choice(tasks), {**bits, **words}),
@@ -120,8 +121,41 @@ def compose(
         )
 
     keys = ["/".join(choices) for choices in product(*tables.values()) if not skip(*choices)]
-    drawn = set(sorted(keys, key=lambda key: hashlib.sha256(f"{name}: {key}".encode()).digest())[:size])
+    drawn = _draw(name, keys, size)
     return Family(name, tuple(key for key in keys if key in drawn), draft)
+
+
+def _draw(name: str, keys: list[str], size: int) -> set[str]:
+    """``size`` of the keys, or all; nothing is held out for evaluation with a piece that no other key teaches."""
+    to_learn_from = [key for key in keys if not is_held_out(name, key)]
+    held_out = [key for key in keys if is_held_out(name, key)]
+    if len(keys) > size:
+        share = round(size * HELD_OUT_PERCENT / 100)
+        to_learn_from, held_out = _balanced(to_learn_from, size - share), _balanced(held_out, share)
+    taught = {place for key in to_learn_from for place in _places(key)}
+    return {*to_learn_from, *(key for key in held_out if taught.issuperset(_places(key)))}
+
+
+def _balanced(keys: list[str], size: int) -> list[str]:
+    """``size`` keys, of which each piece has its share as far as that goes; rare pieces are served first."""
+    frequency = Counter(place for key in keys for place in _places(key))
+    choices = Counter(table for table, _ in frequency)
+    rare_first = sorted(
+        keys, key=lambda key: (min(map(frequency.__getitem__, _places(key))), hashlib.sha256(key.encode()).digest())
+    )
+    drawn: list[str] = []
+    used: Counter[tuple[int, str]] = Counter()
+    for key in rare_first:
+        if all(used[place] < size // choices[place[0]] for place in _places(key)):
+            drawn.append(key)
+            used.update(_places(key))
+    rest = [key for key in rare_first if key not in drawn]
+    return drawn + rest[: size - len(drawn)]
+
+
+def _places(key: str) -> list[tuple[int, str]]:
+    """The pieces of a composition, each with the number of its table."""
+    return list(enumerate(key.split("/")))
 
 
 def _write(program: str, bits: Mapping[str, str]) -> str:

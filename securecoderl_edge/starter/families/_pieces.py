@@ -70,7 +70,7 @@ def fold(whole: str, start: str, take: str, show: str, *words: str) -> Piece:
 
 # Numbers.
 
-EVERY = _no_condition("is any number", "all numbers", "the numbers")
+EVERY = _no_condition("is any number", "all numbers")
 CONDITIONS = {
     "even": condition("$x % 2 == 0", "is even", "the even numbers", "the numbers that are even"),
     "odd": condition("$x % 2 != 0", "is odd", "the odd numbers", "the numbers that are odd"),
@@ -113,13 +113,11 @@ CHANGES = {
         ", each without its sign",
         ", each in absolute value",
         ", each as its distance from 0",
-        ", each made positive",
     ),
     "negate": change(
         "-$x",
         "negate it",
         ", each negated",
-        ", each with its sign changed",
         ", each with the opposite sign",
         ", each multiplied by -1",
     ),
@@ -315,16 +313,12 @@ def idle(keep: str, change: str, fold: str = "") -> bool:
         return True  # seldom different from taking absolute values, and from the smallest of all
     if (change, fold) == ("absolute", "span") and keep == "negative":
         return True
-    if fold == "distinct" and (keep, change) in {("negative", "absolute"), ("negative", "square"), ("thirds", "half")}:
-        return True
     if change == "negate" and keep == "negative":
         return True  # the same as taking absolute values
     if keep == "every" and change == "same":
         return True
-    if fold == "distinct":
-        return change != "same" and (
-            change in ONE_TO_ONE or (keep in ("positive", "above-five") and change == "square")
-        )
+    if fold == "distinct":  # how many differ seldom tells a change
+        return change != "same" and (keep != "every" or change in (*ONE_TO_ONE, "square", "last-digit"))
     return fold == "span" and change in ("negate", "next", "minus-three")
 
 

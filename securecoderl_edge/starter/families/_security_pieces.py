@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from securecoderl_edge.starter.families._steps import Step, write
-from securecoderl_edge.starter.family import Draft, Family
+from securecoderl_edge.starter.family import Draft, Family, choose_wording
 from securecoderl_edge.starter.wording import WORDS
 
 SHORT_WORDS = tuple(word for word in WORDS if len(word) <= 4)
@@ -37,11 +37,11 @@ def combine(name: str, sources: Mapping[str, Source], *tables: Mapping[str, Step
     """The family of every way to read the input combined with one step of each table."""
     keys = ("/".join(parts) for parts in itertools.product(sources, *tables))
 
-    def draft(composition: str, rng: random.Random) -> Draft:
+    def draft(composition: str, rng: random.Random, rarity: float) -> Draft:
         first, *rest = composition.split("/")
         source = sources[first]
         steps = [table[key] for table, key in zip(tables, rest, strict=True)]
-        task = " ".join([rng.choice(source.says), *(rng.choice(step.says) for step in steps)])
+        task = " ".join([rng.choice(source.says), *(choose_wording(step.says, rng, rarity) for step in steps)])
         return Draft(task, source.draw, solutions(rng, source, *steps))
 
     return Family(name, tuple(keys), draft)

@@ -67,9 +67,7 @@ def _programs(read: str, make: str, loop: str, given: str) -> tuple[str, ...]:
 
 def _repeats(keep: str, change: str, fold: str) -> bool:
     """Whether the change leaves this fold as it was."""
-    if fold == "distinct":
-        return change not in ("same", "half", "last-digit")
-    return idle(keep, change, fold)
+    return idle(keep, change, fold) or (fold == "distinct" and change not in ("same", "half", "last-digit"))
 
 
 _NATURAL: Mapping[str, Table] = {
@@ -233,6 +231,7 @@ FAMILIES: tuple[Family, ...] = (
         ),
         _draw_binary,
         {"number_base": _BASES},
+        skip=lambda base, keep, change, fold: fold == "distinct",  # the base hardly shows in it
     ),
     _family(
         "special-numbers",
@@ -267,6 +266,7 @@ FAMILIES: tuple[Family, ...] = (
         skip=lambda made, keep, change, fold: (
             (made == "threes" and keep in ("thirds", "not-thirds", "below-ten"))
             or (made == "squares" and keep == "thirds")
+            or fold in ("span", "distinct")
         ),
     ),
     _family(
@@ -285,7 +285,9 @@ FAMILIES: tuple[Family, ...] = (
         lambda rng: line([rng.randint(200, 3000), rng.randint(3, 16)]),
         {"chain": _STEPS},
         skip=lambda made, keep, change, fold: (
-            (fold == "ascending" and made != "remainders") or (fold in ("distinct", "min") and made == "multiples")
+            (fold == "ascending" and made != "remainders")
+            or (fold in ("distinct", "min") and made == "multiples")
+            or (keep == "below-ten" and made == "multiples")
         ),
     ),
 )

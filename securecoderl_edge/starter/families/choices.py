@@ -95,7 +95,9 @@ print($whole)
         _BRANCHING_FUNCTION,
     ),
     skip=lambda test, change, change2, fold: (
-        change == change2 or idle_choice(test, change) or (test in ("odd", "not-thirds") and change > change2)
+        change == change2
+        or idle_choice(test, change)
+        or (test in ("even", "odd", "thirds", "not-thirds") and change > change2)  # as the opposite test says
     ),
 )
 

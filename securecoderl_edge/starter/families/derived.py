@@ -7,7 +7,7 @@ import random
 from securecoderl_edge.starter.families._compose import without
 from securecoderl_edge.starter.families._inputs import counted_lines, line, number_line, numbers
 from securecoderl_edge.starter.families._pieces import FOLDS, NATURAL_FILTERS, NATURAL_MAPS
-from securecoderl_edge.starter.families.lists import from_numbers, two_lines
+from securecoderl_edge.starter.families.lists import ONE_WAY_FOLDS, from_numbers, two_lines
 from securecoderl_edge.starter.family import Family
 
 READ_LINE = "line = list(map(int, input().split()))\n"
@@ -104,6 +104,7 @@ FAMILIES: tuple[Family, ...] = (
         lambda rng: line([rng.randint(1, 9), rng.randint(4, 8)]),
         filters=NATURAL_FILTERS,
         maps=NATURAL_MAPS,
+        folds=ONE_WAY_FOLDS,
     ),
     from_numbers(
         "steps",
@@ -113,6 +114,7 @@ FAMILIES: tuple[Family, ...] = (
         ),
         "a, b, s = map(int, input().split())\n$xs = range(a, b, s)",
         lambda rng: line([rng.randint(-9, 3), rng.randint(12, 24), rng.randint(3, 5)]),
+        folds=without(FOLDS, "ascending", "max", "min"),
     ),
     from_numbers(
         "copies",

@@ -8,18 +8,17 @@ from securecoderl_edge.starter.families._compose import Table, without
 from securecoderl_edge.starter.families._inputs import Draw, line, number_line, numbers
 from securecoderl_edge.starter.families._pieces import FOLDS, NATURAL_FILTERS
 from securecoderl_edge.starter.families.derived import READ_K, READ_LINE
-from securecoderl_edge.starter.families.from_words import (
+from securecoderl_edge.starter.families.lists import (
     DIGIT_FILTERS,
-    ONE_WAY_FOLDS,
+    KNOWN_END_FOLDS,
     ORDER_FOLDS,
     SMALL_FILTERS,
     from_naturals,
+    from_numbers,
 )
-from securecoderl_edge.starter.families.lists import from_numbers
 from securecoderl_edge.starter.family import Family
 
 _READ_N = "n = int(input())\n"
-_KNOWN_END_FOLDS = without(ONE_WAY_FOLDS, "max", "min", "span")
 
 # Starts of Collatz sequences that are short and stay below 200.
 _COLLATZ = (3, 5, 6, 10, 11, 12, 13, 17, 20, 21, 24, 26, 32, 34, 35, 40, 42, 48, 52, 53, 64, 80, 84, 96)
@@ -62,7 +61,7 @@ def _multiples(rng: random.Random) -> str:
 
 
 def _of_n(name: str, sentences: tuple[str, str], code: str, draw_input: Draw, filters: Table) -> Family:
-    return from_naturals(name, sentences, _READ_N + code, draw_input, filters=filters, folds=_KNOWN_END_FOLDS)
+    return from_naturals(name, sentences, _READ_N + code, draw_input, filters=filters, folds=KNOWN_END_FOLDS)
 
 
 FAMILIES: tuple[Family, ...] = (
@@ -104,7 +103,7 @@ FAMILIES: tuple[Family, ...] = (
         ),
         "a, b, n = map(int, input().split())\n$xs = []\nwhile a <= n:\n    $xs.append(a)\n    a, b = b, a + b",
         _two_and_limit,
-        folds=_KNOWN_END_FOLDS,
+        folds=KNOWN_END_FOLDS,
     ),
     from_numbers(
         "robot-places",

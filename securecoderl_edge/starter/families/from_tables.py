@@ -8,8 +8,8 @@ from securecoderl_edge.starter.families._compose import Table, without
 from securecoderl_edge.starter.families._inputs import Draw, counted, counted_lines, line, numbers
 from securecoderl_edge.starter.families._pieces import CONDITIONS, FILTERS, FOLDS
 from securecoderl_edge.starter.families.derived import READ_K, READ_ROWS
-from securecoderl_edge.starter.families.from_words import SHORT_WORDS, from_naturals
-from securecoderl_edge.starter.families.lists import from_numbers
+from securecoderl_edge.starter.families.from_words import SHORT_WORDS
+from securecoderl_edge.starter.families.lists import from_naturals, from_numbers
 from securecoderl_edge.starter.family import Family
 
 _FOLDS = without(FOLDS, "distinct")  # a few rows hardly ever give the same

@@ -4,34 +4,23 @@ from __future__ import annotations
 
 import random
 
-from securecoderl_edge.starter.families._compose import Table, only, without
-from securecoderl_edge.starter.families._inputs import Draw, counted, line, numbers, word_line, words
-from securecoderl_edge.starter.families._pieces import FILTERS, FOLDS, NATURAL_FILTERS, NATURAL_MAPS
-from securecoderl_edge.starter.families.lists import from_numbers
+from securecoderl_edge.starter.families._compose import without
+from securecoderl_edge.starter.families._inputs import counted, line, numbers, word_line, words
+from securecoderl_edge.starter.families.lists import (
+    DIGIT_FILTERS,
+    NATURAL_FOLDS,
+    ONE_WAY_FOLDS,
+    ORDER_FOLDS,
+    SMALL_FILTERS,
+    from_naturals,
+    from_numbers,
+)
 from securecoderl_edge.starter.family import Family
 from securecoderl_edge.starter.wording import WORDS
 
 SHORT_WORDS = tuple(word for word in WORDS if len(word) == 3)
 
-NATURAL_FOLDS = without(FOLDS, "distinct")  # where no two of the numbers differ in sign alone, few changes show in it
-ONE_WAY_FOLDS = without(NATURAL_FOLDS, "ascending")  # of numbers in order: backwards, or as they are
-ORDER_FOLDS = only(FOLDS, "backwards", "dashed", "alternating", "weighted")  # in which the order shows
-DIGIT_FILTERS = without(NATURAL_FILTERS, "below-ten")
-SMALL_FILTERS = only(FILTERS, "every", "even", "odd", "not-thirds")
 _ORDER_OR_SUM = without(NATURAL_FOLDS, "max", "min", "span")
-
-
-def from_naturals(
-    name: str,
-    sentences: tuple[str, ...],
-    read: str,
-    draw_input: Draw,
-    *,
-    filters: Table = NATURAL_FILTERS,
-    folds: Table = NATURAL_FOLDS,
-) -> Family:
-    """`from_numbers` of which none is negative."""
-    return from_numbers(name, sentences, read, draw_input, filters=filters, maps=NATURAL_MAPS, folds=folds)
 
 
 def _glued(rng: random.Random) -> str:

@@ -12,7 +12,6 @@ from securecoderl_edge.starter.families._pieces import (
     NATURAL_FILTERS,
     NATURAL_MAPS,
     NUMBER_FOLDS,
-    ONE_TO_ONE,
     WORD_FILTERS,
     WORD_FOLDS,
     WORD_MAPS,
@@ -96,7 +95,9 @@ def _groups(
         tuple(f"{task} print it and then $fold its {noun}$change." for task in tasks),
         expand(_GROUPS, items=items[0], item=items[1]),
         draw_input,
-        skip=lambda group, keep, change, fold: idle(keep, change, fold) or skip(group, keep, change),
+        skip=lambda group, keep, change, fold: (
+            idle(keep, change, fold) or skip(group, keep, change) or (fold == "distinct" and change != "same")
+        ),
         code={"read": read},
     )
 
@@ -146,7 +147,6 @@ _WORD_GROUPS = _groups(
 
 # Counts.
 
-_ALMOST_ONE_TO_ONE = (*ONE_TO_ONE, "starred", "tail")  # on most words
 _COUNTED = {
     "most": piece(
         "the most frequent one (the first of several, or none)",
@@ -210,7 +210,7 @@ main()
     ),
     lambda rng: line(few_words(rng, rng.randint(5, 7), 4)),
     skip=lambda keep, change, show: (
-        (keep == "every" and change == "same") or (show == "once" and change in _ALMOST_ONE_TO_ONE)
+        (keep == "every" and change == "same") or (show == "once" and change != "same")  # hardly a change for "once"
     ),
 )
 

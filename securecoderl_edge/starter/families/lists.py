@@ -21,6 +21,13 @@ from securecoderl_edge.starter.families._inputs import (
 from securecoderl_edge.starter.families._pieces import FILTERS, FOLDS, MAPS, NATURAL_FILTERS, NATURAL_MAPS, idle
 from securecoderl_edge.starter.family import Family
 
+NATURAL_FOLDS = without(FOLDS, "distinct")  # where no two of the numbers differ in sign alone, few changes show in it
+ONE_WAY_FOLDS = without(NATURAL_FOLDS, "ascending")  # of numbers in order: backwards, or as they are
+KNOWN_END_FOLDS = without(ONE_WAY_FOLDS, "max", "min", "span")
+ORDER_FOLDS = only(FOLDS, "backwards", "dashed", "alternating", "weighted")  # in which the order shows
+DIGIT_FILTERS = without(NATURAL_FILTERS, "below-ten")
+SMALL_FILTERS = only(FILTERS, "every", "even", "odd", "not-thirds")
+
 
 def from_numbers(
     name: str,
@@ -42,6 +49,19 @@ def from_numbers(
         skip=idle,
         size=LARGE_FAMILY_SIZE,
     )
+
+
+def from_naturals(
+    name: str,
+    sentences: tuple[str, ...],
+    read: str,
+    draw_input: Draw,
+    *,
+    filters: Table = NATURAL_FILTERS,
+    folds: Table = NATURAL_FOLDS,
+) -> Family:
+    """`from_numbers` of which none is negative."""
+    return from_numbers(name, sentences, read, draw_input, filters=filters, maps=NATURAL_MAPS, folds=folds)
 
 
 def two_lines(rng: random.Random) -> str:
@@ -101,7 +121,7 @@ FAMILIES: tuple[Family, ...] = (
         ),
         "$xs = [len($w) for $w in input().split()]",
         word_line(),
-        filters=only(FILTERS, "every", "even", "odd", "not-thirds"),
+        filters=only(FILTERS, "every", "even", "odd"),
         maps=NATURAL_MAPS,
         folds=without(FOLDS, "max", "min", "span", "distinct", "alternating"),
     ),
@@ -110,8 +130,9 @@ FAMILIES: tuple[Family, ...] = (
         ("Read a long number; its digits are the numbers.", "The digits of the number on the line are the numbers."),
         "$xs = [int(digit) for digit in input()]",
         lambda rng: line([rng.randint(1, 9), *numbers(rng, 0, 9)], ""),
-        filters=NATURAL_FILTERS,
+        filters=DIGIT_FILTERS,
         maps=NATURAL_MAPS,
+        folds=without(FOLDS, "span"),
     ),
     from_numbers(
         "ranges",
@@ -123,6 +144,7 @@ FAMILIES: tuple[Family, ...] = (
         _bounds,
         filters=NATURAL_FILTERS,
         maps=NATURAL_MAPS,
+        folds=ONE_WAY_FOLDS,
     ),
     from_numbers(
         "divisors",
@@ -134,7 +156,7 @@ FAMILIES: tuple[Family, ...] = (
         lambda rng: line([rng.choice((12, 18, 20, 24, 28, 30, 36, 40, 42, 45, 48, 50, 54, 56, 60, 66, 70, 72))]),
         filters=NATURAL_FILTERS,
         maps=NATURAL_MAPS,
-        folds=without(FOLDS, "max", "min", "span"),
+        folds=KNOWN_END_FOLDS,
     ),
     from_numbers(
         "matrix-cells",
@@ -200,5 +222,6 @@ FAMILIES: tuple[Family, ...] = (
         ),
         "$xs = []\nfor part in map(int, input().split()):\n    $xs.append(max(part, $xs[-1]) if $xs else part)",
         number_line(sizes=(5, 8)),
+        folds=without(FOLDS, "distinct"),
     ),
 )

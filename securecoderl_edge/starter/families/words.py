@@ -125,7 +125,7 @@ def change_all($ws):
 def _skip_change_some(keep: str, change: str, other: str, fold: str) -> bool:
     if change == other or _no_a_to_star(keep, change):
         return True
-    return keep == "short" and other != "same"  # the same as a change of the long words
+    return keep == "short" and (other != "same" or fold == "longest")  # the long words say the same
 
 
 # The first or last word that meets a condition.
