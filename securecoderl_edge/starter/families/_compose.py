@@ -146,11 +146,11 @@ def _balanced(keys: list[str], size: int) -> list[str]:
     drawn: list[str] = []
     used: Counter[tuple[int, str]] = Counter()
     for key in rare_first:
-        if all(used[place] < size // choices[place[0]] for place in _places(key)):
+        if all(used[place] < max(1, size // choices[place[0]]) for place in _places(key)):
             drawn.append(key)
             used.update(_places(key))
     rest = [key for key in rare_first if key not in drawn]
-    return drawn + rest[: size - len(drawn)]
+    return (drawn + rest)[:size]
 
 
 def _places(key: str) -> list[tuple[int, str]]:

@@ -92,7 +92,10 @@ RESETS = compose(
 
 
 def _unseen_bound(bound: str, change: str, fold: str) -> bool:
-    if (bound, change, fold) == ("clip", "square", "max") or (bound, change) == ("wrap", "last-digit"):
+    if (bound in ("clip", "ceiling") and (change, fold) == ("square", "max")) or (bound, change) == (
+        "wrap",
+        "last-digit",
+    ):
         return True  # soon the bound itself; the same as taking absolute values
     if change in ("square", "absolute", "last-digit"):
         return bound == "floor" or fold == "min"  # the counter never goes down
