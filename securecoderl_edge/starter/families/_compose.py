@@ -127,8 +127,9 @@ def compose(
 
 def _draw(name: str, keys: list[str], size: int) -> set[str]:
     """``size`` of the keys, or all; nothing is held out for evaluation with a piece that no other key teaches."""
-    to_learn_from = [key for key in keys if not is_held_out(name, key)]
     held_out = [key for key in keys if is_held_out(name, key)]
+    apart = set(held_out)
+    to_learn_from = [key for key in keys if key not in apart]
     if len(keys) > size:
         share = round(size * HELD_OUT_PERCENT / 100)
         to_learn_from, held_out = _balanced(to_learn_from, size - share), _balanced(held_out, share)
@@ -138,19 +139,18 @@ def _draw(name: str, keys: list[str], size: int) -> set[str]:
 
 def _balanced(keys: list[str], size: int) -> list[str]:
     """``size`` keys, of which each piece has its share as far as that goes; rare pieces are served first."""
-    frequency = Counter(place for key in keys for place in _places(key))
+    places = {key: _places(key) for key in keys}
+    frequency = Counter(place for own in places.values() for place in own)
     choices = Counter(table for table, _ in frequency)
-    rare_first = sorted(
-        keys, key=lambda key: (min(map(frequency.__getitem__, _places(key))), hashlib.sha256(key.encode()).digest())
-    )
-    drawn: list[str] = []
+    rarest = {key: min(frequency[place] for place in own) for key, own in places.items()}
+    rare_first = sorted(keys, key=lambda key: (rarest[key], hashlib.sha256(key.encode()).digest()))
+    drawn: dict[str, None] = {}
     used: Counter[tuple[int, str]] = Counter()
     for key in rare_first:
-        if all(used[place] < max(1, size // choices[place[0]]) for place in _places(key)):
-            drawn.append(key)
-            used.update(_places(key))
-    rest = [key for key in rare_first if key not in drawn]
-    return (drawn + rest)[:size]
+        if all(used[place] < max(1, size // choices[place[0]]) for place in places[key]):
+            drawn[key] = None
+            used.update(places[key])
+    return [*drawn, *(key for key in rare_first if key not in drawn)][:size]
 
 
 def _places(key: str) -> list[tuple[int, str]]:
