@@ -63,8 +63,8 @@ def evaluate(
 ) -> Evaluation:
     """Generate ``samples`` programs for each problem and score them.
 
-    Programs of one batch are scored while the next one decodes. With a ``log``, rows are written as they
-    come, and rows that it already holds are not made again.
+    A batch is decoded, then scored: programs that ran beside the decoder would slow down what is measured. With a
+    ``log``, rows are written as they come, and rows that it already holds are not made again.
 
     Args:
         sampling: its seed gives each batch a seed of its own, so that problems do not share their draws.
@@ -86,14 +86,13 @@ def evaluate(
             seed = batch_seed(sampling.seed, start)
             prompts = [format_prompt(problem) for problem in chunk]
             answers = runtime.generate(prompts, samples, replace(sampling, seed=seed))
-            collected.collect()
             spent, before = _difference(runtime.usage(), before), runtime.usage()
             if log is not None:
                 log.add_usage(spent)
             for problem, completions in zip(chunk, answers, strict=True):
                 for sample, completion in enumerate(completions):
                     collected.score(scorer, problem, sample, completion)
-        collected.collect()
+            collected.collect()
     except BaseException:
         # What has been paid for is kept, whatever ended the bench.
         collected.collect(only_finished=True)

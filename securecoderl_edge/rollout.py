@@ -17,6 +17,8 @@ from torch.nn import functional
 
 # Rows of finished sequences are dropped from the batch once they make up this share of it: dropping copies the cache.
 _COMPACT_SHARE = 0.25
+# The cache grows by so many tokens at a time. Products of whole tensors need no copy of the cache at each token.
+_GROWTH = 32
 
 
 @dataclass(frozen=True)
@@ -94,11 +96,11 @@ class Decoder:
         ]
 
     def forward(
-        self, tokens: Tensor, positions: Tensor, visible: Tensor | None, start: int, cache: list[tuple[Tensor, Tensor]]
+        self, tokens: Tensor, positions: Tensor, visible: Tensor, start: int, cache: list[tuple[Tensor, Tensor]]
     ) -> Tensor:
         """Logits of the last position, (B, V), after writing ``tokens`` (B, T) into the cache at ``start``.
 
-        ``visible`` (B, 1, T, start + T) says which cache entries each token may see; None means all of them.
+        ``visible`` (B, 1, T, length of the cache) says which of its entries each token may see.
         """
         rows, width = tokens.shape
         hidden = self.embedding[tokens]
@@ -111,9 +113,7 @@ class Decoder:
             query, key, value = heads.split(split, dim=1)
             keys[:, :, start : start + width] = _rotated(key, cosine, sine)
             values[:, :, start : start + width] = value
-            mixed = attended(
-                _rotated(query, cosine, sine), keys[:, :, : start + width], values[:, :, : start + width], visible
-            )
+            mixed = attended(_rotated(query, cosine, sine), keys, values, visible)
             hidden = hidden + functional.linear(mixed.transpose(1, 2).reshape(rows, width, -1), out)
             gate, up = functional.linear(self._normed(hidden, norm_mlp), gate_up).chunk(2, -1)
             hidden = hidden + functional.linear(functional.silu(gate) * up, down)
@@ -154,16 +154,13 @@ def sample(
     for row, prompt in enumerate(prompts):
         tokens[row, longest - len(prompt) :] = torch.tensor(list(prompt), device=decoder.device)
         present[row, longest - len(prompt) :] = True
-    logits, cache = _prefill(decoder, tokens, present, longest + max_tokens)
+    logits, cache = _prefill(decoder, tokens, present)
 
     # One row for each sample of each prompt.
     logits = logits.repeat_interleave(samples, 0)
     cache = [(k.repeat_interleave(samples, 0), v.repeat_interleave(samples, 0)) for k, v in cache]
-    present = present.repeat_interleave(samples, 0)
-    ragged = not bool(present.all())
-    visible = torch.ones(len(present), longest + max_tokens, dtype=torch.bool, device=decoder.device)
-    visible[:, :longest] = present
-    next_position = present.sum(1)
+    visible = present.repeat_interleave(samples, 0)
+    next_position = visible.sum(1)
     owners = [(prompt, index) for prompt in range(len(prompts)) for index in range(samples)]
     drawn: list[list[int]] = [[] for _ in owners]
     log_probs: list[list[float]] = [[] for _ in owners]
@@ -194,19 +191,20 @@ def sample(
             chosen, visible, next_position = chosen[kept], visible[kept], next_position[kept]
             cache = [(keys[kept], values[kept]) for keys, values in cache]
             live = [live[row] for row in remaining]
-        width = longest + step + 1
-        mask = visible[:, None, None, :width] if ragged else None
-        logits = decoder.forward(chosen[:, None], next_position[:, None], mask, longest + step, cache)
+        place = longest + step
+        if place == visible.shape[1]:
+            visible = functional.pad(visible, (0, _GROWTH))
+            cache = [(functional.pad(k, (0, 0, 0, _GROWTH)), functional.pad(v, (0, 0, 0, _GROWTH))) for k, v in cache]
+        visible[:, place] = True
+        logits = decoder.forward(chosen[:, None], next_position[:, None], visible[:, None, None], place, cache)
         next_position = next_position + 1
     return [done[owner] for owner in owners]
 
 
-def _prefill(
-    decoder: Decoder, tokens: Tensor, present: Tensor, length: int
-) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-    """Process left-padded prompts; returns the next token's logits and a cache with room for ``length`` tokens."""
+def _prefill(decoder: Decoder, tokens: Tensor, present: Tensor) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+    """Process left-padded prompts; returns the next token's logits and the full cache."""
     width = tokens.shape[1]
-    cache = decoder.new_cache(len(tokens), length)
+    cache = decoder.new_cache(len(tokens), width)
     positions = (present.cumsum(1) - 1).clamp_min(0)
     causal = torch.ones(width, width, dtype=torch.bool, device=tokens.device).tril()
     # A padding row would see nothing and turn to NaN; letting it see itself is harmless, since nobody reads it.
@@ -238,7 +236,7 @@ def merged_weight(linear: Any) -> Tensor:
     return weight
 
 
-def attended(query: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None) -> Tensor:
+def attended(query: Tensor, keys: Tensor, values: Tensor, visible: Tensor) -> Tensor:
     """(B, heads, T, D) attention of ``query`` to ``keys`` and ``values`` (B, kv heads, L, D)."""
     rows, heads, width, size = query.shape
     if width > 1:
@@ -248,9 +246,7 @@ def attended(query: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None
     # With one query, two products of matrices are several times faster on a CPU than the fused kernel, which is made
     # for long ones. The heads that share keys are its rows.
     scores = query.view(rows, keys.shape[1], -1, size) @ keys.transpose(-1, -2) * size**-0.5
-    if visible is not None:
-        scores = scores.masked_fill(~visible, float("-inf"))
-    mixed: Tensor = scores.softmax(-1) @ values
+    mixed: Tensor = scores.masked_fill(~visible, float("-inf")).softmax(-1) @ values
     return mixed.view(rows, heads, 1, size)
 
 

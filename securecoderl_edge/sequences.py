@@ -1,8 +1,9 @@
 """Completions with the prompts they continue, and their log-probabilities in memory-bounded pieces.
 
 A prompt is processed once for all of its completions: they read its keys and values, through which their gradients flow
-back into it. The log-probabilities are those of separate sequences. With 8 completions half as long as their prompt the
-model sees 5 tokens where it would otherwise see 12.
+back into it. Completions of a prompt that are equal are processed once too: a small model draws the same program again
+and again. The log-probabilities are those of separate sequences. With 8 different completions half as long as their
+prompt the model sees 5 tokens where it would otherwise see 12.
 """
 
 from __future__ import annotations
@@ -29,54 +30,61 @@ class Batch:
     Attributes:
         tokens: (B, T) token ids of the completions, end of sequence included.
         mask: (B, T), 1.0 on tokens, 0.0 on padding.
-        prompts: B prompts; equal ones are processed once.
+        sequences: B pairs of a prompt and its completion, without padding.
     """
 
     tokens: Tensor
     mask: Tensor
-    prompts: tuple[TokenIds, ...]
+    sequences: tuple[tuple[TokenIds, TokenIds], ...]
 
     def rows(self, indices: Sequence[int]) -> Batch:
         """Some of the completions, cut to the longest among them."""
         chosen = list(indices)
         mask = self.mask[chosen]
         width = int(mask.sum(1).max())
-        return Batch(self.tokens[chosen, :width], mask[:, :width], tuple(self.prompts[row] for row in chosen))
+        return Batch(self.tokens[chosen, :width], mask[:, :width], tuple(self.sequences[row] for row in chosen))
 
 
 def make_batch(pairs: Sequence[tuple[Sequence[int], Sequence[int]]], padding: int, device: Any) -> Batch:
     """A batch of (prompt, completion) token ids; every completion must be non-empty, prompts too."""
     tokens, mask = _padded([completion for _, completion in pairs], padding)
-    return Batch(tokens.to(device), mask.to(device), tuple(tuple(prompt) for prompt, _ in pairs))
+    sequences = tuple((tuple(prompt), tuple(completion)) for prompt, completion in pairs)
+    return Batch(tokens.to(device), mask.to(device), sequences)
 
 
 def micro_batches(batch: Batch, max_tokens: int) -> Iterator[list[int]]:
-    """Row indices of pieces that hold at most ``max_tokens`` padded tokens each, of similar length.
+    """Row indices of pieces that process at most ``max_tokens`` padded tokens each, of similar length.
 
     The copies of a prompt's keys and values for its completions come on top. The completions of a prompt stay together
-    where they fit. A single sequence longer than the bound makes a piece of its own.
+    where they fit, equal ones always. A single sequence longer than the bound makes a piece of its own.
     """
-    lengths: list[int] = batch.mask.sum(1).int().tolist()
-    groups: defaultdict[TokenIds, list[int]] = defaultdict(list)
-    for row, prompt in enumerate(batch.prompts):
-        groups[prompt].append(row)
+    equal: defaultdict[tuple[TokenIds, TokenIds], list[int]] = defaultdict(list)
+    for row, sequence in enumerate(batch.sequences):
+        equal[sequence].append(row)
+    groups: defaultdict[TokenIds, list[TokenIds]] = defaultdict(list)
+    for prompt, completion in equal:
+        groups[prompt].append(completion)
 
-    def padded_size(rows: list[int]) -> int:
-        prompts = {batch.prompts[row] for row in rows}
-        return max(map(len, prompts)) * len(prompts) + max(lengths[row] for row in rows) * len(rows)
+    def padded_size(piece: list[tuple[TokenIds, TokenIds]]) -> int:
+        prompts = {prompt for prompt, _ in piece}
+        longest = max(len(completion) for _, completion in piece)
+        return max(map(len, prompts)) * len(prompts) + longest * len(piece)
 
-    piece: list[int] = []
-    for prompt in sorted(groups, key=lambda prompt: len(prompt) + max(lengths[row] for row in groups[prompt])):
-        rows = groups[prompt]
-        if piece and padded_size(piece + rows) > max_tokens:
-            yield piece
+    def rows(piece: list[tuple[TokenIds, TokenIds]]) -> list[int]:
+        return [row for sequence in piece for row in equal[sequence]]
+
+    piece: list[tuple[TokenIds, TokenIds]] = []
+    for prompt in sorted(groups, key=lambda prompt: len(prompt) + max(map(len, groups[prompt]))):
+        group = [(prompt, completion) for completion in groups[prompt]]
+        if piece and padded_size(piece + group) > max_tokens:
+            yield rows(piece)
             piece = []
-        for row in rows:
-            if piece and padded_size([*piece, row]) > max_tokens:
-                yield piece
+        for sequence in group:
+            if piece and padded_size([*piece, sequence]) > max_tokens:
+                yield rows(piece)
                 piece = []
-            piece.append(row)
-    yield piece
+            piece.append(sequence)
+    yield rows(piece)
 
 
 def completion_log_probs(
@@ -88,19 +96,31 @@ def completion_log_probs(
         log_probs: (B, T), 0 outside the mask.
         hidden: (N, H) hidden states at the N masked positions, row by row.
     """
-    chosen = batch.mask > 0
+    distinct, places = _without_repeats(batch)
+    chosen = distinct.mask > 0
     with autocast or nullcontext():
-        hidden = _predicting_states(model, batch)[chosen]
-    flat = chunked_log_probs(hidden, output_weight(model), batch.tokens[chosen], temperature)
-    log_probs = torch.zeros_like(batch.mask)
-    return log_probs.masked_scatter(chosen, flat), hidden
+        hidden = _predicting_states(model, distinct)[chosen]
+    flat = chunked_log_probs(hidden, output_weight(model), distinct.tokens[chosen], temperature)
+    log_probs = torch.zeros_like(distinct.mask).masked_scatter(chosen, flat)
+    state_of = torch.zeros_like(distinct.tokens).masked_scatter(chosen, torch.arange(len(hidden), device=hidden.device))
+    return log_probs[places], hidden[state_of[places][batch.mask > 0]]
+
+
+def _without_repeats(batch: Batch) -> tuple[Batch, Tensor]:
+    """The first of each group of equal rows, and for every row its place among them."""
+    first: dict[tuple[TokenIds, TokenIds], int] = {}
+    for row, sequence in enumerate(batch.sequences):
+        first.setdefault(sequence, row)
+    place = {sequence: index for index, sequence in enumerate(first)}
+    places = torch.tensor([place[sequence] for sequence in batch.sequences], device=batch.tokens.device)
+    return batch.rows(list(first.values())), places
 
 
 def _predicting_states(model: Any, batch: Batch) -> Tensor:
     """(B, T, H): the hidden state that predicts each completion token, which is the one before it."""
     device, width = batch.tokens.device, batch.tokens.shape[1]
-    distinct = {prompt: index for index, prompt in enumerate(dict.fromkeys(batch.prompts))}
-    owners = torch.tensor([distinct[prompt] for prompt in batch.prompts], device=device)
+    distinct = {prompt: index for index, prompt in enumerate(dict.fromkeys(prompt for prompt, _ in batch.sequences))}
+    owners = torch.tensor([distinct[prompt] for prompt, _ in batch.sequences], device=device)
     tokens, present = (tensor.to(device) for tensor in _padded(list(distinct)))
     cache = new_cache()
     states = hidden_states(model, tokens, cache=cache)

@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -137,7 +137,7 @@ def ppo_update(
     KL, entropy and ratios are those of the completions learnt from; where there were none, they are missing.
     """
     clock = [time.monotonic()]
-    # 1 sample, 2 score: each program runs in the sandbox while the others are still being decoded.
+    # 1 sample, 2 score
     rollout = collect(learner, decoder, scorer, problems, ppo, phase, step, seed)
     rewards = torch.tensor([training_reward(score, phase, reward.reading) for score in rollout.scores])
     clock.append(time.monotonic())
@@ -239,12 +239,14 @@ def collect(
     chosen = next_problems(problems, ppo.batch_size // ppo.samples_per_prompt, step, seed_of(seed, phase))
     decoder.refresh()
     generator = torch.Generator(decoder.device).manual_seed(seed_of(seed, phase, "sample", step))
-    pending: dict[tuple[int, int], Future[Score]] = {}
+    pending: dict[tuple[int, tuple[int, ...]], Future[Score]] = {}
 
     def submit(done: Sampled) -> None:
-        text = learner.tokenizer.decode(done.token_ids, skip_special_tokens=True)
-        problem = chosen[done.prompt]
-        pending[done.prompt, done.sample] = scorer.score_async(problem, extract_program(text), done.sample)
+        # A small model draws the same program again and again: it is run once.
+        if (done.prompt, done.token_ids) not in pending:
+            text = learner.tokenizer.decode(done.token_ids, skip_special_tokens=True)
+            score = scorer.score_async(chosen[done.prompt], extract_program(text))
+            pending[done.prompt, done.token_ids] = score
 
     completions = sample(
         decoder,
@@ -254,9 +256,17 @@ def collect(
         ppo.max_tokens,
         frozenset({learner.tokenizer.eos_token_id}),
         generator,
-        on_finished=submit,
+        # On a CPU the decoder's threads would wait for the cores that programs run on, once a layer.
+        on_finished=None if decoder.device.type == "cpu" else submit,
     )
-    return Rollout(chosen, completions, [pending[done.prompt, done.sample].result() for done in completions])
+    for done in completions:
+        submit(done)
+    scores = [pending[done.prompt, done.token_ids].result() for done in completions]
+    return Rollout(
+        chosen,
+        completions,
+        [replace(score, sample=done.sample) for score, done in zip(scores, completions, strict=True)],
+    )
 
 
 def _evaluate(

@@ -24,8 +24,8 @@ from securecoderl_edge.model import (
 from securecoderl_edge.sequences import completion_log_probs, make_batch, micro_batches
 
 PAIRS = [([5, 6, 7], [8, 9, 1]), ([4], [3, 2, 2, 2, 2, 1]), ([9, 9, 9, 9, 9], [1])]
-# Two prompts with several completions each, not side by side.
-SHARED = [*PAIRS, ([5, 6, 7], [8]), ([4], [7, 1]), ([5, 6, 7], [3, 3, 3, 3, 1])]
+# Two prompts with several completions each, not side by side; one completion was drawn twice.
+SHARED = [*PAIRS, ([5, 6, 7], [8]), ([4], [7, 1]), ([5, 6, 7], [3, 3, 3, 3, 1]), ([5, 6, 7], [8, 9, 1])]
 
 
 @pytest.fixture(params=["fp32", "int8"])
@@ -54,26 +54,27 @@ def test_the_mask_covers_completions_with_their_end_token_and_nothing_else() -> 
     batch = make_batch(PAIRS, padding=0, device="cpu")
     for row, (prompt, completion) in enumerate(PAIRS):
         assert batch.tokens[row][batch.mask[row] > 0].tolist() == completion
-        assert list(batch.prompts[row]) == prompt
+        assert batch.sequences[row] == (tuple(prompt), tuple(completion))
 
 
 def test_micro_batches_hold_every_row_once_within_the_bound() -> None:
     batch = make_batch(SHARED * 2, padding=0, device="cpu")
     for bound in (1, 14, 30, 1000):
         pieces = list(micro_batches(batch, bound))
-        assert sorted(row for piece in pieces for row in piece) == list(range(12))
+        assert sorted(row for piece in pieces for row in piece) == list(range(len(SHARED) * 2))
         for piece in pieces:
-            prompts = {batch.prompts[row] for row in piece}
-            padded = len(prompts) * max(map(len, prompts)) + batch.rows(piece).tokens.numel()
-            assert len(piece) == 1 or padded <= bound
+            distinct = {batch.sequences[row] for row in piece}
+            prompts = {prompt for prompt, _ in distinct}
+            padded = len(prompts) * max(map(len, prompts)) + len(distinct) * batch.rows(piece).tokens.shape[1]
+            assert len(distinct) == 1 or padded <= bound
 
 
 def test_micro_batches_keep_the_completions_of_a_prompt_together() -> None:
     batch = make_batch(SHARED, padding=0, device="cpu")
     pieces = list(micro_batches(batch, max_tokens=24))
     assert len(pieces) > 1
-    for prompt in set(batch.prompts):
-        assert sum(any(batch.prompts[row] == prompt for row in piece) for piece in pieces) == 1
+    for prompt in {prompt for prompt, _ in batch.sequences}:
+        assert sum(any(batch.sequences[row][0] == prompt for row in piece) for piece in pieces) == 1
 
 
 def test_log_probs_do_not_depend_on_padding_or_on_the_other_rows(model: Any) -> None:
@@ -96,6 +97,9 @@ def test_log_probs_and_their_gradients_equal_the_naive_ones_of_separate_sequence
         torch.testing.assert_close(actual[row, : len(naive)], naive, atol=1e-5, rtol=1e-5)
         assert not actual[row, len(naive) :].any()
     assert len(hidden) == sum(len(naive) for naive in expected)
+    logits = (hidden @ model.get_output_embeddings().weight.T / 0.7).log_softmax(-1)
+    told = logits.gather(-1, batch.tokens[batch.mask > 0][:, None])[:, 0]
+    torch.testing.assert_close(told, torch.cat(expected), atol=1e-5, rtol=1e-5)
     weights = torch.randn(len(hidden), generator=torch.Generator().manual_seed(3))
     slopes = gradients(model, (actual[batch.mask > 0] * weights).sum())
     torch.testing.assert_close(slopes, gradients(model, (torch.cat(expected) * weights).sum()), atol=1e-4, rtol=1e-4)
@@ -113,13 +117,17 @@ def test_grouped_key_value_heads_and_a_config_that_asks_for_eager_attention_chan
         torch.testing.assert_close(actual[row, : len(naive)], naive, atol=1e-5, rtol=1e-5)
 
 
-def test_a_prompt_is_processed_once_for_all_of_its_completions(model: Any) -> None:
+@pytest.mark.parametrize(("completions", "processed"), [([[6, 7, 1], [6, 8, 1]] * 4, 2), ([[6, 7, 1]] * 8, 1)])
+def test_a_prompt_and_equal_completions_of_it_are_processed_once(
+    model: Any, completions: list[list[int]], processed: int
+) -> None:
     seen: list[int] = []
     embedding = model.get_input_embeddings()
     handle = embedding.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0].numel()))
-    completion_log_probs(model, make_batch([([5] * 50, [6, 7, 1])] * 8, padding=0, device="cpu"), 1.0)
+    pairs = [([5] * 50, completion) for completion in completions]
+    completion_log_probs(model, make_batch(pairs, padding=0, device="cpu"), 1.0)
     handle.remove()
-    assert sum(seen) == 50 + 8 * 2
+    assert sum(seen) == 50 + processed * 2
 
 
 def test_the_same_forward_pass_twice_gives_a_ratio_of_exactly_one(model: Any) -> None:

@@ -18,6 +18,7 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.model import load_base
 from securecoderl_edge.problems import Problem, Test, write_problems
 from securecoderl_edge.runs import Run
+from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.settings import TrainSettings, resolve
 from securecoderl_edge.train import Stopped, rate_share, train
 
@@ -152,6 +153,32 @@ def test_skipping_flat_groups_learns_from_the_others(settings: Callable[..., Tra
     learnt = [row for row in found if row["learnt_from"]]
     assert {row["val/first_ratio_error"] for row in learnt} == {0.0}
     assert any(row["gradient_norm"] > 0 for row in learnt)
+
+
+def test_a_program_that_is_drawn_several_times_is_run_once_and_scored_for_each_sample(
+    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rollouts: list[updates.Rollout] = []
+    run_programs: list[tuple[str, str]] = []
+    collect, score_async = updates.collect, Scorer.score_async
+
+    def collecting(*arguments: Any) -> updates.Rollout:
+        rollouts.append(collect(*arguments))
+        return rollouts[-1]
+
+    def scoring(scorer: Scorer, problem: Problem, program: str) -> Any:
+        run_programs.append((problem.id, program))
+        return score_async(scorer, problem, program)
+
+    monkeypatch.setattr(updates, "collect", collecting)
+    monkeypatch.setattr(Scorer, "score_async", scoring)
+    train(settings("ppo.temperature=0.01", "ppo.binary_steps=1", phases=("binary",)), tmp_path / "run")
+    (rollout,) = rollouts
+    distinct = {(done.prompt, done.token_ids) for done in rollout.completions}
+    assert len(run_programs) == len(distinct) < len(rollout.completions) == 8
+    for done, score in zip(rollout.completions, rollout.scores, strict=True):
+        assert (score.id, score.sample) == (rollout.problems[done.prompt].id, done.sample)
+        assert (score.id, score.program) in run_programs
 
 
 def test_flat_groups_that_are_skipped_count_as_the_zeros_that_they_are(
