@@ -1,6 +1,6 @@
 """Does reinforcement learning beat supervised training on the built-in problems, over several seeds?
 
-    python benchmarks/starter.py --seeds 3 --json benchmarks/results/starter-table.json
+    python benchmarks/starter.py --seeds 3 --samples 4 --json benchmarks/results/starter-table.json
 
 For each seed: the `starter` recipe (SFT, binary, partial), then the base model, the SFT policy and the final policy on
 ``starter:eval`` with equal prompts and sampling seeds. Differences are paired by problem, intervals drawn over

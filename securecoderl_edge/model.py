@@ -26,6 +26,8 @@ NANO = "nano"
 POLICY = "default"  # the name under which peft saves an adapter at the top of its folder
 REFERENCE = "reference"
 SUPPORTED_ARCHITECTURES = ("LlamaForCausalLM",)
+# Their rotations change with the length of the text, so keys that are kept for a prompt would be wrong later on.
+UNSUPPORTED_ROPE_TYPES = ("dynamic", "longrope")
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,8 @@ def read_model_config(folder: Path) -> dict[str, Any]:
     """The decoded config.json of a supported model.
 
     Raises:
-        SceError: no valid config.json, or an architecture that the trainer and the exporters do not know.
+        SceError: no valid config.json, or an architecture or a rope type that the trainer and the exporters do not
+            know.
     """
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -156,6 +159,10 @@ def read_model_config(folder: Path) -> dict[str, Any]:
     architecture = (config.get("architectures") or ["unknown"])[0] if isinstance(config, dict) else "unknown"
     if architecture not in SUPPORTED_ARCHITECTURES:
         raise SceError(f"{folder}: architecture {architecture} is not supported ({', '.join(SUPPORTED_ARCHITECTURES)})")
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kind = rope.get("rope_type") or rope.get("type") if isinstance(rope, dict) else rope
+    if kind in UNSUPPORTED_ROPE_TYPES or not isinstance(rope, dict):
+        raise SceError(f"{folder}: rope type {kind} is not supported")
     return dict(config)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,26 @@ def test_a_damaged_model_folder_is_named(file: str, tiny_model: Path, tmp_path: 
     (folder / file).write_text('{"a":')
     with pytest.raises(SceError, match=f"cannot load the .* of {folder}"):
         HfRuntime(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"architectures": ["Qwen2ForCausalLM"]}, "architecture Qwen2ForCausalLM"),
+        ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 10000.0}}, "rope type longrope"),
+        ({"rope_parameters": None, "rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope type dynamic"),
+        ({"rope_parameters": "linear"}, "rope type linear"),
+    ],
+)
+def test_a_model_that_would_be_computed_wrongly_is_refused(
+    changes: dict[str, Any], named: str, tiny_model: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_model, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+    with pytest.raises(SceError, match=f"{named} is not supported"):
+        load_base(folder)
 
 
 def test_text_that_is_no_unicode_is_refused_and_a_tiny_temperature_is_greedy(tiny_model: Path) -> None:
