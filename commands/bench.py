@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 def bench(
     models: tuple[str, ...], config: BenchSettings, is_comparing: bool, output: str | None, out: Path | None
 ) -> None:
-    """Measure quality, speed and memory of models.
+    """Measure quality, speed and memory of models on problems.
 
     MODEL is a run or one of its phases (runs/starter, starter:sft), a GGUF file, a Hugging Face folder or hub
     id, or nano. Without one: base, SFT, policy and exports of the latest run, with paired differences of the
     policy from SFT and of each export from the policy.
 
-    Every figure has a 95 % interval. Programs run in the sandbox.
+    Every rate and every mean reward has a 95 % interval. Programs run in the sandbox.
     """
     from securecoderl_edge.commands.tables import show_bench
     from securecoderl_edge.scorer import Scorer

@@ -17,6 +17,8 @@ from rich.progress import (
 )
 from rich.table import Column
 
+from securecoderl_edge.text import escape_controls
+
 
 def new_console(*, stderr: bool = False, width: int | None = None) -> Console:
     """A console without markup and highlighting: names and programs may hold brackets."""
@@ -30,7 +32,7 @@ talk = new_console(stderr=True)
 
 def say(message: str) -> None:
     """One line on stderr."""
-    talk.print(message, soft_wrap=True)
+    talk.print(escape_controls(message), soft_wrap=True)
 
 
 class Tracker(Protocol):

@@ -41,8 +41,8 @@ def export(source: str | None, config: ExportConfig) -> None:
 
     Without an argument it is the latest training run. A Hugging Face folder, or nano, is exported as it is.
 
-    Before the file gets its name it is run through llama.cpp and compared with its source (tokenisation,
-    logits, greedy text). A file that does not agree is not kept.
+    Before a GGUF file gets its name it is run through llama.cpp and compared with its source (tokenisation,
+    logits, greedy text). A file that does not agree is not kept. A merged Hugging Face folder is not compared.
     """
     spec = _find_source(source)
     base = base_folder(spec.source)

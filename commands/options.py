@@ -18,7 +18,8 @@ def options_from(schema: type, *, keep_unset: bool = False, only: tuple[str, ...
     """Add one flag for each field of ``schema`` and pass the built dataclass as ``config``.
 
     With ``keep_unset`` the command receives ``given`` instead: a dictionary of the flags that were typed, for
-    commands that merge them over a file; several schemas may add to it. ``only`` picks some of the fields.
+    commands that merge them over a file, whose values the help cannot know; several schemas may add to it. ``only``
+    picks some of the fields.
     Nested dataclasses get no flags; ``bool`` fields become ``--name/--no-name``.
     """
 
@@ -78,7 +79,7 @@ def _option(field: dataclasses.Field[Any], hint: Any, keep_unset: bool) -> Calla
     if kind is bool:
         return click.option(f"{flag}/--no-{flag[2:]}", field.name, default=default, help=text)
     shown = ",".join(field.default) if isinstance(field.default, tuple) else field.default
-    if shown not in (None, ""):
+    if shown not in (None, "") and not keep_unset:
         text = f"{text}  [default: {shown}]"
     return click.option(flag, field.name, type=kind, default=default, metavar=field.metadata["metavar"], help=text)
 

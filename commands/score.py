@@ -54,7 +54,7 @@ class ScoreConfig:
 @options_from(ScoreConfig)
 @click.pass_context
 def score(ctx: click.Context, program: Path | None, config: ScoreConfig) -> None:
-    """Score programs in the sandbox.
+    """Score programs against problems in the sandbox.
 
     \b
     Many:  sce score --problems FILE --completions FILE [--out FILE]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 from pathlib import Path
 from types import FrameType
@@ -35,15 +36,15 @@ def train(
     max_steps: int | None,
     given: dict[str, Any],
 ) -> None:
-    """Train a policy: supervised warm start, then PPO on rewards from running its programs.
+    """Train a policy: supervised warm start, then PPO on execution rewards.
 
     Without arguments the built-in model learns from the built-in problems, in minutes on a CPU. The same command
-    again goes on where it stopped.
+    again goes on where it stopped. What no flag sets is as the recipe says.
     """
     from securecoderl_edge.model import require_torch
 
     require_torch()
-    from securecoderl_edge.runs import RUNS
+    from securecoderl_edge.runs import RUNS, is_found_by_default
     from securecoderl_edge.settings import cap_steps, resolve
     from securecoderl_edge.train import Stopped, phase_steps
     from securecoderl_edge.train import train as run_training
@@ -52,19 +53,23 @@ def train(
     if max_steps:
         settings = cap_steps(settings, max_steps)
     folder = out or RUNS / Path(recipe).stem
-    with track(sum(phase_steps(settings).values()), "training") as progress, _Interrupt() as interrupt:
-        finished_before: dict[str, int] = {}
+    steps = phase_steps(settings)
+    before = dict(zip(steps, itertools.accumulate(steps.values(), initial=0), strict=False))
+    with track(sum(steps.values()), "training") as progress, _Interrupt() as interrupt:
+        shown = 0
 
         def log(row: dict[str, Any]) -> None:
-            done = finished_before.setdefault(row["phase"], row["step"] - 1)
-            progress.update(1 + (done if row["step"] == done + 1 else 0), _describe(row))
+            nonlocal shown
+            done = before[row["phase"]] + row["step"]
+            progress.update(done - shown, _describe(row))
+            shown = done
 
         try:
             run = run_training(settings, folder, resume=resume, log=log, should_stop=lambda: interrupt.asked)
         except Stopped as stopped:
             say(f"{stopped}; the same command goes on from there")
             raise KeyboardInterrupt from None
-    say(f"the policy is in {run.policy}; next: sce export")
+    say(f"the policy is in {run.policy}; next: sce export{'' if is_found_by_default(run) else f' {run.path}'}")
 
 
 def _describe(row: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.export.merge import read_json
+from securecoderl_edge.files import read_json
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from securecoderl_edge.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS, read_lora_config
 from securecoderl_edge.errors import MissingExtra, SceError, UsageError
-from securecoderl_edge.files import write_atomically
+from securecoderl_edge.files import read_json, write_atomically
 
 if TYPE_CHECKING:
     import torch
 
-ADAPTER_CONFIG = "adapter_config.json"
-ADAPTER_WEIGHTS = "adapter_model.safetensors"
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
 
@@ -30,6 +29,7 @@ WEIGHTS_INDEX = "model.safetensors.index.json"
 COMPANION_FILES = (
     "generation_config.json",
     "tokenizer.json",
+    "tokenizer.model",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
@@ -39,24 +39,6 @@ COMPANION_FILES = (
     "LICENSE",
 )
 
-_UNSUPPORTED = (
-    "alora_invocation_tokens",
-    "alpha_pattern",
-    "arrow_config",
-    "fan_in_fan_out",
-    "kasa_config",
-    "layer_replication",
-    "lora_bias",
-    "modules_to_save",
-    "monteclora_config",
-    "rank_pattern",
-    "target_parameters",
-    "trainable_token_indices",
-    "use_bdlora",
-    "use_dora",
-    "use_qalora",
-    "velora_config",
-)
 _SHARD_BYTES = 1 << 30
 
 
@@ -70,23 +52,6 @@ class LoraUpdate:
 
     scale: float
     factors: dict[str, tuple[torch.Tensor, torch.Tensor]]
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Decode one of a model folder's JSON objects.
-
-    Raises:
-        SceError: the file is missing or is no JSON object.
-    """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SceError(f"{path}: no such file; a Hugging Face model folder has one") from None
-    except (OSError, ValueError) as error:
-        raise SceError(f"{path}: cannot be read as JSON ({error})") from None
-    if not isinstance(value, dict):
-        raise SceError(f"{path}: expected a JSON object")
-    return value
 
 
 def weight_files(base: Path) -> list[Path]:
@@ -136,8 +101,7 @@ def read_adapter(adapter: Path) -> LoraUpdate:
 
     if not (adapter / ADAPTER_CONFIG).is_file() or not (adapter / ADAPTER_WEIGHTS).is_file():
         raise UsageError(f"{adapter} is not a LoRA folder; it needs {ADAPTER_CONFIG} and {ADAPTER_WEIGHTS}")
-    config = read_json(adapter / ADAPTER_CONFIG)
-    _refuse_unsupported(adapter, config)
+    config = read_lora_config(adapter)
     rank, alpha = int(config["r"]), float(config["lora_alpha"])
     halves: dict[str, dict[str, torch.Tensor]] = {}
     with open_tensors(adapter / ADAPTER_WEIGHTS) as tensors:
@@ -233,21 +197,6 @@ def open_tensors(path: Path) -> Iterator[Any]:
 def _names(tensors: Any) -> list[str]:
     """Names in a safetensors handle, which is no mapping."""
     return list(tensors.keys())
-
-
-def _refuse_unsupported(adapter: Path, config: dict[str, Any]) -> None:
-    if config.get("peft_type") != "LORA":
-        raise UsageError(f"{adapter}: adapters of type {config.get('peft_type')} cannot be merged, only LORA")
-    for feature in _UNSUPPORTED:
-        if config.get(feature):
-            raise UsageError(f"{adapter}: the adapter uses {feature}, which export cannot merge")
-    if config.get("bias", "none") != "none":
-        raise UsageError(f"{adapter}: the adapter trains biases (bias = {config['bias']}), which export cannot merge")
-    # PiSSA, LoftQ and their kin change the base weights at the start of training.
-    if config.get("init_lora_weights", True) not in (True, False, "gaussian"):
-        raise UsageError(
-            f"{adapter}: the adapter was initialised with {config['init_lora_weights']}, which export cannot merge"
-        )
 
 
 def _check_fit(base: Path, adapter: Path | None, update: LoraUpdate) -> None:

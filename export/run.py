@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 import shutil
@@ -12,17 +11,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.errors import MissingExtra, SceError, UsageError
+from securecoderl_edge.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from securecoderl_edge.errors import MissingExtra, UsageError
 from securecoderl_edge.export.gguf import QUANTS, write_gguf
-from securecoderl_edge.export.merge import (
-    ADAPTER_CONFIG,
-    ADAPTER_WEIGHTS,
-    COMPANION_FILES,
-    weight_files,
-    write_merged,
-)
+from securecoderl_edge.export.merge import COMPANION_FILES, weight_files, write_merged
 from securecoderl_edge.export.verify import Agreement, verify_gguf
-from securecoderl_edge.files import temporary_beside, write_atomically
+from securecoderl_edge.files import sha256_of, temporary_beside, write_atomically
 
 # Part of what makes two exports the same: raise it when the files we write change.
 FORMAT_VERSION = 1
@@ -102,7 +96,7 @@ def export_gguf(
         manifest = Manifest(
             format_version=FORMAT_VERSION,
             file=out.name,
-            sha256=hash_file(temporary),
+            sha256=sha256_of(temporary),
             bytes=temporary.stat().st_size,
             quant=quant,
             **asdict(summary),
@@ -126,17 +120,12 @@ def export_merged(base: Path, adapter: Path | None, dtype: str, out: Path, force
         raise UsageError(f"{out} exists; replace it with --force or choose another --out")
     if out.exists() and not (out / "config.json").is_file():
         raise UsageError(f"{out} is not a model folder, so --force does not replace it; choose another --out")
-    temporary = out.with_name(f".{out.name}.tmp")
-    try:
-        shutil.rmtree(temporary, ignore_errors=True)
+    with temporary_beside(out) as temporary:
         write_merged(base, adapter, temporary, dtype)
+        replaced = temporary.with_name(f"{temporary.name}-replaced")
         if out.exists():
-            shutil.rmtree(out)
-        temporary.rename(out)
-    except OSError as error:
-        raise SceError(f"cannot write {out}: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+            out.rename(replaced)
+    shutil.rmtree(replaced, ignore_errors=True)
     return out
 
 
@@ -156,19 +145,7 @@ def hash_sources(base: Path, adapter: Path | None) -> dict[str, str]:
     paths |= {f"base/{name}": base / name for name in ("config.json", *COMPANION_FILES)}
     if adapter:
         paths |= {f"adapter/{name}": adapter / name for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)}
-    return {name: hash_file(path) for name, path in paths.items() if path.is_file()}
-
-
-def hash_file(path: Path) -> str:
-    """sha256 of a file, in hexadecimal."""
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    except OSError as error:
-        raise SceError(f"{path}: {error.strerror}") from None
-    return digest.hexdigest()
+    return {name: sha256_of(path) for name, path in paths.items() if path.is_file()}
 
 
 def _find_earlier(out: Path, quant: str, sources: dict[str, str]) -> Manifest | None:
@@ -179,7 +156,7 @@ def _find_earlier(out: Path, quant: str, sources: dict[str, str]) -> Manifest | 
     except (OSError, ValueError, TypeError, KeyError):
         return None
     same = (manifest.format_version, manifest.quant, manifest.sources) == (FORMAT_VERSION, quant, sources)
-    return manifest if same and hash_file(out) == manifest.sha256 else None
+    return manifest if same and sha256_of(out) == manifest.sha256 else None
 
 
 def _require_packages() -> None:

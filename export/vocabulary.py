@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import MissingExtra, SceError, UsageError
-from securecoderl_edge.export.merge import read_json
+from securecoderl_edge.files import read_json
 
 # Token types of GGUF's tokenizer.ggml.token_type.
 NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5

@@ -41,7 +41,9 @@ class BenchSettings:
     temperature: float = setting(0.7, "Randomness of sampling; 0 is greedy.", minimum=0, metavar="X")
     max_tokens: int = setting(256, "Longest completion.", minimum=1, metavar="N")
     seed: int = setting(42, "Seed of the sampling.", minimum=0, metavar="N")
-    parallel: int | None = setting(None, "Sequences decoded side by side.", minimum=1, metavar="N")
+    parallel: int | None = setting(
+        None, "Sequences decoded side by side; all samples of a problem at least.", minimum=1, metavar="N"
+    )
     threads: int | None = setting(
         None, "CPU threads; all cores if not given.", minimum=1, maximum=MAX_THREADS, metavar="N"
     )
@@ -93,7 +95,7 @@ def measure(
     """
     log = None
     if out is not None:
-        # Which problems there are is not among the keys: a row knows its problem, so a limit can be raised.
+        # Which problems there are is not among the keys: a row knows its batch, so a limit can be raised.
         keys = {name: value for name, value in asdict(settings).items() if name not in ("problems", "limit")}
         log = EvaluationLog.open(out, spec.label, {"label": spec.label, "sha256": spec.content_hash(), **keys})
     runtime = open_runtime(spec, threads=settings.threads, parallel=settings.parallel, device=settings.device)

@@ -11,7 +11,6 @@ No random generator needs to be stored: every draw is seeded from (seed, phase, 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -25,6 +24,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.files import read_json, sha256_of
 from securecoderl_edge.model import load_adapter, save_adapter
 
 STATE_FILE = "state.json"
@@ -43,7 +43,7 @@ def save_checkpoint(
     """Write ``folder/step-N`` under a temporary name, sync it, rename it, and drop all but the last `KEEP`.
 
     Args:
-        facts: what identifies the run (configuration hash, base model hash); `load_latest` demands the same.
+        facts: what identifies the phase (its name, the settings' hash); `load_latest` demands the same.
 
     Raises:
         SceError: the system cannot write it; earlier checkpoints stay.
@@ -91,34 +91,29 @@ def load_latest(
     """Restore the newest checkpoint and return its step; 0 when there is none.
 
     Raises:
-        SceError: it was made with another configuration or base model, or a file's hash is wrong.
+        SceError: it was made with other settings, or a file of it is damaged.
     """
     found = checkpoints(folder)
     if not found:
         return 0
     newest = found[-1]
-    state = json.loads((newest / STATE_FILE).read_text(encoding="utf-8"))
     advice = "start again with --no-resume or give another --out"
-    if state["facts"] != dict(facts):
-        raise SceError(f"{newest} was made with another configuration or base model; {advice}")
-    for name, expected in state["sha256"].items():
+    try:
+        state = read_json(newest / STATE_FILE)
+        stored, hashes, step, numbers = state["facts"], dict(state["sha256"]), int(state["step"]), state["optimizer"]
+    except (SceError, KeyError, TypeError, ValueError) as error:
+        raise SceError(f"{newest / STATE_FILE} is damaged ({error}); {advice}") from None
+    if stored != dict(facts):
+        raise SceError(f"{newest} was made with other settings; {advice}")
+    for name, expected in hashes.items():
         if os.path.basename(name) != name or not (newest / name).is_file() or sha256_of(newest / name) != expected:
             older = f"; delete it to go on from {found[-2].name}" if len(found) > 1 else f"; {advice}"
             raise SceError(f"{newest}/{name} is damaged (wrong sha256){older}")
     load_adapter(model, newest)
-    _unflatten(optimizer, load_file(newest / "optimizer.safetensors"), state["optimizer"])
+    _unflatten(optimizer, load_file(newest / "optimizer.safetensors"), numbers)
     if value_head is not None:
         value_head.load_state_dict(load_file(newest / "value_head.safetensors"))
-    return int(state["step"])
-
-
-def sha256_of(path: Path) -> str:
-    """Hex digest of a file's content."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+    return step
 
 
 def _flatten(optimizer: torch.optim.Optimizer) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:

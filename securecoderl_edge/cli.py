@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.text import escape_controls
 
 # Each command's one-line help stands here too, so that `sce --help` imports no command.
 COMMANDS = {
@@ -124,7 +125,7 @@ def main(args: list[str] | None = None) -> Any:
 def _say(message: str, debug: bool) -> None:
     if debug:
         traceback.print_exc()
-    click.echo(f"sce: {message}", err=True)
+    click.echo(f"sce: {escape_controls(message)}", err=True)  # it may quote a file of somebody else's
 
 
 if __name__ == "__main__":

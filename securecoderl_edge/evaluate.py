@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.evaluation_log import EvaluationLog
-from securecoderl_edge.problems import Problem, problem_to_record
+from securecoderl_edge.problems import Problem, problem_digest
 from securecoderl_edge.prompts import extract_program, format_prompt
 from securecoderl_edge.runtimes.protocol import Completion, Runtime, Sampling, Usage
 from securecoderl_edge.summary import EvaluationSummary, Row, summarise
@@ -75,11 +74,12 @@ def evaluate(
         SceError: a prompt does not fit the model's context, or the runtime or the sandbox broke down.
     """
     sampling = sampling or Sampling()
-    collected = _Collected(problems, samples, log, on_progress)
-    total = before = runtime.usage()
     width = max(1, batch // samples)
+    starts = range(0, len(problems), width)
+    collected = _Collected([problems[start : start + width] for start in starts], samples, log, on_progress)
+    total = before = runtime.usage()
     try:
-        for start in range(0, len(problems), width):
+        for start in starts:
             chunk = problems[start : start + width]
             if collected.has_all(chunk):
                 continue
@@ -106,19 +106,20 @@ class _Collected:
 
     def __init__(
         self,
-        problems: Sequence[Problem],
+        chunks: Sequence[Sequence[Problem]],
         samples: int,
         log: EvaluationLog | None,
         on_progress: Callable[[Progress], None],
     ) -> None:
         self._samples, self._log, self._on_progress = samples, log, on_progress
-        self._digests = {problem.id: problem_digest(problem) for problem in problems}
-        self._wanted = [(problem.id, sample) for problem in problems for sample in range(samples)]
+        # What is drawn for a problem depends on those beside it.
+        self._digests = {problem.id: _digest(chunk) for chunk in chunks for problem in chunk}
+        self._wanted = [(problem.id, sample) for chunk in chunks for problem in chunk for sample in range(samples)]
         logged = log.rows() if log is not None else {}
         self._rows = {
             key: logged[key]
             for key in self._wanted
-            if key in logged and logged[key].get("problem_hash") == self._digests[key[0]]
+            if key in logged and logged[key].get("batch_hash") == self._digests[key[0]]
         }
         self._pending: list[tuple[dict[str, Any], Future[Score]]] = []
         if self._rows:
@@ -132,7 +133,7 @@ class _Collected:
         """Hand a completion to the sandbox, unless its row is there already."""
         if (problem.id, sample) in self._rows:
             return
-        generation = {**_generation(completion), "problem_hash": self._digests[problem.id]}
+        generation = {**_generation(completion), "batch_hash": self._digests[problem.id]}
         future = scorer.score_async(problem, extract_program(completion.text), sample)
         self._pending.append((generation, future))
 
@@ -160,10 +161,8 @@ class _Collected:
         self._on_progress(Progress(done, len(self._wanted), reward / done, parsing / done))
 
 
-def problem_digest(problem: Problem) -> str:
-    """Tells a problem from another of the same id: its text, its tests and its limits."""
-    record = json.dumps(problem_to_record(problem), sort_keys=True)
-    return hashlib.sha256(record.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+def _digest(batch: Sequence[Problem]) -> str:
+    return hashlib.sha256("".join(map(problem_digest, batch)).encode()).hexdigest()[:16]
 
 
 def batch_seed(seed: int, start: int) -> int:

@@ -1,14 +1,16 @@
-"""Files that are either whole or absent: written under a temporary name, then renamed."""
+"""Files that are either whole or absent: written under a temporary name, then renamed; and what is in them."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from securecoderl_edge.errors import SceError
 
@@ -48,6 +50,39 @@ def write_atomically(path: Path) -> Iterator[IO[str]]:
         yield out
         out.flush()
         os.fsync(out.fileno())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Decode one of a model folder's JSON objects.
+
+    Raises:
+        SceError: the file is missing or is no JSON object.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SceError(f"{path}: no such file; a Hugging Face model folder has one") from None
+    except (OSError, ValueError) as error:
+        raise SceError(f"{path}: cannot be read as JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise SceError(f"{path}: expected a JSON object")
+    return value
+
+
+def sha256_of(path: Path) -> str:
+    """Hex digest of a file's content.
+
+    Raises:
+        SceError: the file cannot be read.
+    """
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except OSError as error:
+        raise SceError(f"{path}: {error.strerror}") from None
+    return digest.hexdigest()
 
 
 def _remove(path: Path) -> None:

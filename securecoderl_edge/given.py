@@ -119,7 +119,10 @@ def _request(record: dict[str, Any]) -> Problem:
     statement = record["statement"]
     if not isinstance(statement, str) or not statement.strip():
         raise ProblemError('"prompt" is missing or blank')
-    return Problem(str(record["id"]), statement, tests=tuple(example_tests(statement)))
+    starter = record.get("starter_code") or ""
+    if not isinstance(starter, str):
+        raise ProblemError('"starter_code" must be a string')
+    return Problem(str(record["id"]), statement, starter_code=starter, tests=tuple(example_tests(statement)))
 
 
 def _records(path: Path) -> list[tuple[str, Any]]:

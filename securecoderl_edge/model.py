@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from securecoderl_edge.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import MissingExtra, SceError, UsageError
 
@@ -26,8 +27,10 @@ NANO = "nano"
 POLICY = "default"  # the name under which peft saves an adapter at the top of its folder
 REFERENCE = "reference"
 SUPPORTED_ARCHITECTURES = ("LlamaForCausalLM",)
+# Variants of Llama that `rollout.Decoder` does not compute; it would sample from another model.
+_ONLY_SUPPORTED = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "partial_rotary_factor": 1.0}
 # Their rotations change with the length of the text, so keys that are kept for a prompt would be wrong later on.
-UNSUPPORTED_ROPE_TYPES = ("dynamic", "longrope")
+_UNSUPPORTED_ROPE_TYPES = ("dynamic", "longrope")
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,9 @@ def base_folder(name: str) -> Path:
         if not (folder / "config.json").is_file():
             raise UsageError(f"{folder} holds no model (no config.json)")
         return folder
-    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", name) or folder.suffix == ".gguf":
+    # Where a folder of the owner's name exists, a folder in it was meant: a slip must not ask another machine.
+    is_hub_id = re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", name) and not folder.parent.exists()
+    if not is_hub_id or folder.suffix == ".gguf":
         raise UsageError(f"no model {name!r}: it is neither {NANO!r}, nor a folder, nor a hub id (owner/name)")
     try:
         from huggingface_hub import snapshot_download
@@ -84,6 +89,11 @@ def base_folder(name: str) -> Path:
     except Exception as error:  # the hub's client raises many kinds; each means that the model cannot be had
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise SceError(f"cannot get {name} from the hub ({reason}); give a local folder instead") from None
+
+
+def lasting_name(name: str) -> str:
+    """What finds the base model ``name`` again from any working folder: a folder's whole path, else ``name``."""
+    return str(Path(name).resolve()) if name != NANO and Path(name).is_dir() else name
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -149,8 +159,7 @@ def read_model_config(folder: Path) -> dict[str, Any]:
     """The decoded config.json of a supported model.
 
     Raises:
-        SceError: no valid config.json, or an architecture or a rope type that the trainer and the exporters do not
-            know.
+        SceError: no valid config.json, or an architecture or a variant of it that is not computed here (named).
     """
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -161,8 +170,12 @@ def read_model_config(folder: Path) -> dict[str, Any]:
         raise SceError(f"{folder}: architecture {architecture} is not supported ({', '.join(SUPPORTED_ARCHITECTURES)})")
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     kind = rope.get("rope_type") or rope.get("type") if isinstance(rope, dict) else rope
-    if kind in UNSUPPORTED_ROPE_TYPES or not isinstance(rope, dict):
+    if kind in _UNSUPPORTED_ROPE_TYPES or not isinstance(rope, dict):
         raise SceError(f"{folder}: rope type {kind} is not supported")
+    for key, only in _ONLY_SUPPORTED.items():
+        found = rope.get(key, config.get(key, only))
+        if found != only:
+            raise SceError(f"{folder}: {key} = {found} is not supported, only {only}")
     return dict(config)
 
 
@@ -230,9 +243,7 @@ def save_adapter(model: Any, folder: Path, base_name: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     # "auto" would ask the hub for the base model's configuration; embeddings are never trained here.
     tensors = get_peft_model_state_dict(model, adapter_name=POLICY, save_embedding_layers=False)
-    save_file(
-        {key: value.detach().cpu().contiguous() for key, value in tensors.items()}, folder / "adapter_model.safetensors"
-    )
+    save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, folder / ADAPTER_WEIGHTS)
     config = model.peft_config[POLICY]
     config.base_model_name_or_path, config.inference_mode = base_name, True
     config.save_pretrained(folder)
@@ -248,7 +259,7 @@ def load_adapter(model: Any, folder: Path, name: str = POLICY) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    file = folder / "adapter_model.safetensors"
+    file = folder / ADAPTER_WEIGHTS
     try:
         stored = load_file(file)
     except (OSError, SafetensorError) as error:

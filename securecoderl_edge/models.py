@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from securecoderl_edge.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.files import sha256_of
 from securecoderl_edge.model import NANO, base_folder
-from securecoderl_edge.runs import ADAPTER_FILE, LATEST, RUNS, Run, latest_run
+from securecoderl_edge.runs import LATEST, RUNS, Run, latest_run
 
 POLICY = "policy"
 BASE = "base"
@@ -22,7 +24,6 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 # What ends like one of these is a file that is missing, not a hub id.
 _FILE_ENDINGS = (".gguf", ".onnx", ".safetensors", ".json", ".jsonl", ".toml", ".py", ".bin")
 _ENVIRONMENT = "environment.json"
-_ADAPTER_CONFIG = "adapter_config.json"
 
 # The files that decide what a Hugging Face folder answers; notes and caches beside them do not.
 _HF_FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "vocab.txt", "merges.txt")
@@ -66,7 +67,7 @@ class ModelSpec:
         """
         digest = hashlib.sha256()
         for file in self.files():
-            digest.update(_file_hash(file))
+            digest.update(sha256_of(file).encode())
         if not self.files():
             digest.update(self.source.encode())
         return digest.hexdigest()
@@ -124,7 +125,7 @@ def default_models() -> list[ModelSpec]:
     phases = [folder.name.partition("-")[2] for folder in run.phase_folders()]
     models = [_part(run, BASE)]
     # When SFT was the last phase, the policy is its adapter: one row is enough.
-    if phases[:1] == ["sft"] and phases[1:] and (run.phase_folders()[0] / "adapter" / ADAPTER_FILE).is_file():
+    if phases[:1] == ["sft"] and phases[1:] and (run.phase_folders()[0] / "adapter" / ADAPTER_WEIGHTS).is_file():
         models.append(_part(run, "sft"))
     if _has_policy(run):
         models.append(_policy(run))
@@ -166,7 +167,7 @@ def _from_file(path: Path) -> ModelSpec:
 
 def _from_folder(path: Path) -> ModelSpec:
     label = path.resolve().name
-    if (path / ADAPTER_FILE).is_file():
+    if (path / ADAPTER_WEIGHTS).is_file():
         return ModelSpec(label, "hf", _base_of_adapter(path), adapter=path)
     if (path / "config.json").is_file():
         return ModelSpec(label, "hf", str(path))
@@ -175,7 +176,7 @@ def _from_folder(path: Path) -> ModelSpec:
         raise UsageError(f"{path} is a folder of GGUF files; name one, such as {files[0]}")
     raise UsageError(
         f"{path} is a folder without a model: no {_ENVIRONMENT} (a run), no config.json (an HF model), "
-        f"no {ADAPTER_FILE} (an adapter)"
+        f"no {ADAPTER_WEIGHTS} (an adapter)"
     )
 
 
@@ -186,10 +187,10 @@ def _base_of_adapter(path: Path) -> str:
         if (folder / _ENVIRONMENT).is_file():
             return _base(Run(folder)).source
     try:
-        config = json.loads((path / _ADAPTER_CONFIG).read_text(encoding="utf-8"))
+        config = json.loads((path / ADAPTER_CONFIG).read_text(encoding="utf-8"))
         base = config["base_model_name_or_path"]
     except (OSError, ValueError, KeyError, TypeError):
-        raise UsageError(f"{path / _ADAPTER_CONFIG} does not say which base model the adapter is for") from None
+        raise UsageError(f"{path / ADAPTER_CONFIG} does not say which base model the adapter is for") from None
     return resolve_model(str(base)).source
 
 
@@ -219,7 +220,7 @@ def _policy(run: Run) -> ModelSpec:
 
 
 def _has_policy(run: Run) -> bool:
-    return (run.policy / ADAPTER_FILE).is_file()
+    return (run.policy / ADAPTER_WEIGHTS).is_file()
 
 
 def _base(run: Run) -> ModelSpec:
@@ -238,17 +239,6 @@ def _exports(run: Run) -> list[ModelSpec]:
 def _model_files(folder: Path) -> list[Path]:
     found = {file for pattern in _HF_FILES for file in folder.glob(pattern)}
     return sorted(file for file in found if file.is_file())
-
-
-def _file_hash(path: Path) -> bytes:
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    except OSError as error:
-        raise SceError(f"{path}: {error.strerror}") from None
-    return digest.digest()
 
 
 def _nothing_found(text: str) -> str:

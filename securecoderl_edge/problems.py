@@ -7,6 +7,7 @@ a function, each assertion counting as one test.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import sys
 import zlib
@@ -115,6 +116,12 @@ def problem_to_record(problem: Problem) -> dict[str, Any]:
         if getattr(problem, name):
             record[name] = list(getattr(problem, name))
     return record
+
+
+def problem_digest(problem: Problem) -> str:
+    """Tells a problem from another of the same id: its text, its tests, its solutions and its limits."""
+    record = json.dumps(problem_to_record(problem), sort_keys=True)
+    return hashlib.sha256(record.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def load_problems(source: str, max_tests: int = MAX_TESTS) -> list[Problem]:

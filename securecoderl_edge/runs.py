@@ -14,12 +14,12 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from securecoderl_edge.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.files import write_atomically
 
 RUNS = Path("runs")
 LATEST = "latest"
-ADAPTER_FILE = "adapter_model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,12 @@ class Run:
             UsageError: no such phase, or it has not finished.
         """
         if phase is None:
-            if not (self.policy / ADAPTER_FILE).is_file():
+            if not (self.policy / ADAPTER_WEIGHTS).is_file():
                 raise UsageError(f"{self.path} has no finished policy yet; go on with: sce train --out {self.path}")
             return self.policy
         for folder in self.phase_folders():
             if folder.name.split("-", 1)[1] == phase:
-                if not (folder / "adapter" / ADAPTER_FILE).is_file():
+                if not (folder / "adapter" / ADAPTER_WEIGHTS).is_file():
                     raise UsageError(f"phase {phase} of {self.path} has not finished")
                 return folder / "adapter"
         known = ", ".join(folder.name.split("-", 1)[1] for folder in self.phase_folders()) or "none"
@@ -86,9 +86,15 @@ class Run:
 
 
 def mark_latest(run: Run) -> None:
-    """Make ``run`` the one that commands pick up by default."""
-    with write_atomically(run.path.parent / LATEST) as out:
-        out.write(f"{os.path.basename(run.path)}\n")
+    """Make ``run`` the one that commands pick up by default, if it lies where they look, in `RUNS`."""
+    if is_found_by_default(run):
+        with write_atomically(RUNS / LATEST) as out:
+            out.write(f"{os.path.basename(run.path)}\n")
+
+
+def is_found_by_default(run: Run) -> bool:
+    """Whether commands without a model can pick up ``run``."""
+    return run.path.parent.resolve() == RUNS.resolve()
 
 
 def latest_run() -> Run | None:

@@ -103,7 +103,7 @@ def completion_log_probs(
     flat = chunked_log_probs(hidden, output_weight(model), distinct.tokens[chosen], temperature)
     log_probs = torch.zeros_like(distinct.mask).masked_scatter(chosen, flat)
     state_of = torch.zeros_like(distinct.tokens).masked_scatter(chosen, torch.arange(len(hidden), device=hidden.device))
-    return log_probs[places], hidden[state_of[places][batch.mask > 0]]
+    return log_probs.index_select(0, places), hidden.index_select(0, state_of[places][batch.mask > 0])
 
 
 def _without_repeats(batch: Batch) -> tuple[Batch, Tensor]:
@@ -125,10 +125,12 @@ def _predicting_states(model: Any, batch: Batch) -> Tensor:
     cache = new_cache()
     states = hidden_states(model, tokens, cache=cache)
     prompt_lengths = present.sum(1).long()
-    first = states[torch.arange(len(tokens), device=device), prompt_lengths - 1][owners, None]
+    first = states[torch.arange(len(tokens), device=device), prompt_lengths - 1].index_select(0, owners)[:, None]
     if width == 1:
         return first
-    cache.batch_select_indices(owners)
+    # index_select, whose gradients add up in one order: those of keys[owners] do not in float32 on several threads.
+    for layer in cache.layers:
+        layer.keys, layer.values = layer.keys.index_select(0, owners), layer.values.index_select(0, owners)
     # Nothing is predicted from a completion's last token.
     positions = prompt_lengths[owners, None] + torch.arange(width - 1, device=device)
     causal = torch.ones(width - 1, width - 1, dtype=torch.bool, device=device).tril()

@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
-from securecoderl_edge.checkpoint import load_latest, save_checkpoint, sha256_of
+from securecoderl_edge.checkpoint import load_latest, save_checkpoint
 from securecoderl_edge.config import read_toml, to_table, to_toml
 from securecoderl_edge.device import Compute, choose_compute
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.files import write_atomically
+from securecoderl_edge.files import read_json, sha256_of, temporary_beside, write_atomically
 from securecoderl_edge.machine import describe_machine
 from securecoderl_edge.metrics import RowFile
 from securecoderl_edge.model import (
@@ -34,16 +35,17 @@ from securecoderl_edge.model import (
     add_adapters,
     base_folder,
     copy_adapter,
+    lasting_name,
     load_adapter,
     load_base,
     load_tokenizer,
     make_value_head,
     save_adapter,
 )
-from securecoderl_edge.problems import Problem, load_problems
+from securecoderl_edge.problems import Problem, load_problems, problem_digest
 from securecoderl_edge.resources import return_large_blocks
 from securecoderl_edge.rollout import Decoder
-from securecoderl_edge.runs import Run, mark_latest
+from securecoderl_edge.runs import LATEST, RUNS, Run, mark_latest
 from securecoderl_edge.sandbox import Limits, describe_layers
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.settings import TrainSettings
@@ -92,7 +94,7 @@ def train(
     folder = base_folder(settings.model)
     problems = load_problems(settings.problems)
     compute = choose_compute(settings.device, settings.base_precision)
-    _prepare_folder(run, settings, folder, compute, resume)
+    _prepare_folder(run, settings, folder, problems, compute, resume)
     if (run.policy / DONE_FILE).is_file():
         mark_latest(run)
         return run
@@ -109,7 +111,7 @@ def train(
             _Phase(run, settings, phase, number, model, tokenizer, compute, problems, scorer, log, should_stop).run()
             if phase == "sft":
                 copy_adapter(model, POLICY, REFERENCE)
-    _publish(run.policy, model, settings.model, {"phases": list(settings.phases)})
+    _publish(run.policy, model, lasting_name(settings.model), {"phases": list(settings.phases)})
     mark_latest(run)
     return run
 
@@ -137,7 +139,7 @@ class _Phase:
         self.tokenizer, self.compute, self.scorer = tokenizer, compute, scorer
         self.problems = problems
         self.log, self.should_stop = log, should_stop
-        self.seed = settings.seed
+        self.seed, self.base_name = settings.seed, lasting_name(settings.model)
         self.steps = phase_steps(settings)[name]
 
     def run(self) -> None:
@@ -173,11 +175,11 @@ class _Phase:
             self.log(row)
             stop = self.should_stop()
             if stop or step % self.settings.checkpoint_every == 0 or step == self.steps:
-                base, head = self.settings.model, learner.value_head
-                save_checkpoint(checkpoints, step, self.model, base, learner.optimizer, head, facts)
+                head = learner.value_head
+                save_checkpoint(checkpoints, step, self.model, self.base_name, learner.optimizer, head, facts)
             if stop and step < self.steps:
                 raise Stopped(f"{self.name} stopped after update {step} of {self.steps}")
-        _publish(self.folder / "adapter", self.model, self.settings.model, {"phase": self.name, "steps": self.steps})
+        _publish(self.folder / "adapter", self.model, self.base_name, {"phase": self.name, "steps": self.steps})
 
     def _learner(self) -> Learner:
         ppo = self.settings.ppo
@@ -230,14 +232,19 @@ def rate_share(settings: TrainSettings, phase: str, step: int) -> float:
     return share
 
 
-def _prepare_folder(run: Run, settings: TrainSettings, base: Path, compute: Compute, resume: bool) -> None:
+def _prepare_folder(
+    run: Run, settings: TrainSettings, base: Path, problems: list[Problem], compute: Compute, resume: bool
+) -> None:
     """Create the run folder, or make sure that the one there is this run.
 
     Raises:
-        UsageError: it holds other settings, another base model, or something that is no run.
+        UsageError: it holds other settings, other problems, another base model, or something that is no run.
+        SceError: its record is damaged.
     """
     config = run.path / "config.toml"
     table = to_table(settings)
+    if run.path.resolve() == (RUNS / LATEST).resolve():
+        raise UsageError(f"{run.path} names the last run; give another --out")
     if run.path.exists() and not run.path.is_dir():
         raise UsageError(f"{run.path} is a file; give another --out")
     if run.path.is_dir() and any(run.path.iterdir()) and not (run.path / "environment.json").is_file():
@@ -246,7 +253,7 @@ def _prepare_folder(run: Run, settings: TrainSettings, base: Path, compute: Comp
         for name in _OWN_NAMES:
             path = run.path / name
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    weights = sha256_of_folder(base)
+    inputs = {"base_sha256": sha256_of_folder(base), "problems_sha256": sha256_of_problems(problems)}
     if not config.is_file() and (run.path / "phases").exists():
         raise UsageError(f"{config} is gone, so the run cannot go on; give another --out, or --no-resume to start anew")
     if config.is_file():
@@ -256,12 +263,14 @@ def _prepare_folder(run: Run, settings: TrainSettings, base: Path, compute: Comp
                 f"{run.path} was made with other settings ({changed}); "
                 "give another --out, or --no-resume to throw it away and start again"
             )
-        if json.loads((run.path / "environment.json").read_text(encoding="utf-8"))["base_sha256"] != weights:
-            raise UsageError(f"{run.path} was made from other weights of {settings.model}; give another --out")
+        record = read_json(run.path / "environment.json")
+        for key, named in (("base_sha256", f"weights of {settings.model}"), ("problems_sha256", settings.problems)):
+            if record.get(key) != inputs[key]:
+                raise UsageError(f"{run.path} was made from other {named}; give another --out")
         return
     environment = {
-        "base_model": settings.model,
-        "base_sha256": weights,
+        "base_model": lasting_name(settings.model),
+        **inputs,
         "machine": describe_machine(),
         "device": torch.cuda.get_device_name() if compute.device == "cuda" else "cpu",
         "base_precision": compute.base_precision,
@@ -299,15 +308,20 @@ def sha256_of_folder(folder: Path) -> str:
     return digest.hexdigest()
 
 
+def sha256_of_problems(problems: list[Problem]) -> str:
+    """One digest over all problems, in their order, so that a run knows them again."""
+    return hashlib.sha256("".join(map(problem_digest, problems)).encode()).hexdigest()
+
+
 def _publish(folder: Path, model: Any, base_name: str, facts: dict[str, Any]) -> None:
-    """Save the policy adapter in ``folder``; `DONE_FILE` appears last and says that it is whole."""
+    """Save the policy adapter, with `DONE_FILE` beside it, as ``folder``, which appears when it is whole."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        save_adapter(model, folder, base_name)
-    except OSError as error:
-        raise SceError(f"cannot write {folder}: {error.strerror or error}") from error
-    with write_atomically(folder / DONE_FILE) as out:
-        out.write(json.dumps(facts) + "\n")
+        with temporary_beside(folder) as temporary:
+            save_adapter(model, temporary, base_name)
+            (temporary / DONE_FILE).write_text(json.dumps(facts) + "\n", encoding="utf-8")
+            shutil.rmtree(folder, ignore_errors=True)
+    except SafetensorError as error:
+        raise SceError(f"cannot write {folder}: {error}") from error
 
 
 def _sample_rows(phase: str, step: int, rollout: Rollout) -> list[dict[str, Any]]:

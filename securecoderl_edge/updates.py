@@ -92,7 +92,8 @@ def sft_update(
     for problem in next_problems(problems, settings.batch_size, step, seed):
         shortest = settings.solutions == "shortest"
         program = min(problem.solutions, key=len) if shortest else chooser.choice(problem.solutions)
-        solution = learner.tokenizer(replace_surrogates(program))["input_ids"]
+        # A start token would belong before the prompt, which has it already.
+        solution = learner.tokenizer(replace_surrogates(program), add_special_tokens=False)["input_ids"]
         pairs.append((learner.prompt_tokens(problem), [*solution, learner.tokenizer.eos_token_id]))
     batch = make_batch(pairs, learner.tokenizer.pad_token_id, learner.compute.device)
     total = batch.mask.sum()

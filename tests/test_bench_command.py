@@ -16,11 +16,12 @@ from click.testing import CliRunner
 from fake_runtime import BROKEN, RIGHT, UNSAFE, WRONG, FakeRuntime, Writer, always, problem
 from rich.console import Console
 
+from securecoderl_edge.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.cli import main
 from securecoderl_edge.errors import MissingExtra
 from securecoderl_edge.models import ModelSpec
 from securecoderl_edge.problems import write_problems
-from securecoderl_edge.runs import ADAPTER_FILE, Run, mark_latest
+from securecoderl_edge.runs import Run, mark_latest
 from securecoderl_edge.scorer import Scorer
 
 Opened = list[tuple[ModelSpec, dict[str, Any], FakeRuntime]]
@@ -140,7 +141,7 @@ def test_without_models_the_latest_run_is_measured_and_policy_compared_with_sft(
     run_folder = Run(folder / "runs" / "starter")
     for adapter in ("phases/1-sft/adapter", "phases/2-binary/adapter", "policy"):
         (run_folder.path / adapter).mkdir(parents=True)
-        (run_folder.path / adapter / ADAPTER_FILE).write_bytes(b"weights")
+        (run_folder.path / adapter / ADAPTER_WEIGHTS).write_bytes(b"weights")
     (run_folder.path / "environment.json").write_text('{"base_model": "nano"}')
     mark_latest(run_folder)
     out = run("--problems", "six.jsonl", "--json")[1]

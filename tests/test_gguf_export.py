@@ -24,6 +24,7 @@ from securecoderl_edge.export.run import export_gguf, export_merged, manifest_pa
 from securecoderl_edge.export.verify import PROMPTS, Agreement, check_bounds, probe_texts
 from securecoderl_edge.export.verify_worker import measure
 from securecoderl_edge.export.vocabulary import read_vocabulary
+from securecoderl_edge.files import sha256_of
 
 DEEPSEEK = Path(__file__).resolve().parents[2] / "shared" / "data" / "deepseek-coder-tokenizer"
 GOOD = Agreement(23, 23, 20, 1000, 1e-5, 1e-9, 1.0, 20)
@@ -149,7 +150,7 @@ def test_an_export_is_verified_described_and_recognised(tiny_model: Path, tiny_a
     out = tmp_path / "exports" / "tiny-q8_0.gguf"
     first = export_gguf(tiny_model, tiny_adapter, "q8_0", out, force=False)
     record = json.loads(manifest_path(out).read_text())
-    assert record["sha256"] == export_run.hash_file(out)
+    assert record["sha256"] == sha256_of(out)
     assert record["bytes"] == out.stat().st_size
     assert record["tensor_types"] == {"f32": 5, "q8_0": 15}
     assert record["agreement"]["tokenised_equal"] == record["agreement"]["texts"]

@@ -89,3 +89,5 @@ def test_every_command_has_the_help_line_that_the_group_shows() -> None:
         command = sce.get_command(None, name)  # type: ignore[arg-type]
         assert command is not None
         assert command.name == name
+        assert command.help is not None
+        assert command.help.splitlines()[0] == LINES[name]

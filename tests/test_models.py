@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from securecoderl_edge.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models import (
     ModelSpec,
@@ -17,7 +18,7 @@ from securecoderl_edge.models import (
     resolve_model,
     with_distinct_labels,
 )
-from securecoderl_edge.runs import ADAPTER_FILE, Run, latest_run, mark_latest
+from securecoderl_edge.runs import Run, latest_run, mark_latest
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +38,7 @@ def make_run(name: str = "starter", phases: tuple[str, ...] = ("sft", "binary"),
 
 def make_adapter(folder: Path, base: str = "nano") -> Path:
     folder.mkdir(parents=True)
-    (folder / ADAPTER_FILE).write_bytes(b"weights")
+    (folder / ADAPTER_WEIGHTS).write_bytes(b"weights")
     (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base}))
     return folder
 
@@ -86,7 +87,7 @@ def test_an_unknown_phase_is_answered_with_the_phases_that_exist() -> None:
 
 def test_a_run_without_a_policy_says_how_to_finish_it() -> None:
     run = make_run()
-    (run.policy / ADAPTER_FILE).unlink()
+    (run.policy / ADAPTER_WEIGHTS).unlink()
     with pytest.raises(UsageError, match="sce train"):
         resolve_model("starter")
 
@@ -166,7 +167,7 @@ def test_the_default_bench_covers_base_sft_policy_and_exports_of_the_latest_run(
 
 def test_a_phase_that_has_not_finished_is_left_out() -> None:
     run = make_run()
-    (run.path / "phases/1-sft/adapter" / ADAPTER_FILE).unlink()
+    (run.path / "phases/1-sft/adapter" / ADAPTER_WEIGHTS).unlink()
     models = default_models()
     assert [spec.label for spec in models] == ["nano", "starter"]
     assert default_comparisons(models) == [(0, 1)]
@@ -184,7 +185,7 @@ def test_generate_takes_the_newest_export_then_the_policy_then_nano() -> None:
         path = make_gguf(run.exports / f"{name}.gguf")
         os.utime(path, (1_000_000 - age, 1_000_000 - age))
     assert default_model().label == "new"
-    (run.policy / ADAPTER_FILE).unlink()
+    (run.policy / ADAPTER_WEIGHTS).unlink()
     for path in run.exports.iterdir():
         path.unlink()
     assert default_model().label == "nano"
@@ -200,7 +201,7 @@ def test_copies_hash_equal_and_a_changed_byte_hashes_otherwise() -> None:
 def test_a_hash_covers_the_adapter_and_its_base() -> None:
     run = make_run()
     before = resolve_model("starter").content_hash()
-    (run.policy / ADAPTER_FILE).write_bytes(b"other weights")
+    (run.policy / ADAPTER_WEIGHTS).write_bytes(b"other weights")
     assert resolve_model("starter").content_hash() != before
 
 

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from securecoderl_edge.adapters import read_lora_config
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.model import LoraSettings, base_folder, load_base, load_tokenizer, require_torch
+from securecoderl_edge.model import base_folder, load_adapter, load_base, load_tokenizer, require_torch
 from securecoderl_edge.resources import peak_rss_bytes
 from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
 
@@ -152,23 +153,17 @@ class HfRuntime:
 
 
 def _with_adapter(model: object, adapter: Path) -> object:
-    """The model with the adapter at ``adapter`` active.
+    """The model with the adapter at ``adapter`` active, scaled and placed as its own configuration says.
 
     Raises:
-        SceError: the adapter does not fit.
+        SceError: the adapter cannot be read or does not fit.
     """
-    import json
-
+    read_lora_config(adapter)
     from peft import LoraConfig, get_peft_model
 
-    from securecoderl_edge.model import load_adapter
-
     try:
-        stored = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
-        lora = LoraSettings(stored["r"], stored["lora_alpha"], tuple(stored["target_modules"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SceError(f"{adapter}: adapter_config.json cannot be read ({error})") from None
-    config = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=list(lora.targets), task_type="CAUSAL_LM")
-    wrapped = get_peft_model(model, config)
+        wrapped = get_peft_model(model, LoraConfig.from_pretrained(str(adapter)))
+    except (TypeError, ValueError) as error:
+        raise SceError(f"{adapter}: the adapter does not fit this base model ({error})") from None
     load_adapter(wrapped, adapter)
     return wrapped.eval()
