@@ -14,9 +14,11 @@ from securecoderl_edge.machine import describe_machine
 def publish(figures: dict[str, Any], file: Path | None, *, keep_earlier: bool = False) -> None:
     """Write the figures to ``file``, if there is one, and print them as the ``RESULT`` line.
 
-    With ``keep_earlier`` the file is a list that grows by one record a call.
+    With ``keep_earlier`` the file is a list that grows by one record a call. Of whole paths the command keeps the name:
+    where they lie says nothing to others.
     """
-    command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    given = [Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
+    command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *given])
     record = {**figures, "command": command, "machine": describe_machine()}
     if file:
         content: Any = record

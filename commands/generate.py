@@ -64,8 +64,9 @@ def generate(
 ) -> None:
     """Write a program for a prompt, checked before it is shown.
 
-    PROMPT is an argument, stdin (-, or a pipe) or @FILE. The program is parsed and scanned by Bandit; with tests, or an example in the prompt, it also runs in the
-    sandbox. The verdict goes to stderr, the program to stdout. Exit code 1 when nothing passed its check.
+    PROMPT is an argument, stdin (-, or a pipe) or @FILE. The program is parsed and scanned by Bandit; with tests, or
+    an example in the prompt, it also runs in the sandbox. The verdict goes to stderr, the program to stdout. Exit code
+    1 when nothing passed its check.
 
     With --jsonl FILE each line is {"prompt": ...} or a problem record, and so is each line of the answer.
     """

@@ -59,6 +59,19 @@ def test_errors_become_one_line_and_an_exit_code(
     assert shown.err.lstrip().startswith("sce: ")  # click ends the line of a ^C first
 
 
+def test_what_a_message_quotes_cannot_steer_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @click.command()
+    def failing() -> None:
+        raise SceError("architecture \x1b]0;owned\x07 is not supported")
+
+    monkeypatch.setattr(cli.LazyGroup, "get_command", lambda *_: failing)
+    with pytest.raises(SystemExit):
+        cli.main(["train"])
+    assert capsys.readouterr().err == "sce: architecture \\x1b]0;owned\\x07 is not supported\n"
+
+
 def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     @click.command()
     def failing() -> None:

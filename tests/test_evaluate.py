@@ -142,6 +142,14 @@ def test_a_problem_that_changed_under_its_id_is_measured_again(scorer: Scorer, t
     assert (row["passed"], row["total"]) == (0, 1)
 
 
+def test_rows_of_a_smaller_batch_are_made_again_since_draws_depend_on_it(scorer: Scorer, tmp_path: Path) -> None:
+    log = EvaluationLog.open(tmp_path, "fake", SETTINGS)
+    evaluate(FakeRuntime(always(RIGHT)), PROBLEMS[:1], scorer, log=log)
+    runtime = FakeRuntime(always(RIGHT))
+    evaluate(runtime, PROBLEMS[:2], scorer, log=log)
+    assert len(runtime.prompts) == 2
+
+
 def test_other_settings_are_another_log(tmp_path: Path) -> None:
     folders = {
         EvaluationLog.open(tmp_path, label, {"label": label, "seed": seed}).folder

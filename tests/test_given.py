@@ -124,11 +124,12 @@ def test_requests_are_prompts_or_problems_and_get_ids(tmp_path: Path) -> None:
     records = [
         {"prompt": "Say hello."},
         {"id": "sum", "statement": "Add.", "tests": [{"input": "1 2", "output": "3"}]},
-        {"statement": "Echo.\n\nExample input:\nx\nExample output:\nx"},
+        {"statement": "Echo.\n\nExample input:\nx\nExample output:\nx", "starter_code": "def echo(): ..."},
     ]
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     requests = read_requests(path)
     assert [(request.id, request.test_count) for request in requests] == [("1", 0), ("sum", 1), ("3", 1)]
+    assert [request.starter_code for request in requests] == ["", "", "def echo(): ..."]
 
 
 @pytest.mark.parametrize(
@@ -138,6 +139,7 @@ def test_requests_are_prompts_or_problems_and_get_ids(tmp_path: Path) -> None:
         ('{"prompt": " "}\n', ':1: "prompt" is missing or blank'),
         ('{"prompt": "a"}\n{}\n', ':2: "prompt" is missing or blank'),
         ('{"prompt": "a"}\n[1]\n', ":2: expected an object"),
+        ('{"prompt": "a", "starter_code": 1}\n', ':1: "starter_code" must be a string'),
         ('{"id": "x", "prompt": "a"}\n{"id": "x", "prompt": "b"}\n', ":2: the id 'x' was already used"),
     ],
 )

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import build_adapter
 
-from securecoderl_edge.errors import SceError
+from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.model import LoraSettings, add_adapters, load_base, load_tokenizer
-from securecoderl_edge.rollout import Decoder, Sampled, attended, draw_tokens, sample
+from securecoderl_edge.rollout import _GROWTH, Decoder, Sampled, attended, draw_tokens, sample
 from securecoderl_edge.runtimes.hf import HfRuntime
 from securecoderl_edge.runtimes.protocol import Sampling
 
@@ -36,10 +37,12 @@ def adapted(tiny_model: Path) -> Any:
     return model
 
 
-def draw(decoder: Decoder, tokenizer: Any, temperature: float, samples: int = 1, seed: int = 0) -> list[Sampled]:
+def draw(
+    decoder: Decoder, tokenizer: Any, temperature: float, samples: int = 1, seed: int = 0, length: int = 20
+) -> list[Sampled]:
     tokens = [tokenizer(prompt)["input_ids"] for prompt in PROMPTS]
     generator = torch.Generator().manual_seed(seed)
-    return sample(decoder, tokens, samples, temperature, 20, frozenset({tokenizer.eos_token_id}), generator)
+    return sample(decoder, tokens, samples, temperature, length, frozenset({tokenizer.eos_token_id}), generator)
 
 
 def test_greedy_sampling_of_ragged_prompts_equals_hf_generate(adapted: Any, tokenizer: Any) -> None:
@@ -73,7 +76,9 @@ def test_equal_seeds_give_equal_samples_and_other_seeds_others(adapted: Any, tok
 
 
 def test_log_probs_are_those_of_a_full_forward_pass(adapted: Any, tokenizer: Any) -> None:
-    for done in draw(Decoder(adapted, torch.float32), tokenizer, 1.0, samples=2):
+    drawn = draw(Decoder(adapted, torch.float32), tokenizer, 1.0, samples=2, length=3 * _GROWTH)
+    assert max(len(done.token_ids) for done in drawn) > 2 * _GROWTH, "the cache must grow more than once"
+    for done in drawn:
         prompt = tokenizer(PROMPTS[done.prompt])["input_ids"]
         tokens = torch.tensor([[*prompt, *done.token_ids]])
         with torch.no_grad():
@@ -147,6 +152,10 @@ def test_a_damaged_model_folder_is_named(file: str, tiny_model: Path, tmp_path: 
         ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 10000.0}}, "rope type longrope"),
         ({"rope_parameters": None, "rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope type dynamic"),
         ({"rope_parameters": "linear"}, "rope type linear"),
+        ({"attention_bias": True}, "attention_bias = True"),
+        ({"mlp_bias": True}, "mlp_bias = True"),
+        ({"hidden_act": "gelu"}, "hidden_act = gelu"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
     ],
 )
 def test_a_model_that_would_be_computed_wrongly_is_refused(
@@ -158,6 +167,20 @@ def test_a_model_that_would_be_computed_wrongly_is_refused(
     (folder / "config.json").write_text(json.dumps({**config, **changes}))
     with pytest.raises(SceError, match=f"{named} is not supported"):
         load_base(folder)
+
+
+def test_an_adapter_is_computed_as_its_own_configuration_says(tiny_model: Path, tmp_path: Path) -> None:
+    from peft import PeftModel
+
+    adapter = build_adapter(tmp_path / "rslora", tiny_model, use_rslora=True, target_modules=r".*\.(q_proj|down_proj)")
+    runtime = HfRuntime(str(tiny_model), adapter, threads=1)
+    prompt = load_tokenizer(tiny_model)(PROMPTS[0], return_tensors="pt", return_token_type_ids=False)
+    done = runtime.generate([PROMPTS[0]], 1, Sampling(0.0, 12))[0][0]
+    model = PeftModel.from_pretrained(load_base(tiny_model), adapter)
+    expected = model.generate(**prompt, max_new_tokens=12, do_sample=False, pad_token_id=0, eos_token_id=1)
+    assert list(done.token_ids) == expected[0, prompt["input_ids"].shape[1] :].tolist()
+    with pytest.raises(UsageError, match="use_dora"):
+        HfRuntime(str(tiny_model), build_adapter(tmp_path / "dora", tiny_model, use_dora=True), threads=1)
 
 
 def test_text_that_is_no_unicode_is_refused_and_a_tiny_temperature_is_greedy(tiny_model: Path) -> None:

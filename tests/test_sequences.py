@@ -138,6 +138,23 @@ def test_the_same_forward_pass_twice_gives_a_ratio_of_exactly_one(model: Any) ->
     assert torch.equal(old, new)
 
 
+def test_several_threads_add_up_float32_gradients_in_one_order(tiny_model: Path) -> None:
+    model = add_adapters(load_base(tiny_model), LoraSettings(rank=4), seed=1)
+    with torch.no_grad():
+        for parameter in adapter_parameters(model, POLICY).values():
+            parameter.add_(0.1)
+    # So many that torch divides the work.
+    pairs = [([prompt, *range(2, 130)], [sample, *range(2, 60)]) for prompt in range(2, 6) for sample in range(8, 16)]
+    batch = make_batch(pairs, padding=0, device="cpu")
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        found = [gradients(model, completion_log_probs(model, batch, 0.7)[0].sum()) for _ in range(6)]
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(again, found[0]) for again in found[1:])
+
+
 def test_the_reference_adapter_is_the_untrained_one_and_leaves_the_policy_active(model: Any) -> None:
     batch = make_batch(PAIRS, padding=0, device="cpu")
     policy, _ = completion_log_probs(model, batch, 1.0)

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from securecoderl_edge import updates
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.model import load_base
+from securecoderl_edge.model import load_base, save_adapter
 from securecoderl_edge.problems import Problem, Test, write_problems
 from securecoderl_edge.runs import Run
 from securecoderl_edge.scorer import Scorer
@@ -305,6 +305,107 @@ def test_a_warm_start_on_the_shortest_solutions_sees_no_others(
         chosen = settings("sft.solutions=shortest", "sft.steps=4", problems=str(tmp_path / name), phases=("sft",))
         losses.append([row["loss/sft"] for row in rows(train(chosen, tmp_path / f"run-{name}"))])
     assert losses[0] == losses[1]
+
+
+def test_no_start_token_comes_between_a_prompt_and_its_solution(
+    settings: Callable[..., TrainSettings], tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_model, folder)
+    document = json.loads((folder / "tokenizer.json").read_text())
+    first, sequence = {"SpecialToken": {"id": "<pad>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}
+    document["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [first, sequence],
+        "pair": [first, sequence],
+        "special_tokens": {"<pad>": {"id": "<pad>", "ids": [0], "tokens": ["<pad>"]}},
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(document))
+    seen: list[tuple[list[int], list[int]]] = []
+    make_batch = updates.make_batch
+    monkeypatch.setattr(updates, "make_batch", lambda pairs, *rest: (seen.extend(pairs), make_batch(pairs, *rest))[1])
+    train(settings(model=str(folder), phases=("sft",)), tmp_path / "run")
+    assert seen
+    for prompt, solution in seen:
+        assert prompt[0] == 0
+        assert 0 not in prompt[1:] + solution
+
+
+def test_other_problems_under_the_same_name_are_refused(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
+    path, tests = tmp_path / "mine.jsonl", (Test("1\n", "2\n"),)
+    for output, expected in (("2\n", None), ("3\n", UsageError)):
+        tests = (Test("1\n", output),)
+        write_problems(path, [Problem("p", "Read n. Print n + 1.", tests=tests, solutions=SOLUTIONS)])
+        chosen = settings("sft.steps=1", problems=str(path), phases=("sft",))
+        if expected is None:
+            train(chosen, tmp_path / "run")
+        else:
+            with pytest.raises(expected, match=r"made from other .*mine\.jsonl"):
+                train(chosen, tmp_path / "run")
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}"])
+def test_a_damaged_record_of_a_run_is_named(
+    content: str, settings: Callable[..., TrainSettings], finished: Run, tmp_path: Path
+) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(finished.path, copy)
+    (copy / "environment.json").write_text(content)
+    with pytest.raises(SceError, match=r"environment\.json|other weights"):
+        train(settings(), copy)
+
+
+def test_a_damaged_state_of_a_checkpoint_is_named(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
+    with pytest.raises(Stopped):
+        train(settings(), tmp_path / "run", should_stop=lambda: True)
+    (state,) = (tmp_path / "run").glob("phases/*/checkpoints/*/state.json")
+    for content in ("{", "{}", '{"facts": {}, "sha256": 3, "step": 1, "optimizer": {}}'):
+        state.write_text(content)
+        with pytest.raises(SceError, match=r"state\.json is damaged"):
+            train(settings(), tmp_path / "run")
+
+
+def test_a_policy_is_there_as_a_whole_or_not_at_all(
+    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(model: Any, folder: Path, base_name: str) -> None:
+        save_adapter(model, folder, base_name)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("securecoderl_edge.train.save_adapter", killed)
+    with pytest.raises(KeyboardInterrupt):
+        train(settings("sft.steps=1", phases=("sft",)), tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run/phases/1-sft").iterdir()] == ["checkpoints"]
+    assert not (tmp_path / "run/policy").exists()
+
+
+def test_a_model_in_a_folder_is_recorded_so_that_it_is_found_from_elsewhere(
+    settings: Callable[..., TrainSettings], tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(tiny_model, tmp_path / "models/tiny")
+    monkeypatch.chdir(tmp_path)
+    run = train(settings("sft.steps=1", model="models/tiny", phases=("sft",)), Path("run"))
+    monkeypatch.chdir(tmp_path / "models")
+    record = json.loads((tmp_path / run.policy / "adapter_config.json").read_text())
+    for base in (Run(tmp_path / "run").base_model, record["base_model_name_or_path"]):
+        assert Path(base) == (tmp_path / "models/tiny").resolve()
+
+
+def test_each_phase_is_paid_by_its_own_reward_in_the_reading_asked_for(
+    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paid: list[tuple[str, str]] = []
+    monkeypatch.setattr(updates, "training_reward", lambda score, *kind: (paid.append(kind), 0.5)[1])
+    train(settings("reward.reading=paper"), tmp_path / "run")
+    assert paid == [("binary", "paper")] * 2 * 8 + [("partial", "paper")] * 3 * 8
+
+
+def test_the_kl_penalty_changes_what_is_learnt(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
+    policies = []
+    for coefficient in (0.0, 5.0):
+        chosen = settings(f"ppo.kl_coefficient={coefficient}", "ppo.learning_rate=0.01", phases=("binary",))
+        policies.append(policy(train(chosen, tmp_path / f"{coefficient}")))
+    assert any(not torch.equal(value, policies[1][name]) for name, value in policies[0].items())
 
 
 def test_problems_without_solutions_cannot_warm_start(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
