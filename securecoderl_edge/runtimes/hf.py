@@ -162,7 +162,9 @@ def _with_adapter(model: object, adapter: Path) -> object:
     from peft import LoraConfig, get_peft_model
 
     try:
-        wrapped = get_peft_model(model, LoraConfig.from_pretrained(str(adapter)))
+        config = LoraConfig.from_pretrained(str(adapter))
+        config.base_model_name_or_path = None  # PEFT would warn of a base model that lies elsewhere now
+        wrapped = get_peft_model(model, config)
     except (TypeError, ValueError) as error:
         raise SceError(f"{adapter}: the adapter does not fit this base model ({error})") from None
     load_adapter(wrapped, adapter)
