@@ -47,14 +47,17 @@ def require_torch() -> None:
 
     Raises:
         MissingExtra: a package of the ``train`` extra is not installed.
+        SceError: one is installed, but broken.
     """
     # Read when torch loads: threads that wait are to sleep soon, since sandboxed programs need the same cores.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     for package in ("torch", "transformers", "peft", "safetensors"):
         try:
             __import__(package)
-        except ImportError as error:
+        except ModuleNotFoundError as error:
             raise MissingExtra(error.name or package, "train") from None
+        except ImportError as error:
+            raise SceError(f"{package} is installed, but does not load: {_first_line(error)}") from None
     from transformers.utils import logging
 
     logging.set_verbosity_error()

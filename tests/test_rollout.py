@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import shutil
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 from conftest import build_adapter
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.model import LoraSettings, add_adapters, load_base, load_tokenizer
+from securecoderl_edge.model import LoraSettings, add_adapters, load_base, load_tokenizer, require_torch
 from securecoderl_edge.rollout import _GROWTH, Decoder, Sampled, attended, draw_tokens, sample
 from securecoderl_edge.runtimes.hf import HfRuntime
 from securecoderl_edge.runtimes.protocol import Sampling
@@ -189,3 +190,25 @@ def test_text_that_is_no_unicode_is_refused_and_a_tiny_temperature_is_greedy(tin
         runtime.generate(["\ud800"], 1, Sampling())
     tiny, greedy = (runtime.generate(["print"], 1, Sampling(value, 4))[0][0] for value in (1e-300, 0.0))
     assert tiny.token_ids == greedy.token_ids
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ModuleNotFoundError("No module named 'peft'", name="peft"), "peft is not installed"),
+        (ImportError("cannot import name 'x' from 'peft'", name="peft"), "peft is installed, but does not load"),
+    ],
+)
+def test_a_package_that_is_broken_is_told_from_one_that_is_missing(
+    error: ImportError, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def failing(name: str, *rest: Any) -> Any:
+        if name == "peft":
+            raise error
+        return real(name, *rest)
+
+    monkeypatch.setattr("builtins.__import__", failing)
+    with pytest.raises(SceError, match=message):
+        require_torch()
