@@ -118,7 +118,7 @@ def describe(evaluation: Evaluation) -> str:
 
 def print_table(evaluations: dict[str, list[Evaluation]], write: Callable[[str], object]) -> None:
     """One row a stage, then the differences, on stdout."""
-    write(f"{'':14s}" + "".join(f"{metric.title:>22s}" for metric in METRICS) + "\n")
+    write(f"{'':14s}" + "".join(f"{metric.title:>24s}" for metric in METRICS) + "\n")
     for stage in STAGES:
         write(f"{stage:14s}" + "".join(cell(pooled(evaluations[stage], metric), metric) for metric in METRICS) + "\n")
     for first, second in (("base", "sft"), ("sft", "policy")):
@@ -128,10 +128,10 @@ def print_table(evaluations: dict[str, list[Evaluation]], write: Callable[[str],
 
 def cell(interval: Interval | None, metric: Metric) -> str:
     if interval is None:
-        return f"{'-':>22s}"
+        return f"{'-':>24s}"
     scale, digits = (100, 1) if metric.is_rate else (1, 3)
     value, low, high = (getattr(interval, name) * scale for name in ("value", "low", "high"))
-    return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]".rjust(22)
+    return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]".rjust(24)
 
 
 def say_row(row: dict[str, Any]) -> None:
