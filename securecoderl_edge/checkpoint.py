@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.files import read_json, sha256_of
+from securecoderl_edge.files import read_json, sha256_of, temporary_beside
 from securecoderl_edge.model import load_adapter, save_adapter
 
 STATE_FILE = "state.json"
@@ -49,28 +49,19 @@ def save_checkpoint(
         SceError: the system cannot write it; earlier checkpoints stay.
     """
     final = folder / f"step-{step:06d}"
-    temporary = folder / f".{final.name}.tmp-{os.getpid()}"
     try:
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        save_adapter(model, temporary, base_name)
-        tensors, scalars = _flatten(optimizer)
-        save_file(tensors, temporary / "optimizer.safetensors")
-        if value_head is not None:
-            save_file(value_head.state_dict(), temporary / "value_head.safetensors")
-        hashes = {path.name: sha256_of(path) for path in sorted(temporary.iterdir())}
-        state = {"step": step, "facts": dict(facts), "optimizer": scalars, "sha256": hashes}
-        (temporary / STATE_FILE).write_text(json.dumps(state, indent=1), encoding="utf-8")
-        for path in [*temporary.iterdir(), temporary]:
-            _sync(path)
-        shutil.rmtree(final, ignore_errors=True)
-        os.replace(temporary, final)
-        _sync(folder)
-    except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise SceError(f"cannot write the checkpoint {final}: {reason}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        with temporary_beside(final) as temporary:
+            save_adapter(model, temporary, base_name)
+            tensors, scalars = _flatten(optimizer)
+            save_file(tensors, temporary / "optimizer.safetensors")
+            if value_head is not None:
+                save_file(value_head.state_dict(), temporary / "value_head.safetensors")
+            hashes = {path.name: sha256_of(path) for path in sorted(temporary.iterdir())}
+            state = {"step": step, "facts": dict(facts), "optimizer": scalars, "sha256": hashes}
+            (temporary / STATE_FILE).write_text(json.dumps(state, indent=1), encoding="utf-8")
+            shutil.rmtree(final, ignore_errors=True)
+    except SafetensorError as error:
+        raise SceError(f"cannot write {final}: {error}") from error
     for old in checkpoints(folder)[:-KEEP]:
         shutil.rmtree(old)
     return final
@@ -134,11 +125,3 @@ def _unflatten(
         index, _, name = key.partition(".")
         state.setdefault(int(index), {})[name] = value
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

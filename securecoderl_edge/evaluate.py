@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.evaluation_log import EvaluationLog
-from securecoderl_edge.problems import Problem, problem_digest
+from securecoderl_edge.problems import Problem, digest_of_problems
 from securecoderl_edge.prompts import extract_program, format_prompt
 from securecoderl_edge.runtimes.protocol import Completion, Runtime, Sampling, Usage
 from securecoderl_edge.summary import EvaluationSummary, Row, summarise
@@ -113,7 +113,9 @@ class _Collected:
     ) -> None:
         self._samples, self._log, self._on_progress = samples, log, on_progress
         # What is drawn for a problem depends on those beside it.
-        self._digests = {problem.id: _digest(chunk) for chunk in chunks for problem in chunk}
+        self._digests: dict[str, str] = {}
+        for chunk in chunks:
+            self._digests |= dict.fromkeys((problem.id for problem in chunk), digest_of_problems(chunk))
         self._wanted = [(problem.id, sample) for chunk in chunks for problem in chunk for sample in range(samples)]
         logged = log.rows() if log is not None else {}
         self._rows = {
@@ -159,10 +161,6 @@ class _Collected:
         done, rows = len(self._rows), self._rows.values()
         reward, parsing = sum(row["reward"] for row in rows), sum(row["stage"] > 0 for row in rows)
         self._on_progress(Progress(done, len(self._wanted), reward / done, parsing / done))
-
-
-def _digest(batch: Sequence[Problem]) -> str:
-    return hashlib.sha256("".join(map(problem_digest, batch)).encode()).hexdigest()[:16]
 
 
 def batch_seed(seed: int, start: int) -> int:

@@ -35,7 +35,11 @@ def temporary_beside(path: Path) -> Iterator[Path]:
             raise SceError(f"cannot write {path}: it is no regular file")
         target.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
+        # On disk before it has its name: after a power cut the name must not stand for half of it.
+        for written in [*temporary.rglob("*"), temporary]:
+            _sync(written)
         os.replace(temporary, target)
+        _sync(target.parent)
     except OSError as error:
         # numpy reports a short write without the system's reason for it.
         raise SceError(f"cannot write {path}: {error.strerror or f'is the disk full? ({error})'}") from error
@@ -48,8 +52,6 @@ def write_atomically(path: Path) -> Iterator[IO[str]]:
     """Open ``path`` for writing UTF-8 text; it appears, flushed to disk, only when the block succeeds."""
     with temporary_beside(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as out:
         yield out
-        out.flush()
-        os.fsync(out.fileno())
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -83,6 +85,14 @@ def sha256_of(path: Path) -> str:
     except OSError as error:
         raise SceError(f"{path}: {error.strerror}") from None
     return digest.hexdigest()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _remove(path: Path) -> None:

@@ -124,6 +124,11 @@ def problem_digest(problem: Problem) -> str:
     return hashlib.sha256(record.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
+def digest_of_problems(problems: Iterable[Problem]) -> str:
+    """Tells a list of problems from any other, their order included."""
+    return hashlib.sha256("".join(map(problem_digest, problems)).encode()).hexdigest()
+
+
 def load_problems(source: str, max_tests: int = MAX_TESTS) -> list[Problem]:
     """Load a built-in set (``starter:train``, ``starter:eval``, ...) or a JSONL file.
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from securecoderl_edge.model import hidden_states, new_cache, output_weight
 from securecoderl_edge.ppo import chunked_log_probs
 
 TokenIds = tuple[int, ...]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -108,20 +109,21 @@ def completion_log_probs(
 
 def _without_repeats(batch: Batch) -> tuple[Batch, Tensor]:
     """The first of each group of equal rows, and for every row its place among them."""
-    first: dict[tuple[TokenIds, TokenIds], int] = {}
-    for row, sequence in enumerate(batch.sequences):
-        first.setdefault(sequence, row)
-    place = {sequence: index for index, sequence in enumerate(first)}
-    places = torch.tensor([place[sequence] for sequence in batch.sequences], device=batch.tokens.device)
-    return batch.rows(list(first.values())), places
+    distinct, places = _numbered(batch.sequences, batch.tokens.device)
+    return batch.rows([batch.sequences.index(sequence) for sequence in distinct]), places
+
+
+def _numbered(items: Sequence[T], device: Any) -> tuple[list[T], Tensor]:
+    """The different ones in the order of their first appearance, and for every item its index among them."""
+    index = {item: number for number, item in enumerate(dict.fromkeys(items))}
+    return list(index), torch.tensor([index[item] for item in items], device=device)
 
 
 def _predicting_states(model: Any, batch: Batch) -> Tensor:
     """(B, T, H): the hidden state that predicts each completion token, which is the one before it."""
     device, width = batch.tokens.device, batch.tokens.shape[1]
-    distinct = {prompt: index for index, prompt in enumerate(dict.fromkeys(prompt for prompt, _ in batch.sequences))}
-    owners = torch.tensor([distinct[prompt] for prompt, _ in batch.sequences], device=device)
-    tokens, present = (tensor.to(device) for tensor in _padded(list(distinct)))
+    prompts, owners = _numbered([prompt for prompt, _ in batch.sequences], device)
+    tokens, present = (tensor.to(device) for tensor in _padded(prompts))
     cache = new_cache()
     states = hidden_states(model, tokens, cache=cache)
     prompt_lengths = present.sum(1).long()

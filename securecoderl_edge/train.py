@@ -42,7 +42,7 @@ from securecoderl_edge.model import (
     make_value_head,
     save_adapter,
 )
-from securecoderl_edge.problems import Problem, load_problems, problem_digest
+from securecoderl_edge.problems import Problem, digest_of_problems, load_problems
 from securecoderl_edge.resources import return_large_blocks
 from securecoderl_edge.rollout import Decoder
 from securecoderl_edge.runs import LATEST, RUNS, Run, mark_latest
@@ -253,7 +253,7 @@ def _prepare_folder(
         for name in _OWN_NAMES:
             path = run.path / name
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    inputs = {"base_sha256": sha256_of_folder(base), "problems_sha256": sha256_of_problems(problems)}
+    inputs = {"base_sha256": sha256_of_folder(base), "problems_sha256": digest_of_problems(problems)}
     if not config.is_file() and (run.path / "phases").exists():
         raise UsageError(f"{config} is gone, so the run cannot go on; give another --out, or --no-resume to start anew")
     if config.is_file():
@@ -306,11 +306,6 @@ def sha256_of_folder(folder: Path) -> str:
     for path in sorted(folder.glob("*.safetensors")):
         digest.update(f"{path.name} {sha256_of(path)}\n".encode())
     return digest.hexdigest()
-
-
-def sha256_of_problems(problems: list[Problem]) -> str:
-    """One digest over all problems, in their order, so that a run knows them again."""
-    return hashlib.sha256("".join(map(problem_digest, problems)).encode()).hexdigest()
 
 
 def _publish(folder: Path, model: Any, base_name: str, facts: dict[str, Any]) -> None:
