@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from securecoderl_edge import __version__
 
+CGROUP = Path("/sys/fs/cgroup")
 _PACKAGES = ("numpy", "bandit", "torch", "transformers", "peft", "llama-cpp-python", "gguf")
 
 
@@ -47,12 +49,37 @@ def memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+def available_memory_bytes() -> int:
+    """Memory that a new process may fill without swapping: what is free here, or left of the container's limit.
+
+    On systems that do not say what is free, half of what there is.
+    """
+    path = Path("/proc/meminfo")
+    if not path.is_file():
+        return memory_bytes() // 2
+    sizes = dict(line.split(":") for line in path.read_text(encoding="ascii").splitlines())
+    free = int(sizes["MemAvailable"].split()[0]) << 10
+    return max(0, min(free, *(limit - used for limit, used in _container_memory())))
+
+
 def load_average() -> list[float]:
     """Runnable processes over the last 1, 5 and 15 minutes; empty where the system does not say."""
     try:
         return [round(load, 2) for load in os.getloadavg()]
     except OSError:
         return []
+
+
+def _container_memory() -> list[tuple[int, int]]:
+    """(limit, use) of the control group that a container shows as its root; cgroup 2, then 1."""
+    versions = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
+    found = [(sys.maxsize, 0)]
+    for limit, used in versions:
+        try:
+            found.append((int((CGROUP / limit).read_text()), int((CGROUP / used).read_text())))
+        except (OSError, ValueError):  # not that version; "max" is no limit
+            continue
+    return found
 
 
 def versions() -> dict[str, str]:

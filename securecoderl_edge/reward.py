@@ -23,6 +23,7 @@ _LIMIT_VERDICTS: dict[str, Verdict] = {
     "wall": "timeout",
     "output": "output_limit",
     "memory": "memory",
+    "threads": "crash",
 }
 
 

@@ -11,7 +11,7 @@ from typing import cast
 from securecoderl_edge import assertions, meters
 from securecoderl_edge.problems import Problem
 from securecoderl_edge.reward import STAGE_RULES, Outcome, Score, StageRule, make_score, outcome
-from securecoderl_edge.sandbox import Limits, ProgramRun, SandboxPool
+from securecoderl_edge.sandbox import Limits, ProgramRun, SandboxChoice, SandboxPool
 from securecoderl_edge.sandbox.limits import MAX_WALL_SECONDS
 from securecoderl_edge.security import Scan, SecurityScanner, severity
 
@@ -29,11 +29,17 @@ class Scorer:
         SceError: this system cannot isolate programs.
     """
 
-    def __init__(self, workers: int | None = None, limits: Limits | None = None, stage_rule: str = "any") -> None:
+    def __init__(
+        self,
+        workers: int | None = None,
+        limits: Limits | None = None,
+        stage_rule: str = "any",
+        sandbox: SandboxChoice = "auto",
+    ) -> None:
         if stage_rule not in STAGE_RULES:
             raise ValueError(f"stage_rule must be one of {', '.join(STAGE_RULES)}, not {stage_rule!r}")
         self.stage_rule = cast(StageRule, stage_rule)
-        self._pool = SandboxPool(workers, limits)
+        self._pool = SandboxPool(workers, limits, sandbox)
         self._scanner = SecurityScanner()
         self._threads = ThreadPoolExecutor(self._pool.workers, thread_name_prefix="scorer")
 
@@ -72,6 +78,10 @@ class Scorer:
     def score_all(self, items: Sequence[tuple[Problem, str, int]]) -> list[Score]:
         """Score ``(problem, program, sample)`` items in parallel; results are in the order of the items."""
         return [future.result() for future in [self.score_async(*item) for item in items]]
+
+    def pids(self) -> list[int]:
+        """The processes that are ours at this moment, for measurements: idle workers and the scanner."""
+        return [*self._pool.idle_pids(), *self._scanner.pids()]
 
     def close(self) -> None:
         """End all processes; scores not yet finished are given up."""

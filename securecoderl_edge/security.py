@@ -96,6 +96,10 @@ class SecurityScanner:
             return Scan(failed=True)
         return Scan(tuple(Finding(*finding) for finding in answer["findings"]))
 
+    def pids(self) -> list[int]:
+        """The worker, if there is one at this moment."""
+        return [self._process.pid] if self._process is not None else []
+
     def close(self) -> None:
         """End the worker."""
         with self._lock:

@@ -1,39 +1,81 @@
-"""Which isolation this system offers."""
+"""The levels of isolation, and which of them this system offers."""
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
-from typing import Any
+from typing import Any, Literal, cast
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.sandbox.seccomp import AUDIT_ARCHITECTURES
 
+Level = Literal["full", "no-landlock", "macos", "off"]
+SandboxChoice = Literal["auto", "full", "no-landlock", "off"]
+SANDBOX_CHOICES = ("auto", "full", "no-landlock", "off")
+LEVELS: dict[str, str] = {
+    "full": "seccomp and Landlock: no network, no processes, no writing, reads of the Python library alone",
+    "no-landlock": "seccomp without Landlock: as full, but a test can open no file at all, the Python library included",
+    "macos": "Seatbelt: meant to be as full; never run on a Mac, so trust the self-test of `sce doctor`",
+    "off": "nothing but limits on time and memory: programs can do whatever you can",
+}
+OFF_HINT = "`sce doctor` tells more; --sandbox off runs programs without isolation"
 
-def describe_layers() -> dict[str, Any]:
-    """The layers that programs run under: ``level`` is ``full``, or ``no-landlock`` on kernels without it.
 
-    Without Landlock a program still cannot write, connect, fork or signal, but it can read files that this
-    user can read; do not publish its raw output then.
+def choose_level(choice: SandboxChoice = "auto") -> Level:
+    """The level that programs run under: the best there is for ``auto``, else the one that is named.
 
     Raises:
-        SceError: not Linux, an unknown processor, or a kernel without seccomp: programs cannot be isolated.
+        ValueError: no such choice.
+        SceError: this system does not offer it; ``auto`` never means ``off``.
     """
+    if choice not in SANDBOX_CHOICES:
+        raise ValueError(f"sandbox must be one of {', '.join(SANDBOX_CHOICES)}, not {choice!r}")
+    if not hasattr(os, "fork"):
+        raise SceError(f"programs cannot be run on {sys.platform}, which has no fork; use Linux, macOS or WSL")
+    if choice == "off":
+        return "off"
+    if sys.platform == "darwin" and choice == "auto":
+        return "macos"
+    _demand_seccomp()
+    from securecoderl_edge.sandbox import lockdown
+
+    has_landlock = lockdown.landlock_version() > 0
+    if choice == "full" and not has_landlock:
+        raise SceError("--sandbox full: this kernel has no Landlock; --sandbox no-landlock does without it")
+    return "full" if has_landlock and choice != "no-landlock" else "no-landlock"
+
+
+def describe_layers(choice: SandboxChoice = "auto") -> dict[str, Any]:
+    """What programs run under, as a JSON object; for records of runs and for `sce doctor`.
+
+    Raises:
+        SceError: as `choose_level`.
+    """
+    level = choose_level(choice)
+    layers: dict[str, Any] = {"level": level, "seccomp": level in ("full", "no-landlock"), "landlock_abi": 0}
+    if level == "full":
+        from securecoderl_edge.sandbox import lockdown
+
+        layers["landlock_abi"] = lockdown.landlock_version()
+    return layers | {"machine": platform.machine(), "python": platform.python_version()}
+
+
+def as_choice(level: str) -> SandboxChoice:
+    """The choice that a settings file or flag made, already checked against `SANDBOX_CHOICES`."""
+    return cast(SandboxChoice, level)
+
+
+def _demand_seccomp() -> None:
     machine = platform.machine()
     if sys.platform != "linux":
-        raise SceError(f"programs can only be run on Linux, not on {sys.platform}; use a Linux machine or container")
+        raise SceError(f"programs cannot be isolated on {sys.platform}; {OFF_HINT}")
     if machine not in AUDIT_ARCHITECTURES:
         known = " and ".join(AUDIT_ARCHITECTURES)
-        raise SceError(f"programs cannot be isolated on {machine}: system call numbers are known for {known} only")
+        raise SceError(
+            f"programs cannot be isolated on {machine}: system call numbers are known for {known} only; {OFF_HINT}"
+        )
     from securecoderl_edge.sandbox import lockdown
 
     if not lockdown.has_seccomp():
-        raise SceError("programs cannot be isolated: this kernel has no seccomp (CONFIG_SECCOMP_FILTER)")
-    landlock = lockdown.landlock_version()
-    return {
-        "level": "full" if landlock else "no-landlock",
-        "seccomp": True,
-        "landlock_abi": landlock,
-        "machine": machine,
-        "python": platform.python_version(),
-    }
+        raise SceError(f"programs cannot be isolated: this kernel has no seccomp (CONFIG_SECCOMP_FILTER); {OFF_HINT}")

@@ -25,6 +25,7 @@ _SYS_CREATE_RULESET, _SYS_ADD_RULE, _SYS_RESTRICT_SELF = 444, 445, 446
 _RULE_PATH_BENEATH = 1
 _READ_FILE, _READ_DIRECTORY = 1 << 2, 1 << 3
 
+_WORD = struct.Struct("I")
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 _libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
@@ -65,10 +66,10 @@ class Filter:
         self._header = _FilterProgram(len(program) // 8, ctypes.addressof(self._instructions))
         self._address = ctypes.addressof(self._header)
 
-    def replace(self, offsets: list[int], word: bytes) -> None:
+    def replace(self, offsets: list[int], number: int) -> None:
         """Overwrite the four bytes at each offset."""
         for offset in offsets:
-            ctypes.memmove(self._header.instructions + offset, word, 4)
+            _WORD.pack_into(self._instructions, offset, number)
 
     def install(self) -> None:
         """Install it for the calling thread; needs no_new_privs.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import signal
 import threading
@@ -12,7 +11,8 @@ from contextlib import contextmanager
 from types import TracebackType
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.sandbox.layers import describe_layers
+from securecoderl_edge.machine import available_memory_bytes, cpu_count
+from securecoderl_edge.sandbox.layers import SandboxChoice, choose_level
 from securecoderl_edge.sandbox.limits import Limits
 from securecoderl_edge.sandbox.records import Call, Execution, Job, ProgramRun
 from securecoderl_edge.sandbox.worker import BoxLost, Worker, WorkerLost
@@ -27,11 +27,11 @@ class SandboxPool:
     which may hold secrets, expected outputs and a GPU). All methods may be called from several threads.
 
     Raises:
-        SceError: this system cannot isolate programs.
+        SceError: this system cannot isolate programs as ``level`` demands.
     """
 
-    def __init__(self, workers: int | None = None, limits: Limits | None = None) -> None:
-        describe_layers()
+    def __init__(self, workers: int | None = None, limits: Limits | None = None, level: SandboxChoice = "auto") -> None:
+        self.level = choose_level(level)
         self.limits = limits or Limits()
         self.workers = workers or default_workers(self.limits)
         self._idle: queue.LifoQueue[Worker | None] = queue.LifoQueue()
@@ -73,6 +73,10 @@ class SandboxPool:
         """Run jobs in parallel over the workers; results are in the order of the jobs."""
         return list(self._threads.map(lambda job: self.run(job.program, job.stdins, job.limits, job.calls), jobs))
 
+    def idle_pids(self) -> list[int]:
+        """Zygotes that wait for work."""
+        return [worker.pid for worker in list(self._idle.queue) if worker is not None]
+
     def close(self) -> None:
         """End all workers; programs that still run are stopped, and their `run` raises SceError."""
         with self._lock:
@@ -95,7 +99,7 @@ class SandboxPool:
         keep: Worker | None = None
         try:
             if worker is None and not self._closed.is_set():
-                worker = Worker()
+                worker = Worker(self.level)
             with self._lock:
                 if worker is None or self._closed.is_set():
                     raise SceError("the sandbox is closed")
@@ -122,11 +126,4 @@ class SandboxPool:
 
 def default_workers(limits: Limits) -> int:
     """One worker a usable core, but no more than could all fill their memory limit at once."""
-    cores = len(os.sched_getaffinity(0))
-    return max(1, min(cores, _available_mib() // limits.memory_mib))
-
-
-def _available_mib() -> int:
-    with open("/proc/meminfo", encoding="ascii") as lines:
-        sizes = dict(line.split(":") for line in lines)
-    return int(sizes["MemAvailable"].split()[0]) // 1024
+    return max(1, min(cpu_count(), available_memory_bytes() // (limits.memory_mib << 20)))

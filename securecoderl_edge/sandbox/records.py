@@ -8,7 +8,7 @@ from typing import Literal
 
 from securecoderl_edge.sandbox.limits import Limits
 
-StoppedBy = Literal["", "cpu", "wall", "output", "memory"]
+StoppedBy = Literal["", "cpu", "wall", "output", "memory", "threads"]
 
 
 @dataclass(frozen=True)

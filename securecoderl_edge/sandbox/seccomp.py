@@ -29,8 +29,8 @@ COMPUTING = {
     "sched_yield": (24, 124), "mremap": (25, 216), "mincore": (27, 232), "madvise": (28, 233),
     "dup": (32, 23), "dup2": (33, None), "dup3": (292, 24), "pause": (34, None), "nanosleep": (35, 101),
     "getitimer": (36, 102), "alarm": (37, None), "setitimer": (38, 103), "getpid": (39, 172),
-    "exit": (60, 93), "uname": (63, 160), "ftruncate": (77, 46), "getcwd": (79, 17), "readlink": (89, None),
-    "readlinkat": (267, 78), "gettimeofday": (96, 169), "getrlimit": (97, 163), "getrusage": (98, 165),
+    "exit": (60, 93), "uname": (63, 160), "ftruncate": (77, 46), "getcwd": (79, 17),
+    "gettimeofday": (96, 169), "getrlimit": (97, 163), "getrusage": (98, 165),
     "sysinfo": (99, 179), "times": (100, 153), "getuid": (102, 174), "getgid": (104, 176),
     "geteuid": (107, 175), "getegid": (108, 177), "getppid": (110, 173), "getpgrp": (111, None),
     "getresuid": (118, 148), "getresgid": (120, 150), "getpgid": (121, 155), "rt_sigpending": (127, 136),
@@ -49,8 +49,11 @@ INSPECTED = {
     "open": (2, None), "openat": (257, 56), "ioctl": (16, 29), "clone": (56, 220), "fcntl": (72, 25),
     "kill": (62, 129), "tgkill": (234, 131), "prlimit64": (302, 261),
 }  # fmt: skip
-# What the zygote and the box need and a test process must not have.
+OPENING = ("open", "openat")
+# What the zygote and the box need and a test process must not have. (A link in /proc tells which files other
+# processes of this user have open.)
 SUPERVISING: dict[str, tuple[int, int | None]] = {
+    "readlink": (89, None), "readlinkat": (267, 78), "sendto": (44, 206), "recvfrom": (45, 207),
     "sendmsg": (46, 211), "recvmsg": (47, 212), "fork": (57, None), "wait4": (61, 260), "prctl": (157, 167),
     "setrlimit": (160, 164), "pidfd_open": (434, 434), "landlock_restrict_self": (446, 446),
 }  # fmt: skip
@@ -88,7 +91,7 @@ def supervisor_filter(machine: str | None = None) -> bytes:
         rules += [(_AT_LEAST, 0, 1, _X32_BIT), (_RETURN, 0, 0, _KILL_PROCESS)]
     for name in UNKNOWN:
         rules += _when(numbers.pop(name), [_refuse(errno.ENOSYS)])
-    for name, position in (("openat", 2), ("open", 1)):
+    for name, position in zip(OPENING, (1, 2), strict=True):
         if name in numbers:
             rules += _when(
                 numbers.pop(name),
@@ -103,10 +106,11 @@ def supervisor_filter(machine: str | None = None) -> bytes:
     return _assemble([*rules, _refuse(errno.EPERM)])
 
 
-def program_filter(pid: int, machine: str | None = None) -> bytes:
+def program_filter(pid: int, machine: str | None = None, may_open: bool = True) -> bytes:
     """Layer 2 for the test process ``pid``: no children, signals only to itself, no limits raised.
 
     ``fcntl`` is inspected because F_SETOWN with O_ASYNC makes the kernel signal any process of the same user.
+    With ``may_open`` false, for kernels without Landlock, no file can be opened either.
 
     Raises:
         KeyError: no table for this machine.
@@ -118,6 +122,10 @@ def program_filter(pid: int, machine: str | None = None) -> bytes:
     for name in SUPERVISING:
         if name in numbers:
             rules += _when(numbers[name], [refuse])
+    if not may_open:
+        for name in OPENING:
+            if name in numbers:
+                rules += _when(numbers[name], [_refuse(errno.EACCES)])
     rules += _when(numbers["clone"], [_argument(0), (_ANY_BIT, 0, 1, _CLONE_THREAD), _allow(), refuse])
     for name in ("kill", "tgkill"):
         rules += _when(numbers[name], _one_of(0, (pid,), errno.EPERM))
@@ -150,9 +158,9 @@ def program_filter(pid: int, machine: str | None = None) -> bytes:
     return _assemble([*rules, _allow()])
 
 
-def program_filter_template(machine: str | None = None) -> tuple[bytes, list[int]]:
+def program_filter_template(machine: str | None = None, may_open: bool = True) -> tuple[bytes, list[int]]:
     """`program_filter` for a process not yet known, and the offsets of the four bytes for its id."""
-    template, mark = program_filter(_PID_MARK, machine), struct.pack("I", _PID_MARK)
+    template, mark = program_filter(_PID_MARK, machine, may_open), struct.pack("I", _PID_MARK)
     return template, [offset for offset in range(0, len(template), 4) if template[offset : offset + 4] == mark]
 
 

@@ -16,7 +16,6 @@ import builtins
 import fcntl
 import gc
 import io
-import json
 import linecache
 import math
 import numbers
@@ -39,6 +38,7 @@ HARNESS_STATUS = 71
 FIRST_FREE_DESCRIPTOR = 3
 READY, GO, REQUEST, VALUE = 3, 4, 5, 6  # descriptors of a call
 STACK_BYTES = 64 << 20
+MOST_DESCRIPTORS = 64
 LONGEST_DECIMAL_BITS = 8192
 
 _TYPING = "from typing import *"
@@ -60,28 +60,35 @@ def run_test(
     code: CodeType,
     source: str,
     descriptors: list[int],
-    limits: dict[str, Any],
+    resources: list[tuple[int, tuple[int, int]]],
     prelude: str | None,
-    confine: Callable[[], None],
-    seal: Callable[[], None],
+    layers: Any,
+    box: int,
 ) -> NoReturn:
     """Become the program; never returns.
 
     Args:
         descriptors: stdin, stdout and stderr; for a call also ready, go, request and value.
+        resources: arguments of ``setrlimit``, from `resource_limits`.
         prelude: a name of `PRELUDES` or "" for a call, None for a program that reads stdin.
-        confine: takes the file system away; called while all descriptors are still open.
-        seal: installs the last filter; called when nothing but the program is left to do.
+        layers: the `Confinement`, whose last layer is put on here.
+        box: process id of the parent.
     """
     status = HARNESS_STATUS
     try:
-        confine()
-        for target, descriptor in enumerate(_out_of_the_way(descriptors)):
-            os.dup2(descriptor, target)
-        os.closerange(FIRST_FREE_DESCRIPTOR if prelude is None else VALUE + 1, 1 << 16)
-        _set_limits(limits)
-        seal()
-        random.seed(0)
+        if prelude is None:
+            stdin, stdout, stderr = descriptors
+            os.dup2(stdin, 0)
+            os.dup2(stdout, 1)
+            os.dup2(stderr, 2)
+            os.closerange(FIRST_FREE_DESCRIPTOR, 1 << 16)
+        else:
+            for target, descriptor in enumerate(_out_of_the_way(descriptors)):
+                os.dup2(descriptor, target)
+            os.closerange(VALUE + 1, 1 << 16)
+        for kind, bounds in resources:
+            resource.setrlimit(kind, bounds)
+        layers.seal(box)
         gc.enable()
         status = _run(code, source, prelude)
         status = _finish(status)
@@ -100,33 +107,46 @@ def _out_of_the_way(descriptors: list[int]) -> list[int]:
 
 def set_limit(kind: int, value: int, keep_hard: bool = False) -> None:
     """Set one resource limit, at most to the hard limit; with ``keep_hard`` it can be raised again."""
-    ceiling = resource.getrlimit(kind)[1]
-    if ceiling != resource.RLIM_INFINITY:
-        value = ceiling if value == resource.RLIM_INFINITY else min(value, ceiling)
+    value, ceiling = _bounds(kind, value)
     resource.setrlimit(kind, (value, ceiling if keep_hard else value))
 
 
-def _set_limits(limits: dict[str, Any]) -> None:
-    set_limit(resource.RLIMIT_AS, limits["memory"])
-    # One byte more than permitted tells a full output from one that was cut.
-    set_limit(resource.RLIMIT_FSIZE, limits["output"] + 1)
-    # Only a backstop: the supervisor stops the program by the clock, to the millisecond.
-    seconds = math.ceil(limits["cpu"]) + 2
-    set_limit(resource.RLIMIT_CPU, seconds)
-    set_limit(resource.RLIMIT_STACK, STACK_BYTES)
+def resource_limits(cpu: float, memory: int, output: int) -> list[tuple[int, tuple[int, int]]]:
+    """The ``setrlimit`` calls of a test process."""
+    values = (
+        (resource.RLIMIT_AS, memory),
+        # One byte more than permitted tells a full output from one that was cut.
+        (resource.RLIMIT_FSIZE, output + 1),
+        # Only a backstop: the supervisor stops the program by the clock, to the millisecond.
+        (resource.RLIMIT_CPU, math.ceil(cpu) + 2),
+        (resource.RLIMIT_STACK, STACK_BYTES),
+        (resource.RLIMIT_NOFILE, MOST_DESCRIPTORS),
+    )
+    return [(kind, (_bounds(kind, value)[0],) * 2) for kind, value in values]
 
 
-def open_streams() -> None:
-    """Replace the standard streams by block-buffered UTF-8 ones, as for a program that prints to a file.
+def _bounds(kind: int, value: int) -> tuple[int, int]:
+    """``value``, or the hard limit where that is lower; and the hard limit."""
+    ceiling = resource.getrlimit(kind)[1]
+    if ceiling != resource.RLIM_INFINITY:
+        value = ceiling if value == resource.RLIM_INFINITY else min(value, ceiling)
+    return value, ceiling
 
-    Called once in the zygote: after the fork they act on whatever the descriptors then are; nothing has been
-    read.
+
+def prepare() -> None:
+    """In the zygote, for all test processes: what a fresh interpreter has, and the same in every test.
+
+    The standard streams are block-buffered UTF-8 ones, as for a program that prints to a file; after the fork
+    they act on whatever the descriptors then are. Nothing draws random numbers before a program does.
     """
     sys.stdin = _stream(0, "r", errors="surrogateescape")
     sys.stdout = _stream(1, "w", errors="strict")
     sys.stderr = _stream(2, "w", errors="backslashreplace", line_buffering=True)
     for name in ("stdin", "stdout", "stderr"):
         setattr(sys, f"__{name}__", getattr(sys, name))
+    sys.argv[:] = [FILE_NAME]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    random.seed(0)
 
 
 def _stream(descriptor: int, mode: str, errors: str, line_buffering: bool = False) -> io.TextIOWrapper:
@@ -141,8 +161,6 @@ def _run(code: CodeType, source: str, prelude: str | None) -> int:
     module = types.ModuleType(name)
     module.__dict__.update(__builtins__=builtins, __file__=FILE_NAME)
     sys.modules[name] = module
-    sys.argv[:] = [FILE_NAME]
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         if prelude:
             exec(PRELUDES[prelude], module.__dict__)
@@ -162,6 +180,8 @@ def _run(code: CodeType, source: str, prelude: str | None) -> int:
 
 def _answer(module: ModuleType) -> None:
     """Evaluate what the supervisor releases now that the program has run; write the value."""
+    import json  # the programs that read stdin, which are most, need not carry it
+
     request = json.loads(_released())
     namespace, entry_point = module.__dict__, request["entry_point"]
     solution: Any = namespace.get("Solution")
@@ -249,16 +269,25 @@ def _show(error: BaseException, source: str) -> None:
 
 def _finish(status: int) -> int:
     """What the interpreter does at exit: join threads, run atexit functions, flush."""
-    for step in (threading._shutdown, atexit._run_exitfuncs):  # type: ignore[attr-defined]
-        try:
-            step()
-        except BaseException as error:
-            _show(error, "")
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            if stream is not None and not stream.closed:
-                stream.flush()
-        except BaseException:
-            if stream is sys.stdout and status == 0:
-                status = UNFLUSHED_STATUS
+    if len(threading._active) > 1 or threading._threading_atexits:  # type: ignore[attr-defined]
+        _at_exit(threading._shutdown)  # type: ignore[attr-defined]
+    if atexit._ncallbacks():
+        _at_exit(atexit._run_exitfuncs)
+    try:
+        if sys.stdout is not None and not sys.stdout.closed:
+            sys.stdout.flush()
+    except BaseException:
+        status = status or UNFLUSHED_STATUS
+    try:
+        if sys.stderr is not None and not sys.stderr.closed:
+            sys.stderr.flush()
+    except BaseException:
+        pass
     return status
+
+
+def _at_exit(step: Callable[[], None]) -> None:
+    try:
+        step()
+    except BaseException as error:
+        _show(error, "")

@@ -9,23 +9,28 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.sandbox import messages
+from securecoderl_edge.sandbox.layers import OFF_HINT, Level
 from securecoderl_edge.sandbox.limits import (
     COMPILE_CPU_SECONDS,
     COMPILE_MEMORY_MIB,
     STDERR_TAIL_BYTES,
     Limits,
 )
-from securecoderl_edge.sandbox.records import Call, Execution, Job, ProgramRun
+from securecoderl_edge.sandbox.records import Call, Execution, Job, ProgramRun, StoppedBy
+from securecoderl_edge.sandbox.testprocess import MEMORY_STATUS
 
 ZYGOTE = Path(__file__).with_name("zygote.py")
 # How long a worker may be silent beyond a program's own limits; generous, for machines that are busy.
 GRACE_SECONDS = 60.0
-TESTS_AHEAD = 2
+# The kernel passes at most 253 descriptors in one message; a test has up to 7.
+TESTS_AT_ONCE = 32
 MEBIBYTE = 1 << 20
 
 
@@ -40,20 +45,21 @@ class BoxLost(Exception):
 class Worker:
     """One zygote and the protocol spoken with it; used by one thread at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, level: Level) -> None:
         self.programs = 0
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket, theirs = socket.socketpair()
         # A virtual environment's python would find our packages; the one that it was made from does not.
         python = getattr(sys, "_base_executable", None) or sys.executable
         # -I would ignore the hash seed, which makes the order of sets, and so rewards, reproducible.
-        environment = {"PYTHONHASHSEED": "0"}
+        # Symbols that are bound at the start need not be looked up again in every forked process.
+        environment = {"PYTHONHASHSEED": "0", "LD_BIND_NOW": "1"}
         if "LD_LIBRARY_PATH" in os.environ:
             environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
         complaints = _memory_file()
         try:
             with theirs:
                 self._process = subprocess.Popen(
-                    [python, "-s", "-S", "-B", "-X", "utf8", str(ZYGOTE), str(theirs.fileno())],
+                    [python, "-s", "-S", "-B", "-X", "utf8", str(ZYGOTE), str(theirs.fileno()), level],
                     pass_fds=[theirs.fileno()],
                     env=environment,
                     stdin=subprocess.DEVNULL,
@@ -70,7 +76,7 @@ class Worker:
         if refused:
             self.kill()
             self.close()
-            raise SceError(f"the sandbox cannot start: {refused}")
+            raise SceError(f"the sandbox cannot start: {refused}; {OFF_HINT}")
 
     def run(self, job: Job, limits: Limits) -> ProgramRun:
         """Compile a program and run its tests.
@@ -84,51 +90,43 @@ class Worker:
         tests += [("", call) for call in job.calls]
         source = _memory_file(job.program)
         try:
-            self._send(
-                [source],
-                do="program",
-                tests=len(tests),
-                limits={
-                    "cpu": limits.cpu_seconds,
-                    "wall": limits.wall_seconds,
-                    "memory": limits.memory_mib * MEBIBYTE,
-                    "output": limits.output_bytes,
-                },
-                compile_cpu=COMPILE_CPU_SECONDS,
-                compile_memory=COMPILE_MEMORY_MIB * MEBIBYTE,
-            )
+            bounds = (limits.cpu_seconds, limits.wall_seconds, limits.memory_mib * MEBIBYTE, limits.output_bytes)
+            words = ("program", *bounds, COMPILE_CPU_SECONDS, COMPILE_MEMORY_MIB * MEBIBYTE)
+            self._send(" ".join(map(str, words)), [source])
         finally:
             os.close(source)
-        running = [_Test(stdin, call, limits) for stdin, call in tests[:TESTS_AHEAD]]
         executions: list[Execution] = []
-        try:
-            for test in running:
-                self._send(test.to_send(), do="test", prelude=test.prelude)
-            reply = self._receive(GRACE_SECONDS + COMPILE_CPU_SECONDS)
-            if "ended" in reply:
-                return ProgramRun(False, _why_the_compiler_ended(reply["ended"]))
-            if not reply["parses"]:
-                self._receive(GRACE_SECONDS)
-                return ProgramRun(False, reply["error"])
-            for number in range(len(tests)):
-                reply = self._receive(GRACE_SECONDS + limits.wall_seconds)
-                if "ended" in reply:
-                    raise BoxLost(f"wait status {reply['ended']}")
-                executions.append(running.pop(0).execution(reply))
-                if number + TESTS_AHEAD < len(tests):
-                    test = _Test(*tests[number + TESTS_AHEAD], limits)
-                    running.append(test)
-                    self._send(test.to_send(), do="test", prelude=test.prelude)
-        finally:
-            for test in running:
-                test.close()
+        for start in range(0, max(1, len(tests)), TESTS_AT_ONCE):
+            running = [_Test(stdin, call, limits) for stdin, call in tests[start : start + TESTS_AT_ONCE]]
+            try:
+                self._send_tests(running, start + TESTS_AT_ONCE >= len(tests))
+                if start == 0:
+                    kind, _, rest = self._receive(GRACE_SECONDS + COMPILE_CPU_SECONDS).partition(" ")
+                    if kind == "gone":
+                        return ProgramRun(False, _why_the_compiler_ended(int(rest)))
+                    if kind == "refused":
+                        self._receive(GRACE_SECONDS)
+                        return ProgramRun(False, rest)
+                kind, *endings = self._receive(GRACE_SECONDS + len(running) * limits.wall_seconds).split()
+                if kind == "gone":
+                    raise BoxLost(f"wait status {endings[0]}")
+                executions += [test.execution(*endings[3 * n : 3 * n + 3]) for n, test in enumerate(running)]
+            finally:
+                for test in running:
+                    test.close()
         self._receive(GRACE_SECONDS)
         return ProgramRun(True, "", tuple(executions))
+
+    def _send_tests(self, tests: Sequence[_Test], last: bool) -> None:
+        """Hand over the descriptors of several tests."""
+        files = [test.files() for test in tests]
+        words = [f"{test.prelude}:{len(own)}" for test, own in zip(tests, files, strict=True)]
+        self._send(" ".join(("tests", str(int(last)), *words)), [each for own in files for each in own])
 
     def _greeting(self, complaints: int) -> str:
         """Wait until the zygote is ready; returns why it cannot be."""
         try:
-            return str(self._receive(GRACE_SECONDS).get("failed", ""))
+            return self._receive(GRACE_SECONDS).partition(" ")[2]
         except WorkerLost:
             lines = os.pread(complaints, MEBIBYTE, 0).decode("utf-8", "replace").splitlines()
             return f"{ZYGOTE} does not run ({lines[-1] if lines else 'no message'})"
@@ -151,22 +149,21 @@ class Worker:
         """End the zygote at once; a thread that waits for its answer gets WorkerLost."""
         self._process.kill()
 
-    def _send(self, files: Sequence[int], **message: Any) -> None:
+    def _send(self, text: str, files: Sequence[int] = ()) -> None:
         try:
-            socket.send_fds(self._socket, [json.dumps(message).encode()], list(files))
+            messages.send(self._socket, text, files)
         except OSError as error:
             raise WorkerLost(str(error)) from None
 
-    def _receive(self, seconds: float) -> dict[str, Any]:
+    def _receive(self, seconds: float) -> str:
         self._socket.settimeout(seconds)
         try:
-            packet = self._socket.recv(MEBIBYTE)
+            text, _ = messages.receive(self._socket)
         except OSError as error:
             raise WorkerLost(str(error)) from None
-        if not packet:
+        if not text:
             raise WorkerLost("end of file")
-        message: dict[str, Any] = json.loads(packet)
-        return message
+        return text
 
 
 class _Test:
@@ -174,7 +171,7 @@ class _Test:
 
     def __init__(self, stdin: str, call: Call | None, limits: Limits) -> None:
         self._call, self._limits = call, limits
-        self.prelude = None if call is None else call.prelude
+        self.prelude = "-" if call is None else call.prelude
         self._inputs = [_memory_file(stdin)]
         self._outputs = [_memory_file(), _memory_file()]
         self._pieces: list[int] = []
@@ -193,25 +190,29 @@ class _Test:
                 self._nonce = secrets.token_hex(16)
                 self._pieces.append(_memory_file(self._nonce))
 
-    def to_send(self) -> list[int]:
+    def files(self) -> list[int]:
+        """All descriptors, in the order of the protocol."""
         stdin, *request = self._inputs
         stdout, stderr, *value = self._outputs
         return [stdin, stdout, stderr, *request, *value, *self._pieces]
 
-    def execution(self, reply: dict[str, Any]) -> Execution:
+    def execution(self, status: str, limit_hit: str, cpu_seconds: str) -> Execution:
         """What happened, from the supervisor's report and the bytes that the process left."""
         limit = self._limits.output_bytes
         stdout, stderr, *value = self._outputs
-        stopped_by = reply["stopped_by"]
+        returncode = os.waitstatus_to_exitcode(int(status))
+        stopped_by = cast(StoppedBy, "" if limit_hit == "-" else limit_hit)
+        if not stopped_by:
+            stopped_by = "memory" if returncode == MEMORY_STATUS else "cpu" if returncode == -signal.SIGXCPU else ""
         if not stopped_by and any(os.fstat(output).st_size > limit for output in self._outputs):
             stopped_by = "output"
         tail = max(0, os.fstat(stderr).st_size - STDERR_TAIL_BYTES)
         execution = Execution(
-            returncode=reply["status"],
+            returncode=returncode,
             stopped_by=stopped_by,
             stdout=os.pread(stdout, limit, 0).decode("utf-8", "replace"),
             stderr=os.pread(stderr, STDERR_TAIL_BYTES, tail).decode("utf-8", "replace"),
-            cpu_seconds=reply["cpu"],
+            cpu_seconds=float(cpu_seconds),
             value=self._value(os.pread(value[0], limit, 0)) if value else None,
         )
         self.close()
@@ -235,11 +236,18 @@ class _Test:
 
 def _memory_file(text: str = "") -> int:
     """A descriptor of an anonymous file that holds ``text``, read from the start."""
-    descriptor = os.memfd_create("sandbox")
+    descriptor = os.memfd_create("sandbox") if hasattr(os, "memfd_create") else _unlinked_file()
     data = text.encode("utf-8", "surrogatepass")
     offset = 0
     while offset < len(data):
         offset += os.pwrite(descriptor, data[offset:], offset)
+    return descriptor
+
+
+def _unlinked_file() -> int:
+    """What stands for a memory file on macOS."""
+    descriptor, name = tempfile.mkstemp(prefix="sce-")
+    os.unlink(name)
     return descriptor
 
 

@@ -1,0 +1,194 @@
+"""Watching a test process from outside: its end, the time and threads it uses, the limits that stop it.
+
+Covers: processor time and elapsed time to a few milliseconds; the number of threads, and without
+``RLIMIT_AS`` (macOS) memory, looked at every 50 ms; processes that a program left behind in its process
+group. Does not cover: processes that moved to a group of their own, which only a program at a level that
+permits forking can do.
+
+This file is loaded by path in an interpreter without the package, so it imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+# What a program can do between two looks is bounded by its other limits; looking costs microseconds.
+LOOK_SECONDS = 0.05
+# Without a descriptor that tells of the end, we look often at first: most tests take a few milliseconds.
+SHORTEST_WAIT_MS, LONGEST_WAIT_MS = 1, 10
+MOST_THREADS = 256
+
+
+class Releases:
+    """The pieces of a request that a test process gets one by one, each when it says that it is ready.
+
+    They are read only then, after the fork, so the test process cannot have inherited them.
+    """
+
+    def __init__(self, request: int, pieces: Sequence[int]) -> None:
+        self.ready, self._ready_out = os.pipe()
+        self._go_in, self._go = os.pipe()
+        self._request, self._pieces = request, list(pieces)
+
+    def for_the_test(self) -> tuple[int, int]:
+        """The ends that belong to the test process: where it says that it is ready, where it waits."""
+        return self._ready_out, self._go_in
+
+    def start(self) -> None:
+        """In the supervisor, after the fork: keep no end of the test process open."""
+        os.close(self._ready_out)
+        os.close(self._go_in)
+
+    def release(self) -> bool:
+        """Hand out the next piece; False when the process has ended or asks for more than there is."""
+        if not os.read(self.ready, 1) or not self._pieces:
+            return False
+        piece = self._pieces.pop(0)
+        os.ftruncate(self._request, 0)
+        os.pwrite(self._request, os.pread(piece, os.fstat(piece).st_size, 0), 0)
+        os.write(self._go, b"g")
+        return True
+
+    def close(self) -> None:
+        """Close our ends."""
+        os.close(self.ready)
+        os.close(self._go)
+
+
+class Supervisor:
+    """Waits for the test processes of one box, one after the other.
+
+    When ``control`` hangs up, the child is killed and this process ends: sce has left. The methods keep to
+    local names where they can: after a fork, each page that is looked at for the first time is copied.
+    """
+
+    def __init__(self, control: int, cpu: float, wall: float, memory: int) -> None:
+        self._control, self._cpu, self._wall, self._memory = control, cpu, wall, memory
+        self._events = select.poll()
+        self._events.register(control, 0)  # a hang-up is always reported
+        self._first_wait = max(1, int(min(cpu, wall, LOOK_SECONDS) * 1000) + 1)
+
+    def wait(self, pid: int, releases: Releases | None = None) -> str:
+        """Wait for a child; returns `` STATUS LIMIT CPU_SECONDS``: its wait status, the limit that stopped it or -."""
+        events, process = self._events, _end_descriptor(pid)
+        if process is not None:
+            events.register(process, select.POLLIN)
+        if releases is not None:
+            releases.start()
+            events.register(releases.ready, select.POLLIN)
+        stopped_by = "-"
+        woken = events.poll(self._first_wait if process is not None else SHORTEST_WAIT_MS)
+        ended, status, usage = os.wait4(pid, os.WNOHANG)
+        if not ended:
+            status, stopped_by, usage = self._watch(pid, woken, process is not None, releases)
+        if releases is not None:
+            self._forget(releases.ready)
+            releases.close()
+        if process is not None:
+            events.unregister(process)
+            os.close(process)
+        return f" {status} {stopped_by} {usage.ru_utime + usage.ru_stime}"
+
+    def _watch(
+        self, pid: int, woken: list[tuple[int, int]], is_told: bool, releases: Releases | None
+    ) -> tuple[int, str, Any]:
+        """Until the child has ended, by itself or by us: its wait status, the limit, its resource usage."""
+        looked = started = time.monotonic() - self._first_wait / 1000
+        pause = SHORTEST_WAIT_MS
+        while True:
+            for descriptor, _ in woken:
+                if descriptor == self._control:
+                    os.kill(pid, signal.SIGKILL)
+                    os._exit(0)
+                if releases is not None and descriptor == releases.ready and not releases.release():
+                    self._forget(descriptor)
+            now = time.monotonic()
+            cpu_left = self._cpu - cpu_seconds(pid)
+            wall_left = self._wall - (now - started)
+            stopped_by = "cpu" if cpu_left <= 0 else "wall" if wall_left <= 0 else "-"
+            if stopped_by == "-" and now - looked >= LOOK_SECONDS:
+                looked, stopped_by = now, _excess(pid, self._memory)
+            if stopped_by != "-":
+                os.kill(pid, signal.SIGKILL)
+                _, status, usage = os.wait4(pid, 0)
+                return status, stopped_by, usage
+            left = max(1, int(min(max(cpu_left, 0.005), wall_left, LOOK_SECONDS) * 1000) + 1)
+            pause = left if is_told else min(left, 2 * pause, LONGEST_WAIT_MS)
+            woken = self._events.poll(pause)
+            ended, status, usage = os.wait4(pid, os.WNOHANG)
+            if ended:
+                return status, "-", usage
+
+    def _forget(self, descriptor: int) -> None:
+        with suppress(KeyError):  # done before
+            self._events.unregister(descriptor)
+
+
+def end_group(pid: int) -> None:
+    """Kill what a child that led a process group left behind in it."""
+    with suppress(ProcessLookupError, PermissionError):  # macOS reports the second for a group of zombies
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _end_descriptor(pid: int) -> int | None:
+    """A descriptor that becomes readable when the child ends; None on macOS and on Linux before 5.3."""
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
+
+
+if sys.platform == "darwin":
+    import ctypes
+
+    _libc = ctypes.CDLL(None)
+    _RUSAGE_INFO_V0 = 0
+
+    class _Usage(ctypes.Structure):
+        """``struct rusage_info_v0``; times are in ticks of the machine's clock."""
+
+        _fields_ = (
+            ("uuid", ctypes.c_uint8 * 16),
+            *((name, ctypes.c_uint64) for name in ("user", "system", "idle_wakeups", "wakeups", "pageins")),
+            *((name, ctypes.c_uint64) for name in ("wired", "resident", "footprint", "started", "exited")),
+        )
+
+    class _Timebase(ctypes.Structure):
+        _fields_ = (("numerator", ctypes.c_uint32), ("denominator", ctypes.c_uint32))
+
+    def _usage(pid: int) -> _Usage:
+        usage = _Usage()
+        _libc.proc_pid_rusage(pid, _RUSAGE_INFO_V0, ctypes.byref(usage))
+        return usage
+
+    def cpu_seconds(pid: int) -> float:
+        """Processor time of a child so far."""
+        base, usage = _Timebase(), _usage(pid)
+        _libc.mach_timebase_info(ctypes.byref(base))
+        return (usage.user + usage.system) * base.numerator / base.denominator / 1e9
+
+    def _excess(pid: int, memory: int) -> str:
+        return "memory" if _usage(pid).footprint > memory else "-"
+
+else:
+
+    def cpu_seconds(pid: int) -> float:
+        """Processor time of a child so far."""
+        return time.clock_gettime(((~pid) << 3) | 2)  # the kernel's CPUCLOCK_SCHED of that process
+
+    def _excess(pid: int, memory: int) -> str:
+        """The limit that only a look from outside can check: no ``rlimit`` bounds the threads of root."""
+        try:
+            threads = os.stat(f"/proc/{pid}/task").st_nlink - 2
+        except OSError:  # /proc is hidden from us
+            return "-"
+        return "threads" if threads > MOST_THREADS else "-"
