@@ -1,26 +1,34 @@
-"""Sixty-four hostile or awkward programs: the right verdict for each, and nothing left behind by any."""
+"""Hostile and awkward programs: the right verdict for each, and nothing left behind by any.
+
+As the user who runs the tests and, where that is root, as an ordinary user too; with Landlock and without.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from securecoderl_edge.reward import Verdict, outcome
-from securecoderl_edge.sandbox import Execution, Job, Limits, ProgramRun, SandboxPool, describe_layers
+from securecoderl_edge.sandbox import Execution, SandboxChoice, SandboxPool, describe_layers
 from securecoderl_edge.security import SecurityScanner, severity
 
-DATA = Path(__file__).parents[2] / "shared" / "data" / "adversarial.jsonl"
+ROOT = Path(__file__).parents[1]
+DATA = ROOT.parent / "shared" / "data" / "adversarial.jsonl"
 EXPECTED_OUTPUT = "42\n"
+SECRET = "EXPECTEDSECRET"
+NOBODY = 65534
 # The words of the data set for our verdicts; it has one for all ways of not ending cleanly.
 WORDS: dict[Verdict, str] = {
     "pass": "pass",
@@ -31,20 +39,61 @@ WORDS: dict[Verdict, str] = {
     "timeout": "timeout",
     "output_limit": "crash",
 }
+OTHERS = {
+    "sigio": "import fcntl, os, signal\nr, w = os.pipe()\nfcntl.fcntl(r, fcntl.F_SETOWN, os.getppid())\n"
+    "fcntl.fcntl(r, 10, signal.SIGKILL)\nfcntl.fcntl(r, fcntl.F_SETFL, os.O_ASYNC)\nos.write(w, b'x')",
+    "process group": "import os, signal\nos.killpg(0, signal.SIGKILL)",
+    "everybody": "import os, signal\nos.kill(-1, signal.SIGKILL)",
+    "pidfd": "import os, signal\nsignal.pidfd_send_signal(os.pidfd_open(os.getppid()), 9)",
+    "prlimit": "import os, resource\nresource.prlimit(os.getppid(), 0, (1, 1))",
+    "ptrace": "import ctypes, os\nprint(1 // (ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0) + 1))",
+    "chmod": "import os\nos.chmod('/canary/data/keep.txt', 0o777)",
+    "utime": "import os\nos.utime('/canary/data/keep.txt')",
+    "xattr": "import os\nos.setxattr('/canary/data/keep.txt', 'user.x', b'1')",
+    "truncate": "import os\nos.truncate('/canary/data/keep.txt', 0)",
+    "append": "open('/canary/data/keep.txt', 'a')",
+    "hard link": "import os\nos.link('/canary/data/keep.txt', '/canary/data/other.txt')",
+    "directory": "import os\nos.mkdir('/tmp/sce-directory')",
+    "fifo": "import os\nos.mkfifo('/tmp/sce-fifo')",
+    "session": "import os\nos.setsid()",
+    "pty": "import os\nos.forkpty()",
+    "execute": "import os\nos.execv('/bin/true', ['true'])",
+    "multiprocessing": "import multiprocessing\nmultiprocessing.Process(target=print).start()",
+    "devices": "open('/dev/mem', 'rb')",
+    "memory files": "import os\nos.memfd_create('x')",
+    "read a key": "print(open('/canary/.ssh/id_rsa').read())",
+    "read a folder": "import os\nprint(os.listdir('/canary'))",
+    "links of others": "import os\nprint(os.readlink(f'/proc/{os.getppid()}/exe'))",
+    "environment of others": "import os\nprint([open(f'/proc/{p}/environ').read() for p in os.listdir('/proc')])",
+    "shared memory": "from multiprocessing import shared_memory\nshared_memory.SharedMemory(create=True, size=9)",
+    "unix socket": "import socket\nsocket.socketpair()",
+    "raw socket": "import socket\nsocket.socket(socket.AF_PACKET, socket.SOCK_RAW)",
+    "core affinity": "import os\nos.sched_setaffinity(0, {0})",
+    "priority": "import os\nos.nice(-1)",
+    "new root": "import os\nos.chroot('/canary')",
+    "another user": "import os\nos.setuid(1)",
+    "many threads": "import threading, time\nthreading.stack_size(32768)\n"
+    "for _ in range(20000): threading.Thread(target=time.sleep, args=(9,), daemon=True).start()",
+}
 
-pytestmark = pytest.mark.skipif(not DATA.exists(), reason="needs ../shared/data/adversarial.jsonl")
-PROGRAMS = [json.loads(line) for line in DATA.read_text(encoding="utf-8").splitlines()] if DATA.exists() else []
+
+def read_programs() -> list[dict[str, str]]:
+    """The programs of the data set, where it is at hand, and ours."""
+    lines = DATA.read_text(encoding="utf-8").splitlines() if DATA.exists() else []
+    ours = [{"name": name, "code": code, "stdin": "", "expect": "crash"} for name, code in OTHERS.items()]
+    return [json.loads(line) for line in lines] + ours
+
+
+PROGRAMS = read_programs()
 
 
 @dataclass
 class Target:
-    """What a program could reach if it got out: files, a process, a port."""
+    """What a program could reach if it got out: files and a port."""
 
     folder: Path
-    victim: subprocess.Popen[bytes]
     listener: socket.socket
     datagrams: socket.socket
-    runs: dict[str, ProgramRun] = field(default_factory=dict)
 
     def aim(self, code: str) -> str:
         port = str(self.listener.getsockname()[1])
@@ -53,144 +102,169 @@ class Target:
     def snapshot(self) -> dict[str, tuple[int, int, bytes]]:
         """Mode, time of change and content of every file."""
         return {
-            str(path): (path.stat().st_mode, path.stat().st_mtime_ns, path.read_bytes())
+            str(path): (path.stat().st_mode, path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
             for path in sorted(self.folder.rglob("*"))
-            if path.is_file()
         }
 
 
+@dataclass(frozen=True)
+class Aftermath:
+    """What came of all programs, and what the surroundings looked like before and after."""
+
+    level: str
+    verdicts: dict[str, str]
+    executions: dict[str, Execution]
+    served: int
+    left: list[int]
+    before: dict[str, Any]
+    after: dict[str, Any]
+    victim: subprocess.Popen[bytes]
+
+
+def as_whom() -> list[object]:
+    ordinary = pytest.mark.skipif(os.getuid() != 0, reason="the tests already run as an ordinary user")
+    return [
+        pytest.param((level, user), id=f"{level}, {who}", marks=[ordinary] * bool(user))
+        for level in ("full", "no-landlock")
+        for user, who in ((None, "this user"), (NOBODY, "ordinary user"))
+    ]
+
+
 @pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    folder = tmp_path_factory.mktemp("canary")
-    for name in ("data/keep.txt", ".ssh/id_rsa", ".bashrc"):
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(f"EXPECTEDSECRET in {name}\n")
-    victim = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    (folder / "victim.pid").write_text(str(victim.pid))
-    with socket.socket() as listener, socket.socket(type=socket.SOCK_DGRAM) as datagrams:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        listener.setblocking(False)
-        datagrams.bind(listener.getsockname())
-        datagrams.setblocking(False)
-        yield Target(folder, victim, listener, datagrams)
+def open_house() -> Iterator[Path]:
+    """A folder that every user can read, with the package in it: our own may lie in a private place."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        package = ROOT / "securecoderl_edge"
+        shutil.copytree(package / "sandbox", folder / "securecoderl_edge" / "sandbox")
+        for file in ("__init__.py", "errors.py", "machine.py"):
+            shutil.copy(package / file, folder / "securecoderl_edge")
+        shutil.copy(ROOT / "tests" / "hostile.py", folder)
+        yield folder
+
+
+def python_for(user: int | None) -> str:
+    """An interpreter that the user may execute."""
+    if user is None:
+        return sys.executable
+    for python in (getattr(sys, "_base_executable", sys.executable), "/usr/bin/python3"):
+        try:
+            subprocess.run([python, "-c", "import secrets, tempfile"], check=True, user=user, group=user)
+        except (OSError, subprocess.CalledProcessError):
+            continue
+        return python
+    pytest.skip("no interpreter that an ordinary user may execute")
+
+
+@pytest.fixture(scope="module", params=as_whom())
+def aftermath(request: pytest.FixtureRequest, target: Target, open_house: Path) -> Iterator[Aftermath]:
+    level, user = request.param
+    if level == "full" and describe_layers()["level"] != "full":
+        pytest.skip("this kernel has no Landlock")
+    victim = subprocess.Popen([python_for(user), "-c", "import time; time.sleep(600)"], user=user, group=user)
+    (target.folder / "victim.pid").write_text(str(victim.pid))
+    for path in [target.folder, *target.folder.rglob("*")]:
+        os.chown(path, user or os.getuid(), user or os.getgid())
+    places = [Path("/"), Path("/tmp")]  # where the programs run, and where anybody may write
+    before = {"files": target.snapshot(), **{str(place): {path.name for path in place.iterdir()} for place in places}}
+    done = subprocess.run(
+        [python_for(user), "-B", str(open_house / "hostile.py"), level],
+        input=json.dumps([[target.aim(each["code"]), each["stdin"]] for each in PROGRAMS]),
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(open_house), "SECRET_TOKEN": SECRET},
+        cwd="/",
+        user=user,
+        group=user,
+    )
+    assert done.returncode == 0, done.stderr
+    after = {"files": target.snapshot(), **{str(place): {path.name for path in place.iterdir()} for place in places}}
+    report = json.loads(done.stdout)
+    executions, verdicts = {}, {}
+    for each, (parses, stdout, returncode, stopped_by) in zip(PROGRAMS, report["runs"], strict=True):
+        executions[each["name"]] = Execution(returncode, stopped_by, stdout, "", 0.0)
+        verdict = outcome(executions[each["name"]], EXPECTED_OUTPUT).verdict
+        verdicts[each["name"]] = WORDS[verdict] if parses else "no_parse"
+    yield Aftermath(report["level"], verdicts, executions, report["served"], report["left"], before, after, victim)
     victim.kill()
     victim.wait()
 
 
 @pytest.fixture(scope="module")
-def aftermath(target: Target) -> dict[str, Any]:
-    """All programs run once, one worker for all of them; what the surroundings look like before and after."""
-    before = target.snapshot()
-    os.environ["SECRET_TOKEN"] = "EXPECTEDSECRET"
-    # The programs run in "/" and may try to write there or to /tmp.
-    places = [Path("/"), Path("/tmp")]
-    names = {place: {path.name for path in place.iterdir()} for place in places}
-    with SandboxPool(workers=2, limits=Limits(cpu_seconds=1, wall_seconds=2)) as pool:
-        jobs = [Job(target.aim(record["code"]), [record["stdin"]]) for record in PROGRAMS]
-        runs = pool.run_all(jobs)
-        workers = [worker for worker in pool._idle.queue if worker is not None]
-        served = sum(worker.programs for worker in workers)
-        left = [pid for worker in workers for pid in _descendants(worker.pid)]
-    del os.environ["SECRET_TOKEN"]
-    target.runs = dict(zip((record["name"] for record in PROGRAMS), runs, strict=True))
-    return {"files": (before, target.snapshot()), "names": names, "served": served, "left": left}
+def target() -> Iterator[Target]:
+    with tempfile.TemporaryDirectory(prefix="canary-") as name:
+        folder = Path(name)
+        for file in ("data/keep.txt", ".ssh/id_rsa", ".bashrc"):
+            (folder / file).parent.mkdir(exist_ok=True)
+            (folder / file).write_text(f"{SECRET} in {file}\n")
+        with socket.socket() as listener, socket.socket(type=socket.SOCK_DGRAM) as datagrams:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            listener.setblocking(False)
+            datagrams.bind(listener.getsockname())
+            datagrams.setblocking(False)
+            yield Target(folder, listener, datagrams)
 
 
-def _descendants(pid: int) -> list[int]:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in children] + [pid for child in children for pid in _descendants(int(child))]
+def test_each_program_gets_its_verdict(aftermath: Aftermath) -> None:
+    wrong = {
+        each["name"]: (aftermath.verdicts[each["name"]], aftermath.executions[each["name"]])
+        for each in PROGRAMS
+        if aftermath.verdicts[each["name"]] not in each["expect"].split("|")
+    }
+    assert wrong == {}
 
 
-@pytest.mark.parametrize("record", PROGRAMS, ids=[record["name"] for record in PROGRAMS])
-def test_each_program_gets_its_verdict(record: dict[str, Any], target: Target, aftermath: dict[str, Any]) -> None:
-    if record["name"] == "read_passwd" and describe_layers()["level"] != "full":
-        pytest.skip("needs Landlock: without it programs can read files")
-    run = target.runs[record["name"]]
-    got = WORDS[outcome(run.executions[0], EXPECTED_OUTPUT).verdict] if run.parses else "no_parse"
-    assert got in record["expect"].split("|"), run
+def test_no_file_is_read_written_renamed_or_removed(aftermath: Aftermath) -> None:
+    assert aftermath.after["files"] == aftermath.before["files"]
+    assert [name for name, execution in aftermath.executions.items() if SECRET in execution.stdout] == []
 
 
-def test_no_file_is_read_written_renamed_or_removed(target: Target, aftermath: dict[str, Any]) -> None:
-    before, after = aftermath["files"]
-    assert after == before
-    executions: list[Execution] = [execution for run in target.runs.values() for execution in run.executions]
-    assert not [execution for execution in executions if "EXPECTEDSECRET" in execution.stdout]
+@pytest.mark.parametrize("place", ["/", "/tmp"])
+def test_no_file_appears_where_programs_run_or_in_tmp(aftermath: Aftermath, place: str) -> None:
+    new = aftermath.after[place] - aftermath.before[place]
+    assert not [
+        name for name in new if "pwned" in name or "sce-" in name or name in ("fill.bin", "link", "solution.py")
+    ]
 
 
-def test_no_file_appears_where_programs_run_or_in_tmp(aftermath: dict[str, Any]) -> None:
-    for place, names in aftermath["names"].items():
-        new = {path.name for path in place.iterdir()} - names
-        assert not [name for name in new if "pwned" in name or name in ("fill.bin", "link", "solution.py")]
-
-
-def test_no_other_process_is_signalled(target: Target, aftermath: dict[str, Any]) -> None:
-    assert target.victim.poll() is None
-    state = Path(f"/proc/{target.victim.pid}/stat").read_text().rpartition(")")[2].split()[0]
+def test_no_other_process_is_signalled(aftermath: Aftermath) -> None:
+    assert aftermath.victim.poll() is None
+    state = Path(f"/proc/{aftermath.victim.pid}/stat").read_text().rpartition(")")[2].split()[0]
     assert state in "SR"
 
 
-def test_no_worker_dies_and_no_process_is_left(aftermath: dict[str, Any]) -> None:
-    assert aftermath["served"] == len(PROGRAMS)
-    assert aftermath["left"] == []
+def test_no_worker_dies_and_no_process_is_left(aftermath: Aftermath) -> None:
+    assert aftermath.served == len(PROGRAMS)
+    assert aftermath.left == []
 
 
-def test_nothing_is_sent_to_the_network(target: Target, aftermath: dict[str, Any]) -> None:
+def test_nothing_is_sent_to_the_network(aftermath: Aftermath, target: Target) -> None:
     with pytest.raises(BlockingIOError):
         target.listener.accept()
     with pytest.raises(BlockingIOError):
         target.datagrams.recv(1)
 
 
-def test_no_program_keeps_its_security_findings_quiet(aftermath: dict[str, Any]) -> None:
-    code = {record["name"]: record["code"] for record in PROGRAMS}
+def test_no_program_keeps_its_security_findings_quiet() -> None:
+    code = {each["name"]: each["code"] for each in PROGRAMS}
     with SecurityScanner() as scanner:
         assert severity(scanner.scan("import subprocess\nsubprocess.call(input(), shell=True) # nosec")) == 1.0
-        for name in ("bogus_cookie", "bom_source"):
-            assert not scanner.scan(code[name]).failed
+        for name in code:
+            if name in ("bogus_cookie", "bom_source"):
+                assert not scanner.scan(code[name]).failed
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        pytest.param(
-            "import fcntl, os, signal\nr, w = os.pipe()\n"
-            "fcntl.fcntl(r, fcntl.F_SETOWN, os.getppid())\n"
-            "fcntl.fcntl(r, 10, signal.SIGKILL)\nfcntl.fcntl(r, fcntl.F_SETFL, os.O_ASYNC)\nos.write(w, b'x')",
-            id="sigio",
-        ),
-        pytest.param("import os, signal\nos.killpg(0, signal.SIGKILL)", id="process group"),
-        pytest.param("import os, signal\nos.kill(-1, signal.SIGKILL)", id="everybody"),
-        pytest.param(
-            "import os, signal\nsignal.pidfd_send_signal(os.pidfd_open(os.getppid()), 9)",
-            id="pidfd",
-        ),
-        pytest.param("import resource\nresource.prlimit(__import__('os').getppid(), 0, (1, 1))", id="prlimit"),
-        pytest.param(
-            "import ctypes\nprint(1 // (ctypes.CDLL(None).ptrace(16, __import__('os').getppid(), 0, 0) + 1))",
-            id="ptrace",
-        ),
-        pytest.param("import os\nos.chmod('CANARY', 0o777)", id="chmod"),
-        pytest.param("import os\nos.utime('CANARY')", id="utime"),
-        pytest.param("import os\nos.setxattr('CANARY', 'user.x', b'1')", id="xattr"),
-        pytest.param("import os\nos.truncate('CANARY', 0)", id="truncate"),
-        pytest.param("import os\nos.mkfifo('/tmp/sce-fifo')", id="fifo"),
-        pytest.param("import os\nos.setsid()", id="session"),
-        pytest.param("import os\nos.vfork() if hasattr(os, 'vfork') else os.forkpty()", id="pty"),
-        pytest.param("import multiprocessing\nmultiprocessing.Process(target=print).start()", id="multiprocessing"),
-        pytest.param("import mmap\nopen('/dev/mem', 'rb')", id="devices"),
-        pytest.param("import os\nos.memfd_create('x')", id="memory files"),
-    ],
-)
-def test_other_ways_out_are_closed_too(code: str, target: Target) -> None:
-    program = code.replace("CANARY", str(target.folder / "data" / "keep.txt"))
-    before = target.snapshot()
-    with SandboxPool(workers=1) as pool:
-        execution = pool.run(program, [""]).executions[0]
-        # The same worker still serves: nobody above the program was hurt.
+@pytest.mark.parametrize("level", ["full", "no-landlock"])
+@pytest.mark.parametrize("name", ["sigio", "process group", "everybody", "pidfd", "prlimit", "ptrace"])
+def test_an_attack_on_the_processes_above_hurts_none_of_them(name: str, level: SandboxChoice) -> None:
+    if level == "full" and describe_layers()["level"] != "full":
+        pytest.skip("this kernel has no Landlock")
+    with SandboxPool(1, level=level) as pool:
+        execution = pool.run(OTHERS[name], [""]).executions[0]
         assert pool.run("print(1)", [""]).executions[0].stdout == "1\n"
         worker = pool._idle.queue[-1]
         assert worker is not None
         assert worker.programs == 2
     assert execution.returncode not in (0, -signal.SIGKILL), execution
-    assert target.snapshot() == before

@@ -1,0 +1,44 @@
+"""Runs a list of programs in the sandbox, as a process of its own that may be another user's.
+
+    python hostile.py LEVEL < jobs.json > runs.json
+
+``jobs`` are ``[program, stdin]`` pairs; each run is ``[parses, stdout, returncode, stopped_by]``. The last line of
+the environment is a secret that no program may see. Imports nothing but the sandbox.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+from securecoderl_edge.sandbox import Job, Limits, SandboxChoice, SandboxPool
+
+
+def descendants(pid: int) -> list[int]:
+    """Processes below a process."""
+    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return children + [each for child in children for each in descendants(child)]
+
+
+def main() -> None:
+    """Run all programs with two workers and tell what is left of them."""
+    jobs = [Job(program, [stdin]) for program, stdin in json.load(sys.stdin)]
+    runs: list[list[Any]] = []
+    with SandboxPool(2, Limits(cpu_seconds=1, wall_seconds=2), cast(SandboxChoice, sys.argv[1])) as pool:
+        for run in pool.run_all(jobs):
+            last = run.executions[0] if run.parses else None
+            runs.append([run.parses, *((last.stdout, last.returncode, last.stopped_by) if last else ("", 0, ""))])
+        workers = [worker for worker in pool._idle.queue if worker is not None]
+        report = {
+            "level": pool.level,
+            "runs": runs,
+            "served": sum(worker.programs for worker in workers),
+            "left": [pid for worker in workers for pid in descendants(worker.pid)],
+        }
+    json.dump(report, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
