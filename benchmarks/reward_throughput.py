@@ -30,7 +30,7 @@ from securecoderl_edge.problems import Problem, Test, load_problems
 from securecoderl_edge.reward import Score, make_score, outcome
 from securecoderl_edge.sandbox import Execution, Limits
 from securecoderl_edge.scorer import Scorer
-from securecoderl_edge.security import Finding, Scan, severity
+from securecoderl_edge.security import Finding, Scan
 
 APPS = Path(__file__).parents[2] / "shared" / "data" / "apps" / "train" / "0001"
 TESTS = 5
@@ -145,11 +145,11 @@ def score_by_commands(problem: Problem, program: str) -> Score:
         path.write_text(program, encoding="utf-8")
         compiled = subprocess.run([sys.executable, "-m", "py_compile", str(path)], capture_output=True)
         if compiled.returncode:
-            return make_score(problem.id, 0, program, None, TESTS, 0.0)
+            return make_score(problem.id, 0, program, None, TESTS, Scan())
         runs = [run_file(path, test.input) for test in problem.tests]
         outcomes = [outcome(run, test.output) for run, test in zip(runs, problem.tests, strict=True)]
         scan = scan_file(path)
-    return make_score(problem.id, 0, program, outcomes, TESTS, severity(scan), scan.serious)
+    return make_score(problem.id, 0, program, outcomes, TESTS, scan)
 
 
 def run_file(path: Path, stdin: str) -> Execution:

@@ -57,7 +57,7 @@ def bench(
     _warn_of_load()
     done: dict[int, Evaluation] = {}
     failures = []
-    with Scorer() as scorer:
+    with Scorer(sandbox=config.sandbox) as scorer:
         for index, spec in enumerate(specs):
             try:
                 done[index] = _measure(spec, problems, scorer, config, out)

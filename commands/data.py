@@ -26,6 +26,7 @@ from securecoderl_edge.problems import (
     read_problems,
     write_problems,
 )
+from securecoderl_edge.switches import sandbox_setting
 from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class CheckConfig:
 
     drop_failing: str | None = setting(None, "Write the problems that did not fail to this file.", metavar="OUT")
     force: bool = setting(False, "Overwrite OUT when it exists.")
+    sandbox: str = sandbox_setting()
     workers: int | None = setting(None, "Solutions run at a time.  [default: one a core]", minimum=1, metavar="N")
     json: bool = setting(False, "Print the outcome as one JSON document.")
 
@@ -101,7 +103,7 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
     if config.drop_failing is not None:
         _refuse_to_overwrite(Path(config.drop_failing), config.force)
     problems = load_problems(file)
-    with _progress("checking") as progress, Scorer(workers=config.workers) as scorer:
+    with _progress("checking") as progress, Scorer(config.workers, sandbox=config.sandbox) as scorer:
         task = progress.add_task("solutions run", total=sum(len(problem.solutions) for problem in problems))
         report = check_problems(problems, scorer, lambda count: progress.advance(task, count))
     if config.json:

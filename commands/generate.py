@@ -22,6 +22,7 @@ from securecoderl_edge.models import resolve_model
 from securecoderl_edge.problems import Problem
 from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_SEED, MAX_THREADS, Runtime, Sampling
+from securecoderl_edge.switches import SANDBOX_CHOICES
 from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ _SAMPLES_TOGETHER = 64
 @click.option("--max-tokens", type=click.IntRange(1), default=256, show_default=True, help="Longest program.")
 @click.option("--timeout", type=FiniteFloat(0, min_open=True), metavar="S", help="Give up after S seconds.")
 @click.option("--threads", type=click.IntRange(1, MAX_THREADS), metavar="N", help="CPU threads.  [default: all cores]")
+@click.option(
+    "--sandbox", type=click.Choice(SANDBOX_CHOICES), default="auto", help="Isolation of programs.  [default: auto]"
+)
 @click.option("--code-only/--raw", "code_only", default=True, help="The program, or all that the model wrote.")
 @click.option("--jsonl", type=click.Path(path_type=Path), help="Many prompts, one JSON object a line.")
 def generate(
@@ -59,6 +63,7 @@ def generate(
     max_tokens: int,
     timeout: float | None,
     threads: int | None,
+    sandbox: str,
     code_only: bool,
     jsonl: Path | None,
 ) -> None:
@@ -84,7 +89,7 @@ def generate(
         problems = [Problem("prompt", text, tests=tuple(given or example_tests(text)))]
     spec = resolve_model(model)
     sampling = Sampling(temperature, max_tokens, seed)
-    with Scorer() as scorer, contextlib.closing(open_runtime(spec, threads=threads)) as runtime:
+    with Scorer(sandbox=sandbox) as scorer, contextlib.closing(open_runtime(spec, threads=threads)) as runtime:
         if jsonl is not None:
             is_accepted = _answer_all(runtime, scorer, problems, n, sampling, timeout)
         else:

@@ -15,6 +15,7 @@ from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.sandbox.limits import MAX_MEMORY_MIB, MAX_WALL_SECONDS
+from securecoderl_edge.switches import EXTRACT_MODES, sandbox_setting, severity_setting, stage_rule_setting
 from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 # Enough to keep every worker busy, few enough that an interruption loses little.
 BATCH = 64
-EXTRACT_MODES = ("auto", "raw")
-STAGE_RULES = ("any", "all", "fraction", "seed")
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,9 @@ class ScoreConfig:
         10.0, "Elapsed time of one test.", minimum=0.01, maximum=MAX_WALL_SECONDS, metavar="S"
     )
     memory_mib: int = setting(1024, "Memory of one test.", minimum=128, maximum=MAX_MEMORY_MIB, metavar="N")
-    stage_rule: str = setting("any", "Tests that must run and print for a step of the reward.", choices=STAGE_RULES)
+    stage_rule: str = stage_rule_setting()
+    severity: str = severity_setting()
+    sandbox: str = sandbox_setting()
     json: bool = setting(False, "With FILE.py: print the score as one JSON document.")
 
 
@@ -85,7 +86,8 @@ def _score_many(config: ScoreConfig) -> None:
         for source in (config.problems, config.completions)
     ):
         raise UsageError(f"{out} is one of the files to read; name another with --out")
-    scores = read_scores(out, candidates, config.extract) if out else {}
+    switches = {"extract": config.extract, "stage_rule": config.stage_rule, "severity_scale": config.severity}
+    scores = read_scores(out, candidates, switches) if out else {}
     missing = [candidate for candidate in candidates if candidate.key not in scores]
     if scores:
         say(f"{len(candidates) - len(missing)} of {len(candidates)} completions are already scored in {out}")
@@ -104,7 +106,7 @@ def _score_many(config: ScoreConfig) -> None:
 def _scorer(config: ScoreConfig) -> Scorer:
     from securecoderl_edge.scorer import Scorer
 
-    return Scorer(config.workers, _limits(config), config.stage_rule)
+    return Scorer(config.workers, _limits(config), config.stage_rule, config.severity, config.sandbox)
 
 
 def _limits(config: ScoreConfig) -> Limits:

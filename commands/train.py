@@ -12,7 +12,7 @@ import click
 
 from securecoderl_edge.commands.console import say, track
 from securecoderl_edge.commands.options import options_from
-from securecoderl_edge.settings import PPO_FLAGS, PpoSettings, TrainSettings
+from securecoderl_edge.settings import PPO_FLAGS, REWARD_FLAGS, PpoSettings, RewardSettings, TrainSettings
 
 
 @click.command()
@@ -24,6 +24,7 @@ from securecoderl_edge.settings import PPO_FLAGS, PpoSettings, TrainSettings
 )
 @options_from(TrainSettings, keep_unset=True)
 @options_from(PpoSettings, keep_unset=True, only=PPO_FLAGS)
+@options_from(RewardSettings, keep_unset=True, only=REWARD_FLAGS)
 @click.option("--max-steps", type=click.IntRange(1), help="Most updates in each phase.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Any setting, such as ppo.epochs=4.")
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder.  [default: runs/RECIPE]")

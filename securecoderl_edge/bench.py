@@ -25,6 +25,7 @@ from securecoderl_edge.report import Comparison, comparison_record, summary_reco
 from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_THREADS, Sampling
 from securecoderl_edge.summary import EvaluationSummary
+from securecoderl_edge.switches import sandbox_setting
 
 if TYPE_CHECKING:
     from securecoderl_edge.scorer import Scorer
@@ -47,6 +48,8 @@ class BenchSettings:
     threads: int | None = setting(
         None, "CPU threads; all cores if not given.", minimum=1, maximum=MAX_THREADS, metavar="N"
     )
+
+    sandbox: str = sandbox_setting()
 
     @property
     def sampling(self) -> Sampling:

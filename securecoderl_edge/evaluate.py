@@ -136,7 +136,7 @@ class _Collected:
         if (problem.id, sample) in self._rows:
             return
         generation = {**_generation(completion), "batch_hash": self._digests[problem.id]}
-        future = scorer.score_async(problem, extract_program(completion.text), sample)
+        future = scorer.score_async(problem, extract_program(completion.text), sample, "auto")
         self._pending.append((generation, future))
 
     def collect(self, only_finished: bool = False) -> None:

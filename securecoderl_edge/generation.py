@@ -131,7 +131,7 @@ def answer(
         (
             problem,
             completion,
-            scorer.score_async(_testable(problem), extract_program(completion.text), sample),
+            scorer.score_async(_testable(problem), extract_program(completion.text), sample, "auto"),
         )
         for problem, completions in zip(problems, sampled, strict=True)
         for sample, completion in enumerate(completions)

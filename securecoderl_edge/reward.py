@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from securecoderl_edge.sandbox.records import Execution
-from securecoderl_edge.security import Finding
+from securecoderl_edge.security import Finding, Scan
+from securecoderl_edge.severity import severity
+from securecoderl_edge.switches import SeverityScale, StageRule
 
 Verdict = Literal["pass", "wrong", "silent", "crash", "timeout", "output_limit", "memory"]
-StageRule = Literal["any", "all", "fraction", "seed"]
-STAGE_RULES = ("any", "all", "fraction", "seed")
 
 FUNCTIONAL_WEIGHT, SECURITY_WEIGHT = 0.6, 0.4
 CLEAN_VERDICTS = frozenset(("pass", "wrong", "silent"))
@@ -57,6 +57,10 @@ class Score:
         findings: medium and high ones.
         program: the text that was scored, taken out of the completion as ``extract`` says.
         seconds: processor time of all test runs.
+        extract, stage_rule, severity_scale: how the program was taken out of the completion, and the switches that
+            the parts of R depend on.
+        sandbox: the level that the program ran under.
+        problem_hash: tells the problem from an edited one of the same id.
         signs: what may hint at a program that games its tests, see `securecoderl_edge.meters`; never
             punished.
     """
@@ -77,6 +81,10 @@ class Score:
     program: str
     seconds: float
     extract: str = "raw"
+    stage_rule: str = "any"
+    severity_scale: str = "bandit"
+    sandbox: str = ""
+    problem_hash: str = ""
     signs: tuple[str, ...] = ()
 
     @property
@@ -169,17 +177,20 @@ def make_score(
     program: str,
     outcomes: Sequence[Outcome] | None,
     total: int,
-    severity: float,
-    findings: tuple[Finding, ...] = (),
+    scan: Scan,
     *,
     rule: StageRule = "any",
+    scale: SeverityScale = "bandit",
     seconds: float = 0.0,
     extract: str = "raw",
+    sandbox: str = "",
+    problem_hash: str = "",
     signs: tuple[str, ...] = (),
 ) -> Score:
-    """Put a `Score` together; ``outcomes`` is None when the text does not parse (severity is 0 then)."""
+    """Put a `Score` together; ``outcomes`` is None when the text does not parse, and then there is nothing to scan."""
     passed = sum(each.verdict == "pass" for each in outcomes or ())
-    r_func, r_sec = functional_reward(outcomes, rule), 1.0 - severity
+    danger = 0.0 if outcomes is None else severity(scan, scale)
+    r_func, r_sec = functional_reward(outcomes, rule), 1.0 - danger
     paper = combine(r_func, r_sec)
     return Score(
         id=id,
@@ -189,15 +200,19 @@ def make_score(
         total=total,
         r_func=r_func,
         r_sec=r_sec,
-        severity=severity,
+        severity=danger,
         reward=0.0 if outcomes is None else paper,
         reward_paper=paper,
         r_tests=passed / total,
         verdicts=tuple(each.verdict for each in outcomes or ()),
-        findings=findings,
+        findings=() if outcomes is None else scan.serious,
         program=program,
         seconds=seconds,
         extract=extract,
+        stage_rule=rule,
+        severity_scale=scale,
+        sandbox=sandbox,
+        problem_hash=problem_hash,
         signs=signs,
     )
 

@@ -9,11 +9,12 @@ from types import TracebackType
 from typing import cast
 
 from securecoderl_edge import assertions, meters
-from securecoderl_edge.problems import Problem
-from securecoderl_edge.reward import STAGE_RULES, Outcome, Score, StageRule, make_score, outcome
-from securecoderl_edge.sandbox import Limits, ProgramRun, SandboxChoice, SandboxPool
+from securecoderl_edge.problems import Problem, problem_digest
+from securecoderl_edge.reward import Outcome, Score, make_score, outcome
+from securecoderl_edge.sandbox import Limits, ProgramRun, SandboxPool
 from securecoderl_edge.sandbox.limits import MAX_WALL_SECONDS
-from securecoderl_edge.security import Scan, SecurityScanner, severity
+from securecoderl_edge.security import Scan, SecurityScanner
+from securecoderl_edge.switches import SEVERITY_SCALES, STAGE_RULES, SandboxChoice, SeverityScale, StageRule
 
 __all__ = ["Score", "Scorer"]
 
@@ -25,8 +26,8 @@ class Scorer:
     it.
 
     Raises:
-        ValueError: unknown stage rule.
-        SceError: this system cannot isolate programs.
+        ValueError: unknown stage rule, severity scale or sandbox level.
+        SceError: this system cannot isolate programs as ``sandbox`` demands.
     """
 
     def __init__(
@@ -34,12 +35,16 @@ class Scorer:
         workers: int | None = None,
         limits: Limits | None = None,
         stage_rule: str = "any",
-        sandbox: SandboxChoice = "auto",
+        severity_scale: str = "bandit",
+        sandbox: str = "auto",
     ) -> None:
         if stage_rule not in STAGE_RULES:
             raise ValueError(f"stage_rule must be one of {', '.join(STAGE_RULES)}, not {stage_rule!r}")
+        if severity_scale not in SEVERITY_SCALES:
+            raise ValueError(f"severity_scale must be one of {', '.join(SEVERITY_SCALES)}, not {severity_scale!r}")
         self.stage_rule = cast(StageRule, stage_rule)
-        self._pool = SandboxPool(workers, limits, sandbox)
+        self.severity_scale = cast(SeverityScale, severity_scale)
+        self._pool = SandboxPool(workers, limits, cast(SandboxChoice, sandbox))
         self._scanner = SecurityScanner()
         self._threads = ThreadPoolExecutor(self._pool.workers, thread_name_prefix="scorer")
 
@@ -62,11 +67,13 @@ class Scorer:
             program,
             outcomes if run.parses else None,
             problem.test_count,
-            severity(scan),
-            scan.serious,
+            scan,
             rule=self.stage_rule,
+            scale=self.severity_scale,
             seconds=sum((execution.cpu_seconds for execution in run.executions), 0.0),
             extract=extract,
+            sandbox=self._pool.level,
+            problem_hash=problem_digest(problem),
             signs=meters.signs_of(problem, run, outcomes),
         )
         return score, run

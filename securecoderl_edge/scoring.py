@@ -10,7 +10,7 @@ from typing import Any
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.files import write_atomically
-from securecoderl_edge.problems import Problem, read_jsonl
+from securecoderl_edge.problems import Problem, problem_digest, read_jsonl
 from securecoderl_edge.prompts import extract_program
 from securecoderl_edge.reward import Score
 from securecoderl_edge.security import Finding
@@ -63,12 +63,16 @@ def read_candidates(path: Path, problems: Sequence[Problem], extract: str) -> li
     return candidates
 
 
-def read_scores(path: Path, candidates: Iterable[Candidate], extract: str) -> dict[Key, Score]:
+def read_scores(path: Path, candidates: Iterable[Candidate], switches: Mapping[str, str]) -> dict[Key, Score]:
     """The scores that a file already holds, so that scoring can go on; a last line cut short is taken off it.
+
+    Args:
+        switches: fields of `Score` that all rows must agree in, such as ``stage_rule``.
 
     Raises:
         UsageError: ``path`` is a folder or a device.
-        SceError: a line is no score, repeats one, or scores another program than the candidate of its key.
+        SceError: a line is no score, repeats one, was made with other switches, or scores another program or
+            problem than the candidate of its key.
     """
     if not path.exists():
         return {}
@@ -86,8 +90,14 @@ def read_scores(path: Path, candidates: Iterable[Candidate], extract: str) -> di
         key = score.id, score.sample
         if key in scores:
             raise SceError(f"{where}: sample {score.sample} of {score.id!r} is there twice; remove one line")
-        if key in wanted and (score.program, score.extract) != (wanted[key].program, extract):
+        for name, value in switches.items():
+            if getattr(score, name) != value:
+                was = getattr(score, name)
+                raise SceError(f"{where}: was scored with {name} = {was}, not {value}; name another --out")
+        if key in wanted and score.program != wanted[key].program:
             raise SceError(f"{where}: scores another program as {score.id!r}, {score.sample}; name another --out")
+        if key in wanted and score.problem_hash != problem_digest(wanted[key].problem):
+            raise SceError(f"{where}: the problem {score.id!r} was another then; name another --out")
         scores[key] = score
     return scores
 

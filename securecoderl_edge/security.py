@@ -1,4 +1,4 @@
-"""How dangerous a program looks: Bandit's findings and the severity V of the reward.
+"""How dangerous a program looks: Bandit's findings.
 
 Covers what Bandit's plugins see in the text. Does not cover what they cannot see: ``getattr(os, "sys" +
 "tem")`` has no finding; the sandbox is what stops it. Nothing in a program can silence a finding: ``# nosec``
@@ -24,7 +24,7 @@ WORKER = Path(__file__).with_name("security_worker.py")
 START_SECONDS = 120.0
 # The worker limits its own processor time; this is for a machine so busy that it does not get any.
 ANSWER_SECONDS = 120.0
-WEIGHTS = {"HIGH": 1.0, "MEDIUM": 0.5}
+SERIOUS = ("MEDIUM", "HIGH")
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "PYTHONHOME")
 
 
@@ -57,14 +57,7 @@ class Scan:
     @property
     def serious(self) -> tuple[Finding, ...]:
         """The findings that count for the reward: medium and high."""
-        return tuple(finding for finding in self.findings if finding.severity in WEIGHTS)
-
-
-def severity(scan: Scan) -> float:
-    """V of the reward: ``min(1, 1.0 HIGH + 0.5 MEDIUM)``; 1 when the scan failed (paper, Eq. 2)."""
-    if scan.failed:
-        return 1.0
-    return min(1.0, sum((WEIGHTS[finding.severity] for finding in scan.serious), 0.0))
+        return tuple(finding for finding in self.findings if finding.severity in SERIOUS)
 
 
 class SecurityScanner:

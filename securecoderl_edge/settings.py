@@ -11,9 +11,12 @@ from securecoderl_edge.errors import UsageError
 from securecoderl_edge.model import LoraSettings
 from securecoderl_edge.runtimes.protocol import MAX_SEED
 from securecoderl_edge.sandbox.limits import MAX_MEMORY_MIB, MAX_WALL_SECONDS
+from securecoderl_edge.switches import sandbox_setting, severity_setting, stage_rule_setting
 
 PHASES = ("sft", "binary", "partial")
-PPO_FLAGS = ("batch_size", "learning_rate")  # settings of the ppo table that have flags of their own
+# Settings of a table that have flags of their own.
+PPO_FLAGS = ("batch_size", "learning_rate")
+REWARD_FLAGS = ("sandbox",)
 RECIPES = Path(__file__).parent / "recipes"
 
 
@@ -62,12 +65,14 @@ class PpoSettings:
 
 @dataclass(frozen=True)
 class RewardSettings:
-    """The reward of DESIGN 6."""
+    """What the reward is made of (the paper's Eq. 1-2 and Table 1)."""
 
     reading: str = setting(
         "gated", "What text that does not parse gets: gated 0, paper 0.40.", choices=("gated", "paper")
     )
-    stage_rule: str = setting("any", "How tests make a stage.", choices=("any", "all", "fraction", "seed"))
+    stage_rule: str = stage_rule_setting()
+    severity: str = severity_setting()
+    sandbox: str = sandbox_setting()
     cpu_seconds: float = setting(2.0, "CPU time of one test.", minimum=0.1)
     wall_seconds: float = setting(10.0, "Wall time of one test.", minimum=0.1, maximum=MAX_WALL_SECONDS)
     memory_mib: int = setting(512, "Memory of one test.", minimum=128, maximum=MAX_MEMORY_MIB)
@@ -120,8 +125,9 @@ def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any]) -> T
     """
     table = apply_overrides(load_recipe(recipe), overrides)
     for name, value in flags.items():
-        if name in PPO_FLAGS:
-            table["ppo"] = {**table.get("ppo", {}), name: value}
+        if name in (*PPO_FLAGS, *REWARD_FLAGS):
+            inner = "ppo" if name in PPO_FLAGS else "reward"
+            table[inner] = {**table.get(inner, {}), name: value}
         else:
             table[name] = value
     settings = build(TrainSettings, table, f"recipe {recipe}")

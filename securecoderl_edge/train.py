@@ -46,7 +46,7 @@ from securecoderl_edge.problems import Problem, digest_of_problems, load_problem
 from securecoderl_edge.resources import return_large_blocks
 from securecoderl_edge.rollout import Decoder
 from securecoderl_edge.runs import LATEST, RUNS, Run, mark_latest
-from securecoderl_edge.sandbox import Limits, describe_layers
+from securecoderl_edge.sandbox import Limits, as_choice, describe_layers
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.settings import TrainSettings
 from securecoderl_edge.updates import Learner, Rollout, ppo_update, sft_update
@@ -106,7 +106,8 @@ def train(
         wall_seconds=settings.reward.wall_seconds,
         memory_mib=settings.reward.memory_mib,
     )
-    with Scorer(limits=limits, stage_rule=settings.reward.stage_rule) as scorer:
+    reward = settings.reward
+    with Scorer(None, limits, reward.stage_rule, reward.severity, reward.sandbox) as scorer:
         for number, phase in enumerate(settings.phases, 1):
             _Phase(run, settings, phase, number, model, tokenizer, compute, problems, scorer, log, should_stop).run()
             if phase == "sft":
@@ -277,7 +278,7 @@ def _prepare_folder(
         "autocast": str(compute.autocast_dtype or "none"),
         "threads": torch.get_num_threads(),
         "seed": settings.seed,
-        "sandbox": describe_layers(),
+        "sandbox": describe_layers(as_choice(settings.reward.sandbox)),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": [os.path.basename(sys.argv[0]), *sys.argv[1:]],
     }

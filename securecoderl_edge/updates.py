@@ -246,7 +246,7 @@ def collect(
         # A small model draws the same program again and again: it is run once.
         if (done.prompt, done.token_ids) not in pending:
             text = learner.tokenizer.decode(done.token_ids, skip_special_tokens=True)
-            score = scorer.score_async(chosen[done.prompt], extract_program(text))
+            score = scorer.score_async(chosen[done.prompt], extract_program(text), extract="auto")
             pending[done.prompt, done.token_ids] = score
 
     completions = sample(

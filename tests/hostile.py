@@ -1,4 +1,4 @@
-"""Runs a list of programs in the sandbox, as a process of its own that may be another user's.
+"""Programs in the sandbox for tests; as a script, a list of them in a process that may be another user's.
 
     python hostile.py LEVEL < jobs.json > runs.json
 
@@ -10,15 +10,24 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from securecoderl_edge.sandbox import Job, Limits, SandboxChoice, SandboxPool
+from securecoderl_edge.sandbox import Execution, Job, Limits, SandboxPool, as_choice
+
+
+def execute(sandbox: SandboxPool, program: str, stdin: str = "", limits: Limits | None = None) -> Execution:
+    """The one run of a program that must parse."""
+    run = sandbox.run(textwrap.dedent(program), [stdin], limits)
+    assert run.parses, run.error
+    return run.executions[0]
 
 
 def descendants(pid: int) -> list[int]:
-    """Processes below a process."""
-    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    """Processes below a process, whichever thread of it started them."""
+    lists = [path.read_text() for path in sorted(Path(f"/proc/{pid}/task").glob("*/children"))]
+    children = [int(child) for text in lists for child in text.split()]
     return children + [each for child in children for each in descendants(child)]
 
 
@@ -26,7 +35,7 @@ def main() -> None:
     """Run all programs with two workers and tell what is left of them."""
     jobs = [Job(program, [stdin]) for program, stdin in json.load(sys.stdin)]
     runs: list[list[Any]] = []
-    with SandboxPool(2, Limits(cpu_seconds=1, wall_seconds=2), cast(SandboxChoice, sys.argv[1])) as pool:
+    with SandboxPool(2, Limits(cpu_seconds=1, wall_seconds=2), as_choice(sys.argv[1])) as pool:
         for run in pool.run_all(jobs):
             last = run.executions[0] if run.parses else None
             runs.append([run.parses, *((last.stdout, last.returncode, last.stopped_by) if last else ("", 0, ""))])

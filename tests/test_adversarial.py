@@ -21,8 +21,10 @@ from typing import Any
 import pytest
 
 from securecoderl_edge.reward import Verdict, outcome
-from securecoderl_edge.sandbox import Execution, SandboxChoice, SandboxPool, describe_layers
-from securecoderl_edge.security import SecurityScanner, severity
+from securecoderl_edge.sandbox import Execution, SandboxPool, describe_layers
+from securecoderl_edge.security import SecurityScanner
+from securecoderl_edge.severity import severity
+from securecoderl_edge.switches import SandboxChoice
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT.parent / "shared" / "data" / "adversarial.jsonl"
@@ -138,7 +140,7 @@ def open_house() -> Iterator[Path]:
         folder.chmod(0o755)
         package = ROOT / "securecoderl_edge"
         shutil.copytree(package / "sandbox", folder / "securecoderl_edge" / "sandbox")
-        for file in ("__init__.py", "errors.py", "machine.py"):
+        for file in ("__init__.py", "errors.py", "machine.py", "config.py", "switches.py"):
             shutil.copy(package / file, folder / "securecoderl_edge")
         shutil.copy(ROOT / "tests" / "hostile.py", folder)
         yield folder

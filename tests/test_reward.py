@@ -12,10 +12,8 @@ from securecoderl_edge.meters import signs_of, summarise
 from securecoderl_edge.problems import Problem, Test
 from securecoderl_edge.reward import (
     CLEAN_VERDICTS,
-    STAGE_RULES,
     Outcome,
     Score,
-    StageRule,
     Verdict,
     combine,
     functional_reward,
@@ -30,6 +28,9 @@ from securecoderl_edge.reward import (
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.scoring import score_from_record
+from securecoderl_edge.security import Finding, Scan
+from securecoderl_edge.severity import severity
+from securecoderl_edge.switches import SEVERITY_SCALES, STAGE_RULES, SeverityScale, StageRule
 
 PASS = Outcome("pass", True, True)
 WRONG = Outcome("wrong", True, False)
@@ -49,8 +50,12 @@ def execution(stdout: str = "", returncode: int = 0, **changes: object) -> Execu
     return Execution(returncode, changes.get("stopped_by", ""), stdout, "", 0.0)  # type: ignore[arg-type]
 
 
-def score_of(outcomes: list[Outcome] | None, severity: float = 0.0, **changes: object) -> Score:
-    return make_score("p", 0, "", outcomes, len(outcomes or [PASS]), severity, **changes)  # type: ignore[arg-type]
+MEDIUM = Scan((Finding("B307", 78, "MEDIUM", "HIGH", 1),))
+SCANS = st.sampled_from([Scan(), MEDIUM, Scan(failed=True)])
+
+
+def score_of(outcomes: list[Outcome] | None, scan: Scan | None = None, **changes: object) -> Score:
+    return make_score("p", 0, "", outcomes, len(outcomes or [PASS]), scan or Scan(), **changes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -150,16 +155,25 @@ def test_text_that_does_not_parse_is_stage_zero_and_read_in_two_ways() -> None:
     assert (score.stage, score.reward, score.reward_paper, score.r_tests) == (0, 0.0, 0.4, 0.0)
 
 
-@given(RUNS, st.sampled_from([0.0, 0.5, 1.0]))
-def test_the_reward_weighs_function_and_security(outcomes: list[Outcome], severity: float) -> None:
-    score = score_of(outcomes, severity)
-    assert score.reward == score.reward_paper == combine(score.r_func, 1 - severity)
+@given(RUNS, SCANS)
+def test_the_reward_weighs_function_and_security(outcomes: list[Outcome], scan: Scan) -> None:
+    score = score_of(outcomes, scan)
+    assert score.reward == score.reward_paper == combine(score.r_func, 1 - severity(scan))
     assert 0 < score.reward <= 1.0 + 1e-12
 
 
-@given(st.none() | RUNS, st.sampled_from([0.0, 0.5, 1.0]))
-def test_the_binary_reward_knows_only_all_or_nothing(outcomes: list[Outcome] | None, severity: float) -> None:
-    score = score_of(outcomes, severity if outcomes else 0.0)
+@given(RUNS, RULES, SCANS, st.sampled_from(SEVERITY_SCALES))
+def test_every_reward_is_between_nothing_and_one(
+    outcomes: list[Outcome], rule: StageRule, scan: Scan, scale: SeverityScale
+) -> None:
+    score = score_of(outcomes, scan, rule=rule, scale=scale)
+    assert 0 <= score.reward <= score.reward_paper <= 1 + 1e-12
+    assert (score.stage_rule, score.severity_scale) == (rule, scale)
+
+
+@given(st.none() | RUNS, SCANS)
+def test_the_binary_reward_knows_only_all_or_nothing(outcomes: list[Outcome] | None, scan: Scan) -> None:
+    score = score_of(outcomes, scan)
     everything = outcomes is not None and all(each.verdict == "pass" for each in outcomes)
     paper = combine(float(everything), score.r_sec)
     assert training_reward(score, "binary", "paper") == paper
@@ -197,7 +211,7 @@ def test_signs_of_gaming_are_noted() -> None:
 
 
 def test_rates_of_many_scores() -> None:
-    scores = [score_of([PASS, PASS]), score_of([PASS, WRONG], 1.0, signs=("denied",)), score_of(None)]
+    scores = [score_of([PASS, PASS]), score_of([PASS, WRONG], Scan(failed=True), signs=("denied",)), score_of(None)]
     summary = summarise(scores)
     assert summary["scores"] == 3
     assert summary["syntax_rate"] == pytest.approx(2 / 3)

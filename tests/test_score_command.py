@@ -149,12 +149,43 @@ def test_a_finished_run_does_nothing_more(problems: str, completions: str, tmp_p
     assert result.stdout == ""
 
 
-def test_scores_of_other_programs_are_not_mixed_in(problems: str, completions: str, tmp_path: Path) -> None:
-    out = tmp_path / "out.jsonl"
-    arguments = ("--problems", problems, "--completions", completions, "--out", str(out))
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("--extract", "raw"), r"out\.jsonl:1: was scored with extract = auto, not raw"),
+        (("--stage-rule", "all"), "stage_rule = any, not all"),
+        (("--severity", "cwe"), "severity_scale = bandit, not cwe"),
+    ],
+)
+def test_scores_under_other_switches_are_not_mixed_in(
+    change: tuple[str, str], words: str, problems: str, completions: str, tmp_path: Path
+) -> None:
+    arguments = ("--problems", problems, "--completions", completions, "--out", str(tmp_path / "out.jsonl"))
     score(*arguments)
+    with pytest.raises(SceError, match=words):
+        CliRunner().invoke(sce, ["score", *arguments, *change], catch_exceptions=False)
+
+
+def test_scores_of_other_programs_or_problems_are_not_mixed_in(problems: str, completions: str, tmp_path: Path) -> None:
+    arguments = ("--problems", problems, "--completions", completions, "--out", str(tmp_path / "out.jsonl"))
+    score(*arguments)
+    Path(completions).write_text(Path(completions).read_text().replace("* 2", "* 3", 1))
     with pytest.raises(SceError, match=r"out\.jsonl:1: scores another program"):
-        CliRunner().invoke(sce, ["score", *arguments, "--extract", "raw"], catch_exceptions=False)
+        CliRunner().invoke(sce, ["score", *arguments], catch_exceptions=False)
+    Path(completions).write_text(Path(completions).read_text().replace("* 3", "* 2", 1))
+    Path(problems).write_text(Path(problems).read_text().replace("8", "9", 1))
+    with pytest.raises(SceError, match="problem 'a' was another then"):
+        CliRunner().invoke(sce, ["score", *arguments], catch_exceptions=False)
+
+
+def test_a_row_says_how_it_was_made(problems: str, completions: str) -> None:
+    result = score(
+        "--problems", problems, "--completions", completions, "--severity", "cwe", "--sandbox", "no-landlock"
+    )
+    names = ("extract", "stage_rule", "severity_scale", "sandbox")
+    assert {tuple(row[name] for name in names) for row in rows(result.stdout)} == {
+        ("auto", "any", "cwe", "no-landlock")
+    }
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ import pytest
 
 from securecoderl_edge import security
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.security import Finding, Scan, SecurityScanner, severity
+from securecoderl_edge.security import Finding, Scan, SecurityScanner
+from securecoderl_edge.severity import severity
 
 SHELL = "import subprocess\nsubprocess.call('ls ' + input(), shell=True)"
 PROGRAMS = {
@@ -100,15 +101,6 @@ def test_what_bandit_cannot_read_counts_as_the_worst(scanner: SecurityScanner, p
     scan = scanner.scan(program)
     assert scan.failed
     assert severity(scan) == 1.0
-
-
-def test_severity_adds_up_and_is_capped() -> None:
-    low, medium, high = (Finding("B000", 0, word, "HIGH", 1) for word in ("LOW", "MEDIUM", "HIGH"))
-    assert severity(Scan((low, low))) == 0.0
-    assert severity(Scan((medium, low))) == 0.5
-    assert severity(Scan((medium, medium))) == 1.0
-    assert severity(Scan((high, medium))) == 1.0
-    assert severity(Scan(failed=True)) == 1.0
 
 
 def test_a_worker_that_dies_costs_that_program_alone() -> None:

@@ -7,21 +7,20 @@ channels, bugs of the kernel.
 
 from __future__ import annotations
 
-from securecoderl_edge.sandbox.layers import SANDBOX_CHOICES, Level, SandboxChoice, choose_level, describe_layers
+from securecoderl_edge.sandbox.layers import Level, as_choice, choose_level, describe_layers
 from securecoderl_edge.sandbox.limits import Limits
 from securecoderl_edge.sandbox.pool import SandboxPool
 from securecoderl_edge.sandbox.records import Call, Execution, Job, ProgramRun
 
 __all__ = [
-    "SANDBOX_CHOICES",
     "Call",
     "Execution",
     "Job",
     "Level",
     "Limits",
     "ProgramRun",
-    "SandboxChoice",
     "SandboxPool",
+    "as_choice",
     "choose_level",
     "describe_layers",
 ]

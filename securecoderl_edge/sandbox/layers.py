@@ -9,10 +9,9 @@ from typing import Any, Literal, cast
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.sandbox.seccomp import AUDIT_ARCHITECTURES
+from securecoderl_edge.switches import SANDBOX_CHOICES, SandboxChoice
 
 Level = Literal["full", "no-landlock", "macos", "off"]
-SandboxChoice = Literal["auto", "full", "no-landlock", "off"]
-SANDBOX_CHOICES = ("auto", "full", "no-landlock", "off")
 LEVELS: dict[str, str] = {
     "full": "seccomp and Landlock: no network, no processes, no writing, reads of the Python library alone",
     "no-landlock": "seccomp without Landlock: as full, but a test can open no file at all, the Python library included",

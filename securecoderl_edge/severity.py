@@ -1,0 +1,65 @@
+"""Findings -> the severity V of the reward, on one of two scales.
+
+``bandit`` is the paper's: each finding counts by the severity that Bandit gives its kind.
+
+``cwe`` asks two questions about each finding of medium or high severity. How likely is this weakness to be
+exploited? That is the field *Likelihood of Exploit* of its entry in MITRE's Common Weakness Enumeration
+(https://cwe.mitre.org/data/definitions/78.html and so on; version 4.14 of 2024-02-29). And is it there at
+all? That is the confidence that Bandit reports. Each step down in either halves the finding, the ratio that
+the paper has between HIGH and MEDIUM; the halving is our choice, the order is the sources'. So ``eval`` of
+input (CWE-78, high confidence) counts 1.0 where Bandit's scale has 0.5, and the string "/tmp/x" (CWE-377,
+medium confidence) 0.125 instead of 0.5.
+"""
+
+from __future__ import annotations
+
+from securecoderl_edge.security import Finding, Scan
+from securecoderl_edge.switches import SeverityScale
+
+SEVERITY_WEIGHTS = {"HIGH": 1.0, "MEDIUM": 0.5}
+CONFIDENCE_WEIGHTS = {"HIGH": 1.0, "MEDIUM": 0.5, "LOW": 0.25}
+_HIGH, _MEDIUM, _NOT_STATED = 1.0, 0.5, 0.25
+# Every weakness that Bandit 1.9 reports, with its likelihood of exploit.
+CWE_WEIGHTS = {
+    20: _HIGH,  # improper input validation
+    22: _HIGH,  # path traversal
+    78: _HIGH,  # OS command injection
+    79: _HIGH,  # cross-site scripting
+    80: _HIGH,  # basic cross-site scripting
+    89: _HIGH,  # SQL injection
+    94: _MEDIUM,  # code injection
+    155: _NOT_STATED,  # wildcards
+    259: _HIGH,  # hard-coded password
+    284: _NOT_STATED,  # improper access control
+    295: _NOT_STATED,  # improper certificate validation
+    319: _HIGH,  # cleartext transmission
+    326: _NOT_STATED,  # inadequate encryption strength
+    327: _HIGH,  # broken or risky cryptographic algorithm
+    330: _HIGH,  # insufficiently random values
+    377: _NOT_STATED,  # insecure temporary file
+    400: _HIGH,  # uncontrolled resource consumption
+    494: _MEDIUM,  # download of code without integrity check
+    502: _MEDIUM,  # deserialization of untrusted data
+    605: _NOT_STATED,  # multiple binds to the same port
+    703: _NOT_STATED,  # improper handling of exceptional conditions
+    732: _HIGH,  # incorrect permissions of a critical resource
+    838: _NOT_STATED,  # inappropriate encoding
+}
+
+
+def severity(scan: Scan, scale: SeverityScale = "bandit") -> float:
+    """V, from 0 to 1: the sum over findings at medium and above, at most 1; 1 when the scan failed (paper, Eq. 2)."""
+    if scan.failed:
+        return 1.0
+    weigh = cwe_weight if scale == "cwe" else bandit_weight
+    return min(1.0, sum(map(weigh, scan.serious), 0.0))
+
+
+def bandit_weight(finding: Finding) -> float:
+    """1.0 for HIGH, 0.5 for MEDIUM."""
+    return SEVERITY_WEIGHTS[finding.severity]
+
+
+def cwe_weight(finding: Finding) -> float:
+    """Likelihood of exploit times confidence; for a weakness outside the table Bandit's weight stands for the first."""
+    return CWE_WEIGHTS.get(finding.cwe, bandit_weight(finding)) * CONFIDENCE_WEIGHTS.get(finding.confidence, 1.0)

@@ -1,0 +1,191 @@
+"""The levels of isolation: which there are, what the lower ones still do, and the parts that macOS would need."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hostile import execute
+
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.sandbox import (
+    Limits,
+    SandboxPool,
+    choose_level,
+    describe_layers,
+    layers,
+    lockdown,
+    seatbelt,
+    supervision,
+)
+from securecoderl_edge.switches import SANDBOX_CHOICES, SandboxChoice
+
+LEVELS: list[SandboxChoice] = ["full", "no-landlock", "off"]
+
+
+@pytest.fixture(params=LEVELS)
+def level(request: pytest.FixtureRequest) -> SandboxChoice:
+    choice: SandboxChoice = request.param
+    if choice == "full" and not lockdown.landlock_version():
+        pytest.skip("this kernel has no Landlock")
+    return choice
+
+
+def test_the_best_level_is_chosen_and_described() -> None:
+    described = describe_layers()
+    assert described["level"] == ("full" if lockdown.landlock_version() else "no-landlock")
+    assert described["level"] in layers.LEVELS
+
+
+def test_a_named_level_is_taken_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [choose_level(choice) for choice in ("no-landlock", "off")] == ["no-landlock", "off"]
+    monkeypatch.setattr(lockdown, "landlock_version", lambda: 0)
+    assert choose_level() == "no-landlock"
+    with pytest.raises(SceError, match="no Landlock; --sandbox no-landlock"):
+        choose_level("full")
+    with pytest.raises(ValueError, match="one of"):
+        choose_level("most")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("platform.machine", lambda: "riscv64"), "riscv64"),
+        (("sys.platform", "freebsd14"), "freebsd14"),
+        (("securecoderl_edge.sandbox.lockdown.has_seccomp", lambda: False), "no seccomp"),
+    ],
+)
+def test_a_system_that_cannot_isolate_is_refused_unless_isolation_is_switched_off(
+    change: tuple[str, object], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(*change)
+    for choice in set(SANDBOX_CHOICES) - {"off"}:
+        with pytest.raises(SceError, match=rf"{words}.*--sandbox off"):
+            SandboxPool(level=choice)  # type: ignore[arg-type]
+    assert choose_level("off") == "off"
+
+
+def test_a_system_without_fork_is_refused_at_any_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "fork")
+    with pytest.raises(SceError, match="no fork"):
+        choose_level("off")
+
+
+def test_a_layer_that_the_system_refuses_is_an_error_and_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    # There is no such profile on Linux: what the zygote tries out before it serves fails.
+    monkeypatch.setattr("securecoderl_edge.sandbox.pool.choose_level", lambda choice: "macos")
+    with SandboxPool(1) as pool, pytest.raises(SceError, match=r"cannot be confined.*--sandbox off"):
+        pool.run("print(1)", [""])
+
+
+def test_every_level_judges_honest_programs_alike(level: SandboxChoice) -> None:
+    programs = {
+        "print(int(input()) * 2)": ("14\n", 0),
+        "import sys\nsys.setrecursionlimit(9999)\nsys.exit(3)": ("", 3),
+        "import statistics, decimal\nprint(statistics.mean([1, 2]), decimal.Decimal(1))": ("1.5 1\n", 0),
+        "from concurrent import futures\nprint(futures.Future.__name__)": ("Future\n", 0),
+        "import xml.etree.ElementTree as tree\nprint(tree.fromstring('<a/>').tag)": ("a\n", 0),
+        "import os, threading\nt = threading.Thread(target=print, args=(1,))\nt.start(); t.join()": ("1\n", 0),
+        "1 / 0": ("", 1),
+    }
+    with SandboxPool(1, level=level) as pool:
+        assert pool.level == level
+        for program, expected in programs.items():
+            execution = execute(pool, program, "7\n")
+            assert (execution.stdout, execution.returncode) == expected, execution
+
+
+def test_limits_hold_at_every_level(level: SandboxChoice) -> None:
+    with SandboxPool(1, Limits(cpu_seconds=0.3, wall_seconds=1, output_bytes=1000), level) as pool:
+        assert execute(pool, "while True: pass").stopped_by == "cpu"
+        assert execute(pool, "import time\ntime.sleep(9)").stopped_by == "wall"
+        assert execute(pool, "while True: print('x' * 99)").stopped_by == "output"
+        assert execute(pool, "x = 'a' * 10**10").stopped_by == "memory"
+
+
+def test_a_module_with_a_mind_of_its_own_is_left_to_the_test_that_imports_it(level: SandboxChoice) -> None:
+    with SandboxPool(1, level=level) as pool:
+        assert execute(pool, "import antigravity, this, json.tool\nprint(1)").stdout[-2:] == "1\n" or level != "off"
+        assert pool.run("this = antigravity = 1\nprint(this)", [""]).executions[0].stdout == "1\n"
+
+
+def test_without_landlock_no_file_can_be_opened_at_all() -> None:
+    with SandboxPool(1, level="no-landlock") as pool:
+        for path in ("/etc/passwd", os.__file__, "/dev/null", "/proc/self/stat"):
+            assert "PermissionError" in execute(pool, f"open({path!r})").stderr
+        assert execute(pool, "print(open(0).read())", "7").stdout == "7\n"
+        assert "Error" in execute(pool, "__import__('tele' 'type')\n__import__('sta' 'tistics')").stderr
+
+
+def test_without_isolation_what_a_program_started_is_ended_with_it(tmp_path: Path) -> None:
+    program = f"""
+        import os, time
+        if os.fork() == 0:
+            open({str(tmp_path / "child")!r}, "w").write(str(os.getpid()))
+            time.sleep(60)
+        while not os.path.exists({str(tmp_path / "child")!r}): time.sleep(0.01)
+    """
+    with SandboxPool(1, level="off") as pool:
+        assert execute(pool, program).clean
+        child = int((tmp_path / "child").read_text())
+        assert is_over(child)
+
+
+def is_over(pid: int) -> bool:
+    """Waits until a killed process is gone, or a zombie that nobody asks after."""
+    status = Path(f"/proc/{pid}/stat")
+    while status.exists():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if status.read_text().rpartition(")")[2].split()[0] in "ZX":
+                return True
+    return True
+
+
+def test_files_that_stand_for_memory_files_do_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    with SandboxPool(1) as pool:
+        execution = execute(pool, "print(input())", "7\n")
+    assert (execution.stdout, execution.clean) == ("7\n", True)
+
+
+@pytest.mark.parametrize(
+    ("program", "limit", "ends_with"),
+    [("pass", "-", 0), ("raise SystemExit(3)", "-", 3), ("while True: pass", "cpu", -9), ("input()", "wall", -9)],
+)
+@pytest.mark.parametrize("is_told", [True, False], ids=["pidfd", "asking again and again"])
+def test_a_process_is_watched_with_and_without_a_descriptor_for_its_end(
+    is_told: bool, program: str, limit: str, ends_with: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_told:
+        monkeypatch.delattr(os, "pidfd_open")
+    ours, theirs = socket.socketpair()
+    with ours, theirs, subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as child:
+        ending = supervision.Supervisor(ours.fileno(), 0.3, 1.0, 1 << 30).wait(child.pid)
+        status, stopped_by, seconds = ending.split()
+        child.returncode = os.waitstatus_to_exitcode(int(status))
+    assert (stopped_by, child.returncode) == (limit, ends_with)
+    assert float(seconds) < 10
+
+
+def test_the_macos_profile_denies_by_default_and_quotes_paths() -> None:
+    text = seatbelt.profile(['/a "b"\\c'])
+    assert "(deny default)" in text
+    assert r'(subpath "/a \"b\"\\c")' in text
+    assert text.count("(") == text.count(")")
+    with pytest.raises(OSError, match="sandbox_init"):
+        seatbelt.install(text)
+
+
+def test_a_descriptor_for_the_end_exists_here() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        descriptor = supervision._end_descriptor(child.pid)
+        assert descriptor is not None
+        assert not select.select([descriptor], [], [], 0)[0]
+        os.close(descriptor)
+        child.kill()

@@ -1,0 +1,196 @@
+"""Workers: replaced when they die, requeued, shared by threads, gone when their parent is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+
+import pytest
+from hostile import descendants, execute
+
+from securecoderl_edge import machine
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.sandbox import Job, Limits, SandboxPool, pool, worker
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[SandboxPool]:
+    with SandboxPool(workers=1) as opened:
+        yield opened
+
+
+def test_a_dead_worker_is_replaced_and_its_program_run_again(sandbox: SandboxPool) -> None:
+    sandbox.run("", [""])
+    used = sandbox._idle.queue[-1]
+    assert used is not None
+    used._process.kill()
+    used._process.wait()
+    assert execute(sandbox, "print(1)").stdout == "1\n"
+
+
+def test_a_worker_that_dies_every_time_is_an_error_of_ours_and_no_verdict(
+    sandbox: SandboxPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object) -> None:
+        raise worker.WorkerLost("gone")
+
+    monkeypatch.setattr(worker.Worker, "run", die)
+    with pytest.raises(SceError, match="keep dying"):
+        sandbox.run("print(1)", [""])
+
+
+def test_a_program_that_ends_its_supervisor_twice_has_crashed(
+    sandbox: SandboxPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object) -> None:
+        raise worker.BoxLost("9")
+
+    monkeypatch.setattr(worker.Worker, "run", die)
+    run = sandbox.run("print(1)", ["", ""])
+    assert [execution.returncode for execution in run.executions] == [-signal.SIGKILL] * 2
+
+
+def test_workers_are_renewed_after_a_number_of_programs(sandbox: SandboxPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "PROGRAMS_PER_WORKER", 1)
+    sandbox.run("print(1)", [""])
+    assert sandbox._idle.queue[-1] is None
+    assert execute(sandbox, "print(2)").stdout == "2\n"
+
+
+def test_jobs_run_in_parallel_come_back_in_order() -> None:
+    jobs = [Job(f"print({number})", [""]) for number in range(12)]
+    with SandboxPool(workers=3) as three:
+        runs = three.run_all(jobs)
+    assert [run.executions[0].stdout for run in runs] == [f"{number}\n" for number in range(12)]
+
+
+def test_many_threads_may_share_a_pool(sandbox: SandboxPool) -> None:
+    seen: list[str] = []
+    threads = [
+        threading.Thread(target=lambda n=n: seen.append(execute(sandbox, f"print({n})").stdout)) for n in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(seen) == [f"{number}\n" for number in range(8)]
+
+
+def test_closing_ends_all_processes_and_refuses_further_work() -> None:
+    opened = SandboxPool(workers=1)
+    opened.run("", [""])
+    used = opened._idle.queue[-1]
+    assert used is not None
+    opened.close()
+    opened.close()
+    assert used._process.returncode is not None
+    with pytest.raises(SceError, match="closed"):
+        opened.run("print(1)", [""])
+
+
+def test_closing_stops_programs_that_still_run() -> None:
+    opened = SandboxPool(workers=1, limits=Limits(cpu_seconds=60, wall_seconds=60))
+    opened.run("", [""])
+    failures: list[Exception] = []
+
+    def run() -> None:
+        try:
+            opened.run("import time; time.sleep(50)", [""])
+        except SceError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    while not opened._running:
+        pass
+    opened.close()
+    thread.join()
+    assert len(failures) == 1
+
+
+def test_when_the_parent_is_killed_no_process_stays_behind() -> None:
+    script = """
+        import os, threading, time
+        from securecoderl_edge.sandbox import SandboxPool, Limits
+        pool = SandboxPool(1, Limits(60, 60))
+        threading.Thread(target=pool.run, args=("import time; time.sleep(50)", [""]), daemon=True).start()
+        def children(pid):
+            return [int(c) for c in open(f"/proc/{pid}/task/{pid}/children").read().split()]
+        family = []
+        while len(family) < 3:
+            family, level = [], [os.getpid()]
+            for thread in os.listdir("/proc/self/task"):
+                for zygote in open(f"/proc/self/task/{thread}/children").read().split():
+                    family.append(int(zygote))
+                    for box in children(zygote):
+                        family += [box, *children(box)]
+        print(*family, flush=True)
+        time.sleep(60)
+    """
+    parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, text=True)
+    with parent:
+        assert parent.stdout is not None
+        family = [int(pid) for pid in parent.stdout.readline().split()]
+        parent.kill()
+    assert len(family) == 3
+    for pid in family:
+        wait_until_gone(pid)
+
+
+def wait_until_gone(pid: int) -> None:
+    """Returns once the process has ended; a test that hangs here says that it does not."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    import select
+
+    events = select.poll()
+    events.register(descriptor, select.POLLIN)
+    gone = events.poll(30_000)
+    os.close(descriptor)
+    assert gone, f"process {pid} is still there"
+
+
+def test_there_are_no_more_workers_than_memory_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "cpu_count", lambda: 64)
+    monkeypatch.setattr(pool, "available_memory_bytes", lambda: 5 << 30)
+    assert pool.default_workers(Limits(memory_mib=1024)) == 5
+    monkeypatch.setattr(pool, "available_memory_bytes", lambda: 1 << 20)
+    assert pool.default_workers(Limits(memory_mib=1024)) == 1
+
+
+def test_a_containers_limit_counts_as_what_is_free(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    group = tmp_path_factory.mktemp("cgroup")
+    monkeypatch.setattr(machine, "CGROUP", group)
+    free = machine.available_memory_bytes()
+    (group / "memory.max").write_text("max\n")
+    (group / "memory.current").write_text("500\n")
+    assert machine.available_memory_bytes() > free // 2
+    (group / "memory.max").write_text("4000\n")
+    assert machine.available_memory_bytes() == 3500
+    (group / "memory.current").write_text("9000\n")
+    assert machine.available_memory_bytes() == 0
+
+
+def test_thousands_of_programs_leave_nothing_behind() -> None:
+    """A short form of ``benchmarks/reward_leaks.py``."""
+    programs = ["print(input())", "x = [0] * 10**6", "import json, os\nos._exit(3)", "raise ValueError", "def f(:"]
+    with SandboxPool(1) as opened:
+        run_all(opened, programs * 20)
+        files, processes = len(os.listdir("/proc/self/fd")), descendants(os.getpid())
+        run_all(opened, programs * 200)
+        assert len(os.listdir("/proc/self/fd")) == files
+        assert descendants(os.getpid()) == processes
+
+
+def run_all(opened: SandboxPool, programs: list[str]) -> None:
+    for program in programs:
+        opened.run(program, ["1\n"])

@@ -1,0 +1,115 @@
+"""The seccomp filters, run through a simulator of the kernel's, for every architecture on any."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+from pathlib import Path
+
+import pytest
+
+from securecoderl_edge.sandbox import seccomp
+
+
+def simulate(program: bytes, machine: str, number: int, *arguments: int, architecture: int | None = None) -> int:
+    """What the kernel would return for a system call under a seccomp filter."""
+    values = [*arguments, *[0] * (6 - len(arguments))]
+    real = seccomp.AUDIT_ARCHITECTURES[machine]
+    data = struct.pack("IIQ6Q", number, architecture or real, 0, *values)
+    rules = [struct.unpack_from("HBBI", program, offset) for offset in range(0, len(program), 8)]
+    accumulator = position = 0
+    while True:
+        code, true, false, value = rules[position]
+        position += 1
+        if code == 0x20:
+            accumulator = struct.unpack_from("I", data, value)[0]
+        elif code == 0x06:
+            return int(value)
+        else:
+            taken = {0x15: accumulator == value, 0x35: accumulator >= value, 0x45: bool(accumulator & value)}[code]
+            position += true if taken else false
+
+
+ALLOWED, EPERM, EACCES, ENOSYS, ENOTTY, KILLED = 0x7FFF0000, 0x50001, 0x5000D, 0x50026, 0x50019, 0x80000000
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_first_filter_allows_reading_and_refuses_what_a_program_has_no_use_for(machine: str) -> None:
+    column = list(seccomp.AUDIT_ARCHITECTURES).index(machine)
+    number = {name: numbers[column] for table in TABLES for name, numbers in table.items()}
+    program = seccomp.supervisor_filter(machine)
+    execve, socket_call = {"x86_64": (59, 41), "aarch64": (221, 198)}[machine]
+    write_flags = os.O_WRONLY | os.O_CREAT
+
+    def answer(name: str, *arguments: int) -> int:
+        value = number[name]
+        assert value is not None
+        return simulate(program, machine, value, *arguments)
+
+    assert answer("read") == answer("wait4") == answer("openat", 0, 0, os.O_RDONLY) == ALLOWED
+    assert answer("openat", 0, 0, write_flags) == EACCES
+    assert answer("clone3") == answer("openat2") == ENOSYS
+    assert answer("ioctl", 0, 0x5412) == ENOTTY
+    assert simulate(program, machine, execve) == simulate(program, machine, socket_call) == EPERM
+    assert simulate(program, machine, 0, architecture=0x40000003) == KILLED
+    if machine == "x86_64":
+        assert simulate(program, machine, 0x40000000) == KILLED
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_second_filter_leaves_a_program_no_power_over_other_processes(machine: str) -> None:
+    column = list(seccomp.AUDIT_ARCHITECTURES).index(machine)
+    number = {name: numbers[column] for table in TABLES for name, numbers in table.items()}
+    template, offsets = seccomp.program_filter_template(machine)
+    program = bytearray(template)
+    for offset in offsets:
+        program[offset : offset + 4] = struct.pack("I", 4321)
+    assert bytes(program) == seccomp.program_filter(4321, machine)
+
+    def answer(name: str, *arguments: int) -> int:
+        value = number[name]
+        assert value is not None
+        return simulate(bytes(program), machine, value, *arguments)
+
+    assert answer("kill", 4321, 9) == answer("tgkill", 4321, 1, 9) == ALLOWED
+    assert answer("kill", 1, 9) == answer("kill", 0, 9) == answer("kill", 2**32 - 1, 9) == EPERM
+    assert answer("clone", 0x00010000) == ALLOWED
+    assert answer("clone", signal.SIGCHLD) == EPERM
+    assert answer("fcntl", 0, 4, os.O_NONBLOCK) == answer("fcntl", 0, 1) == ALLOWED
+    assert answer("fcntl", 0, 8) == answer("fcntl", 0, 10) == answer("fcntl", 0, 4, 0o20000) == EPERM
+    assert answer("prlimit64", 0, 9, 0) == ALLOWED
+    assert answer("prlimit64", 0, 9, 1) == answer("prlimit64", 0, 9, 1 << 40) == EPERM
+    for name in seccomp.SUPERVISING:
+        if number[name] is not None:
+            assert answer(name) == EPERM
+    assert answer("read") == ALLOWED
+
+
+TABLES = (seccomp.COMPUTING, seccomp.INSPECTED, seccomp.SUPERVISING, seccomp.UNKNOWN)
+
+
+def test_system_call_numbers_are_those_of_the_kernel_headers() -> None:
+    header = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
+    if not header.exists():
+        pytest.skip("needs the kernel's headers (linux-libc-dev) on x86_64")
+    defined = dict(line.split()[1:3] for line in header.read_text().splitlines() if line.startswith("#define __NR_"))
+    ours = {f"__NR_{name}": str(numbers[0]) for table in TABLES for name, numbers in table.items()}
+    assert {name: defined.get(name) for name in ours} == ours
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_without_landlock_a_program_can_open_nothing(machine: str) -> None:
+    column = list(seccomp.AUDIT_ARCHITECTURES).index(machine)
+    program = seccomp.program_filter(4321, machine, may_open=False)
+    calls = [numbers[column] for name, numbers in seccomp.INSPECTED.items() if name in seccomp.OPENING]
+    assert {simulate(program, machine, number) for number in calls if number is not None} == {EACCES}
+
+
+@pytest.mark.parametrize("name", seccomp.SUPERVISING)
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_what_supervising_needs_is_taken_from_programs(name: str, machine: str) -> None:
+    number = seccomp.SUPERVISING[name][list(seccomp.AUDIT_ARCHITECTURES).index(machine)]
+    if number is not None:
+        assert simulate(seccomp.supervisor_filter(machine), machine, number) == ALLOWED
+        assert simulate(seccomp.program_filter(4321, machine), machine, number) == EPERM
