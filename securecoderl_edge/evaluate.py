@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.evaluation_log import EvaluationLog
+from securecoderl_edge.extraction import extract_program
 from securecoderl_edge.problems import Problem, digest_of_problems
-from securecoderl_edge.prompts import extract_program, format_prompt
+from securecoderl_edge.prompts import format_prompt
 from securecoderl_edge.runtimes.protocol import Completion, Runtime, Sampling, Usage
 from securecoderl_edge.summary import EvaluationSummary, Row, summarise
 
@@ -136,7 +137,7 @@ class _Collected:
         if (problem.id, sample) in self._rows:
             return
         generation = {**_generation(completion), "batch_hash": self._digests[problem.id]}
-        future = scorer.score_async(problem, extract_program(completion.text), sample, "auto")
+        future = scorer.score_async(problem, extract_program(completion.text, "auto", problem), sample, "auto")
         self._pending.append((generation, future))
 
     def collect(self, only_finished: bool = False) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from securecoderl_edge.extraction import extract_program
 from securecoderl_edge.problems import Problem, Test
-from securecoderl_edge.prompts import extract_program, format_prompt
+from securecoderl_edge.prompts import format_prompt
 from securecoderl_edge.runtimes.protocol import Completion, Runtime, Sampling
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def answer(
         (
             problem,
             completion,
-            scorer.score_async(_testable(problem), extract_program(completion.text), sample, "auto"),
+            scorer.score_async(_testable(problem), extract_program(completion.text, "auto", problem), sample, "auto"),
         )
         for problem, completions in zip(problems, sampled, strict=True)
         for sample, completion in enumerate(completions)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.extraction import extract_program
 from securecoderl_edge.files import write_atomically
 from securecoderl_edge.problems import Problem, problem_digest, read_jsonl
-from securecoderl_edge.prompts import extract_program
 from securecoderl_edge.reward import Score
 from securecoderl_edge.security import Finding
 
@@ -57,7 +57,7 @@ def read_candidates(path: Path, problems: Sequence[Problem], extract: str) -> li
         if (name, sample) in seen:
             raise SceError(f"{where}: sample {sample} of {name!r} was already in line {seen[name, sample]}")
         seen[name, sample] = number
-        candidates.append(Candidate(known[name], sample, extract_program(completion, extract)))
+        candidates.append(Candidate(known[name], sample, extract_program(completion, extract, known[name])))
     if not candidates:
         raise SceError(f"{path}: the file holds no completions")
     return candidates

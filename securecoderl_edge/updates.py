@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from securecoderl_edge.device import Compute
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.extraction import extract_program
 from securecoderl_edge.meters import summarise
 from securecoderl_edge.model import POLICY, adapter_parameters, reference_active
 from securecoderl_edge.ppo import (
@@ -28,7 +29,7 @@ from securecoderl_edge.ppo import (
     whiten,
 )
 from securecoderl_edge.problems import Problem
-from securecoderl_edge.prompts import extract_program, format_prompt
+from securecoderl_edge.prompts import format_prompt
 from securecoderl_edge.reward import Score, training_reward
 from securecoderl_edge.rollout import Decoder, Sampled, sample
 from securecoderl_edge.sequences import Batch, completion_log_probs, make_batch, micro_batches
@@ -246,7 +247,8 @@ def collect(
         # A small model draws the same program again and again: it is run once.
         if (done.prompt, done.token_ids) not in pending:
             text = learner.tokenizer.decode(done.token_ids, skip_special_tokens=True)
-            score = scorer.score_async(chosen[done.prompt], extract_program(text), extract="auto")
+            problem = chosen[done.prompt]
+            score = scorer.score_async(problem, extract_program(text, "auto", problem), extract="auto")
             pending[done.prompt, done.token_ids] = score
 
     completions = sample(

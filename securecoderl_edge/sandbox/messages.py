@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 _LENGTH = struct.Struct("!I")
 _FILE = struct.Struct("i")
+MOST_BYTES = 1 << 20
 _MOST_FILES = 253  # the kernel's own bound
 _ANCILLARY_BYTES = CMSG_LEN(_MOST_FILES * _FILE.size)
 
@@ -38,7 +39,7 @@ def receive(from_: socket) -> tuple[str, list[int]]:
     """The next message and its descriptors; ``("", [])`` when the other side has left.
 
     Raises:
-        OSError: the connection broke, or the socket's timeout passed.
+        OSError: the connection broke, the socket's timeout passed, or the message is far too long to be one of ours.
     """
     head, attached, _, _ = from_.recvmsg(_LENGTH.size, _ANCILLARY_BYTES)
     files = [
@@ -50,10 +51,13 @@ def receive(from_: socket) -> tuple[str, list[int]]:
     try:
         if head:
             head += _exactly(from_, _LENGTH.size - len(head))
-        body = _exactly(from_, _LENGTH.unpack(head)[0]) if len(head) == _LENGTH.size else b""
+        length = _LENGTH.unpack(head)[0] if len(head) == _LENGTH.size else 0
+        if length > MOST_BYTES:
+            raise OSError(f"a message of {length} bytes")
+        body = _exactly(from_, length)
         if body:
             kept, files = files, []
-            return body.decode(), kept
+            return body.decode("utf-8", "replace"), kept
     finally:
         for descriptor in files:
             os.close(descriptor)

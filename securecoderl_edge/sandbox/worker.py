@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import signal
 import socket
@@ -12,7 +13,6 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.sandbox import messages
@@ -32,6 +32,8 @@ GRACE_SECONDS = 60.0
 # The kernel passes at most 253 descriptors in one message; a test has up to 7.
 TESTS_AT_ONCE = 32
 MEBIBYTE = 1 << 20
+# What a supervisor says it stopped a test for; - for none.
+STOPPED_BY: dict[str, StoppedBy] = {"-": "", "cpu": "cpu", "wall": "wall", "memory": "memory", "threads": "threads"}
 
 
 class WorkerLost(Exception):
@@ -82,7 +84,7 @@ class Worker:
         """Compile a program and run its tests.
 
         Raises:
-            WorkerLost: the zygote is gone.
+            WorkerLost: the zygote is gone, or says what is no answer.
             BoxLost: the box died while the tests ran.
         """
         self.programs += 1
@@ -103,13 +105,17 @@ class Worker:
                 if start == 0:
                     kind, _, rest = self._receive(GRACE_SECONDS + COMPILE_CPU_SECONDS).partition(" ")
                     if kind == "gone":
-                        return ProgramRun(False, _why_the_compiler_ended(int(rest)))
+                        return ProgramRun(False, _why_the_compiler_ended(_exit_code(rest)))
                     if kind == "refused":
                         self._receive(GRACE_SECONDS)
                         return ProgramRun(False, rest)
-                kind, *endings = self._receive(GRACE_SECONDS + len(running) * limits.wall_seconds).split()
+                reply = self._receive(GRACE_SECONDS + len(running) * limits.wall_seconds)
+                kind, _, rest = reply.partition(" ")
                 if kind == "gone":
-                    raise BoxLost(f"wait status {endings[0]}")
+                    raise BoxLost(f"wait status {rest}")
+                endings = rest.split()
+                if kind != "endings" or len(endings) != 3 * len(running):
+                    raise WorkerLost(f"a reply that makes no sense: {kind[:40]!r}")
                 executions += [test.execution(*endings[3 * n : 3 * n + 3]) for n, test in enumerate(running)]
             finally:
                 for test in running:
@@ -200,8 +206,10 @@ class _Test:
         """What happened, from the supervisor's report and the bytes that the process left."""
         limit = self._limits.output_bytes
         stdout, stderr, *value = self._outputs
-        returncode = os.waitstatus_to_exitcode(int(status))
-        stopped_by = cast(StoppedBy, "" if limit_hit == "-" else limit_hit)
+        returncode = _exit_code(status)
+        if limit_hit not in STOPPED_BY:
+            raise WorkerLost(f"a reply that makes no sense: {limit_hit[:40]!r}")
+        stopped_by = STOPPED_BY[limit_hit]
         if not stopped_by:
             stopped_by = "memory" if returncode == MEMORY_STATUS else "cpu" if returncode == -signal.SIGXCPU else ""
         if not stopped_by and any(os.fstat(output).st_size > limit for output in self._outputs):
@@ -212,7 +220,7 @@ class _Test:
             stopped_by=stopped_by,
             stdout=os.pread(stdout, limit, 0).decode("utf-8", "replace"),
             stderr=os.pread(stderr, STDERR_TAIL_BYTES, tail).decode("utf-8", "replace"),
-            cpu_seconds=float(cpu_seconds),
+            cpu_seconds=_seconds(cpu_seconds),
             value=self._value(os.pread(value[0], limit, 0)) if value else None,
         )
         self.close()
@@ -234,6 +242,20 @@ class _Test:
         self._inputs, self._outputs, self._pieces = [], [], []
 
 
+def _exit_code(status: str) -> int:
+    """Exit code, or minus a signal, of a wait status that a box reported; a box is not trusted to report one."""
+    try:
+        return os.waitstatus_to_exitcode(int(status) if len(status) < 10 else -1)
+    except ValueError:
+        raise WorkerLost(f"a reply that makes no sense: {status[:40]!r}") from None
+
+
+def _seconds(word: str) -> float:
+    if not re.fullmatch(r"\d{1,10}(\.\d+)?(e-\d+)?", word):
+        raise WorkerLost(f"a reply that makes no sense: {word[:40]!r}")
+    return float(word)
+
+
 def _memory_file(text: str = "") -> int:
     """A descriptor of an anonymous file that holds ``text``, read from the start."""
     descriptor = os.memfd_create("sandbox") if hasattr(os, "memfd_create") else _unlinked_file()
@@ -251,10 +273,9 @@ def _unlinked_file() -> int:
     return descriptor
 
 
-def _why_the_compiler_ended(status: int) -> str:
-    returncode = os.waitstatus_to_exitcode(status)
+def _why_the_compiler_ended(returncode: int) -> str:
     if returncode == -signal.SIGPROF:
         return f"compiling took more than {COMPILE_CPU_SECONDS:g} s"
     if returncode < 0:
-        return f"the compiler crashed ({signal.Signals(-returncode).name})"
+        return f"the compiler crashed (signal {-returncode})"
     return f"the compiler process failed (status {returncode})"

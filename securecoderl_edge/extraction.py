@@ -1,0 +1,171 @@
+"""Completion -> program: the Python text in what a model wrote.
+
+Takes away what is around a program: the prompt that some runtimes repeat, fences, sentences before and after,
+the tokens of a chat format, whole or cut off. Never mends a program: one that breaks off in the middle of a
+statement stays so and does not parse, since a mended text would flatter the model. A text that is a program
+already comes back as it is.
+
+Nothing here compiles the text, which may be hostile: parsers overflow. It is looked at line by line, in time
+proportional to its length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from securecoderl_edge.problems import Problem
+from securecoderl_edge.prompts import PROBLEM_HEADING, SOLUTION_HEADING, STOP_MARKERS, format_prompt
+from securecoderl_edge.switches import EXTRACT_MODES
+
+_FENCE = re.compile(r"^(?P<indent>[ \t]*)(?P<mark>```+|~~~+)[ \t]*(?P<label>[\w+.#-]*)[^`\n]*$", re.MULTILINE)
+_TORN_FENCE = re.compile(r"\n[ \t]*(?:`{1,2}|~{1,2})\Z")
+_PYTHON_LABELS = frozenset(("", "py", "py3", "python", "python2", "python3"))
+# Special tokens that were decoded as text, the last maybe cut off. In a program they stand in strings, where a
+# quote follows them.
+_TOKEN = r"(?:<\|[\w▁]+\|>|<｜[\w▁]+｜>|</?s>)"
+_FIRST_TOKENS = re.compile(rf"(?:\s*{_TOKEN})+(?=\s|\Z|\w)")
+_LAST_TOKEN = re.compile(rf"{_TOKEN}(?=\s|\Z)|<[|｜][\w▁]*[|｜]?\Z")
+_THOUGHT = re.compile(r"\s*<think>.*?(?:</think>|\Z)", re.DOTALL)
+
+# The parts of Python that decide where a statement begins: comments, strings, brackets, line ends.
+_LEXEME = re.compile(
+    r"""\#[^\n]* | \'\'\' | \"\"\" | "(?:\\.|[^"\\\n])*"? | '(?:\\.|[^'\\\n])*'? | [()\[\]{}] | \\\r?\n | \n""",
+    re.DOTALL | re.VERBOSE,
+)
+_REST_OF_STRING = {quotes: re.compile(rf"(?:\\.|[^\\])*?(?:{quotes}|\Z)", re.DOTALL) for quotes in (3 * "'", 3 * '"')}
+
+_BULLET = re.compile(r"(?:\d+[.)]|[-*•])[ \t]+")
+_HEADING = re.compile(r"[A-Z][A-Za-z ]*:\s*\Z")
+_END_OF_WORDS = re.compile(r"[=(\[{`:\"]")
+_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+# Words that may stand beside a name in an expression.
+_OPERATORS = frozenset(("and", "as", "else", "for", "from", "if", "import", "in", "is", "lambda", "not", "or"))
+
+
+def extract_program(completion: str, mode: str = "auto", problem: Problem | None = None) -> str:
+    """The Python text in a completion.
+
+    ``raw`` takes the completion as it is. ``auto`` takes, in this order: what follows the repeated prompt of
+    ``problem``; what stands before a special token or a heading of our own template; the first fenced block
+    of Python, to the end of the text when its fence is never closed; and, of a program without fences, what
+    is between the sentences before and after it.
+
+    Raises:
+        ValueError: unknown mode.
+    """
+    if mode not in EXTRACT_MODES:
+        raise ValueError(f"extract mode must be one of {', '.join(EXTRACT_MODES)}, not {mode!r}")
+    return completion if mode == "raw" else _program_in(_answer_in(completion, problem))
+
+
+def _answer_in(completion: str, problem: Problem | None) -> str:
+    """Without repeated prompt, thoughts, special tokens and further sections of our template."""
+    text, start = completion, completion.lstrip()
+    echoes = [format_prompt(problem).strip(), problem.statement.strip()] if problem is not None else []
+    echo = next((each for each in echoes if each and start.startswith(each)), None)
+    if echo is not None:
+        text = start[len(echo) :].removeprefix("\n")
+    elif start.startswith(PROBLEM_HEADING):
+        # A prompt in our template, though not that of this problem or not letter by letter.
+        text = start.partition(f"\n{SOLUTION_HEADING}")[2].partition("\n")[2]
+    for opening in (_FIRST_TOKENS, _THOUGHT):
+        found = opening.match(text)
+        text = text[found.end() :] if found else text
+    text = text[: end.start()] if (end := _LAST_TOKEN.search(text)) else text
+    for marker in STOP_MARKERS:
+        text = "" if text.startswith(marker) else text.split(f"\n{marker}", 1)[0]
+    return text
+
+
+def _program_in(text: str) -> str:
+    """The first fenced block, or what is between sentences."""
+    start = _end_of_sentences(text)
+    for place, is_statement in _lines(text, start):
+        if _FENCE.match(text, place):
+            fences = list(_FENCE.finditer(text, place))
+            # After code a bare fence closes the block that the prompt had opened, unless its partner follows.
+            is_opening = bool(fences[0]["label"]) or place == start or len(fences) % 2 == 0
+            return _block(text, fences) if is_opening else text[start:place]
+        if is_statement and place > start and _is_sentence(_line(text, place)):
+            return text[start:place]
+    return text[start:]
+
+
+def _end_of_sentences(text: str) -> int:
+    """Where the first line is that is neither prose nor blank; 0 when no prose comes before it, or nothing after."""
+    start, is_after_prose = 0, False
+    while start < len(text):
+        line = _line(text, start)
+        if _is_sentence(line):
+            is_after_prose = True
+        elif line.strip():
+            return start if is_after_prose else 0
+        start += len(line) + 1
+    return 0
+
+
+def _block(text: str, fences: Sequence[re.Match[str]]) -> str:
+    """The body of the first block of Python, or of the first block if none is labelled so."""
+    bodies: list[str] = []
+    opening: re.Match[str] | None = None
+    for fence in fences:
+        if opening is None:
+            opening = fence
+        elif fence["mark"].startswith(opening["mark"]) and not fence["label"]:
+            bodies.append(_body(text[opening.end() + 1 : fence.start()], opening))
+            if opening["label"].lower() in _PYTHON_LABELS:
+                return bodies[-1]
+            opening = None
+    if opening is not None and (not bodies or opening["label"].lower() in _PYTHON_LABELS):
+        return _body(_TORN_FENCE.sub("\n", text[opening.end() + 1 :]), opening)
+    return bodies[0]
+
+
+def _body(text: str, opening: re.Match[str]) -> str:
+    """The lines of a block, as far to the left as its fence."""
+    indent = opening["indent"]
+    return "\n".join(line.removeprefix(indent) for line in text.split("\n")) if indent else text
+
+
+def _line(text: str, place: int) -> str:
+    end = text.find("\n", place)
+    return text[place:] if end < 0 else text[place:end]
+
+
+def _lines(text: str, start: int) -> Iterator[tuple[int, bool]]:
+    """Each line from ``start`` on that begins outside of strings: its offset, and whether a statement can start."""
+    yield start, True
+    depth, place = 0, start
+    while (lexeme := _LEXEME.search(text, place)) is not None:
+        token, place = lexeme.group(), lexeme.end()
+        if token in _REST_OF_STRING:
+            rest = _REST_OF_STRING[token].match(text, place)
+            place = rest.end() if rest else len(text)
+        elif token in "([{":
+            depth += 1
+        elif token in ")]}":
+            depth = max(0, depth - 1)
+        elif token[0] in "\\\n":
+            yield place, depth == 0 and token == "\n"
+
+
+def _is_sentence(line: str) -> bool:
+    """Whether a line is English and can be no Python statement: two words beside each other that are no operators.
+
+    Only lines that begin as sentences, headings and list items do: a mistyped statement stays part of its program.
+    """
+    text = line.rstrip()
+    bullet = _BULLET.match(text)
+    if bullet is not None:
+        text = text[bullet.end() :]
+    elif not text[:1].isupper():
+        return False
+    if _HEADING.match(text):
+        return True
+    words = _END_OF_WORDS.split(text, maxsplit=1)[0].split()
+    if words and words[0].endswith("!"):
+        return True
+    names = [_WORD.match(word) is not None and word.rstrip(",.!?;") not in _OPERATORS for word in words]
+    ends_clause = [word.endswith((",", ";")) for word in words]
+    return any(a and b and not c for a, b, c in zip(names, names[1:], ends_clause, strict=False))
