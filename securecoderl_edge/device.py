@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from securecoderl_edge.errors import UsageError
+from securecoderl_edge.machine import cpu_flags
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,3 @@ def choose_compute(device: str, base_precision: str) -> Compute:
 def cpu_has_bf16() -> bool:
     """Whether the processor multiplies bfloat16 natively (AVX-512 BF16 or AMX)."""
     return bool({"avx512_bf16", "amx_bf16"} & cpu_flags())
-
-
-def cpu_flags() -> set[str]:
-    """Instruction-set flags as Linux names them; empty elsewhere."""
-    path = Path("/proc/cpuinfo")
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
-        if line.startswith(("flags", "Features")):
-            return set(line.partition(":")[2].split())
-    return set()

@@ -31,18 +31,19 @@ def _collect_errors(level: int, text: bytes, _data: Any) -> None:
 class LlamaModel:
     """A GGUF file, loaded.
 
+    Args:
+        extra_buffers: whether weights are repacked for faster kernels; by default where those are sound.
+
     Raises:
         SceError: llama.cpp cannot load it; the message quotes its reason.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, extra_buffers: bool | None = None) -> None:
         llama_cpp.llama_log_set(_collect_errors, ctypes.c_void_p(0))
         llama_cpp.llama_backend_init()
         parameters = llama_cpp.llama_model_default_params()
         parameters.n_gpu_layers = 0
-        # With gcc 12, llama.cpp's AMX kernels crash on repacked weights (llama.cpp issue 20824).
-        if b"AMX_INT8 = 1" in llama_cpp.llama_print_system_info():
-            parameters.use_extra_bufts = False
+        parameters.use_extra_bufts = has_sound_repacking() if extra_buffers is None else extra_buffers
         _errors.clear()
         self._model = llama_cpp.llama_model_load_from_file(str(path).encode(), parameters)
         if not self._model:
@@ -179,6 +180,14 @@ class LlamaContext:
             llama_cpp.llama_batch_free(self._batch)
             llama_cpp.llama_free(self._context)
             self._context = None
+
+
+def has_sound_repacking() -> bool:
+    """Whether this build's kernels for repacked weights are used: not with AMX.
+
+    Compiled by gcc 12, those crash (llama.cpp issue 20824); `sce doctor` tries them out.
+    """
+    return b"AMX_INT8 = 1" not in llama_cpp.llama_print_system_info()
 
 
 def max_sequences() -> int:

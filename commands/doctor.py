@@ -1,0 +1,87 @@
+"""`sce doctor`: what this machine can do, tried out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import textwrap
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from securecoderl_edge.commands.console import say
+from securecoderl_edge.commands.options import options_from
+from securecoderl_edge.config import setting
+from securecoderl_edge.sandbox.layers import SANDBOX_CHOICES, as_choice
+from securecoderl_edge.text import escape_controls
+
+if TYPE_CHECKING:
+    from securecoderl_edge.doctor import Finding, Report
+
+TITLES = {"llama_cpp": "llama.cpp"}
+COLOURS = {"ok": "green", "note": "cyan", "missing": "yellow", "bad": "red"}
+WIDEST = 120
+
+
+@dataclass(frozen=True)
+class DoctorConfig:
+    """Flags of `sce doctor`."""
+
+    sandbox: str = setting("auto", "The level of isolation to examine.", choices=SANDBOX_CHOICES)
+    json: bool = setting(False, "One JSON document on stdout.")
+
+
+@click.command()
+@options_from(DoctorConfig)
+@click.pass_context
+def doctor(ctx: click.Context, config: DoctorConfig) -> None:
+    """Check this machine: processor, sandbox, extras, llama.cpp and torch.
+
+    Runs hostile programs in the sandbox, each of them harmless where it is not contained, and quantised kernels of
+    llama.cpp in processes that may crash. Exit code 1 when something is bad; what is merely missing is not.
+    """
+    from securecoderl_edge.doctor import examine
+
+    say("running hostile programs, llama.cpp and torch; this takes a few seconds")
+    report = examine(as_choice(config.sandbox))
+    if config.json:
+        click.echo(json.dumps(report.to_record(), indent=1, allow_nan=False))
+    else:
+        click.echo(_render(report))
+    if not report.ok:
+        ctx.exit(1)
+
+
+def _render(report: Report) -> str:
+    """Groups with aligned lines, then one sentence."""
+    # A pipe has no width.
+    width = min(shutil.get_terminal_size((100, 24)).columns, WIDEST)
+    name_width = max(len(finding.name) for finding in report.findings)
+    lines = []
+    for group, section in report.sections.items():
+        lines.append(click.style(TITLES.get(group, group), bold=True))
+        for finding in section.findings:
+            lines += _lines(finding, name_width, width)
+        lines.append("")
+    return "\n".join([*lines, _closing(report)])
+
+
+def _lines(finding: Finding, name_width: int, width: int) -> list[str]:
+    indent = " " * (name_width + 13)
+    text = " ".join(escape_controls(finding.found).split())
+    first, *rest = textwrap.wrap(text, max(30, width - len(indent)), break_on_hyphens=False) or [""]
+    state = click.style(f"{finding.state:7}", fg=COLOURS[finding.state])
+    lines = [f"  {state}  {finding.name:{name_width}}  {first}", *(indent + line for line in rest)]
+    if finding.next_step:
+        lines.append(f"{indent}-> {escape_controls(finding.next_step)}")  # unbroken, to be copied
+    return lines
+
+
+def _closing(report: Report) -> str:
+    counts = Counter(finding.state for finding in report.findings)
+    if not report.ok:
+        return f"{counts['bad']} of {len(report.findings)} findings are bad; an arrow says what to do."
+    missing = f", {counts['missing']} missing" if counts["missing"] else ""
+    return f"Nothing is bad: {counts['ok']} of {len(report.findings)} findings are ok{missing}."

@@ -1,0 +1,46 @@
+"""What `sce doctor` finds: sentences with a state, and the same facts as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+# ``note`` is worth knowing and ``missing`` is optional; only ``bad`` makes the examination fail.
+State = Literal["ok", "note", "missing", "bad"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        next_step: what to do about it; empty where nothing is to be done.
+    """
+
+    group: str
+    name: str
+    state: State
+    found: str
+    next_step: str = ""
+
+
+@dataclass
+class Section:
+    """One group, filled while it is looked at: its facts as JSON values, and what they mean."""
+
+    facts: dict[str, Any]
+    findings: list[Finding] = field(default_factory=list)
+
+
+def install_command(extra: str = "") -> str:
+    """The command line that installs this project with an extra, from the checkout where there is one."""
+    if (Path(__file__).parents[2] / "constraints.txt").is_file():
+        place = f"'.[{extra}]'" if extra else "."
+        return f"pip install -c constraints.txt -e {place}"
+    return f"pip install 'securecoderl-edge[{extra}]'" if extra else "pip install securecoderl-edge"
+
+
+def gibibytes(size: int) -> str:
+    """``15.6 GiB``."""
+    return f"{size / (1 << 30):.1f} GiB"

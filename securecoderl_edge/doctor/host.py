@@ -1,0 +1,69 @@
+"""The machine itself: Python, processor, memory, load."""
+
+from __future__ import annotations
+
+import platform
+import sys
+
+from securecoderl_edge import __version__
+from securecoderl_edge.doctor.findings import Finding, Section, State, gibibytes
+from securecoderl_edge.machine import available_memory_bytes, cpu_flags, describe_machine
+from securecoderl_edge.sandbox.limits import Limits
+from securecoderl_edge.sandbox.pool import default_workers
+
+OLDEST_PYTHON = (3, 10)
+# What kernels of llama.cpp and torch are chosen by, as Linux names it.
+FEATURES = {
+    "x86_64": ("avx2", "avx512f", "avx512_bf16", "amx_int8", "amx_bf16"),
+    "aarch64": ("asimd", "asimddp", "i8mm", "bf16", "sve"),
+}
+
+
+def examine_host() -> Section:
+    """Versions, processor features, memory that new processes may fill, load."""
+    facts = describe_machine()
+    known = FEATURES.get(platform.machine(), ())
+    flags = cpu_flags()
+    facts |= {
+        "architecture": platform.machine(),
+        "features": {name: name in flags for name in known} if flags else {},
+        "available_memory_bytes": available_memory_bytes(),
+        "default_workers": default_workers(Limits()),
+    }
+    section = Section(facts)
+
+    def add(name: str, state: State, found: str, next_step: str = "") -> None:
+        section.findings.append(Finding("machine", name, state, found, next_step))
+
+    oldest = ".".join(map(str, OLDEST_PYTHON))
+    if sys.version_info >= OLDEST_PYTHON:
+        add("Python", "ok", f"{platform.python_version()} ({oldest} or newer is needed)")
+    else:
+        add("Python", "bad", f"{platform.python_version()} is too old", f"install Python {oldest} or newer")
+    add("sce", "ok", __version__)
+    add("processor", "ok", f"{facts['cpu']}, {facts['cores']} usable cores, {facts['system']} {platform.machine()}")
+    add("features", *_describe_features(facts["features"]))
+    free, limit = facts["available_memory_bytes"], Limits().memory_mib << 20
+    memory = f"{gibibytes(free)} free for new processes of {gibibytes(facts['memory_bytes'])}"
+    if free < limit:
+        add("memory", "note", f"{memory}: less than one tested program may take", "close other programs")
+    else:
+        add("memory", "ok", f"{memory}: room to test {facts['default_workers']} programs at a time")
+    add("load", *_describe_load(facts["load_average"], facts["cores"]))
+    return section
+
+
+def _describe_features(features: dict[str, bool]) -> tuple[State, str]:
+    if not features:
+        return "note", "not known for this system"
+    here, absent = ([name for name, has in features.items() if has is wanted] for wanted in (True, False))
+    return "ok", (" ".join(here) or "none that matter") + (f"; without {' '.join(absent)}" if absent else "")
+
+
+def _describe_load(load: list[float], cores: int) -> tuple[State, str]:
+    if not load:
+        return "note", "this system does not say"
+    shown = " ".join(f"{each:.2f}" for each in load)
+    if load[0] > cores:
+        return "note", f"{shown}: others use the cores, so speeds measured now mean little"
+    return "ok", shown

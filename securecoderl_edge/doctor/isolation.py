@@ -1,0 +1,127 @@
+"""The sandbox: its level, what each layer really is in a running worker, and the self-test."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from typing import Any
+
+from securecoderl_edge.doctor.findings import Finding, Section, State
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.sandbox.layers import LEVELS, OFF_HINT, SandboxChoice, choose_level
+from securecoderl_edge.sandbox.selftest import SelfTest, run_selftest
+
+_ELSEWHERE = "run programs on Linux on x86_64 or aarch64; a virtual machine will do"
+_REFUSED = "look for a container or a security module that refuses seccomp or Landlock"
+_LEAKS = "run no program of a model at this level; report it with the output of: sce doctor --json"
+_OFF = "leave --sandbox off to programs that you trust"
+_SECCOMP_FILTERED = "2"  # /proc/PID/status
+
+
+def examine_sandbox(choice: SandboxChoice = "auto") -> Section:
+    """Choose the level as `sce` does, look at its layers, and run the self-test."""
+    section = Section({"level": None, "layers": {}, "self_test": None})
+    try:
+        level = choose_level(choice)
+    except SceError as error:
+        return _failed(section, "level", error, _ELSEWHERE if choice == "auto" else "")
+    state: State = "ok" if level == "full" else "note"
+    section.findings.append(Finding("sandbox", "level", state, f"{level}: {LEVELS[level]}"))
+    section.facts["level"] = level
+    try:
+        test = run_selftest(choice)
+    except (SceError, OSError) as error:
+        return _failed(section, "self-test", error, _REFUSED)
+    if sys.platform == "linux":
+        layers = _layers(level, test.status)
+        section.facts["layers"] = {name: shown for name, _, shown in layers}
+        section.findings += [Finding("sandbox", name, state, shown) for name, state, shown in layers]
+    section.facts["self_test"] = _record(test)
+    section.findings += _judge(test)
+    return section
+
+
+def _failed(section: Section, name: str, error: Exception, step: str) -> Section:
+    why = str(error).removesuffix(f"; {OFF_HINT}")  # which points here
+    section.facts["error"] = why
+    section.findings.append(Finding("sandbox", name, "bad", why, step))
+    return section
+
+
+def _layers(level: str, status: dict[str, str]) -> list[tuple[str, State, str]]:
+    """Name, state and description of each layer; what a worker has is read from its ``/proc/PID/status``."""
+    from securecoderl_edge.sandbox import lockdown
+
+    off = level == "off"
+    abi = lockdown.landlock_version()
+    covers = ["files", *(["TCP"] if abi >= 4 else []), *(["signals"] if abi >= 6 else [])]
+    landlock: tuple[State, str]
+    if abi == 0:
+        landlock = "missing", "not in this kernel (5.13 or newer, with landlock among its security modules)"
+    elif level == "full":
+        landlock = "ok", f"ABI {abi}: {', '.join(covers)}"
+    else:
+        landlock = "note", f"ABI {abi} is here, but not used at this level"
+    seccomp = _seen(status, "Seccomp", _SECCOMP_FILTERED, off, "on in the worker, one more in each test")
+    if off and lockdown.has_seccomp():
+        seccomp = "note", "in this kernel, but not used at this level"
+    capabilities = status.get("CapEff", "").lstrip("0")
+    return [
+        ("seccomp", *seccomp),
+        ("Landlock", *landlock),
+        ("no new privileges", *_seen(status, "NoNewPrivs", "1", off, "on in the worker")),
+        ("capabilities", *_seen(status | {"CapEff": capabilities}, "CapEff", "", off, "the worker has none")),
+        ("memory files", *_memory_files()),
+        ("pidfd", *_pidfd()),
+    ]
+
+
+def _seen(status: dict[str, str], field: str, wanted: str, off: bool, shown: str) -> tuple[State, str]:
+    if not status:
+        return "note", "cannot be seen: /proc shows no other processes"
+    if status.get(field) == wanted:
+        return "ok", shown
+    found = f"the worker's {field} is {status.get(field, 'unknown')}"
+    return ("note", f"{found}: not used at this level") if off else ("bad", found)
+
+
+def _memory_files() -> tuple[State, str]:
+    if hasattr(os, "memfd_create"):
+        with suppress(OSError):
+            os.close(os.memfd_create("doctor"))
+            return "ok", "texts and outputs of tests are never on a disk"
+    return "note", "needs Linux 3.17: temporary files without a name stand in"
+
+
+def _pidfd() -> tuple[State, str]:
+    if hasattr(os, "pidfd_open"):
+        with suppress(OSError):
+            os.close(os.pidfd_open(os.getpid()))
+            return "ok", "the end of a test is noticed at once"
+    return "note", "needs Linux 5.3: the end of a test is noticed a little later"
+
+
+def _judge(test: SelfTest) -> list[Finding]:
+    findings = [
+        Finding(
+            "sandbox",
+            outcome.deed,
+            "ok" if outcome.contained else "bad",
+            f"{'contained' if outcome.contained else 'NOT contained'} ({outcome.how})",
+        )
+        for outcome in test.outcomes
+    ]
+    contained = sum(outcome.contained for outcome in test.outcomes)
+    honest = "an honest one ran" if test.honest else "an honest one did not run"
+    summary = f"{contained} of {len(test.outcomes)} hostile programs contained; {honest}"
+    step = "" if test.passed else _OFF if test.level == "off" else _LEAKS
+    return [Finding("sandbox", "self-test", "ok" if test.passed else "bad", summary, step), *findings]
+
+
+def _record(test: SelfTest) -> dict[str, Any]:
+    return {
+        "passed": test.passed,
+        "honest": test.honest,
+        "hostile": {outcome.deed: {"contained": outcome.contained, "how": outcome.how} for outcome in test.outcomes},
+    }

@@ -1,0 +1,89 @@
+"""torch: its build, the number formats that are fast here, and what applies to each GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from securecoderl_edge.doctor.children import ask_child
+from securecoderl_edge.doctor.findings import Finding, Section, State, gibibytes, install_command
+
+WORKER = "securecoderl_edge.doctor.torch_worker"
+# https://github.com/pytorch/pytorch/blob/main/RELEASE.md: the last wheels with kernels for Volta and older.
+_OLDER_CUDA = "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126"
+
+
+def examine_torch() -> Section:
+    """What torch says in a process of its own."""
+    section = Section({"installed": False})
+
+    def add(name: str, state: State, found: str, next_step: str = "") -> None:
+        section.findings.append(Finding("torch", name, state, found, next_step))
+
+    if importlib.util.find_spec("torch") is None:
+        add("torch", "missing", "not installed: no training, no export", install_command("train"))
+        return section
+    section.facts["installed"] = True
+    answers = ask_child(WORKER, {})
+    for message in answers.messages:
+        section.facts |= message
+    facts = section.facts
+    if answers.death:
+        again = f"install it again: {install_command('train')} --force-reinstall"
+        place = "looking for GPUs" if answers.messages else "import"
+        add("torch", "bad", f"{place} failed: {answers.death}", again)
+    if not answers.messages:
+        return section
+    build = f"CUDA {facts['cuda']}" if facts["cuda"] else f"ROCm {facts['hip']}" if facts["hip"] else "CPU"
+    add("build", "ok", f"torch {facts['version']}, {build} build, {facts['threads']} threads")
+    if facts["cpu_has_bf16"]:
+        add("CPU", "ok", "multiplies bfloat16 natively, which sce uses")
+    else:
+        add("CPU", "note", "no bfloat16 products (AVX-512 BF16 or AMX): sce computes in fp32 on it")
+    gpus: list[dict[str, Any]] = facts.get("gpus", [])
+    for gpu in gpus:
+        for state, found, step in judge_gpu(gpu, facts["architectures"], build):
+            add("GPU", state, found, step)
+    if not gpus and not answers.death:
+        add("GPU", "note", f"none: {facts['why_none'] or 'sce trains on the CPU'}")
+    return section
+
+
+def judge_gpu(gpu: dict[str, Any], architectures: Sequence[str], build: str) -> list[tuple[State, str, str]]:
+    """State, sentence and next step of what applies to a GPU.
+
+    Args:
+        gpu: ``{"name", "capability": [major, minor], "memory_bytes"}``.
+        architectures: those that torch has kernels for, such as ``sm_80`` or ``compute_90`` (of which kernels for later
+            ones can be made).
+        build: in words, for the sentence.
+    """
+    capability = tuple(gpu["capability"])
+    number = "{}.{}".format(*capability)
+    name = f"{gpu['name']}, compute capability {number}, {gibibytes(gpu['memory_bytes'])}"
+    found: list[tuple[State, str, str]] = []
+    if build.startswith("CUDA") and not _has_kernels(capability, architectures):
+        step = _OLDER_CUDA if capability < (7, 5) else "install a newer torch"
+        known = " ".join(architectures) or "none"
+        found.append(("bad", f"{name}: this torch ({build}) has no kernels for it, only for {known}", step))
+    else:
+        found.append(("ok", name, ""))
+    if capability < (8, 0):
+        found.append(("note", f"{gpu['name']}: no bfloat16, so sce computes in fp32 on it", ""))
+    if capability < (7, 5):
+        needs = "LLM.int8 of bitsandbytes needs compute capability 7.5; the int8 layers of sce itself do not"
+        found.append(("note", f"{gpu['name']}: {needs}", ""))
+    return found
+
+
+def _has_kernels(capability: tuple[int, ...], architectures: Sequence[str]) -> bool:
+    """Binaries run on later minor versions of their major version; PTX on everything later."""
+    for architecture in architectures:
+        match = re.match(r"(sm|compute)_(\d+)(\d)", architecture)
+        if match:
+            built = (int(match[2]), int(match[3]))
+            if built <= capability and (match[1] == "compute" or built[0] == capability[0]):
+                return True
+    return False

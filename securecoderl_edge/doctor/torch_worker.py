@@ -1,0 +1,44 @@
+"""Imports torch and says what it finds: the child of `torch_facts`, since the import takes seconds and may fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from securecoderl_edge.doctor.children import begin_child
+from securecoderl_edge.runtimes.channel import write_message
+
+
+def main() -> None:
+    """Answer with the build and the processor, then with the GPUs."""
+    _, answers = begin_child()
+    import torch
+
+    from securecoderl_edge.device import cpu_has_bf16
+
+    version: Any = torch.version
+    build = {
+        "version": torch.__version__,
+        "cuda": version.cuda,
+        "hip": version.hip,
+        "threads": torch.get_num_threads(),
+        "cpu_has_bf16": cpu_has_bf16(),
+    }
+    write_message(answers, build)
+    write_message(answers, _gpus(torch) if version.cuda or version.hip else {"gpus": [], "why_none": ""})
+
+
+def _gpus(torch: Any) -> dict[str, Any]:
+    try:
+        torch.cuda.init()
+    except (RuntimeError, AssertionError) as error:
+        return {"gpus": [], "why_none": str(error).splitlines()[0]}
+    gpus = []
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        capability = [properties.major, properties.minor]
+        gpus.append({"name": properties.name, "capability": capability, "memory_bytes": properties.total_memory})
+    return {"gpus": gpus, "architectures": torch.cuda.get_arch_list()}
+
+
+if __name__ == "__main__":
+    main()
