@@ -14,7 +14,8 @@ import click
 from securecoderl_edge.commands.console import say
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
-from securecoderl_edge.sandbox.layers import SANDBOX_CHOICES, as_choice
+from securecoderl_edge.sandbox.layers import as_choice
+from securecoderl_edge.switches import SANDBOX_CHOICES
 from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from securecoderl_edge.doctor.host import examine_host
 from securecoderl_edge.doctor.isolation import examine_sandbox
 from securecoderl_edge.doctor.kernels import examine_llama_cpp
 from securecoderl_edge.doctor.torch_facts import examine_torch
-from securecoderl_edge.sandbox.layers import SandboxChoice
+from securecoderl_edge.switches import SandboxChoice
 
 __all__ = ["Finding", "Report", "Section", "examine"]
 

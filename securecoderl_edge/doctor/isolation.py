@@ -9,8 +9,9 @@ from typing import Any
 
 from securecoderl_edge.doctor.findings import Finding, Section, State
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.sandbox.layers import LEVELS, OFF_HINT, SandboxChoice, choose_level
+from securecoderl_edge.sandbox.layers import LEVELS, OFF_HINT, choose_level
 from securecoderl_edge.sandbox.selftest import SelfTest, run_selftest
+from securecoderl_edge.switches import SandboxChoice
 
 _ELSEWHERE = "run programs on Linux on x86_64 or aarch64; a virtual machine will do"
 _REFUSED = "look for a container or a security module that refuses seccomp or Landlock"

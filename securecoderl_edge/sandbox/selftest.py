@@ -21,9 +21,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from securecoderl_edge.sandbox.layers import SandboxChoice
 from securecoderl_edge.sandbox.limits import Limits
 from securecoderl_edge.sandbox.pool import SandboxPool
+from securecoderl_edge.switches import SandboxChoice
 
 LIMITS = Limits(cpu_seconds=1, wall_seconds=3, memory_mib=256)
 SECRET_NAME = "SCE_DOCTOR_SECRET"
