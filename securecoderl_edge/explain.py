@@ -44,6 +44,8 @@ def _about_run(verdict: str, execution: Execution, expected: str, limits: Limits
         return [f"output limit: it prints more than {limits.output_bytes} bytes"]
     if verdict == "memory":
         return [f"memory: it needs more than {limits.memory_mib} MiB", *_stderr_lines(execution)]
+    if execution.stopped_by == "threads":
+        return ["crash: it was stopped because it started hundreds of threads"]
     ending = f"signal {-execution.returncode}" if execution.returncode < 0 else f"exit status {execution.returncode}"
     lines = [f"crash: it ends with {ending}", *_stderr_lines(execution)]
     if "PermissionError" in execution.stderr:

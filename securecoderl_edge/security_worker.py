@@ -1,14 +1,16 @@
 """A process that scans programs with Bandit: one JSON object a line in, one out.
 
 Run as ``python -s -B security_worker.py SYS_PATH_AS_JSON``. It parses hostile text, so it is apart from the
-process that trains, its memory is limited, and a signal kills it when one scan takes too long. It imports
-nothing of the package.
+process that trains, its memory is limited, a signal kills it when one scan takes too long, and where the
+sandbox has seccomp it can write no file, open no connection and start no process. Of the package it loads
+the sandbox's filter alone, by path.
 """
 
 from __future__ import annotations
 
 import ast
 import copy
+import importlib.machinery
 import io
 import json
 import logging
@@ -17,6 +19,9 @@ import resource
 import signal
 import sys
 import threading
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 MEMORY_BYTES = 2 << 30
@@ -146,6 +151,22 @@ def serve(replies: int) -> None:
             reply = reply[os.write(replies, reply) :]
 
 
+def lock_down() -> None:
+    """Put on the sandbox's first filter, where the system has one; a parser's bug is then worth little."""
+    folder = Path(__file__).parent / "sandbox"
+    with suppress(OSError, KeyError):  # another system or processor: programs are run without it, or not at all
+        lockdown, seccomp = (_module(folder / f"{name}.py") for name in ("lockdown", "seccomp"))
+        lockdown.prctl(lockdown.PR_SET_NO_NEW_PRIVS, 1)
+        lockdown.Filter(seccomp.supervisor_filter()).install()
+
+
+def _module(path: Path) -> ModuleType:
+    module = ModuleType(path.stem)
+    module.__file__ = str(path)
+    importlib.machinery.SourceFileLoader(path.stem, str(path)).exec_module(module)
+    return module
+
+
 def main() -> None:
     """Limit this process, keep stdout for replies, and serve in a thread whose stack suits deep programs."""
     sys.path[:] = json.loads(sys.argv[1])
@@ -153,6 +174,7 @@ def main() -> None:
     os.dup2(2, 1)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    lock_down()
     sys.setrecursionlimit(RECURSION_LIMIT)
     threading.stack_size(STACK_BYTES)
     thread = threading.Thread(target=serve, args=(replies,))

@@ -188,11 +188,10 @@ def file_of(content: bytes) -> Any:
         yield path
 
 
-def limited(check: Callable[[], None], examples: int, number: int) -> Callable[[], None]:
-    """The property with a number of examples drawn from a seed."""
-    return seed(number)(
-        settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))(check)
-    )
+def limited(check: Callable[[], None], examples: int) -> Callable[[], None]:
+    """The property with a number of examples; may be asked for once in a process."""
+    options: dict[str, Any] = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
+    return settings(max_examples=examples, **options)(check)
 
 
 def main() -> None:
@@ -202,9 +201,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     arguments = parser.parse_args()
     end, rounds = time.monotonic() + 60 * arguments.minutes, 0
+    checks = [limited(check, 100) for check in PROPERTIES]
     while time.monotonic() < end:
-        for check in PROPERTIES:
-            limited(check, 100, arguments.seed + rounds)()
+        for check in checks:
+            seed(arguments.seed + rounds)(check)()
         rounds += 1
     close()
     sys.stdout.write(

@@ -8,6 +8,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -118,10 +119,20 @@ def test_a_worker_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPat
         scanner.scan("print(1)")
         assert scanner._process is not None
         os.kill(scanner._process.pid, signal.SIGSTOP)
+        threads = Path(f"/proc/{scanner._process.pid}/task")
+        while any(path.read_text().rpartition(")")[2].split()[0] != "T" for path in threads.glob("*/stat")):
+            pass  # until all of it has stopped
         monkeypatch.setattr(security, "ANSWER_SECONDS", 0.05)
         assert scanner.scan("print(1)").failed
         monkeypatch.undo()
         assert scanner.scan("print(1)") == Scan()
+
+
+def test_the_process_that_parses_hostile_text_is_locked_down(scanner: SecurityScanner) -> None:
+    scanner.scan("print(1)")
+    status = Path(f"/proc/{scanner.pids()[0]}/status").read_text()
+    assert "Seccomp:\t2" in status
+    assert "NoNewPrivs:\t1" in status
 
 
 def test_a_bandit_that_cannot_start_is_an_error_and_no_finding(
