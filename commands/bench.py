@@ -16,7 +16,7 @@ from securecoderl_edge.bench import (
     choose_models,
     measure,
 )
-from securecoderl_edge.commands.console import duration, say, track
+from securecoderl_edge.commands.console import duration, say, track, warn_of_level
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.files import write_atomically
@@ -55,6 +55,7 @@ def bench(
     specs, pairs = choose_models(models, is_comparing)
     problems = bench_problems(config)
     _warn_of_load()
+    warn_of_level(config.sandbox)
     done: dict[int, Evaluation] = {}
     failures = []
     with Scorer(sandbox=config.sandbox) as scorer:

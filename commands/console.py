@@ -35,6 +35,21 @@ def say(message: str) -> None:
     talk.print(escape_controls(message), soft_wrap=True)
 
 
+def warn_of_level(sandbox: str) -> None:
+    """Say so when programs will run without isolation, or with one that was never tried.
+
+    Raises:
+        SceError: this system does not offer the level.
+    """
+    from securecoderl_edge.sandbox import as_choice, choose_level
+
+    level = choose_level(as_choice(sandbox))
+    if level == "off":
+        say("--sandbox off: programs run without isolation and can do whatever you can")
+    elif level == "macos":
+        say("the sandbox for macOS was never tried on a Mac; sce doctor tries it")
+
+
 class Tracker(Protocol):
     """Progress of one piece of work."""
 

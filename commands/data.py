@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from securecoderl_edge.commands.console import warn_of_level
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.datasets import FORMATS, KINDS, Dropped, Imported, import_problems
@@ -103,6 +104,7 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
     if config.drop_failing is not None:
         _refuse_to_overwrite(Path(config.drop_failing), config.force)
     problems = load_problems(file)
+    warn_of_level(config.sandbox)
     with _progress("checking") as progress, Scorer(config.workers, sandbox=config.sandbox) as scorer:
         task = progress.add_task("solutions run", total=sum(len(problem.solutions) for problem in problems))
         report = check_problems(problems, scorer, lambda count: progress.advance(task, count))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from securecoderl_edge.commands.console import data, duration, say, talk, track
+from securecoderl_edge.commands.console import data, duration, say, talk, track, warn_of_level
 from securecoderl_edge.commands.options import FiniteFloat
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.generation import answer
@@ -89,6 +89,7 @@ def generate(
         problems = [Problem("prompt", text, tests=tuple(given or example_tests(text)))]
     spec = resolve_model(model)
     sampling = Sampling(temperature, max_tokens, seed)
+    warn_of_level(sandbox)
     with Scorer(sandbox=sandbox) as scorer, contextlib.closing(open_runtime(spec, threads=threads)) as runtime:
         if jsonl is not None:
             is_accepted = _answer_all(runtime, scorer, problems, n, sampling, timeout)

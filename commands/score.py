@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from securecoderl_edge.commands.console import new_console, say, talk, track
+from securecoderl_edge.commands.console import new_console, say, talk, track, warn_of_level
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
@@ -106,6 +106,7 @@ def _score_many(config: ScoreConfig) -> None:
 def _scorer(config: ScoreConfig) -> Scorer:
     from securecoderl_edge.scorer import Scorer
 
+    warn_of_level(config.sandbox)
     return Scorer(config.workers, _limits(config), config.stage_rule, config.severity, config.sandbox)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from securecoderl_edge.commands.console import say, track
+from securecoderl_edge.commands.console import say, track, warn_of_level
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.settings import PPO_FLAGS, REWARD_FLAGS, PpoSettings, RewardSettings, TrainSettings
 
@@ -53,6 +53,7 @@ def train(
     settings = resolve(recipe, overrides, given)
     if max_steps:
         settings = cap_steps(settings, max_steps)
+    warn_of_level(settings.reward.sandbox)
     folder = out or RUNS / Path(recipe).stem
     steps = phase_steps(settings)
     before = dict(zip(steps, itertools.accumulate(steps.values(), initial=0), strict=False))

@@ -48,7 +48,6 @@ class BenchSettings:
     threads: int | None = setting(
         None, "CPU threads; all cores if not given.", minimum=1, maximum=MAX_THREADS, metavar="N"
     )
-
     sandbox: str = sandbox_setting()
 
     @property

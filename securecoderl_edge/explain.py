@@ -9,6 +9,10 @@ from securecoderl_edge.sandbox import Execution, Limits, ProgramRun
 
 LONGEST_LINE = 200
 STDERR_LINES = 12
+PERMITTED = {
+    "full": "no network, no processes, and files of the Python library only",
+    "no-landlock": "no network, no processes and no files",
+}
 
 
 def explain(score: Score, run: ProgramRun, expected: str, limits: Limits) -> str:
@@ -20,6 +24,8 @@ def explain(score: Score, run: ProgramRun, expected: str, limits: Limits) -> str
         lines = ["does not parse: no Python program", f"  {run.error}"]
     else:
         lines = _about_run(score.verdicts[0], run.executions[0], expected, limits)
+        if score.verdicts[0] == "crash" and "PermissionError" in run.executions[0].stderr:
+            lines += [f"  (the sandbox permits {PERMITTED[score.sandbox]})"] if score.sandbox in PERMITTED else []
     for finding in score.findings:
         name = f"{finding.test_id} (CWE-{finding.cwe})"
         lines.append(f"{finding.severity.lower()} security finding {name} in line {finding.line}")
@@ -47,10 +53,7 @@ def _about_run(verdict: str, execution: Execution, expected: str, limits: Limits
     if execution.stopped_by == "threads":
         return ["crash: it was stopped because it started hundreds of threads"]
     ending = f"signal {-execution.returncode}" if execution.returncode < 0 else f"exit status {execution.returncode}"
-    lines = [f"crash: it ends with {ending}", *_stderr_lines(execution)]
-    if "PermissionError" in execution.stderr:
-        lines.append("  (the sandbox permits no network, no processes, and files of the Python library only)")
-    return lines
+    return [f"crash: it ends with {ending}", *_stderr_lines(execution)]
 
 
 def _stderr_lines(execution: Execution) -> list[str]:

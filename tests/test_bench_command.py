@@ -47,7 +47,7 @@ def scorer() -> Iterator[Scorer]:
 @pytest.fixture(autouse=True)
 def _one_sandbox_for_all(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Starting one for each test would take longer than the tests."""
-    monkeypatch.setattr("securecoderl_edge.scorer.Scorer", lambda: nullcontext(scorer))
+    monkeypatch.setattr("securecoderl_edge.scorer.Scorer", lambda **_: nullcontext(scorer))
 
 
 @pytest.fixture

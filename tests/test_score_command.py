@@ -300,3 +300,9 @@ def test_limits_that_the_system_cannot_set_are_a_usage_error(flag: str, value: s
     file = tmp_path / "program.py"
     file.write_text(RIGHT)
     assert score(str(file), "--expect", "8", flag, value).exit_code == 2
+
+
+def test_running_without_isolation_is_said(problems: str, completions: str) -> None:
+    files = ("--problems", problems, "--completions", completions)
+    assert "without isolation" in score(*files, "--sandbox", "off").stderr
+    assert "without isolation" not in score(*files, "--sandbox", "no-landlock").stderr

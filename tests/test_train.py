@@ -166,9 +166,9 @@ def test_a_program_that_is_drawn_several_times_is_run_once_and_scored_for_each_s
         rollouts.append(collect(*arguments))
         return rollouts[-1]
 
-    def scoring(scorer: Scorer, problem: Problem, program: str) -> Any:
+    def scoring(scorer: Scorer, problem: Problem, program: str, extract: str) -> Any:
         run_programs.append((problem.id, program))
-        return score_async(scorer, problem, program)
+        return score_async(scorer, problem, program, extract=extract)
 
     monkeypatch.setattr(updates, "collect", collecting)
     monkeypatch.setattr(Scorer, "score_async", scoring)

@@ -1,8 +1,15 @@
-"""Runs untrusted programs: no root, no containers, a few milliseconds a test.
+"""Runs untrusted programs: no root, no containers, a millisecond or two a test.
 
-Stops: reading files outside the Python library, writing anywhere, network, other processes, signals, and
-using more CPU, time, memory or output than allowed. Does not stop: asking whether a path exists, side
-channels, bugs of the kernel.
+    zygote   a fresh interpreter without our environment, under the first seccomp filter    `zygote`
+    box      one a program: compiles it, under Landlock, and waits for its tests             `supervision`
+    test     one a test: the program, under the second filter and resource limits            `testprocess`
+
+Stops: reading files outside the Python library, writing anywhere, network, other processes, signals to any but
+itself, and using more processor time, time, memory, threads or output than allowed. `confinement` says what each
+level consists of.
+
+Does not stop: asking whether a path exists, using a core until a limit is reached, side channels, bugs of the
+kernel. The level ``macos`` has never been run; ``off`` stops nothing but overuse. SECURITY.md says it to users.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
     sce --socket--> zygote --fork--> box (compiles the program once) --fork--> test process (runs it)
 
 Run as ``python -s -S -B -X utf8 zygote.py SOCKET LEVEL`` with an empty environment. Texts and outputs stay in
-memory files, which travel as descriptors: no pipes, no copies, and no text of a test is ever in the memory of
-a process that another test is forked from. While a box lives it speaks with sce itself; the zygote waits for
-it to end.
+memory files, which travel as descriptors: no pipes, no copies, and what one test reads is never in the memory
+that another is forked from. While a box lives it speaks with sce itself; the zygote waits for it to end.
 
     to us    program CPU WALL MEMORY OUTPUT COMPILE_CPU COMPILE_MEMORY   [source]
              tests LAST PRELUDE:FILES...   [of each test: stdin, stdout, stderr; of a call also request, value,
@@ -14,9 +13,9 @@ it to end.
              parses, or refused WHY; then for each message of tests: endings (STATUS LIMIT CPU_SECONDS)...
              gone STATUS, the wait status of the box
 
-A forked process pays for every page that it or its parent writes to, if only by counting references: about a
-thousandth of a millisecond each, and a test that prints a number touches hundreds. So the zygote imports no
-more than most programs use, and the box does as little as it can between two forks.
+After a fork both processes pay for every page that they write to, if only by counting references: a few
+microseconds each, and a test that prints a number touches two hundred and fifty. So the zygote imports no more
+than most programs use, nothing runs at forks, and the box does as little as it can between two of them.
 
 This file imports the standard library and, by path, its siblings; the package is not there.
 """
