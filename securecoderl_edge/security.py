@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -73,21 +74,41 @@ class SecurityScanner:
         self._ready = False
 
     def scan(self, program: str) -> Scan:
-        """Scan one program; if the worker dies of it, the scan has failed and the next gets a new worker."""
+        """Scan one program.
+
+        A worker that dies is replaced and the program scanned again, once: somebody else may have killed it. A
+        worker that dies twice, or that takes too long, has failed because of the program.
+        """
         with self._lock:
-            process = self._running()
-            try:
-                self._send(process, {"program": program})
-                answer = self._receive(process, ANSWER_SECONDS)
-            except BaseException:
-                self._stop()  # whatever it was doing, its next answer would belong to this program
-                raise
-            if answer is None:
-                self._stop()
-                return Scan(failed=True)
-        if "failed" in answer:
+            answer, was_killed = self._ask(program)
+            if was_killed:
+                answer, _ = self._ask(program)
+        if answer is None or "failed" in answer:
             return Scan(failed=True)
         return Scan(tuple(Finding(*finding) for finding in answer["findings"]))
+
+    def _ask(self, program: str) -> tuple[dict[str, Any] | None, bool]:
+        """The worker's answer, or None; and whether it died, but not of its limit on processor time."""
+        process = self._running()
+        try:
+            self._send(process, {"program": program})
+            answer = self._receive(process, ANSWER_SECONDS)
+        except BaseException:
+            self._stop()  # whatever it was doing, its next answer would belong to this program
+            raise
+        if answer is not None:
+            return answer, False
+        is_over = self._has_ended(process)
+        self._stop()
+        return None, is_over and process.returncode != -signal.SIGPROF
+
+    @staticmethod
+    def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+        try:
+            process.wait(timeout=1)  # its output has ended, or it says nothing
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def pids(self) -> list[int]:
         """The worker, if there is one at this moment."""

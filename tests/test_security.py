@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import os
 import signal
+import subprocess
 import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,14 +106,46 @@ def test_what_bandit_cannot_read_counts_as_the_worst(scanner: SecurityScanner, p
     assert severity(scan) == 1.0
 
 
-def test_a_worker_that_dies_costs_that_program_alone() -> None:
+def test_a_worker_that_is_killed_costs_no_program_its_findings() -> None:
     with SecurityScanner() as scanner:
-        assert scanner.scan(SHELL).findings
+        expected = scanner.scan(SHELL)
+        assert expected.findings
         assert scanner._process is not None
-        os.kill(scanner._process.pid, signal.SIGKILL)
+        scanner._process.kill()
         scanner._process.wait()
-        assert scanner.scan("print(1)") == Scan(failed=True)
+        assert scanner.scan(SHELL) == expected
+
+
+def test_a_program_that_its_worker_dies_of_counts_as_the_worst_and_costs_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with SecurityScanner() as scanner:
+        send, starts = scanner._send, []
+
+        def kill(process: subprocess.Popen[bytes], message: dict[str, Any]) -> None:
+            starts.append(process.pid)
+            if message["program"] == "deadly":
+                process.kill()
+            send(process, message)
+
+        monkeypatch.setattr(scanner, "_send", kill)
+        assert scanner.scan("deadly") == Scan(failed=True)
         assert scanner.scan("print(1)") == Scan()
+        assert len(set(starts)) == 3
+
+
+def test_a_scan_that_takes_too_much_processor_time_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    with SecurityScanner() as scanner:
+        send, starts = scanner._send, []
+
+        def limit(process: subprocess.Popen[bytes], message: dict[str, Any]) -> None:
+            starts.append(process.pid)
+            os.kill(process.pid, signal.SIGPROF)
+            send(process, message)
+
+        monkeypatch.setattr(scanner, "_send", limit)
+        assert scanner.scan("print(1)").failed
+        assert len(starts) == 1
 
 
 def test_a_worker_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import signal
 import sys
 from types import CodeType, ModuleType
 from typing import Any
@@ -37,8 +36,8 @@ class Confinement:
 
     def __init__(self, level: str, load: Any) -> None:
         self.level = level
-        self._linux = sys.platform == "linux"
-        self._lockdown: Any = load("lockdown") if self._linux else None
+        self._lockdown: Any = load("lockdown") if sys.platform == "linux" else None
+        self._death_signal: Any = self._lockdown.DeathSignal() if self._lockdown else None
         self._seatbelt: Any = load("seatbelt") if level == "macos" else None
         self._seccomp: Any = load("seccomp") if level in ("full", "no-landlock") else None
         self._ruleset: int | None = None
@@ -90,10 +89,8 @@ class Confinement:
 
     def die_with(self, parent: int) -> None:
         """Bind the calling process to its parent's life, where the system can."""
-        if self._linux:
-            self._lockdown.prctl(self._lockdown.PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before we asked
-            os.kill(os.getpid(), signal.SIGKILL)
+        if self._death_signal is not None:
+            self._death_signal.ask_for(parent)
 
 
 def import_named_modules(code: CodeType) -> None:

@@ -14,7 +14,9 @@ import ctypes
 import errno
 import os
 import platform
+import signal
 import struct
+from typing import Any
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_GET_SECCOMP, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 21, 22, 38
 _SECCOMP_MODE_FILTER = 2
@@ -27,8 +29,8 @@ _READ_FILE, _READ_DIRECTORY = 1 << 2, 1 << 3
 
 _WORD = struct.Struct("I")
 _libc = ctypes.CDLL(None, use_errno=True)
+_prctl = _libc.prctl
 _libc.syscall.restype = ctypes.c_long
-_libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
 
 
 class _FilterProgram(ctypes.Structure):
@@ -43,10 +45,15 @@ def prctl(option: int, argument: int = 0, address: int = 0) -> int:
     Raises:
         OSError: the kernel refuses.
     """
-    result: int = _libc.prctl(option, argument, address, 0, 0)
+    result = int(_prctl(*_prctl_arguments(option, argument, address)))
     if result < 0:
         raise _error("prctl")
     return result
+
+
+def _prctl_arguments(option: int, argument: int, address: int) -> list[Any]:
+    """As C values, so that a call that every test process makes need not convert them."""
+    return [ctypes.c_int(option), *map(ctypes.c_ulong, (argument, address, 0, 0))]
 
 
 def has_seccomp() -> bool:
@@ -64,7 +71,7 @@ class Filter:
     def __init__(self, program: bytes) -> None:
         self._instructions = ctypes.create_string_buffer(program, len(program))
         self._header = _FilterProgram(len(program) // 8, ctypes.addressof(self._instructions))
-        self._address = ctypes.addressof(self._header)
+        self._arguments = _prctl_arguments(PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(self._header))
 
     def replace(self, offsets: list[int], number: int) -> None:
         """Overwrite the four bytes at each offset."""
@@ -77,7 +84,26 @@ class Filter:
         Raises:
             OSError: the kernel or the container refuses.
         """
-        prctl(PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, self._address)
+        if _prctl(*self._arguments) != 0:
+            raise _error("prctl")
+
+
+class DeathSignal:
+    """Ties the life of the calling process to its parent's; made once, used in any number of forked processes."""
+
+    def __init__(self) -> None:
+        self._arguments = _prctl_arguments(PR_SET_PDEATHSIG, signal.SIGKILL, 0)
+
+    def ask_for(self, parent: int) -> None:
+        """Die when ``parent`` dies, or now if it has died before this was asked.
+
+        Raises:
+            OSError: the kernel refuses.
+        """
+        if _prctl(*self._arguments) != 0:
+            raise _error("prctl")
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def landlock_version() -> int:

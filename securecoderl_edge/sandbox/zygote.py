@@ -164,6 +164,7 @@ def _box(zygote: int, request: str, source_file: int, control: socket, layers: A
         if code is not None:
             os.close(source_file)
             layers.enter_box(code)
+            gc.freeze()  # a collection in a test has nothing of ours to look at
             resources = testprocess.resource_limits(float(cpu), int(memory), int(output))
             supervisor = supervision.Supervisor(control.fileno(), float(cpu), float(wall), int(memory))
             _run_tests(code, source, resources, supervisor, control, layers)
