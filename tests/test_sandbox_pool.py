@@ -55,6 +55,26 @@ def test_a_program_that_ends_its_supervisor_twice_has_crashed(
     assert [execution.returncode for execution in run.executions] == [-signal.SIGKILL] * 2
 
 
+def test_a_test_that_somebody_killed_is_run_again(sandbox: SandboxPool) -> None:
+    def kill() -> None:
+        while len(below := descendants(zygote)) < 2:  # box and test
+            pass
+        os.kill(below[-1], signal.SIGKILL)
+
+    assert execute(sandbox, "print(1)").clean  # there is a worker now
+    (zygote,) = sandbox.idle_pids()
+    thread = threading.Thread(target=kill)
+    thread.start()
+    execution = execute(sandbox, "import time\ntime.sleep(0.5)")
+    thread.join()
+    assert execution.clean
+
+
+def test_a_program_that_kills_itself_has_crashed(sandbox: SandboxPool) -> None:
+    execution = execute(sandbox, "import os\nos.kill(os.getpid(), 9)")
+    assert (execution.returncode, execution.stopped_by) == (-signal.SIGKILL, "")
+
+
 def test_workers_are_renewed_after_a_number_of_programs(sandbox: SandboxPool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "PROGRAMS_PER_WORKER", 1)
     sandbox.run("print(1)", [""])

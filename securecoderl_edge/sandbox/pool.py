@@ -52,18 +52,24 @@ class SandboxPool:
     ) -> ProgramRun:
         """Compile ``program`` once and run it on each stdin, then once for each call.
 
+        What is lost because a process of ours was killed, or a test by others than its supervisor, is run again,
+        once; a program that does it to itself does it again.
+
         Raises:
             SceError: the pool is closed, or its workers die for reasons that have nothing to do with the
                 program.
         """
         job = Job(program, stdins, limits, calls)
         lost: Exception = WorkerLost("")
-        for _attempt in range(2):
+        for is_last in (False, True):
             try:
                 with self._worker() as worker:
-                    return worker.run(job, limits or self.limits)
+                    run = worker.run(job, limits or self.limits)
             except (WorkerLost, BoxLost) as error:
                 lost = error
+                continue
+            if is_last or not any(map(_was_killed, run.executions)):
+                return run
         if isinstance(lost, BoxLost):
             # Twice with this program and a fresh worker the second time: the program did it.
             died = Execution(-signal.SIGKILL, "", "", f"the program ended its supervisor ({lost})", 0.0)
@@ -123,6 +129,11 @@ class SandboxPool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _was_killed(execution: Execution) -> bool:
+    """By its own hand, a person's or the kernel's when memory is short; not by its supervisor."""
+    return execution.returncode == -signal.SIGKILL and not execution.stopped_by
 
 
 def default_workers(limits: Limits) -> int:
