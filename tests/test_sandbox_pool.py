@@ -44,15 +44,35 @@ def test_a_worker_that_dies_every_time_is_an_error_of_ours_and_no_verdict(
         sandbox.run("print(1)", [""])
 
 
-def test_a_program_that_ends_its_supervisor_twice_has_crashed(
-    sandbox: SandboxPool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("parses", [True, False])
+def test_a_program_that_ends_its_supervisor_twice_has_crashed_or_does_not_parse(
+    parses: bool, sandbox: SandboxPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def die(*_: object) -> None:
-        raise worker.BoxLost("9")
+        raise worker.BoxLost("9", parses)
 
     monkeypatch.setattr(worker.Worker, "run", die)
     run = sandbox.run("print(1)", ["", ""])
-    assert [execution.returncode for execution in run.executions] == [-signal.SIGKILL] * 2
+    assert run.parses is parses
+    assert [execution.returncode for execution in run.executions] == [-signal.SIGKILL] * 2 * parses
+
+
+@pytest.mark.parametrize(
+    "program", ["x = [" + "1+1," * 60_000 + "]\nprint(1)", "import time\ntime.sleep(0.3)\nprint(1)"]
+)
+def test_a_box_that_somebody_killed_is_replaced(program: str, sandbox: SandboxPool) -> None:
+    def kill() -> None:
+        while not (below := descendants(zygote)):
+            pass
+        os.kill(below[0], signal.SIGKILL)
+
+    assert execute(sandbox, "print(1)").clean  # there is a worker now
+    (zygote,) = sandbox.idle_pids()
+    thread = threading.Thread(target=kill)
+    thread.start()
+    execution = execute(sandbox, program)
+    thread.join()
+    assert execution.stdout == "1\n"
 
 
 def test_a_test_that_somebody_killed_is_run_again(sandbox: SandboxPool) -> None:
@@ -140,7 +160,10 @@ def test_when_the_parent_is_killed_no_process_stays_behind() -> None:
         pool = SandboxPool(1, Limits(60, 60))
         threading.Thread(target=pool.run, args=("import time; time.sleep(50)", [""]), daemon=True).start()
         def children(pid):
-            return [int(c) for c in open(f"/proc/{pid}/task/{pid}/children").read().split()]
+            try:
+                return [int(c) for c in open(f"/proc/{pid}/task/{pid}/children").read().split()]
+            except OSError:  # what the zygote tried out is over
+                return []
         family = []
         while len(family) < 3:
             family, level = [], [os.getpid()]

@@ -72,6 +72,8 @@ class SandboxPool:
                 return run
         if isinstance(lost, BoxLost):
             # Twice with this program and a fresh worker the second time: the program did it.
+            if not lost.parses:
+                return ProgramRun(False, f"the compiler was killed twice ({lost})")
             died = Execution(-signal.SIGKILL, "", "", f"the program ended its supervisor ({lost})", 0.0)
             return ProgramRun(True, "", (died,) * (len(stdins) + len(calls)))
         raise SceError(f"sandbox workers keep dying ({lost}); is the machine out of memory? Try fewer workers")

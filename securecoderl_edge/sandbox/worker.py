@@ -41,7 +41,14 @@ class WorkerLost(Exception):
 
 
 class BoxLost(Exception):
-    """The process that supervises a program's tests died; that should be out of a program's reach."""
+    """The process that compiles a program and supervises its tests was killed, which is out of a program's reach.
+
+    ``parses`` says whether it had compiled the program before.
+    """
+
+    def __init__(self, why: str, parses: bool) -> None:
+        super().__init__(why)
+        self.parses = parses
 
 
 class Worker:
@@ -85,7 +92,7 @@ class Worker:
 
         Raises:
             WorkerLost: the zygote is gone, or says what is no answer.
-            BoxLost: the box died while the tests ran.
+            BoxLost: the box was killed.
         """
         self.programs += 1
         tests: list[tuple[str, Call | None]] = [(stdin, None) for stdin in job.stdins]
@@ -105,14 +112,14 @@ class Worker:
                 if start == 0:
                     kind, _, rest = self._receive(GRACE_SECONDS + COMPILE_CPU_SECONDS).partition(" ")
                     if kind == "gone":
-                        return ProgramRun(False, _why_the_compiler_ended(_exit_code(rest)))
+                        return ProgramRun(False, _why_the_compiler_ended(rest))
                     if kind == "refused":
                         self._receive(GRACE_SECONDS)
                         return ProgramRun(False, rest)
                 reply = self._receive(GRACE_SECONDS + len(running) * limits.wall_seconds)
                 kind, _, rest = reply.partition(" ")
                 if kind == "gone":
-                    raise BoxLost(f"wait status {rest}")
+                    raise BoxLost(f"wait status {rest}", parses=True)
                 endings = rest.split()
                 if kind != "endings" or len(endings) != 3 * len(running):
                     raise WorkerLost(f"a reply that makes no sense: {kind[:40]!r}")
@@ -273,7 +280,10 @@ def _unlinked_file() -> int:
     return descriptor
 
 
-def _why_the_compiler_ended(returncode: int) -> str:
+def _why_the_compiler_ended(status: str) -> str:
+    returncode = _exit_code(status)
+    if returncode == -signal.SIGKILL:  # no text makes a compiler do that
+        raise BoxLost("killed while it compiled", parses=False)
     if returncode == -signal.SIGPROF:
         return f"compiling took more than {COMPILE_CPU_SECONDS:g} s"
     if returncode < 0:
