@@ -89,6 +89,9 @@ def measure(
     for name, row in table.items():
         sys.stdout.write(f"{name:18s} {row['cpu_ms']:8.2f} ms CPU  {row['wall_ms']:8.2f} ms wall a program\n")
     ours, usual = table["ours"], table["usual way"]
+    parts = split(ways["ours"], items, scorers["ours"])
+    for name, milliseconds in parts.items():
+        sys.stdout.write(f"  of ours, {name:20s} {milliseconds:8.2f} ms CPU\n")
     equal = sum(len({round(value, 9) for value in values}) == 1 for values in zip(*rewards.values(), strict=True))
     return {
         "cpu_ratio": round(usual["cpu_ms"] / ours["cpu_ms"], 2),
@@ -98,7 +101,33 @@ def measure(
         "programs": len(items),
         "rounds": rounds,
         "milliseconds": table,
+        "parts_cpu_ms": parts,
     }
+
+
+def split(way: Callable[[Sequence[Item]], list[Score]], items: list[Item], scorer: Scorer) -> dict[str, float]:
+    """Milliseconds of CPU a program by process, over one more pass."""
+    sandbox, scanner = scorer.pids()
+
+    def now() -> dict[str, float]:
+        own = resource.getrusage(resource.RUSAGE_SELF)
+        zygote, children = ticks(sandbox, 11, 13), ticks(sandbox, 13, 15)
+        return {
+            "sce itself": own.ru_utime + own.ru_stime,
+            "zygote": zygote,
+            "boxes and tests": children,
+            "Bandit": ticks(scanner, 11, 13),
+        }
+
+    before = now()
+    way(items)
+    return {name: round((after - before[name]) * 1000 / len(items), 2) for name, after in now().items()}
+
+
+def ticks(pid: int, first: int, last: int) -> float:
+    """Seconds in a range of fields of ``/proc/PID/stat``, counted from the one after the name."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+    return sum(map(int, fields[first:last])) / os.sysconf("SC_CLK_TCK")
 
 
 def per_program(rounds: list[list[tuple[float, float]]], programs: int) -> dict[str, float]:
@@ -188,11 +217,8 @@ def cpu_seconds(scorer: Scorer | None) -> float:
     own = sum(time for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN) for time in resource.getrusage(who)[:2])
     if scorer is None:
         return own
-    ticks = 0
-    for pid in scorer.pids():
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
-        ticks += sum(map(int, fields[11:15]))  # user and system time, its own and of children waited for
-    return own + ticks / os.sysconf("SC_CLK_TCK")
+    # User and system time, their own and of children that they waited for.
+    return own + sum(ticks(pid, 11, 15) for pid in scorer.pids())
 
 
 if __name__ == "__main__":

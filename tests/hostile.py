@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,9 @@ def execute(sandbox: SandboxPool, program: str, stdin: str = "", limits: Limits 
 
 def descendants(pid: int) -> list[int]:
     """Processes below a process, whichever thread of it started them."""
-    lists = [path.read_text() for path in sorted(Path(f"/proc/{pid}/task").glob("*/children"))]
+    lists = []
+    with suppress(OSError):  # it has ended meanwhile
+        lists = [path.read_text() for path in sorted(Path(f"/proc/{pid}/task").glob("*/children"))]
     children = [int(child) for text in lists for child in text.split()]
     return children + [each for child in children for each in descendants(child)]
 

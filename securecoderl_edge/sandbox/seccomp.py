@@ -76,6 +76,8 @@ _PID_MARK = 0x5A5A1234
 def supervisor_filter(machine: str | None = None) -> bytes:
     """Layer 1: everything that is not listed fails with EPERM; foreign architectures kill the process.
 
+    ``fcntl`` is inspected because F_SETOWN with O_ASYNC makes the kernel signal any process of the same user.
+
     Raises:
         KeyError: no table for this machine.
     """
@@ -89,15 +91,17 @@ def supervisor_filter(machine: str | None = None) -> bytes:
     ]
     if machine == "x86_64":
         rules += [(_AT_LEAST, 0, 1, _X32_BIT), (_RETURN, 0, 0, _KILL_PROCESS)]
-    for name in UNKNOWN:
-        rules += _when(numbers.pop(name), [_refuse(errno.ENOSYS)])
+    rules += _if_any([numbers.pop(name) for name in UNKNOWN], [_refuse(errno.ENOSYS)])
     for name, position in zip(OPENING, (1, 2), strict=True):
         if name in numbers:
-            rules += _when(
-                numbers.pop(name),
-                [_argument(position), (_ANY_BIT, 0, 1, _WRITING), _refuse(errno.EACCES), _allow()],
-            )
-    rules += _when(numbers.pop("ioctl"), _one_of(1, (_TCGETS, _FIONREAD, _FIOCLEX), errno.ENOTTY))
+            body = [_argument(position), (_ANY_BIT, 0, 1, _WRITING), _refuse(errno.EACCES), _allow()]
+            rules += _if_any([numbers.pop(name)], body)
+    commands = [_argument(1), *_if_any([_TCGETS, _FIONREAD, _FIOCLEX], [_allow()]), _refuse(errno.ENOTTY)]
+    rules += _if_any([numbers.pop("ioctl")], commands)
+    harmless = [_F_DUPFD, _F_GETFD, _F_SETFD, _F_GETFL, _F_DUPFD_CLOEXEC]
+    set_flags = [_argument(2), (_ANY_BIT, 1, 0, _O_ASYNC), _allow()]
+    commands = [_argument(1), *_if_any(harmless, [_allow()]), (_EQUAL, 0, len(set_flags), _F_SETFL), *set_flags]
+    rules += _if_any([numbers.pop("fcntl")], [*commands, _refuse(errno.EPERM)])
     for low, high in _ranges(sorted(numbers.values())):
         if low == high:
             rules += [(_EQUAL, 0, 1, low), _allow()]
@@ -109,8 +113,8 @@ def supervisor_filter(machine: str | None = None) -> bytes:
 def program_filter(pid: int, machine: str | None = None, may_open: bool = True) -> bytes:
     """Layer 2 for the test process ``pid``: no children, signals only to itself, no limits raised.
 
-    ``fcntl`` is inspected because F_SETOWN with O_ASYNC makes the kernel signal any process of the same user.
-    With ``may_open`` false, for kernels without Landlock, no file can be opened either.
+    With ``may_open`` false, for kernels without Landlock, no file can be opened either. Every test installs one, and
+    the kernel compiles it anew, so it is as short as it can be.
 
     Raises:
         KeyError: no table for this machine.
@@ -119,42 +123,14 @@ def program_filter(pid: int, machine: str | None = None, may_open: bool = True) 
     numbers = _numbers(machine, INSPECTED, SUPERVISING)
     refuse = _refuse(errno.EPERM)
     rules: list[Instruction] = [(_LOAD, 0, 0, _NUMBER_OFFSET)]
-    for name in SUPERVISING:
-        if name in numbers:
-            rules += _when(numbers[name], [refuse])
+    rules += _if_any([numbers[name] for name in SUPERVISING if name in numbers], [refuse])
     if not may_open:
-        for name in OPENING:
-            if name in numbers:
-                rules += _when(numbers[name], [_refuse(errno.EACCES)])
-    rules += _when(numbers["clone"], [_argument(0), (_ANY_BIT, 0, 1, _CLONE_THREAD), _allow(), refuse])
-    for name in ("kill", "tgkill"):
-        rules += _when(numbers[name], _one_of(0, (pid,), errno.EPERM))
-    harmless = (_F_DUPFD, _F_GETFD, _F_SETFD, _F_GETFL, _F_DUPFD_CLOEXEC)
-    rules += _when(
-        numbers["fcntl"],
-        [
-            *_one_of(1, harmless, None),
-            (_EQUAL, 1, 0, _F_SETFL),
-            refuse,
-            _argument(2),
-            (_ANY_BIT, 0, 1, _O_ASYNC),
-            refuse,
-            _allow(),
-        ],
-    )
+        rules += _if_any([numbers[name] for name in OPENING if name in numbers], [_refuse(errno.EACCES)])
+    rules += _if_any([numbers["clone"]], [_argument(0), (_ANY_BIT, 0, 1, _CLONE_THREAD), _allow(), refuse])
+    rules += _if_any([numbers["kill"], numbers["tgkill"]], [_argument(0), (_EQUAL, 0, 1, pid), _allow(), refuse])
     # Reading a limit passes no new one: both halves of that pointer are zero.
-    rules += _when(
-        numbers["prlimit64"],
-        [
-            _argument(2),
-            (_EQUAL, 1, 0, 0),
-            refuse,
-            _argument(2, high=True),
-            (_EQUAL, 1, 0, 0),
-            refuse,
-            _allow(),
-        ],
-    )
+    new_limit = [_argument(2), (_EQUAL, 0, 3, 0), _argument(2, high=True), (_EQUAL, 0, 1, 0), _allow(), refuse]
+    rules += _if_any([numbers["prlimit64"]], new_limit)
     return _assemble([*rules, _allow()])
 
 
@@ -170,17 +146,11 @@ def _numbers(machine: str, *tables: Mapping[str, tuple[int, int | None]]) -> dic
     return {name: number for name, number in found.items() if number is not None}
 
 
-def _when(number: int, body: list[Instruction]) -> list[Instruction]:
-    """Run ``body``, which must return on every path, if the call has this number."""
-    return [(_EQUAL, 0, len(body), number), *body]
-
-
-def _one_of(position: int, values: tuple[int, ...], otherwise: int | None) -> list[Instruction]:
-    """Allow if the argument is one of ``values``; else fail with ``otherwise``, or go on when it is None."""
-    rules = [_argument(position)]
-    for value in values:
-        rules += [(_EQUAL, 0, 1, value), _allow()]
-    return rules if otherwise is None else [*rules, _refuse(otherwise)]
+def _if_any(numbers: list[int], body: list[Instruction]) -> list[Instruction]:
+    """Run ``body``, which must return on every path, if what was loaded is one of ``numbers``."""
+    last = len(numbers) - 1
+    jumps = [(_EQUAL, last - place, 0 if place < last else len(body), number) for place, number in enumerate(numbers)]
+    return [*jumps, *body]
 
 
 def _argument(position: int, high: bool = False) -> Instruction:
