@@ -29,7 +29,7 @@ from securecoderl_edge.problems import Problem, Test, load_problems, problem_fro
 from securecoderl_edge.reward import Score
 from securecoderl_edge.sandbox import Limits, worker
 from securecoderl_edge.sandbox.messages import receive, send
-from securecoderl_edge.sandbox.records import Job
+from securecoderl_edge.sandbox.records import BoxLost, Job, WorkerLost
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.scoring import read_candidates, read_scores, score_from_record
 from securecoderl_edge.text import escape_controls
@@ -158,7 +158,7 @@ def whatever_a_box_says_is_a_result_or_a_lost_worker(replies: list[str]) -> None
         try:
             run = spoken_to.run(Job("pass", ["1"]), LIMITS)
             assert len(run.executions) == run.parses
-        except (worker.WorkerLost, worker.BoxLost):
+        except (WorkerLost, BoxLost):
             pass
         thread.join()
 

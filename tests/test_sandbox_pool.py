@@ -16,6 +16,7 @@ from hostile import descendants, execute
 from securecoderl_edge import machine
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.sandbox import Job, Limits, SandboxPool, pool, worker
+from securecoderl_edge.sandbox.records import BoxLost, WorkerLost
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def test_a_worker_that_dies_every_time_is_an_error_of_ours_and_no_verdict(
     sandbox: SandboxPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def die(*_: object) -> None:
-        raise worker.WorkerLost("gone")
+        raise WorkerLost("gone")
 
     monkeypatch.setattr(worker.Worker, "run", die)
     with pytest.raises(SceError, match="keep dying"):
@@ -49,7 +50,7 @@ def test_a_program_that_ends_its_supervisor_twice_has_crashed_or_does_not_parse(
     parses: bool, sandbox: SandboxPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def die(*_: object) -> None:
-        raise worker.BoxLost("9", parses)
+        raise BoxLost("9", parses)
 
     monkeypatch.setattr(worker.Worker, "run", die)
     run = sandbox.run("print(1)", ["", ""])

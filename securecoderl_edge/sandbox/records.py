@@ -77,3 +77,18 @@ class Job:
     stdins: Sequence[str] = ()
     limits: Limits | None = None
     calls: Sequence[Call] = ()
+
+
+class WorkerLost(Exception):
+    """The zygote died or fell silent; says nothing about the program."""
+
+
+class BoxLost(Exception):
+    """The process that compiles a program and supervises its tests was killed, which is out of a program's reach.
+
+    ``parses`` says whether it had compiled the program before.
+    """
+
+    def __init__(self, why: str, parses: bool) -> None:
+        super().__init__(why)
+        self.parses = parses

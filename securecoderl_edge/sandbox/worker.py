@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
-import secrets
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.sandbox import messages
+from securecoderl_edge.sandbox.exchange import Exchange, exit_code, memory_file
 from securecoderl_edge.sandbox.layers import OFF_HINT, Level
 from securecoderl_edge.sandbox.limits import (
     COMPILE_CPU_SECONDS,
     COMPILE_MEMORY_MIB,
-    STDERR_TAIL_BYTES,
     Limits,
 )
-from securecoderl_edge.sandbox.records import Call, Execution, Job, ProgramRun, StoppedBy
-from securecoderl_edge.sandbox.testprocess import MEMORY_STATUS
+from securecoderl_edge.sandbox.records import BoxLost, Call, Execution, Job, ProgramRun, WorkerLost
 
 ZYGOTE = Path(__file__).with_name("zygote.py")
 # How long a worker may be silent beyond a program's own limits; generous, for machines that are busy.
@@ -32,23 +27,6 @@ GRACE_SECONDS = 60.0
 # The kernel passes at most 253 descriptors in one message; a test has up to 7.
 TESTS_AT_ONCE = 32
 MEBIBYTE = 1 << 20
-# What a supervisor says it stopped a test for; - for none.
-STOPPED_BY: dict[str, StoppedBy] = {"-": "", "cpu": "cpu", "wall": "wall", "memory": "memory", "threads": "threads"}
-
-
-class WorkerLost(Exception):
-    """The zygote died or fell silent; says nothing about the program."""
-
-
-class BoxLost(Exception):
-    """The process that compiles a program and supervises its tests was killed, which is out of a program's reach.
-
-    ``parses`` says whether it had compiled the program before.
-    """
-
-    def __init__(self, why: str, parses: bool) -> None:
-        super().__init__(why)
-        self.parses = parses
 
 
 class Worker:
@@ -64,7 +42,7 @@ class Worker:
         environment = {"PYTHONHASHSEED": "0", "LD_BIND_NOW": "1"}
         if "LD_LIBRARY_PATH" in os.environ:
             environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
-        complaints = _memory_file()
+        complaints = memory_file()
         try:
             with theirs:
                 self._process = subprocess.Popen(
@@ -97,7 +75,7 @@ class Worker:
         self.programs += 1
         tests: list[tuple[str, Call | None]] = [(stdin, None) for stdin in job.stdins]
         tests += [("", call) for call in job.calls]
-        source = _memory_file(job.program)
+        source = memory_file(job.program)
         try:
             bounds = (limits.cpu_seconds, limits.wall_seconds, limits.memory_mib * MEBIBYTE, limits.output_bytes)
             words = ("program", *bounds, COMPILE_CPU_SECONDS, COMPILE_MEMORY_MIB * MEBIBYTE)
@@ -106,7 +84,7 @@ class Worker:
             os.close(source)
         executions: list[Execution] = []
         for start in range(0, max(1, len(tests)), TESTS_AT_ONCE):
-            running = [_Test(stdin, call, limits) for stdin, call in tests[start : start + TESTS_AT_ONCE]]
+            running = [Exchange(stdin, call, limits) for stdin, call in tests[start : start + TESTS_AT_ONCE]]
             try:
                 self._send_tests(running, start + TESTS_AT_ONCE >= len(tests))
                 if start == 0:
@@ -130,7 +108,7 @@ class Worker:
         self._receive(GRACE_SECONDS)
         return ProgramRun(True, "", tuple(executions))
 
-    def _send_tests(self, tests: Sequence[_Test], last: bool) -> None:
+    def _send_tests(self, tests: Sequence[Exchange], last: bool) -> None:
         """Hand over the descriptors of several tests."""
         files = [test.files() for test in tests]
         words = [f"{test.prelude}:{len(own)}" for test, own in zip(tests, files, strict=True)]
@@ -179,109 +157,8 @@ class Worker:
         return text
 
 
-class _Test:
-    """The memory files of one test: written before, read after the process that used them has died."""
-
-    def __init__(self, stdin: str, call: Call | None, limits: Limits) -> None:
-        self._call, self._limits = call, limits
-        self.prelude = "-" if call is None else call.prelude
-        self._inputs = [_memory_file(stdin)]
-        self._outputs = [_memory_file(), _memory_file()]
-        self._pieces: list[int] = []
-        self._nonce = ""
-        if call is not None:
-            self._outputs.append(_memory_file())
-            self._inputs.append(_memory_file())
-            request = {
-                "expression": call.expression,
-                "is_assertion": call.is_assertion,
-                "setup": call.setup,
-                "entry_point": call.entry_point,
-            }
-            self._pieces = [_memory_file(json.dumps(request))]
-            if call.is_assertion:
-                self._nonce = secrets.token_hex(16)
-                self._pieces.append(_memory_file(self._nonce))
-
-    def files(self) -> list[int]:
-        """All descriptors, in the order of the protocol."""
-        stdin, *request = self._inputs
-        stdout, stderr, *value = self._outputs
-        return [stdin, stdout, stderr, *request, *value, *self._pieces]
-
-    def execution(self, status: str, limit_hit: str, cpu_seconds: str) -> Execution:
-        """What happened, from the supervisor's report and the bytes that the process left."""
-        limit = self._limits.output_bytes
-        stdout, stderr, *value = self._outputs
-        returncode = _exit_code(status)
-        if limit_hit not in STOPPED_BY:
-            raise WorkerLost(f"a reply that makes no sense: {limit_hit[:40]!r}")
-        stopped_by = STOPPED_BY[limit_hit]
-        if not stopped_by:
-            stopped_by = "memory" if returncode == MEMORY_STATUS else "cpu" if returncode == -signal.SIGXCPU else ""
-        if not stopped_by and any(os.fstat(output).st_size > limit for output in self._outputs):
-            stopped_by = "output"
-        tail = max(0, os.fstat(stderr).st_size - STDERR_TAIL_BYTES)
-        execution = Execution(
-            returncode=returncode,
-            stopped_by=stopped_by,
-            stdout=os.pread(stdout, limit, 0).decode("utf-8", "replace"),
-            stderr=os.pread(stderr, STDERR_TAIL_BYTES, tail).decode("utf-8", "replace"),
-            cpu_seconds=_seconds(cpu_seconds),
-            value=self._value(os.pread(value[0], limit, 0)) if value else None,
-        )
-        self.close()
-        return execution
-
-    def _value(self, answer: bytes) -> str | None:
-        if not answer:
-            return None
-        if self._call is not None and self._call.is_assertion:
-            return str(answer == self._nonce.encode())
-        try:
-            return answer.decode("utf-8", "surrogatepass")
-        except UnicodeDecodeError:
-            return answer.decode("utf-8", "replace")
-
-    def close(self) -> None:
-        for descriptor in (*self._inputs, *self._outputs, *self._pieces):
-            os.close(descriptor)
-        self._inputs, self._outputs, self._pieces = [], [], []
-
-
-def _exit_code(status: str) -> int:
-    """Exit code, or minus a signal, of a wait status that a box reported; a box is not trusted to report one."""
-    try:
-        return os.waitstatus_to_exitcode(int(status) if len(status) < 10 else -1)
-    except ValueError:
-        raise WorkerLost(f"a reply that makes no sense: {status[:40]!r}") from None
-
-
-def _seconds(word: str) -> float:
-    if not re.fullmatch(r"\d{1,10}(\.\d+)?(e-\d+)?", word):
-        raise WorkerLost(f"a reply that makes no sense: {word[:40]!r}")
-    return float(word)
-
-
-def _memory_file(text: str = "") -> int:
-    """A descriptor of an anonymous file that holds ``text``, read from the start."""
-    descriptor = os.memfd_create("sandbox") if hasattr(os, "memfd_create") else _unlinked_file()
-    data = text.encode("utf-8", "surrogatepass")
-    offset = 0
-    while offset < len(data):
-        offset += os.pwrite(descriptor, data[offset:], offset)
-    return descriptor
-
-
-def _unlinked_file() -> int:
-    """What stands for a memory file on macOS."""
-    descriptor, name = tempfile.mkstemp(prefix="sce-")
-    os.unlink(name)
-    return descriptor
-
-
 def _why_the_compiler_ended(status: str) -> str:
-    returncode = _exit_code(status)
+    returncode = exit_code(status)
     if returncode == -signal.SIGKILL:  # no text makes a compiler do that
         raise BoxLost("killed while it compiled", parses=False)
     if returncode == -signal.SIGPROF:

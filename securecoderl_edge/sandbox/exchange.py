@@ -1,0 +1,122 @@
+"""What one test is given and what it leaves, in memory files.
+
+A box says how a test ended; since it compiled hostile text it is not believed blindly: a report that makes no
+sense is a lost worker.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import signal
+import tempfile
+
+from securecoderl_edge.sandbox.limits import STDERR_TAIL_BYTES, Limits
+from securecoderl_edge.sandbox.records import Call, Execution, StoppedBy, WorkerLost
+from securecoderl_edge.sandbox.testprocess import MEMORY_STATUS
+
+# What a supervisor says it stopped a test for; - for none.
+STOPPED_BY: dict[str, StoppedBy] = {"-": "", "cpu": "cpu", "wall": "wall", "memory": "memory", "threads": "threads"}
+
+
+class Exchange:
+    """The memory files of one test: written before, read after the process that used them has died."""
+
+    def __init__(self, stdin: str, call: Call | None, limits: Limits) -> None:
+        self._call, self._limits = call, limits
+        self.prelude = "-" if call is None else call.prelude
+        self._inputs = [memory_file(stdin)]
+        self._outputs = [memory_file(), memory_file()]
+        self._pieces: list[int] = []
+        self._nonce = ""
+        if call is not None:
+            self._outputs.append(memory_file())
+            self._inputs.append(memory_file())
+            request = {
+                "expression": call.expression,
+                "is_assertion": call.is_assertion,
+                "setup": call.setup,
+                "entry_point": call.entry_point,
+            }
+            self._pieces = [memory_file(json.dumps(request))]
+            if call.is_assertion:
+                self._nonce = secrets.token_hex(16)
+                self._pieces.append(memory_file(self._nonce))
+
+    def files(self) -> list[int]:
+        """All descriptors, in the order of the protocol."""
+        stdin, *request = self._inputs
+        stdout, stderr, *value = self._outputs
+        return [stdin, stdout, stderr, *request, *value, *self._pieces]
+
+    def execution(self, status: str, limit_hit: str, cpu_seconds: str) -> Execution:
+        """What happened, from the supervisor's report and the bytes that the process left."""
+        limit = self._limits.output_bytes
+        stdout, stderr, *value = self._outputs
+        returncode = exit_code(status)
+        if limit_hit not in STOPPED_BY:
+            raise WorkerLost(f"a reply that makes no sense: {limit_hit[:40]!r}")
+        stopped_by = STOPPED_BY[limit_hit]
+        if not stopped_by:
+            stopped_by = "memory" if returncode == MEMORY_STATUS else "cpu" if returncode == -signal.SIGXCPU else ""
+        if not stopped_by and any(os.fstat(output).st_size > limit for output in self._outputs):
+            stopped_by = "output"
+        tail = max(0, os.fstat(stderr).st_size - STDERR_TAIL_BYTES)
+        execution = Execution(
+            returncode=returncode,
+            stopped_by=stopped_by,
+            stdout=os.pread(stdout, limit, 0).decode("utf-8", "replace"),
+            stderr=os.pread(stderr, STDERR_TAIL_BYTES, tail).decode("utf-8", "replace"),
+            cpu_seconds=_seconds(cpu_seconds),
+            value=self._value(os.pread(value[0], limit, 0)) if value else None,
+        )
+        self.close()
+        return execution
+
+    def _value(self, answer: bytes) -> str | None:
+        if not answer:
+            return None
+        if self._call is not None and self._call.is_assertion:
+            return str(answer == self._nonce.encode())
+        try:
+            return answer.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            return answer.decode("utf-8", "replace")
+
+    def close(self) -> None:
+        for descriptor in (*self._inputs, *self._outputs, *self._pieces):
+            os.close(descriptor)
+        self._inputs, self._outputs, self._pieces = [], [], []
+
+
+def exit_code(status: str) -> int:
+    """Exit code, or minus a signal, of a wait status that a box reported; a box is not trusted to report one."""
+    try:
+        return os.waitstatus_to_exitcode(int(status) if len(status) < 10 else -1)
+    except ValueError:
+        raise WorkerLost(f"a reply that makes no sense: {status[:40]!r}") from None
+
+
+def _seconds(word: str) -> float:
+    if not re.fullmatch(r"\d{1,10}(\.\d+)?(e-\d+)?", word):
+        raise WorkerLost(f"a reply that makes no sense: {word[:40]!r}")
+    return float(word)
+
+
+def memory_file(text: str = "") -> int:
+    """A descriptor of an anonymous file that holds ``text``, read from the start."""
+    descriptor = os.memfd_create("sandbox") if hasattr(os, "memfd_create") else _unlinked_file()
+    data = text.encode("utf-8", "surrogatepass")
+    offset = 0
+    while offset < len(data):
+        offset += os.pwrite(descriptor, data[offset:], offset)
+    return descriptor
+
+
+def _unlinked_file() -> int:
+    """What stands for a memory file on macOS."""
+    descriptor, name = tempfile.mkstemp(prefix="sce-")
+    os.unlink(name)
+    return descriptor
