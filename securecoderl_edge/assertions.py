@@ -19,6 +19,7 @@ from typing import Any, Literal
 from securecoderl_edge.problems import Problem
 from securecoderl_edge.reward import Outcome, outcome_of_failure
 from securecoderl_edge.sandbox.records import Call, Execution
+from securecoderl_edge.sandbox.testprocess import literal
 
 Comparison = Literal["whole", "equal", "identical", "near"]
 
@@ -26,7 +27,7 @@ Comparison = Literal["whole", "equal", "identical", "near"]
 LONGEST_FACTOR = 8
 LONGEST_EXTRA = 4096
 
-_UNREADABLE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError)
+_UNREADABLE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, OverflowError)
 _CONTAINERS = {"tuple": tuple, "list": list, "set": set, "frozenset": frozenset}
 
 
@@ -151,9 +152,9 @@ def _holds(text: str, check: Check) -> bool:
     expected = check.expected
     if check.comparison == "whole":
         return text == "True"
-    if len(text) > LONGEST_EXTRA + LONGEST_FACTOR * len(repr(expected)):
-        return False
     try:
+        if len(text) > LONGEST_EXTRA + LONGEST_FACTOR * len(literal(expected)):
+            return False
         value = ast.literal_eval(text)
         if check.comparison == "identical":
             return value is expected

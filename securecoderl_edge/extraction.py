@@ -18,14 +18,19 @@ from securecoderl_edge.problems import Problem
 from securecoderl_edge.prompts import PROBLEM_HEADING, SOLUTION_HEADING, STOP_MARKERS, format_prompt
 from securecoderl_edge.switches import EXTRACT_MODES
 
-_FENCE = re.compile(r"^(?P<indent>[ \t]*)(?P<mark>```+|~~~+)[ \t]*(?P<label>[\w+.#-]*)[^`\n]*$", re.MULTILINE)
+# The first look ahead makes sure that what follows matches at once: without it a long line takes quadratic time.
+_FENCE = re.compile(
+    r"^(?P<indent>[ \t]*)(?P<mark>`{3,}(?!`)|~{3,}(?!~))(?=[^`\n]*$)[ \t]*(?P<label>[\w+.#-]*)[^`\n]*$", re.MULTILINE
+)
 _TORN_FENCE = re.compile(r"\n[ \t]*(?:`{1,2}|~{1,2})\Z")
 _PYTHON_LABELS = frozenset(("", "py", "py3", "python", "python2", "python3"))
-# Special tokens that were decoded as text, the last maybe cut off. In a program they stand in strings, where a
-# quote follows them.
+# Special tokens that were decoded as text, the last maybe cut off. In a program they stand in strings, within lines.
 _TOKEN = r"(?:<\|[\w▁]+\|>|<｜[\w▁]+｜>|</?s>)"
 _FIRST_TOKENS = re.compile(rf"(?:\s*{_TOKEN})+(?=\s|\Z|\w)")
-_LAST_TOKEN = re.compile(rf"{_TOKEN}(?=\s|\Z)|<[|｜][\w▁]*[|｜]?\Z")
+_LAST_TOKEN = re.compile(rf"{_TOKEN}[ \t]*$|<[|｜][\w▁]*[|｜]?\Z", re.MULTILINE)
+_SECTION = re.compile(rf"^(?:{'|'.join(map(re.escape, STOP_MARKERS))})[ \t]*$", re.MULTILINE)
+# A prompt in our template, though not that of this problem or not letter by letter; or the end of one.
+_PROMPT = re.compile(rf"(?:{PROBLEM_HEADING}[ \t]*\n.*?\n)?{SOLUTION_HEADING}[ \t]*\n", re.DOTALL)
 _THOUGHT = re.compile(r"\s*<think>.*?(?:</think>|\Z)", re.DOTALL)
 
 # The parts of Python that decide where a statement begins: comments, strings, brackets, line ends.
@@ -56,7 +61,11 @@ def extract_program(completion: str, mode: str = "auto", problem: Problem | None
     """
     if mode not in EXTRACT_MODES:
         raise ValueError(f"extract mode must be one of {', '.join(EXTRACT_MODES)}, not {mode!r}")
-    return completion if mode == "raw" else _program_in(_answer_in(completion, problem))
+    if mode == "raw":
+        return completion
+    program = _program_in(_answer_in(completion, problem))
+    # Nothing is a program, one that runs clean; a completion that says something else must not pass for it.
+    return program if program.strip() else completion
 
 
 def _answer_in(completion: str, problem: Problem | None) -> str:
@@ -66,30 +75,48 @@ def _answer_in(completion: str, problem: Problem | None) -> str:
     echo = next((each for each in echoes if each and start.startswith(each)), None)
     if echo is not None:
         text = start[len(echo) :].removeprefix("\n")
-    elif start.startswith(PROBLEM_HEADING):
-        # A prompt in our template, though not that of this problem or not letter by letter.
-        text = start.partition(f"\n{SOLUTION_HEADING}")[2].partition("\n")[2]
+    elif (heading := _PROMPT.match(start)) is not None:
+        text = start[heading.end() :]
     for opening in (_FIRST_TOKENS, _THOUGHT):
         found = opening.match(text)
         text = text[found.end() :] if found else text
     text = text[: end.start()] if (end := _LAST_TOKEN.search(text)) else text
-    for marker in STOP_MARKERS:
-        text = "" if text.startswith(marker) else text.split(f"\n{marker}", 1)[0]
-    return text
+    end = _SECTION.search(text)
+    return text[: max(end.start() - 1, 0)] if end else text
 
 
 def _program_in(text: str) -> str:
     """The first fenced block, or what is between sentences."""
-    start = _end_of_sentences(text)
+    start, epilogue = _end_of_sentences(text), _start_of_epilogue(text)
     for place, is_statement in _lines(text, start):
         if _FENCE.match(text, place):
             fences = list(_FENCE.finditer(text, place))
             # After code a bare fence closes the block that the prompt had opened, unless its partner follows.
             is_opening = bool(fences[0]["label"]) or place == start or len(fences) % 2 == 0
             return _block(text, fences) if is_opening else text[start:place]
-        if is_statement and place > start and _is_sentence(_line(text, place)):
+        # A line of prose in the midst of statements is a fault of the program.
+        may_be_cut = is_statement and place > start and (place >= epilogue or _is_set_off(text, place))
+        if may_be_cut and _is_sentence(_line(text, place)):
             return text[start:place]
     return text[start:]
+
+
+def _is_set_off(text: str, place: int) -> bool:
+    """Whether the line at ``place`` begins a paragraph or is a heading."""
+    is_paragraph = text.startswith("\n\n", place - 2) or text.startswith("\n\r\n", place - 3)
+    return is_paragraph or _HEADING.match(_line(text, place)) is not None
+
+
+def _start_of_epilogue(text: str) -> int:
+    """Where the lines begin after which there is nothing but prose."""
+    end = len(text)
+    while end > 0:
+        start = text.rfind("\n", 0, end - 1) + 1
+        line = text[start:end]
+        if line.strip() and not _is_sentence(line):
+            break
+        end = start
+    return end
 
 
 def _end_of_sentences(text: str) -> int:

@@ -36,7 +36,7 @@ PROBLEM = Problem("p", "Double a number.", tests=(Test("2", "4"),))
         # cut off
         ("```python\nprint(1)\n", "print(1)\n"),
         ("```python\nprint(1)\n``", "print(1)\n"),
-        ("```python", ""),
+        ("```python", "```python"),
         ("print(1)\nprint(", "print(1)\nprint("),
         ("print(1)<|im_e", "print(1)"),
         # the prompt ended in an opened block
@@ -64,7 +64,17 @@ PROBLEM = Problem("p", "Double a number.", tests=(Test("2", "4"),))
         ("<|assistant|>\nprint(1)<|im_end|>\n<|user|>\nThanks", "\nprint(1)"),
         ("<s> print('</s>')\n</s>", " print('</s>')\n"),
         ("<think>\nprint(0)\n</think>\nprint(1)\n", "\nprint(1)\n"),
-        ("<think>\nprint(0)\n", ""),
+        # nothing that could pass for an empty program, which runs clean
+        ("<think>\nprint(0)\n", "<think>\nprint(0)\n"),
+        ("### Problem\nnonsense (((", "### Problem\nnonsense ((("),
+        ("```python\n```", "```python\n```"),
+        ("<s>", "<s>"),
+        # no program is cut at a word that it holds, none is mended
+        ("print(42)\nDo this thing now\nprint(43)\n", "print(42)\nDo this thing now\nprint(43)\n"),
+        ('print("<s> {}", "a <|endoftext|> b")\n', 'print("<s> {}", "a <|endoftext|> b")\n'),
+        ("### Solution by brute force\nprint(1)\n", "### Solution by brute force\nprint(1)\n"),
+        ("print(1)\n### Problem 2\nprint(2)\n", "print(1)\n### Problem 2\nprint(2)\n"),
+        ("### Solution\nprint(1)\n", "print(1)\n"),
     ],
 )
 def test_a_program_is_taken_out_of_a_completion(completion: str, program: str) -> None:
@@ -149,7 +159,13 @@ def test_a_raw_completion_is_the_program(completion: str) -> None:
 )
 def test_long_texts_of_any_kind_are_read_in_one_pass(piece: str) -> None:
     """A test that hangs here says that the time grows with the square of the length."""
-    extract_program(piece * (2_000_000 // len(piece)), "auto", PROBLEM)
+    extract_program(piece * (400_000 // len(piece)), "auto", PROBLEM)
+
+
+@pytest.mark.parametrize("line", ["```{}`", "~~~{}`", "```{}", "# {}", "'{}", "<|{}", "### Solution{}x", "A{}:x"])
+@pytest.mark.parametrize("filling", ["a", " ", "`", "~", "\\", "A b\n- c\nx\n"])
+def test_a_long_line_of_any_kind_is_read_in_one_pass(line: str, filling: str) -> None:
+    extract_program(line.format(filling * (400_000 // len(filling))) + "\nprint(1)\n", "auto", PROBLEM)
 
 
 def test_an_unknown_mode_is_refused() -> None:

@@ -13,8 +13,10 @@ interpreter without the package, so it imports the standard library only.
 from __future__ import annotations
 
 import importlib
+import opcode
 import os
 import sys
+from collections.abc import Iterator
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -24,6 +26,20 @@ READABLE = (
 )  # fmt: skip
 # These do something when they are imported: open a browser, print a poem, open a window.
 NEVER_IMPORTED = frozenset(("antigravity", "idlelib", "this", "turtle", "turtledemo"))
+MOST_IMPORTS = 64
+# Imported late by functions of modules that are there, which a test without Landlock could not.
+LATE_IMPORTS = (
+    "_strptime", "encodings.ascii", "encodings.cp1252", "encodings.idna", "encodings.latin_1",
+    "encodings.utf_16", "encodings.utf_32", "encodings.utf_8_sig",
+)  # fmt: skip
+
+_IMPORT_NAME, _IMPORT_FROM, _EXTENDED_ARG = (
+    opcode.opmap[name] for name in ("IMPORT_NAME", "IMPORT_FROM", "EXTENDED_ARG")
+)
+# What the compiler puts between the names of one import statement.
+_AFTER_IMPORT = frozenset(
+    (_IMPORT_FROM, _EXTENDED_ARG, *(opcode.opmap[name] for name in ("STORE_NAME", "STORE_FAST", "STORE_GLOBAL")))
+)
 
 
 class Confinement:
@@ -63,6 +79,9 @@ class Confinement:
             self._ruleset = self._lockdown.create_ruleset([*library, *READABLE])
             if self._ruleset is None:
                 raise OSError("this kernel has no Landlock")
+        if self.level == "no-landlock":
+            for name in LATE_IMPORTS:
+                _import(name)
         template, self._pid_offsets = self._seccomp.program_filter_template(may_open=self.level == "full")
         self._filter = self._lockdown.Filter(template)
         # Programs must not read this memory through /proc, nor through a debugger.
@@ -94,32 +113,53 @@ class Confinement:
 
 
 def import_named_modules(code: CodeType) -> None:
-    """Import every module of the standard library whose name occurs in a program, as if it were imported there.
+    """Import what the import statements of a program name in the standard library, the first `MOST_IMPORTS` of them.
 
-    A name that is no import costs a little time; a module that is named only at run time is left to the test.
+    A module that is named only at run time is left to the test.
     """
-    names = set(_names_in(code))
-    packages: list[ModuleType] = []
-    for name in sorted(names):
+    seen: set[str] = set()
+    for name, members in _import_statements(code):
         top = name.partition(".")[0]
-        if top in sys.stdlib_module_names and top not in NEVER_IMPORTED:
-            module = _import(name)
-            if module is not None and hasattr(module, "__path__"):
-                packages.append(module)
-    for package in packages:
-        for name in sorted(names):
-            if not name.startswith("_") and not hasattr(package, name):
-                _import(f"{package.__name__}.{name}")  # `from package import name`
+        if len(seen) == MOST_IMPORTS or top not in sys.stdlib_module_names or top in NEVER_IMPORTED:
+            continue
+        seen.add(name)
+        module = _import(name)
+        if module is None or not hasattr(module, "__path__"):
+            continue
+        for member in members:
+            full_name = f"{name}.{member}"
+            if len(seen) < MOST_IMPORTS and not member.startswith("_") and not hasattr(module, member):
+                seen.add(full_name)
+                _import(full_name)
 
 
-def _names_in(code: CodeType) -> list[str]:
-    names: list[str] = []
+def _import_statements(code: CodeType) -> Iterator[tuple[str, list[str]]]:
+    """(module, names taken from it) of each import in a program, functions and classes included."""
     waiting = [code]
     while waiting:
         current = waiting.pop()
-        names += current.co_names
         waiting += [constant for constant in current.co_consts if isinstance(constant, CodeType)]
-    return names
+        # Two bytes an instruction; looking for one opcode in a slice is quick even for a program of megabytes.
+        opcodes, arguments = current.co_code[::2], current.co_code[1::2]
+        place = opcodes.find(_IMPORT_NAME)
+        while place >= 0:
+            name = _name_at(current, opcodes, arguments, place)
+            members = []
+            place += 1
+            while place < len(opcodes) and opcodes[place] in _AFTER_IMPORT:
+                if opcodes[place] == _IMPORT_FROM:
+                    members.append(_name_at(current, opcodes, arguments, place))
+                place += 1
+            yield name, members
+            place = opcodes.find(_IMPORT_NAME, place)
+
+
+def _name_at(code: CodeType, opcodes: bytes, arguments: bytes, place: int) -> str:
+    index, shift, before = arguments[place], 8, place - 1
+    while before >= 0 and opcodes[before] == _EXTENDED_ARG:
+        index |= arguments[before] << shift
+        shift, before = shift + 8, before - 1
+    return code.co_names[index] if index < len(code.co_names) else ""
 
 
 def _import(name: str) -> ModuleType | None:

@@ -2,15 +2,16 @@
 
 The program shares this process with the code below and can change all of it, so nothing here decides a
 verdict: the supervisor judges by exit status and bytes. A function call's value travels on a descriptor of
-its own. An assertion's nonce is released only after the assertion held, which stops `os._exit(0)` and
-replaced builtins; a program written against this very protocol could still ask for it, which is why expected
-literals stay outside.
+its own. An assertion's nonce is released only after the assertion held, which stops `os._exit(0)`. It does
+not stop a program that replaces what an assertion relies on (``bool``, ``math.isclose``, its value's ``__eq__``)
+or that asks for the nonce itself, which is why comparisons with literals are made outside.
 
 This file is loaded by path in an interpreter without the package, so it imports the standard library only.
 """
 
 from __future__ import annotations
 
+import _sitebuiltins
 import atexit
 import builtins
 import fcntl
@@ -90,8 +91,13 @@ def run_test(
             resource.setrlimit(kind, bounds)
         layers.seal(box)
         gc.enable()
-        status = _run(code, source, prelude)
-        status = _finish(status)
+        # As an imported module a program does not start its `if __name__ == "__main__"` part (HumanEval, MBPP).
+        module = types.ModuleType("__main__" if prelude is None else "solution")
+        module.__dict__.update(__builtins__=builtins, __file__=FILE_NAME)
+        sys.modules[module.__name__] = module
+        namespace = module.__dict__
+        status = _run(code, source, module, prelude)
+        status = _finish(status, namespace)
     finally:
         os._exit(status)
 
@@ -145,6 +151,12 @@ def prepare() -> None:
     for name in ("stdin", "stdout", "stderr"):
         setattr(sys, f"__{name}__", getattr(sys, name))
     sys.argv[:] = [FILE_NAME]
+    # What the site module would add, which is left out for what else it does.
+    for name in ("exit", "quit"):
+        setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
+    for name in ("copyright", "credits", "license"):
+        setattr(builtins, name, _sitebuiltins._Printer(name, ""))
+    builtins.help = _sitebuiltins._Helper()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     random.seed(0)
 
@@ -154,13 +166,8 @@ def _stream(descriptor: int, mode: str, errors: str, line_buffering: bool = Fals
     return io.TextIOWrapper(binary, encoding="utf-8", errors=errors, line_buffering=line_buffering)
 
 
-def _run(code: CodeType, source: str, prelude: str | None) -> int:
+def _run(code: CodeType, source: str, module: ModuleType, prelude: str | None) -> int:
     """Execute the program, then its call if there is one; returns the exit status so far."""
-    # As an imported module a program does not start its `if __name__ == "__main__"` part (HumanEval, MBPP).
-    name = "__main__" if prelude is None else "solution"
-    module = types.ModuleType(name)
-    module.__dict__.update(__builtins__=builtins, __file__=FILE_NAME)
-    sys.modules[name] = module
     try:
         if prelude:
             exec(PRELUDES[prelude], module.__dict__)
@@ -173,8 +180,7 @@ def _run(code: CodeType, source: str, prelude: str | None) -> int:
         _show(error, source)
         return MEMORY_STATUS
     except BaseException as error:
-        _show(error, source)
-        return 1
+        return _unhandled(error, source)
     return 0
 
 
@@ -244,11 +250,26 @@ def literal(value: object) -> str:
     return f"<{value!r}>"
 
 
+def _unhandled(error: BaseException, source: str) -> int:
+    """Show an error, or let the program's own hook do it; the exit status."""
+    if sys.excepthook is sys.__excepthook__:
+        _show(error, source)
+        return 1
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except SystemExit as leaving:
+        return _exit_status(leaving)
+    except BaseException as another:
+        _show(another, source)
+    return 1
+
+
 def _exit_status(leaving: SystemExit) -> int:
     if leaving.code is None:
         return 0
     if isinstance(leaving.code, int):
-        return leaving.code & 255
+        # What does not fit into a C long is an error of its own, as in the interpreter.
+        return leaving.code & 255 if -(2**63) <= leaving.code < 2**63 else 255
     sys.stderr.write(f"{leaving.code}\n")
     return 1
 
@@ -267,22 +288,38 @@ def _show(error: BaseException, source: str) -> None:
         os.write(2, f"{type(error).__name__}\n".encode("utf-8", "replace"))
 
 
-def _finish(status: int) -> int:
-    """What the interpreter does at exit: join threads, run atexit functions, flush."""
+def _finish(status: int, namespace: dict[str, Any]) -> int:
+    """What the interpreter does at exit: join threads, run atexit functions, let go of all objects, flush."""
     if len(threading._active) > 1 or threading._threading_atexits:  # type: ignore[attr-defined]
         _at_exit(threading._shutdown)  # type: ignore[attr-defined]
     if atexit._ncallbacks():
         _at_exit(atexit._run_exitfuncs)
+    status = _flush(sys.stdout, status)
+    _let_go(namespace)
+    # Where a program has put another stream in its place, the first one may hold output still.
+    status = _flush(sys.__stdout__, status)
+    _flush(sys.stderr, 0)
+    return status
+
+
+def _let_go(namespace: dict[str, Any]) -> None:
+    """Take a program's objects away, so that they close files, flush and run ``__del__``; private names first."""
     try:
-        if sys.stdout is not None and not sys.stdout.closed:
-            sys.stdout.flush()
+        for private in (True, False):
+            for name in [name for name in namespace if name.startswith("_") is private and name != "__builtins__"]:
+                namespace[name] = None
+        gc.collect()
     except BaseException:
-        status = status or UNFLUSHED_STATUS
+        pass  # a program may have filled its namespace with anything
+
+
+def _flush(stream: Any, status: int) -> int:
+    """Flush a stream that may be anything by now; the exit status after that."""
     try:
-        if sys.stderr is not None and not sys.stderr.closed:
-            sys.stderr.flush()
+        if stream is not None and not stream.closed:
+            stream.flush()
     except BaseException:
-        pass
+        return status or UNFLUSHED_STATUS
     return status
 
 

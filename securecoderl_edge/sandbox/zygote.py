@@ -118,7 +118,6 @@ def _prepare(level: str) -> Any:
     layers = confinement.Confinement(level, _sibling)
     layers.build()
     _try_out(layers)
-    warnings.simplefilter("ignore")  # the compiler's remarks about a program are nobody's output
     gc.collect()
     gc.disable()
     gc.freeze()
@@ -146,7 +145,7 @@ def _box(zygote: int, request: str, source_file: int, control: socket, layers: A
     try:
         layers.die_with(zygote)
         cpu, wall, memory, output, compile_cpu, compile_memory = request.split()[1:]
-        testprocess.set_limit(resource.RLIMIT_CPU, BOX_CPU_SECONDS)
+        testprocess.set_limit(resource.RLIMIT_CPU, BOX_CPU_SECONDS, keep_hard=True)
         testprocess.set_limit(resource.RLIMIT_AS, int(compile_memory), keep_hard=True)
         source = _text(source_file).removeprefix("\ufeff")
         # By processor time, so a busy machine changes nothing; the signal kills the box.
@@ -154,16 +153,18 @@ def _box(zygote: int, request: str, source_file: int, control: socket, layers: A
         code: CodeType | None = None
         answer = "parses"
         try:
-            code = compile(source, testprocess.FILE_NAME, "exec", dont_inherit=True)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the compiler's remarks about a program are nobody's output
+                code = compile(source, testprocess.FILE_NAME, "exec", dont_inherit=True)
         except COMPILE_ERRORS as caught:
             why = f"{type(caught).__name__}: {caught}"[:500]
             answer = f"refused {why}".encode("utf-8", "backslashreplace").decode()
-        signal.setitimer(signal.ITIMER_PROF, 0)
         testprocess.set_limit(resource.RLIMIT_AS, resource.RLIM_INFINITY, keep_hard=True)
         messages.send(control, answer)
         if code is not None:
             os.close(source_file)
             layers.enter_box(code)
+            signal.setitimer(signal.ITIMER_PROF, 0)
             gc.freeze()  # a collection in a test has nothing of ours to look at
             resources = testprocess.resource_limits(float(cpu), int(memory), int(output))
             supervisor = supervision.Supervisor(control.fileno(), float(cpu), float(wall), int(memory))
