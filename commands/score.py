@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 # Enough to keep every worker busy, few enough that an interruption loses little.
 BATCH = 64
+LONGEST_PROGRAM = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def score(ctx: click.Context, program: Path | None, config: ScoreConfig) -> None
 
 def _score_many(config: ScoreConfig) -> None:
     from securecoderl_edge.problems import load_problems
-    from securecoderl_edge.scoring import append_scores, read_candidates, read_scores, score_line
+    from securecoderl_edge.scoring import open_scores, read_candidates, read_scores, score_line
 
     if config.problems is None or config.completions is None:
         raise UsageError("name --problems and --completions, or one FILE.py with --expect")
@@ -86,20 +88,22 @@ def _score_many(config: ScoreConfig) -> None:
         for source in (config.problems, config.completions)
     ):
         raise UsageError(f"{out} is one of the files to read; name another with --out")
-    switches = {"extract": config.extract, "stage_rule": config.stage_rule, "severity_scale": config.severity}
-    scores = read_scores(out, candidates, switches) if out else {}
-    missing = [candidate for candidate in candidates if candidate.key not in scores]
-    if scores:
-        say(f"{len(candidates) - len(missing)} of {len(candidates)} completions are already scored in {out}")
-    with _scorer(config) as scorer, track(len(missing), "scoring", lines=False) as tracker:
-        for batch in _batches(missing):
-            done = _score_batch(scorer, batch, config.extract)
-            if out is not None:
-                append_scores(out, done)
-            else:
-                click.echo("".join(map(score_line, done)), nl=False)
-            scores |= {(each.id, each.sample): each for each in done}
-            tracker.update(len(batch))
+    with _scorer(config) as scorer, open_scores(out) if out else nullcontext() as file:
+        scores = read_scores(out, candidates, scorer.switches(config.extract)) if out else {}
+        missing = [candidate for candidate in candidates if candidate.key not in scores]
+        if scores:
+            say(f"{len(candidates) - len(missing)} of {len(candidates)} completions are already scored in {out}")
+        with track(len(missing), "scoring", lines=False) as tracker:
+            for batch in _batches(missing):
+                done = _score_batch(scorer, batch, config.extract)
+                text = "".join(map(score_line, done))
+                if file is not None:
+                    file.write(text)
+                    file.flush()
+                else:
+                    click.echo(text, nl=False)
+                scores |= {(each.id, each.sample): each for each in done}
+                tracker.update(len(batch))
     _show_summary([scores[candidate.key] for candidate in candidates])
 
 
@@ -185,8 +189,12 @@ def _explain(path: Path, config: ScoreConfig) -> bool:
 
 def _read_program(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="surrogateescape")
+        with path.open(encoding="utf-8", errors="surrogateescape") as file:
+            text = file.read(LONGEST_PROGRAM + 1)
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
     except OSError as error:
         raise SceError(f"{path}: {error.strerror}") from None
+    if len(text) > LONGEST_PROGRAM:
+        raise UsageError(f"{path}: no program is longer than {LONGEST_PROGRAM >> 20} million characters")
+    return text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -91,7 +92,4 @@ def _drop_torn_line(path: Path) -> None:
     if not path.exists():
         return
     content = path.read_bytes()
-    whole = content.rpartition(b"\n")[0]
-    if content and not content.endswith(b"\n"):
-        with write_atomically(path) as out:
-            out.write(whole.decode("utf-8", "replace") + ("\n" if whole else ""))
+    os.truncate(path, content.rfind(b"\n") + 1)

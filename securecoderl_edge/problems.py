@@ -175,12 +175,17 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, Any]]:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
-                    yield number, _decoded(line, f"{path}:{number}")
+                    yield number, decode_line(line, f"{path}:{number}")
     except (OSError, EOFError, zlib.error) as error:
         raise SceError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
 
 
-def _decoded(line: bytes, where: str) -> Any:
+def decode_line(line: bytes, where: str) -> Any:
+    """The JSON value in one line of a file.
+
+    Raises:
+        SceError: it is no JSON; the message begins with ``where``.
+    """
     try:
         return json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError as error:

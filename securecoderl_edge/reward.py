@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from securecoderl_edge.sandbox.records import Execution
@@ -60,6 +60,7 @@ class Score:
         extract, stage_rule, severity_scale: how the program was taken out of the completion, and the switches that
             the parts of R depend on.
         sandbox: the level that the program ran under.
+        limits: those of a test, but for the problem's own ``time_limit_s``.
         problem_hash: tells the problem from an edited one of the same id.
         signs: what may hint at a program that games its tests, see `securecoderl_edge.meters`; never
             punished.
@@ -84,6 +85,7 @@ class Score:
     stage_rule: str = "any"
     severity_scale: str = "bandit"
     sandbox: str = ""
+    limits: Mapping[str, float] = field(default_factory=dict)
     problem_hash: str = ""
     signs: tuple[str, ...] = ()
 
@@ -184,6 +186,7 @@ def make_score(
     seconds: float = 0.0,
     extract: str = "raw",
     sandbox: str = "",
+    limits: Mapping[str, float] | None = None,
     problem_hash: str = "",
     signs: tuple[str, ...] = (),
 ) -> Score:
@@ -212,6 +215,7 @@ def make_score(
         stage_rule=rule,
         severity_scale=scale,
         sandbox=sandbox,
+        limits=limits or {},
         problem_hash=problem_hash,
         signs=signs,
     )

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import cast
+from typing import Any, cast
 
 from securecoderl_edge import assertions, meters
 from securecoderl_edge.problems import Problem, problem_digest
@@ -48,6 +48,16 @@ class Scorer:
         self._scanner = SecurityScanner()
         self._threads = ThreadPoolExecutor(self._pool.workers, thread_name_prefix="scorer")
 
+    def switches(self, extract: str) -> dict[str, Any]:
+        """The fields of every `Score` that tell how it was made: scores that differ in one do not belong together."""
+        return {
+            "extract": extract,
+            "stage_rule": self.stage_rule,
+            "severity_scale": self.severity_scale,
+            "sandbox": self._pool.level,
+            "limits": dataclasses.asdict(self._pool.limits),
+        }
+
     def score(self, problem: Problem, program: str, sample: int = 0, extract: str = "raw") -> Score:
         """Run ``program`` on the problem's tests and scan it.
 
@@ -73,6 +83,7 @@ class Scorer:
             seconds=sum((execution.cpu_seconds for execution in run.executions), 0.0),
             extract=extract,
             sandbox=self._pool.level,
+            limits=dataclasses.asdict(self._pool.limits),
             problem_hash=problem_digest(problem),
             signs=meters.signs_of(problem, run, outcomes),
         )

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.extraction import extract_program
-from securecoderl_edge.files import write_atomically
-from securecoderl_edge.problems import Problem, problem_digest, read_jsonl
-from securecoderl_edge.reward import Score
+from securecoderl_edge.problems import Problem, decode_line, problem_digest, read_jsonl
+from securecoderl_edge.reward import STAGE_NAMES, Score
 from securecoderl_edge.security import Finding
 
 Key = tuple[str, int]
+_BEGINNING = b'{"id": '  # of every line that `score_line` makes
 
 
 @dataclass(frozen=True)
@@ -63,43 +67,78 @@ def read_candidates(path: Path, problems: Sequence[Problem], extract: str) -> li
     return candidates
 
 
-def read_scores(path: Path, candidates: Iterable[Candidate], switches: Mapping[str, str]) -> dict[Key, Score]:
-    """The scores that a file already holds, so that scoring can go on; a last line cut short is taken off it.
+@contextmanager
+def open_scores(path: Path) -> Iterator[IO[str]]:
+    """Open a score file to add lines to; nobody else can while the block runs.
+
+    Raises:
+        UsageError: it is a folder or a device, or another process is adding to it.
+        SceError: it cannot be written.
+    """
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is no regular file; name another --out")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as out:
+            with suppress(OSError):  # a file system that knows no locks
+                try:
+                    fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise UsageError(f"{path}: another process is adding scores; wait, or name another --out") from None
+            yield out
+    except OSError as error:
+        raise SceError(f"cannot write {path}: {error.strerror}") from None
+
+
+def read_scores(path: Path, candidates: Iterable[Candidate], switches: Mapping[str, Any]) -> dict[Key, Score]:
+    """The scores that a file already holds, so that scoring can go on.
+
+    A last line that was cut short is taken off the file, if it begins as a score does.
 
     Args:
         switches: fields of `Score` that all rows must agree in, such as ``stage_rule``.
 
     Raises:
-        UsageError: ``path`` is a folder or a device.
         SceError: a line is no score, repeats one, was made with other switches, or scores another program or
-            problem than the candidate of its key.
+            problem than the candidate of its key. The file is as it was then.
     """
-    if not path.exists():
-        return {}
-    if not path.is_file():
-        raise UsageError(f"{path} is no regular file; name another --out")
-    _drop_torn_line(path)
+    try:
+        content = path.read_bytes() if path.exists() else b""
+    except OSError as error:
+        raise SceError(f"{path}: {error.strerror}") from None
+    whole = content[: content.rfind(b"\n") + 1]
+    torn = content[len(whole) :]
+    if not _BEGINNING.startswith(torn[: len(_BEGINNING)]):
+        raise SceError(f"{path}: its last line is not a score; name another --out")
     wanted = {candidate.key: candidate for candidate in candidates}
     scores: dict[Key, Score] = {}
-    for number, record in read_jsonl(path):
-        where = f"{path}:{number}"
-        try:
-            score = score_from_record(record)
-        except (TypeError, KeyError, ValueError):
-            raise SceError(f"{where}: not a score; name another --out, or remove this file") from None
-        key = score.id, score.sample
-        if key in scores:
-            raise SceError(f"{where}: sample {score.sample} of {score.id!r} is there twice; remove one line")
-        for name, value in switches.items():
-            if getattr(score, name) != value:
-                was = getattr(score, name)
-                raise SceError(f"{where}: was scored with {name} = {was}, not {value}; name another --out")
-        if key in wanted and score.program != wanted[key].program:
-            raise SceError(f"{where}: scores another program as {score.id!r}, {score.sample}; name another --out")
-        if key in wanted and score.problem_hash != problem_digest(wanted[key].problem):
-            raise SceError(f"{where}: the problem {score.id!r} was another then; name another --out")
-        scores[key] = score
+    for number, line in enumerate(whole.split(b"\n"), 1):
+        if line.strip():
+            where = f"{path}:{number}"
+            score = _checked(decode_line(line, where), where, wanted, switches)
+            if (score.id, score.sample) in scores:
+                raise SceError(f"{where}: sample {score.sample} of {score.id!r} is there twice; remove one line")
+            scores[score.id, score.sample] = score
+    if torn:
+        os.truncate(path, len(whole))
     return scores
+
+
+def _checked(record: Any, where: str, wanted: Mapping[Key, Candidate], switches: Mapping[str, Any]) -> Score:
+    try:
+        score = score_from_record(record)
+    except (TypeError, KeyError, ValueError):
+        raise SceError(f"{where}: not a score; name another --out, or remove this file") from None
+    for name, value in switches.items():
+        if getattr(score, name) != value:
+            was = getattr(score, name)
+            raise SceError(f"{where}: was scored with {name} = {was}, not {value}; name another --out")
+    candidate = wanted.get((score.id, score.sample))
+    if candidate is not None and score.program != candidate.program:
+        raise SceError(f"{where}: scores another program as {score.id!r}, {score.sample}; name another --out")
+    if candidate is not None and score.problem_hash != problem_digest(candidate.problem):
+        raise SceError(f"{where}: the problem {score.id!r} was another then; name another --out")
+    return score
 
 
 def score_from_record(record: Mapping[str, Any]) -> Score:
@@ -109,8 +148,14 @@ def score_from_record(record: Mapping[str, Any]) -> Score:
         TypeError, KeyError, ValueError: it is none.
     """
     fields = {name: record[name] for name in Score.__dataclass_fields__ if name in record}
-    if not isinstance(fields["id"], str) or not isinstance(fields["sample"], int):
-        raise ValueError("id or sample")
+    if not all(isinstance(fields[name], str) for name in ("id", "program")):
+        raise ValueError("no text")
+    for name in ("sample", "stage", "passed", "total"):
+        if type(fields[name]) is not int or fields[name] < 0 or (name == "stage" and fields[name] >= len(STAGE_NAMES)):
+            raise ValueError(f"{name} is no count")
+    for name in ("r_func", "r_sec", "severity", "reward", "reward_paper", "r_tests", "seconds"):
+        if type(fields[name]) not in (int, float) or not math.isfinite(fields[name]):
+            raise ValueError(f"{name} is no number")
     fields["findings"] = tuple(Finding(**finding) for finding in fields["findings"])
     for name in ("verdicts", "signs"):
         fields[name] = tuple(fields.get(name, ()))
@@ -120,20 +165,6 @@ def score_from_record(record: Mapping[str, Any]) -> Score:
 def score_line(score: Score) -> str:
     """One line of a score file."""
     return json.dumps(score.to_record()) + "\n"
-
-
-def append_scores(path: Path, scores: Iterable[Score]) -> None:
-    """Add lines to a score file.
-
-    Raises:
-        SceError: it cannot be written.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as out:
-            out.writelines(score_line(score) for score in scores)
-    except OSError as error:
-        raise SceError(f"cannot write {path}: {error.strerror}") from None
 
 
 def read_text_argument(option: str, value: str) -> str:
@@ -149,11 +180,3 @@ def read_text_argument(option: str, value: str) -> str:
     except (OSError, ValueError) as error:
         raise UsageError(f"{option} {value}: cannot be read ({error})") from None
     return value.replace("\\n", "\n")
-
-
-def _drop_torn_line(path: Path) -> None:
-    content = path.read_bytes()
-    if content and not content.endswith(b"\n"):
-        kept = content[: content.rfind(b"\n") + 1]
-        with write_atomically(path) as out:
-            out.write(kept.decode("utf-8", "replace"))

@@ -181,3 +181,19 @@ VALUES = st.recursive(
 def test_every_builtin_value_survives_the_way_out_of_the_sandbox(value: object) -> None:
     check = Check(translate("assert f() == 2", "f").call, "equal", value)
     assert judge(answer(literal(value)), check).verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("assertion", "program", "expected"),
+    [
+        ("assert abs(f(1) - 0.5) < 1e-6", "def f(x): return 10**400", "wrong"),
+        ("assert abs(f(1) - 0.5) < 1e-6", "def f(x): return float('nan')", "wrong"),
+        (f"assert f(1) == 0x{'f' * 5000}", "def f(x): return 1", "wrong"),
+        (f"assert f(1) == 0x{'f' * 5000}", "def f(x): return 2**20000 - 1", "pass"),
+        ("assert f(1) == 2", "def f(x): return 10**5000", "wrong"),
+    ],
+)
+def test_numbers_beyond_any_limit_are_compared_all_the_same(
+    sandbox: SandboxPool, assertion: str, program: str, expected: str
+) -> None:
+    assert verdict(sandbox, program, assertion) == expected

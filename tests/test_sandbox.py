@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -221,3 +223,57 @@ def test_long_values_come_back_whole(sandbox: SandboxPool) -> None:
     execution = sandbox.run("", calls=[Call("10**20000"), Call("'x' * 500_000")]).executions
     assert execution[0].value == hex(10**20000)
     assert len(execution[1].value or "") == 500_002
+
+
+@pytest.mark.parametrize(
+    ("program", "stdout", "status"),
+    [
+        pytest.param("print(42); exit()", "42\n", 0, id="exit"),
+        pytest.param("print(42); quit(3)", "42\n", 3, id="quit"),
+        pytest.param("import sys\nprint(42)\nsys.exit(2**64)", "42\n", 255, id="an exit status beyond C"),
+        pytest.param("out = open(1, 'w')\nout.write('42')", "42", 0, id="a file left open"),
+        pytest.param("import os\nos.fdopen(1, 'w').write('42')", "42", 0, id="a file nobody holds"),
+        pytest.param("import io, sys\nprint(42)\nsys.stdout = io.StringIO()", "42\n", 0, id="another stdout"),
+        pytest.param("import sys\nprint(42)\nsys.stdout = None", "42\n", 0, id="no stdout"),
+        pytest.param("class A:\n    def __del__(self): print(42)\na = A()", "42\n", 0, id="__del__"),
+        pytest.param("class A:\n    def __del__(self): print(42)\na = A()\na.a = a", "42\n", 0, id="a cycle"),
+        pytest.param(
+            "import os, sys\ndef hook(*_):\n    print(42, flush=True)\n    os._exit(0)\nsys.excepthook = hook\n1 / 0",
+            "42\n", 0, id="excepthook",
+        ),
+        pytest.param(
+            "import warnings\nwith warnings.catch_warnings(record=True) as w:\n    warnings.warn('x')\nprint(len(w))",
+            "1\n", 0, id="warnings",
+        ),
+        pytest.param(
+            "import resource\nresource.setrlimit(resource.RLIMIT_STACK, (2**29, resource.RLIM_INFINITY))\nprint(42)",
+            "42\n", 0, id="a larger stack",
+        ),
+        pytest.param("import threading\nthreading.Timer(0.01, print, (42,)).start()", "42\n", 0, id="a timer"),
+        pytest.param("import atexit\natexit.register(print, 42)\nexit(5)", "42\n", 5, id="atexit"),
+        pytest.param("def g():\n    try: yield\n    finally: print(42)\nh = g()\nnext(h)", "42\n", 0, id="a generator"),
+    ],
+)  # fmt: skip
+def test_a_program_ends_as_in_a_plain_interpreter(program: str, stdout: str, status: int, sandbox: SandboxPool) -> None:
+    execution = execute(sandbox, program)
+    assert (execution.stdout, execution.returncode) == (stdout, status), execution.stderr
+    plain = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (plain.stdout, plain.returncode) == (stdout, status)
+
+
+def test_importing_without_end_costs_the_program_its_verdict_and_nobody_else(sandbox: SandboxPool) -> None:
+    packages = ["json", "xml", "xml.dom", "email", "concurrent", "ctypes", "logging", "unittest", "urllib", "http"]
+    program = f"import {', '.join(packages)}\nprint(42)\ndef f():\n" + "".join(f"    a{n}\n" for n in range(40_000))
+    assert execute(sandbox, program).stdout == "42\n"
+
+
+def test_a_program_may_name_the_whole_standard_library(sandbox: SandboxPool) -> None:
+    names = sorted(sys.stdlib_module_names - {"__future__"})
+    lines = [f"    import {name}\n    from {name} import tool, test, pool\n" for name in names]
+    assert execute(sandbox, "print(42)\nif 0:\n" + "".join(lines)).stdout == "42\n"
+
+
+def test_a_long_limit_of_processor_time_reaches_the_program(sandbox: SandboxPool) -> None:
+    limits = Limits(cpu_seconds=300, wall_seconds=400)
+    program = "import resource\nprint(resource.getrlimit(resource.RLIMIT_CPU)[0] >= 300)"
+    assert execute(sandbox, program, limits=limits).stdout == "True\n"

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from securecoderl_edge.cli import sce
 from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.scoring import open_scores
 
 RIGHT = "print(int(input()) * 2)"
 FENCED = f"Here it is:\n```python\n{RIGHT}\n```\nDone."
@@ -155,6 +156,8 @@ def test_a_finished_run_does_nothing_more(problems: str, completions: str, tmp_p
         (("--extract", "raw"), r"out\.jsonl:1: was scored with extract = auto, not raw"),
         (("--stage-rule", "all"), "stage_rule = any, not all"),
         (("--severity", "cwe"), "severity_scale = bandit, not cwe"),
+        (("--sandbox", "off"), "sandbox = .*, not off"),
+        (("--cpu-seconds", "1"), "limits = "),
     ],
 )
 def test_scores_under_other_switches_are_not_mixed_in(
@@ -176,6 +179,43 @@ def test_scores_of_other_programs_or_problems_are_not_mixed_in(problems: str, co
     Path(problems).write_text(Path(problems).read_text().replace("8", "9", 1))
     with pytest.raises(SceError, match="problem 'a' was another then"):
         CliRunner().invoke(sce, ["score", *arguments], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("content", ["my precious notes", "a line\nand another, without end", '{"id": "a"}\n{"no'])
+def test_a_file_that_holds_no_scores_stays_as_it_is(
+    content: str, problems: str, completions: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "notes.txt"
+    out.write_text(content)
+    with pytest.raises(SceError, match=r"not a score|not valid JSON"):
+        CliRunner().invoke(
+            sce,
+            ["score", "--problems", problems, "--completions", completions, "--out", str(out)],
+            catch_exceptions=False,
+        )
+    assert out.read_text() == content
+
+
+def test_two_runs_do_not_add_to_one_file(problems: str, completions: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    arguments = ["score", "--problems", problems, "--completions", completions, "--out", str(out)]
+    with open_scores(out), pytest.raises(UsageError, match="another process is adding"):
+        CliRunner().invoke(sce, arguments, catch_exceptions=False)
+    assert score(*arguments[1:]).exit_code == 0
+    assert len(rows(out.read_text())) == 4
+
+
+@pytest.mark.parametrize("change", [{"stage": 99}, {"reward": "x"}, {"reward": None}, {"seconds": float("nan")}])
+def test_a_row_of_wrong_types_is_no_score(
+    change: dict[str, Any], problems: str, completions: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.jsonl"
+    arguments = ["score", "--problems", problems, "--completions", completions, "--out", str(out)]
+    score(*arguments[1:])
+    first, *others = rows(out.read_text())
+    write_jsonl(out, [first | change, *others])
+    with pytest.raises(SceError, match=":1: not a score"):
+        CliRunner().invoke(sce, arguments, catch_exceptions=False)
 
 
 def test_a_row_says_how_it_was_made(problems: str, completions: str) -> None:

@@ -40,6 +40,7 @@ FIRST_FREE_DESCRIPTOR = 3
 READY, GO, REQUEST, VALUE = 3, 4, 5, 6  # descriptors of a call
 STACK_BYTES = 64 << 20
 MOST_DESCRIPTORS = 64
+LONGEST_CPU_SECONDS = 1e9  # the kernel counts in nanoseconds
 LONGEST_DECIMAL_BITS = 8192
 
 _TYPING = "from typing import *"
@@ -95,9 +96,8 @@ def run_test(
         module = types.ModuleType("__main__" if prelude is None else "solution")
         module.__dict__.update(__builtins__=builtins, __file__=FILE_NAME)
         sys.modules[module.__name__] = module
-        namespace = module.__dict__
         status = _run(code, source, module, prelude)
-        status = _finish(status, namespace)
+        status = _finish(status, module)
     finally:
         os._exit(status)
 
@@ -124,7 +124,7 @@ def resource_limits(cpu: float, memory: int, output: int) -> list[tuple[int, tup
         # One byte more than permitted tells a full output from one that was cut.
         (resource.RLIMIT_FSIZE, output + 1),
         # Only a backstop: the supervisor stops the program by the clock, to the millisecond.
-        (resource.RLIMIT_CPU, math.ceil(cpu) + 2),
+        (resource.RLIMIT_CPU, math.ceil(min(cpu, LONGEST_CPU_SECONDS)) + 2),
         (resource.RLIMIT_STACK, STACK_BYTES),
         (resource.RLIMIT_NOFILE, MOST_DESCRIPTORS),
     )
@@ -288,22 +288,23 @@ def _show(error: BaseException, source: str) -> None:
         os.write(2, f"{type(error).__name__}\n".encode("utf-8", "replace"))
 
 
-def _finish(status: int, namespace: dict[str, Any]) -> int:
+def _finish(status: int, module: ModuleType) -> int:
     """What the interpreter does at exit: join threads, run atexit functions, let go of all objects, flush."""
     if len(threading._active) > 1 or threading._threading_atexits:  # type: ignore[attr-defined]
         _at_exit(threading._shutdown)  # type: ignore[attr-defined]
     if atexit._ncallbacks():
         _at_exit(atexit._run_exitfuncs)
     status = _flush(sys.stdout, status)
-    _let_go(namespace)
+    _let_go(module)
     # Where a program has put another stream in its place, the first one may hold output still.
     status = _flush(sys.__stdout__, status)
     _flush(sys.stderr, 0)
     return status
 
 
-def _let_go(namespace: dict[str, Any]) -> None:
+def _let_go(module: ModuleType) -> None:
     """Take a program's objects away, so that they close files, flush and run ``__del__``; private names first."""
+    namespace = module.__dict__
     try:
         for private in (True, False):
             for name in [name for name in namespace if name.startswith("_") is private and name != "__builtins__"]:
