@@ -43,6 +43,10 @@ MOST_DESCRIPTORS = 64
 LONGEST_CPU_SECONDS = 1e9  # the kernel counts in nanoseconds
 LONGEST_DECIMAL_BITS = 8192
 
+# A program in which an object does something when it goes has one of these words: destructors, files and the
+# wrappers around them, generators with a ``finally``.
+_ENDS_LATE = ("__del__", "open", "FileIO", "Writer", "Wrapper", "yield")
+
 _TYPING = "from typing import *"
 # What the APPS reference solutions presume; numpy is not in the sandbox.
 _CONTEST = """
@@ -97,7 +101,7 @@ def run_test(
         module.__dict__.update(__builtins__=builtins, __file__=FILE_NAME)
         sys.modules[module.__name__] = module
         status = _run(code, source, module, prelude)
-        status = _finish(status, module)
+        status = _finish(status, module if any(word in source for word in _ENDS_LATE) else None)
     finally:
         os._exit(status)
 
@@ -288,14 +292,18 @@ def _show(error: BaseException, source: str) -> None:
         os.write(2, f"{type(error).__name__}\n".encode("utf-8", "replace"))
 
 
-def _finish(status: int, module: ModuleType) -> int:
-    """What the interpreter does at exit: join threads, run atexit functions, let go of all objects, flush."""
+def _finish(status: int, module: ModuleType | None) -> int:
+    """What the interpreter does at exit: join threads, run atexit functions, flush, let go of all objects.
+
+    Letting go costs time, so ``module`` is None for a program that cannot tell.
+    """
     if len(threading._active) > 1 or threading._threading_atexits:  # type: ignore[attr-defined]
         _at_exit(threading._shutdown)  # type: ignore[attr-defined]
     if atexit._ncallbacks():
         _at_exit(atexit._run_exitfuncs)
     status = _flush(sys.stdout, status)
-    _let_go(module)
+    if module is not None:
+        _let_go(module)
     # Where a program has put another stream in its place, the first one may hold output still.
     status = _flush(sys.__stdout__, status)
     _flush(sys.stderr, 0)
