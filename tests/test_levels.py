@@ -102,9 +102,10 @@ def test_every_level_judges_honest_programs_alike(level: SandboxChoice) -> None:
 
 
 def test_limits_hold_at_every_level(level: SandboxChoice) -> None:
-    with SandboxPool(1, Limits(cpu_seconds=0.3, wall_seconds=1, output_bytes=1000), level) as pool:
+    with SandboxPool(1, Limits(cpu_seconds=0.3, wall_seconds=30, output_bytes=1000), level) as pool:
         assert execute(pool, "while True: pass").stopped_by == "cpu"
-        assert execute(pool, "import time\ntime.sleep(9)").stopped_by == "wall"
+        soon = Limits(cpu_seconds=5, wall_seconds=0.5)
+        assert execute(pool, "import time\ntime.sleep(60)", limits=soon).stopped_by == "wall"
         assert execute(pool, "while True: print('x' * 99)").stopped_by == "output"
         assert execute(pool, "x = 'a' * 10**10").stopped_by == "memory"
 
@@ -155,18 +156,29 @@ def test_files_that_stand_for_memory_files_do_as_well(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("program", "limit", "ends_with"),
-    [("pass", "-", 0), ("raise SystemExit(3)", "-", 3), ("while True: pass", "cpu", -9), ("input()", "wall", -9)],
+    ("program", "cpu", "wall", "limit", "ends_with"),
+    [
+        ("pass", 30, 60, "-", 0),
+        ("raise SystemExit(3)", 30, 60, "-", 3),
+        ("while True: pass", 0.3, 60, "cpu", -9),
+        ("input()", 30, 0.5, "wall", -9),
+    ],
 )
 @pytest.mark.parametrize("is_told", [True, False], ids=["pidfd", "asking again and again"])
 def test_a_process_is_watched_with_and_without_a_descriptor_for_its_end(
-    is_told: bool, program: str, limit: str, ends_with: int, monkeypatch: pytest.MonkeyPatch
+    is_told: bool,
+    program: str,
+    cpu: float,
+    wall: float,
+    limit: str,
+    ends_with: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if not is_told:
         monkeypatch.delattr(os, "pidfd_open")
     ours, theirs = socket.socketpair()
     with ours, theirs, subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as child:
-        ending = supervision.Supervisor(ours.fileno(), 0.3, 1.0, 1 << 30).wait(child.pid)
+        ending = supervision.Supervisor(ours.fileno(), cpu, wall, 1 << 30).wait(child.pid)
         status, stopped_by, seconds = ending.split()
         child.returncode = os.waitstatus_to_exitcode(int(status))
     assert (stopped_by, child.returncode) == (limit, ends_with)
