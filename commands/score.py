@@ -74,7 +74,8 @@ def score(ctx: click.Context, program: Path | None, config: ScoreConfig) -> None
 
 def _score_many(config: ScoreConfig) -> None:
     from securecoderl_edge.problems import load_problems
-    from securecoderl_edge.scoring import open_scores, read_candidates, read_scores, score_line
+    from securecoderl_edge.score_records import score_line
+    from securecoderl_edge.scoring import open_scores, read_candidates, read_scores
 
     if config.problems is None or config.completions is None:
         raise UsageError("name --problems and --completions, or one FILE.py with --expect")

@@ -65,7 +65,12 @@ def extract_program(completion: str, mode: str = "auto", problem: Problem | None
         return completion
     program = _program_in(_answer_in(completion, problem))
     # Nothing is a program, one that runs clean; a completion that says something else must not pass for it.
-    return program if program.strip() else completion
+    return program if _has_code(program) else completion
+
+
+def _has_code(program: str) -> bool:
+    """Whether there is a line that is neither blank nor a comment."""
+    return any(line.strip() and not line.lstrip().startswith("#") for line in program.split("\n"))
 
 
 def _answer_in(completion: str, problem: Problem | None) -> str:

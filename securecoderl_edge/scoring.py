@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -15,8 +14,8 @@ from typing import IO, Any
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.extraction import extract_program
 from securecoderl_edge.problems import Problem, decode_line, problem_digest, read_jsonl
-from securecoderl_edge.reward import STAGE_NAMES, Score
-from securecoderl_edge.security import Finding
+from securecoderl_edge.reward import Score
+from securecoderl_edge.score_records import score_from_record
 
 Key = tuple[str, int]
 _BEGINNING = b'{"id": '  # of every line that `score_line` makes
@@ -108,6 +107,8 @@ def read_scores(path: Path, candidates: Iterable[Candidate], switches: Mapping[s
         raise SceError(f"{path}: {error.strerror}") from None
     whole = content[: content.rfind(b"\n") + 1]
     torn = content[len(whole) :]
+    if _is_json(torn):  # only its line end is missing
+        whole, torn = content, b""
     if not _BEGINNING.startswith(torn[: len(_BEGINNING)]):
         raise SceError(f"{path}: its last line is not a score; name another --out")
     wanted = {candidate.key: candidate for candidate in candidates}
@@ -121,13 +122,24 @@ def read_scores(path: Path, candidates: Iterable[Candidate], switches: Mapping[s
             scores[score.id, score.sample] = score
     if torn:
         os.truncate(path, len(whole))
+    elif whole and not whole.endswith(b"\n"):
+        with path.open("ab") as out:
+            out.write(b"\n")
     return scores
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _checked(record: Any, where: str, wanted: Mapping[Key, Candidate], switches: Mapping[str, Any]) -> Score:
     try:
         score = score_from_record(record)
-    except (TypeError, KeyError, ValueError):
+    except ValueError:
         raise SceError(f"{where}: not a score; name another --out, or remove this file") from None
     for name, value in switches.items():
         if getattr(score, name) != value:
@@ -139,32 +151,6 @@ def _checked(record: Any, where: str, wanted: Mapping[Key, Candidate], switches:
     if candidate is not None and score.problem_hash != problem_digest(candidate.problem):
         raise SceError(f"{where}: the problem {score.id!r} was another then; name another --out")
     return score
-
-
-def score_from_record(record: Mapping[str, Any]) -> Score:
-    """The `Score` of a JSON object that `Score.to_record` made; unknown fields are ignored.
-
-    Raises:
-        TypeError, KeyError, ValueError: it is none.
-    """
-    fields = {name: record[name] for name in Score.__dataclass_fields__ if name in record}
-    if not all(isinstance(fields[name], str) for name in ("id", "program")):
-        raise ValueError("no text")
-    for name in ("sample", "stage", "passed", "total"):
-        if type(fields[name]) is not int or fields[name] < 0 or (name == "stage" and fields[name] >= len(STAGE_NAMES)):
-            raise ValueError(f"{name} is no count")
-    for name in ("r_func", "r_sec", "severity", "reward", "reward_paper", "r_tests", "seconds"):
-        if type(fields[name]) not in (int, float) or not math.isfinite(fields[name]):
-            raise ValueError(f"{name} is no number")
-    fields["findings"] = tuple(Finding(**finding) for finding in fields["findings"])
-    for name in ("verdicts", "signs"):
-        fields[name] = tuple(fields.get(name, ()))
-    return Score(**fields)
-
-
-def score_line(score: Score) -> str:
-    """One line of a score file."""
-    return json.dumps(score.to_record()) + "\n"
 
 
 def read_text_argument(option: str, value: str) -> str:

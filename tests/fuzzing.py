@@ -30,8 +30,9 @@ from securecoderl_edge.reward import Score
 from securecoderl_edge.sandbox import Limits, worker
 from securecoderl_edge.sandbox.messages import receive, send
 from securecoderl_edge.sandbox.records import BoxLost, Job, WorkerLost
+from securecoderl_edge.score_records import score_from_record
 from securecoderl_edge.scorer import Scorer
-from securecoderl_edge.scoring import read_candidates, read_scores, score_from_record
+from securecoderl_edge.scoring import read_candidates, read_scores
 from securecoderl_edge.text import escape_controls
 
 LIMITS = Limits(cpu_seconds=0.5, wall_seconds=1, memory_mib=256)

@@ -191,6 +191,13 @@ def test_every_builtin_value_survives_the_way_out_of_the_sandbox(value: object) 
         (f"assert f(1) == 0x{'f' * 5000}", "def f(x): return 1", "wrong"),
         (f"assert f(1) == 0x{'f' * 5000}", "def f(x): return 2**20000 - 1", "pass"),
         ("assert f(1) == 2", "def f(x): return 10**5000", "wrong"),
+        ("assert f(1) == 2", "from decimal import *\ndef f(x): return Decimal(2)", "pass"),
+        ("assert f(1) == 10**30", "from decimal import *\ndef f(x): return Decimal(10) ** 30", "pass"),
+        ("assert f(1) == float('inf')", "from decimal import *\ndef f(x): return Decimal('Infinity')", "pass"),
+        ("assert f(1) == 1e999", "from decimal import *\ndef f(x): return Decimal('Infinity')", "pass"),
+        ("assert f(1) == 2", "from decimal import *\ndef f(x): return Decimal('NaN')", "wrong"),
+        ("assert f(1) == 2", "from decimal import *\ndef f(x): return Decimal('1e999999999')", "wrong"),
+        ("assert f(1) == 0.5", "from fractions import *\ndef f(x): return Fraction(1, 2)", "pass"),
     ],
 )
 def test_numbers_beyond_any_limit_are_compared_all_the_same(

@@ -69,6 +69,8 @@ PROBLEM = Problem("p", "Double a number.", tests=(Test("2", "4"),))
         ("### Problem\nnonsense (((", "### Problem\nnonsense ((("),
         ("```python\n```", "```python\n```"),
         ("<s>", "<s>"),
+        ("# Plan\n\nWe read it and print it.\n", "# Plan\n\nWe read it and print it.\n"),
+        ("# <|endoftext|>\nprint(1)", "# <|endoftext|>\nprint(1)"),
         # no program is cut at a word that it holds, none is mended
         ("print(42)\nDo this thing now\nprint(43)\n", "print(42)\nDo this thing now\nprint(43)\n"),
         ('print("<s> {}", "a <|endoftext|> b")\n', 'print("<s> {}", "a <|endoftext|> b")\n'),

@@ -26,8 +26,8 @@ from securecoderl_edge.reward import (
     verdict,
 )
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun
+from securecoderl_edge.score_records import score_from_record
 from securecoderl_edge.scorer import Scorer
-from securecoderl_edge.scoring import score_from_record
 from securecoderl_edge.security import Finding, Scan
 from securecoderl_edge.severity import severity
 from securecoderl_edge.switches import SEVERITY_SCALES, STAGE_RULES, SeverityScale, StageRule

@@ -181,7 +181,9 @@ def test_scores_of_other_programs_or_problems_are_not_mixed_in(problems: str, co
         CliRunner().invoke(sce, ["score", *arguments], catch_exceptions=False)
 
 
-@pytest.mark.parametrize("content", ["my precious notes", "a line\nand another, without end", '{"id": "a"}\n{"no'])
+@pytest.mark.parametrize(
+    "content", ["my precious notes", "a line\nand another, without end", '{"id": "a"}\n{"no', '{"id": "mine"}']
+)
 def test_a_file_that_holds_no_scores_stays_as_it_is(
     content: str, problems: str, completions: str, tmp_path: Path
 ) -> None:
@@ -196,6 +198,16 @@ def test_a_file_that_holds_no_scores_stays_as_it_is(
     assert out.read_text() == content
 
 
+def test_a_last_row_that_lacks_only_its_line_end_counts(problems: str, completions: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    arguments = ["--problems", problems, "--completions", completions, "--out", str(out)]
+    score(*arguments)
+    whole = out.read_text()
+    out.write_text(whole[:-1])
+    score(*arguments)
+    assert out.read_text() == whole
+
+
 def test_two_runs_do_not_add_to_one_file(problems: str, completions: str, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     arguments = ["score", "--problems", problems, "--completions", completions, "--out", str(out)]
@@ -205,7 +217,26 @@ def test_two_runs_do_not_add_to_one_file(problems: str, completions: str, tmp_pa
     assert len(rows(out.read_text())) == 4
 
 
-@pytest.mark.parametrize("change", [{"stage": 99}, {"reward": "x"}, {"reward": None}, {"seconds": float("nan")}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"stage": 99},
+        {"reward": "x"},
+        {"reward": None},
+        {"seconds": float("nan")},
+        {"seconds": 10**400},
+        {"seconds": -1},
+        {"passed": 9},
+        {"total": 0, "passed": 0},
+        {"verdicts": ["perfect"]},
+        {"verdicts": "pass"},
+        {"signs": [1]},
+        {"findings": {}},
+        {"findings": [{"test_id": "B102", "cwe": "78", "severity": "HIGH", "confidence": "HIGH", "line": 1}]},
+        {"limits": []},
+        {"program": 1},
+    ],
+)
 def test_a_row_of_wrong_types_is_no_score(
     change: dict[str, Any], problems: str, completions: str, tmp_path: Path
 ) -> None:

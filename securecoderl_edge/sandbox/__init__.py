@@ -2,7 +2,7 @@
 
     zygote   a fresh interpreter without our environment, under the first seccomp filter    `zygote`
     box      one a program: compiles it, under Landlock, and waits for its tests             `supervision`
-    test     one a test: the program, under the second filter and resource limits            `testprocess`
+    test     one a test: the program, under the second filter and resource limits            `testprocess`, `script`
 
 Stops: reading files outside the Python library, writing anywhere, network, other processes, signals to any but
 itself, and using more processor time, time, memory, threads or output than allowed. `confinement` says what each

@@ -12,12 +12,13 @@ interpreter without the package, so it imports the standard library only.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import opcode
 import os
 import sys
 from collections.abc import Iterator
-from types import CodeType, ModuleType
+from types import CodeType
 from typing import Any
 
 READABLE = (
@@ -38,7 +39,11 @@ _IMPORT_NAME, _IMPORT_FROM, _EXTENDED_ARG = (
 )
 # What the compiler puts between the names of one import statement.
 _AFTER_IMPORT = frozenset(
-    (_IMPORT_FROM, _EXTENDED_ARG, *(opcode.opmap[name] for name in ("STORE_NAME", "STORE_FAST", "STORE_GLOBAL")))
+    (
+        _IMPORT_FROM,
+        _EXTENDED_ARG,
+        *(opcode.opmap[f"STORE_{scope}"] for scope in ("NAME", "FAST", "GLOBAL", "DEREF")),
+    )
 )
 
 
@@ -120,15 +125,18 @@ def import_named_modules(code: CodeType) -> None:
     seen: set[str] = set()
     for name, members in _import_statements(code):
         top = name.partition(".")[0]
-        if len(seen) == MOST_IMPORTS or top not in sys.stdlib_module_names or top in NEVER_IMPORTED:
+        if top not in sys.stdlib_module_names or top in NEVER_IMPORTED:
             continue
-        seen.add(name)
-        module = _import(name)
+        if name not in seen and len(seen) < MOST_IMPORTS:
+            seen.add(name)
+            _import(name)
+        module = sys.modules.get(name)
         if module is None or not hasattr(module, "__path__"):
             continue
         for member in members:
             full_name = f"{name}.{member}"
-            if len(seen) < MOST_IMPORTS and not member.startswith("_") and not hasattr(module, member):
+            is_new = full_name not in seen and len(seen) < MOST_IMPORTS
+            if is_new and not member.startswith("_") and not hasattr(module, member):
                 seen.add(full_name)
                 _import(full_name)
 
@@ -162,8 +170,6 @@ def _name_at(code: CodeType, opcodes: bytes, arguments: bytes, place: int) -> st
     return code.co_names[index] if index < len(code.co_names) else ""
 
 
-def _import(name: str) -> ModuleType | None:
-    try:
-        return importlib.import_module(name)
-    except BaseException:  # whatever a module thinks of being imported here, the program is to hear of it, not we
-        return None
+def _import(name: str) -> None:
+    with contextlib.suppress(BaseException):  # whatever a module thinks of this, the program is to hear it, not we
+        importlib.import_module(name)

@@ -15,7 +15,7 @@ import tempfile
 
 from securecoderl_edge.sandbox.limits import STDERR_TAIL_BYTES, Limits
 from securecoderl_edge.sandbox.records import Call, Execution, StoppedBy, WorkerLost
-from securecoderl_edge.sandbox.testprocess import MEMORY_STATUS
+from securecoderl_edge.sandbox.script import MEMORY_STATUS
 
 # What a supervisor says it stopped a test for; - for none.
 STOPPED_BY: dict[str, StoppedBy] = {"-": "", "cpu": "cpu", "wall": "wall", "memory": "memory", "threads": "threads"}

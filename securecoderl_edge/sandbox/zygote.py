@@ -26,6 +26,7 @@ import sys
 
 sys.path.pop(0)  # our own folder: neither we nor the programs may import from it by accident
 
+import builtins
 import gc
 import importlib
 import importlib.machinery
@@ -60,6 +61,8 @@ def _sibling(name: str) -> ModuleType:
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
     module = ModuleType(name)
     module.__file__ = path
+    # Its own copy: a program that sets builtins.len to something else is to break nothing but itself.
+    module.__dict__["__builtins__"] = vars(builtins).copy()
     importlib.machinery.SourceFileLoader(name, path).exec_module(module)
     return module
 
@@ -67,6 +70,7 @@ def _sibling(name: str) -> ModuleType:
 confinement = _sibling("confinement")
 messages = _sibling("messages")
 supervision = _sibling("supervision")
+script = _sibling("script")
 testprocess = _sibling("testprocess")
 
 
@@ -110,7 +114,7 @@ def _prepare(level: str) -> Any:
     for name in PRELOADED:
         importlib.import_module(name)
     os.register_at_fork = _register_at_fork
-    testprocess.prepare()
+    script.prepare()
     os.environ.clear()
     os.environ.update(PATH="/usr/bin:/bin", LANG="C.UTF-8", HOME="/nonexistent")
     os.chdir("/")
@@ -130,7 +134,7 @@ def _try_out(layers: Any) -> None:
     pid = os.fork()
     if pid == 0:
         try:
-            layers.enter_box(compile("", testprocess.FILE_NAME, "exec"))
+            layers.enter_box(compile("", script.FILE_NAME, "exec"))
             layers.seal(zygote)
             os._exit(0)
         finally:
@@ -155,7 +159,7 @@ def _box(zygote: int, request: str, source_file: int, control: socket, layers: A
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the compiler's remarks about a program are nobody's output
-                code = compile(source, testprocess.FILE_NAME, "exec", dont_inherit=True)
+                code = compile(source, script.FILE_NAME, "exec", dont_inherit=True)
         except COMPILE_ERRORS as caught:
             why = f"{type(caught).__name__}: {caught}"[:500]
             answer = f"refused {why}".encode("utf-8", "backslashreplace").decode()
@@ -168,15 +172,14 @@ def _box(zygote: int, request: str, source_file: int, control: socket, layers: A
             gc.freeze()  # a collection in a test has nothing of ours to look at
             resources = testprocess.resource_limits(float(cpu), int(memory), int(output))
             supervisor = supervision.Supervisor(control.fileno(), float(cpu), float(wall), int(memory))
-            _run_tests(code, source, resources, supervisor, control, layers)
+            _run_tests(script.Script(code, source), resources, supervisor, control, layers)
         os._exit(0)
     finally:
         os._exit(1)
 
 
 def _run_tests(
-    code: CodeType,
-    source: str,
+    program: Any,
     resources: list[tuple[int, tuple[int, int]]],
     supervisor: Any,
     control: socket,
@@ -199,7 +202,7 @@ def _run_tests(
             if pid == 0:
                 if releases is not None:
                     own = [*own[:3], *releases.for_the_test(), *own[3:5]]
-                testprocess.run_test(code, source, own, resources, None if releases is None else prelude, layers, box)
+                testprocess.run_test(program, own, resources, None if releases is None else prelude, layers, box)
             answer += supervisor.wait(pid, releases)
             if layers.programs_may_fork:
                 supervision.end_group(pid)

@@ -1,0 +1,226 @@
+"""A program run as a fresh interpreter would run it, from its first statement to its exit status.
+
+    execute   the statements, and what happens when one of them raises
+    finish    what Python does at exit: flush, join threads, atexit functions, let go of all objects, flush
+
+The order of the steps and what a failure in one of them does to the exit status are those of CPython
+(``Py_RunMain``, ``Py_FinalizeEx``). Whatever a program did to the interpreter, the steps that are left are taken,
+and nothing here decides a verdict. This file is loaded by path in an interpreter without the package, so it imports
+the standard library only.
+"""
+
+from __future__ import annotations
+
+import _sitebuiltins
+import atexit
+import builtins
+import gc
+import io
+import linecache
+import os
+import random
+import signal
+import sys
+import threading
+import traceback
+import weakref
+from collections.abc import Callable
+from types import CodeType, ModuleType
+from typing import Any
+
+FILE_NAME = "solution.py"
+MEMORY_STATUS = 199
+UNFLUSHED_STATUS = 120  # what CPython returns when stdout cannot be flushed at exit
+
+# A program in which an object does something when it goes has one of these words: destructors, files and the
+# wrappers around them, generators with a ``finally``.
+_ENDS_LATE = ("__del__", "open", "FileIO", "Writer", "Wrapper", "yield")
+
+# The first standard output of a process, the text over the bytes, for programs that lose it with output inside.
+_first_output: list[Any] = []
+
+
+def prepare() -> None:
+    """In the zygote, for all test processes: what a fresh interpreter has, and the same in every test.
+
+    The standard streams are block-buffered UTF-8 ones, as for a program that prints to a file; after the fork
+    they act on whatever the descriptors then are. Nothing draws random numbers before a program does.
+    """
+    sys.stdin = _stream(0, "r", errors="surrogateescape")
+    sys.stdout = _stream(1, "w", errors="strict")
+    sys.stderr = _stream(2, "w", errors="backslashreplace", line_buffering=True)
+    for name in ("stdin", "stdout", "stderr"):
+        setattr(sys, f"__{name}__", getattr(sys, name))
+    _first_output[:] = sys.stdout, sys.stdout.buffer
+    sys.argv[:] = [FILE_NAME]
+    # What the site module would add, which is left out for what else it does.
+    for name in ("exit", "quit"):
+        setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
+    for name in ("copyright", "credits", "license"):
+        setattr(builtins, name, _sitebuiltins._Printer(name, ""))
+    builtins.help = _sitebuiltins._Helper()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    random.seed(0)
+
+
+def _stream(descriptor: int, mode: str, errors: str, line_buffering: bool = False) -> io.TextIOWrapper:
+    binary = open(descriptor, f"{mode}b", closefd=False)  # noqa: SIM115  it lives as long as the process
+    return io.TextIOWrapper(binary, encoding="utf-8", errors=errors, line_buffering=line_buffering)
+
+
+class Script:
+    """One program.
+
+    Args:
+        code: compiled.
+        source: its text, for tracebacks.
+    """
+
+    def __init__(self, code: CodeType, source: str) -> None:
+        self._code = code
+        self._source = source
+        self._ends_late = any(word in source for word in _ENDS_LATE)
+
+    def execute(
+        self, name: str, prelude: CodeType | None = None, then: Callable[[ModuleType], None] | None = None
+    ) -> int:
+        """Run the program as the module ``name``, after ``prelude`` and before ``then``; the exit status so far.
+
+        With ``then`` the program is a library, for which leaving is a failure.
+        """
+        module = ModuleType(name)
+        module.__dict__.update(__builtins__=builtins, __file__=FILE_NAME, __annotations__={})
+        sys.modules[name] = module
+        try:
+            if prelude is not None:
+                exec(prelude, module.__dict__)
+            exec(self._code, module.__dict__)
+            if then is not None:
+                then(module)
+        except SystemExit as leaving:
+            _flush_quietly()
+            return _exit_status(leaving) if then is None else 1
+        except MemoryError as error:
+            _flush_quietly()
+            self._show(error)
+            return MEMORY_STATUS
+        except BaseException as error:
+            _flush_quietly()
+            return self._unhandled(error)
+        _flush_quietly()
+        return 0
+
+    def finish(self, name: str, status: int) -> int:
+        """What the interpreter does at exit, for the module ``name``; the final exit status.
+
+        Letting go of objects costs time, so it is left out for a program that cannot tell.
+        """
+        self._at_exit(_join_threads)
+        self._at_exit(_run_atexit_functions)
+        if not all([_flush("stdout"), _flush("stderr")]):
+            status = status or UNFLUSHED_STATUS
+        for stream in ("stdin", "stdout", "stderr"):
+            setattr(sys, stream, getattr(sys, f"__{stream}__", None))
+        if self._ends_late:
+            self._at_exit(lambda: _let_go(name))
+        # What a program printed last, and what is left in a stream that it put another in place of. As when the
+        # interpreter destroys a stream, a failure is nobody's.
+        for step in (_flush_quietly, *(stream.flush for stream in _first_output)):
+            _attempt(step)
+        return status
+
+    def _at_exit(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except BaseException as error:
+            self._show(error)
+
+    def _unhandled(self, error: BaseException) -> int:
+        """Show an error, or let the program's own hook do it; the exit status."""
+        hook = getattr(sys, "excepthook", sys.__excepthook__)
+        if hook is sys.__excepthook__:
+            self._show(error)
+            return 1
+        try:
+            hook(type(error), error, error.__traceback__)
+        except SystemExit as leaving:
+            return _exit_status(leaving)
+        except BaseException as another:
+            self._show(another)
+        return 1
+
+    def _show(self, error: BaseException) -> None:
+        """Print the traceback without our own frames; it informs people and decides nothing."""
+        try:
+            lines = self._source.splitlines(keepends=True)
+            linecache.cache[FILE_NAME] = (len(self._source), None, lines, FILE_NAME)
+            trace = error.__traceback__
+            while trace and trace.tb_frame.f_code.co_filename not in (FILE_NAME, "test"):
+                trace = trace.tb_next
+            # Without this, an error while the first one was being handled would still show ours.
+            traceback.print_exception(type(error), error.with_traceback(trace), trace, limit=-6)
+        except BaseException:
+            os.write(2, f"{type(error).__name__}\n".encode("utf-8", "replace"))
+
+
+def _exit_status(leaving: SystemExit) -> int:
+    if leaving.code is None:
+        return 0
+    if isinstance(leaving.code, int):
+        # What does not fit into a C long is an error of its own, as in the interpreter.
+        return leaving.code & 255 if -(2**63) <= leaving.code < 2**63 else 255
+    _attempt(lambda: sys.stderr.write(f"{leaving.code}\n"))
+    return 1
+
+
+def _join_threads() -> None:
+    if len(threading._active) > 1 or threading._threading_atexits:  # type: ignore[attr-defined]
+        threading._shutdown()  # type: ignore[attr-defined]
+
+
+def _run_atexit_functions() -> None:
+    if atexit._ncallbacks():
+        atexit._run_exitfuncs()
+
+
+def _flush(name: str) -> bool:
+    """Flush what is a standard stream by now; False when that fails."""
+    stream = getattr(sys, name, None)
+    if stream is None:
+        return True
+    try:
+        is_closed = bool(stream.closed)
+    except BaseException:
+        is_closed = False  # not every writable object knows
+    return is_closed or _attempt(lambda: stream.flush())
+
+
+def _attempt(step: Callable[[], Any]) -> bool:
+    """Whether a step was taken without an error."""
+    try:
+        step()
+    except BaseException:
+        return False
+    return True
+
+
+def _flush_quietly() -> None:
+    _flush("stderr")
+    _flush("stdout")
+
+
+def _let_go(name: str) -> None:
+    """Take a program's objects away, so that they close files, flush and run ``__del__``.
+
+    Their methods still see the program's globals. Only in a module that something else keeps alive are the names
+    set to None instead, private ones first.
+    """
+    module = weakref.ref(sys.modules.pop(name))
+    gc.collect()
+    kept = module()
+    if kept is not None:
+        namespace = kept.__dict__
+        for private in (True, False):
+            for each in [each for each in namespace if each.startswith("_") is private and each != "__builtins__"]:
+                namespace[each] = None
+        gc.collect()
