@@ -20,7 +20,9 @@ import torch
 from figures import publish
 from torch import Tensor
 
+from securecoderl_edge.collect import Rollout, collect
 from securecoderl_edge.device import choose_compute
+from securecoderl_edge.learner import Learner, next_problems, seed_of
 from securecoderl_edge.meters import summarise
 from securecoderl_edge.model import POLICY, adapter_parameters, add_adapters, base_folder, load_base, load_tokenizer
 from securecoderl_edge.ppo import leave_one_out_advantages
@@ -31,9 +33,8 @@ from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.sequences import completion_log_probs, make_batch, micro_batches
 from securecoderl_edge.settings import PpoSettings, resolve
-from securecoderl_edge.updates import Learner, Rollout, collect
 
-MODES = ("binary", "partial")
+MODES = {"binary": 0.0, "partial": 1.0}  # weights of partial credit
 
 
 def gradient(learner: Learner, rollout: Rollout, mode: str, settings: PpoSettings) -> Tensor:
@@ -41,7 +42,7 @@ def gradient(learner: Learner, rollout: Rollout, mode: str, settings: PpoSetting
     prompts = [learner.prompt_tokens(problem) for problem in rollout.problems]
     pairs = [(prompts[done.prompt], done.token_ids) for done in rollout.completions]
     batch = make_batch(pairs, learner.tokenizer.pad_token_id, learner.compute.device)
-    rewards = torch.tensor([training_reward(score, mode) for score in rollout.scores])
+    rewards = torch.tensor([training_reward(score, MODES[mode]) for score in rollout.scores])
     paid = torch.zeros_like(batch.mask)
     paid[torch.arange(len(rewards)), batch.mask.argmax(1)] = rewards
     advantages = leave_one_out_advantages(paid, batch.mask, settings.samples_per_prompt)
@@ -83,14 +84,15 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     folder = base_folder(settings.model)
     model = add_adapters(load_base(folder, compute.base_precision), settings.lora, settings.seed)
     optimizer = torch.optim.AdamW(adapter_parameters(model, POLICY).values())
-    learner = Learner(model, load_tokenizer(folder), compute, optimizer)
-    decoder = Decoder(model, compute.rollout_dtype)
+    learner = Learner(model, load_tokenizer(folder), compute, optimizer, Decoder(model, compute.rollout_dtype))
+    ppo = settings.ppo
     problems = chosen_problems(arguments.problems, arguments.family)
     gradients: dict[str, list[Tensor]] = {mode: [] for mode in MODES}
     scores = []
     with Scorer(limits=Limits(cpu_seconds=settings.reward.cpu_seconds)) as scorer:
         for step in range(1, arguments.batches + 1):
-            rollout = collect(learner, decoder, scorer, problems, settings.ppo, "noise", step, settings.seed)
+            chosen = next_problems(problems, ppo.batch_size // ppo.samples_per_prompt, step, seed_of(settings.seed))
+            rollout = collect(learner, scorer, chosen, ppo.samples_per_prompt, ppo, settings.seed, "noise", step)
             scores += rollout.scores
             for mode in MODES:
                 gradients[mode].append(gradient(learner, rollout, mode, settings.ppo))

@@ -59,14 +59,17 @@ class Tracker(Protocol):
 
 
 @contextmanager
-def track(total: int, description: str, *, lines: bool = True) -> Iterator[Tracker]:
+def track(total: int, description: str, *, lines: bool = True, shown: bool = True) -> Iterator[Tracker]:
     """Show progress on stderr: a bar with the time left on a terminal, else a line for each update.
 
     Args:
         total: units of work.
         lines: False shows nothing but the bar; off a terminal the caller says what is worth a line.
+        shown: False shows nothing at all.
     """
-    if talk.is_terminal:
+    if not shown:
+        yield _Silent()
+    elif talk.is_terminal:
         columns = (
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=16),

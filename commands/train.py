@@ -6,13 +6,17 @@ import itertools
 import signal
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from rich.table import Table
 
-from securecoderl_edge.commands.console import say, track, warn_of_level
+from securecoderl_edge.commands.console import data, duration, say, track, warn_of_level
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.settings import PPO_FLAGS, REWARD_FLAGS, PpoSettings, RewardSettings, TrainSettings
+
+if TYPE_CHECKING:
+    from securecoderl_edge.plan import Plan
 
 
 @click.command()
@@ -25,6 +29,7 @@ from securecoderl_edge.settings import PPO_FLAGS, REWARD_FLAGS, PpoSettings, Rew
 @options_from(TrainSettings, keep_unset=True)
 @options_from(PpoSettings, keep_unset=True, only=PPO_FLAGS)
 @options_from(RewardSettings, keep_unset=True, only=REWARD_FLAGS)
+@click.option("--dry-run", is_flag=True, help="Print the plan, with the time from one update of each kind, and stop.")
 @click.option("--max-steps", type=click.IntRange(1), help="Most updates in each phase.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Any setting, such as ppo.epochs=4.")
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder.  [default: runs/RECIPE]")
@@ -34,6 +39,7 @@ def train(
     overrides: tuple[str, ...],
     out: Path | None,
     resume: bool,
+    dry_run: bool,
     max_steps: int | None,
     given: dict[str, Any],
 ) -> None:
@@ -45,19 +51,34 @@ def train(
     from securecoderl_edge.model import require_torch
 
     require_torch()
-    from securecoderl_edge.runs import RUNS, is_found_by_default
+    from securecoderl_edge.parallel import is_first_process
+    from securecoderl_edge.runs import RUNS, Run
+    from securecoderl_edge.schedules import phase_steps
     from securecoderl_edge.settings import cap_steps, resolve
-    from securecoderl_edge.train import Stopped, phase_steps
-    from securecoderl_edge.train import train as run_training
 
     settings = resolve(recipe, overrides, given)
     if max_steps:
         settings = cap_steps(settings, max_steps)
-    warn_of_level(settings.reward.sandbox)
     folder = out or RUNS / Path(recipe).stem
-    steps = phase_steps(settings)
+    if dry_run:
+        from securecoderl_edge.plan import make_plan
+
+        _print_plan(make_plan(settings, Run(folder)))
+        return
+    if is_first_process():
+        warn_of_level(settings.reward.sandbox)
+    _train(settings, folder, resume, phase_steps(settings), is_first_process())
+
+
+def _train(settings: TrainSettings, folder: Path, resume: bool, steps: dict[str, int], talks: bool) -> None:
+    """Train with progress on stderr, if this process is the one that talks."""
+    from securecoderl_edge.parallel import leave
+    from securecoderl_edge.runs import is_found_by_default
+    from securecoderl_edge.train import Stopped
+    from securecoderl_edge.train import train as run_training
+
     before = dict(zip(steps, itertools.accumulate(steps.values(), initial=0), strict=False))
-    with track(sum(steps.values()), "training") as progress, _Interrupt() as interrupt:
+    with track(sum(steps.values()), "training", shown=talks) as progress, _Interrupt(talks) as interrupt:
         shown = 0
 
         def log(row: dict[str, Any]) -> None:
@@ -67,11 +88,17 @@ def train(
             shown = done
 
         try:
-            run = run_training(settings, folder, resume=resume, log=log, should_stop=lambda: interrupt.asked)
+            run = run_training(settings, folder, resume=resume, log=log, say=say, should_stop=lambda: interrupt.asked)
         except Stopped as stopped:
-            say(f"{stopped}; the same command goes on from there")
+            if talks:
+                say(f"{stopped}; the same command goes on from there")
             raise KeyboardInterrupt from None
-    say(f"the policy is in {run.policy}; next: sce export{'' if is_found_by_default(run) else f' {run.path}'}")
+        finally:
+            leave()
+    if talks:
+        for phase, facts in run.outcomes():
+            say(f"{phase}: kept step {facts['chosen_step']} of {facts['steps']}: {facts['why']}")
+        say(f"the policy is in {run.policy}; next: sce export{'' if is_found_by_default(run) else f' {run.path}'}")
 
 
 def _describe(row: dict[str, Any]) -> str:
@@ -86,10 +113,46 @@ def _describe(row: dict[str, Any]) -> str:
     )
 
 
+def _print_plan(plan: Plan) -> None:
+    """The plan as a table on stdout, and what it rests on."""
+    facts = {
+        "model": f"{plan.model}, {plan.parameters / 1e6:.1f} M weights, {plan.trained_parameters / 1e6:.2f} M trained",
+        "computed on": f"{plan.device}, base in {plan.base_precision}, products in {plan.products_in}",
+        "problems": f"{plan.usable} of {plan.problems} fit the context; {plan.held_out} more held out to choose by",
+        "longest prompt": f"{plan.longest_prompt} of {plan.context} tokens",
+    }
+    for name, fact in facts.items():
+        data.print(f"{name:15} {fact}")
+    table = Table(box=None)
+    for column in (
+        "phase",
+        "updates",
+        "rate",
+        "sequences",
+        "prompts",
+        "most tokens",
+        "evaluations",
+        "s/update",
+        "time",
+    ):
+        table.add_column(column, justify="left" if column == "phase" else "right")
+    for phase in plan.phases:
+        tokens = "-" if phase.most_tokens is None else f"{phase.most_tokens:,}"
+        table.add_row(
+            phase.name, str(phase.steps), f"{phase.learning_rate:g}", str(phase.sequences), str(phase.prompts), tokens,
+            str(phase.evaluations), f"{phase.seconds_per_update:.2f}", duration(phase.seconds),
+        )  # fmt: skip
+    data.print(table)
+    data.print(f"in all about {duration(plan.seconds)}, from one update and one evaluation of each phase")
+
+
 class _Interrupt:
     """Ctrl-C once asks for a checkpoint after the current update; twice stops at once."""
 
     asked = False
+
+    def __init__(self, talks: bool) -> None:
+        self._talks = talks
 
     def __enter__(self) -> _Interrupt:
         self._before = signal.signal(signal.SIGINT, self._handle)
@@ -102,4 +165,5 @@ class _Interrupt:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
-        say("stopping after this update; Ctrl-C again stops at once and loses it")
+        if self._talks:
+            say("stopping after this update; Ctrl-C again stops at once and loses it")

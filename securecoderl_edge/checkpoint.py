@@ -2,11 +2,12 @@
 
     checkpoints/step-000020/
       adapter_model.safetensors adapter_config.json   the policy, PEFT format
-      optimizer.safetensors                           moments of each trained tensor
+      optimizer.safetensors                           the state of each trained tensor, 8-bit ones included
       value_head.safetensors                          with GAE only
-      state.json                                      step, settings, sha256 of every other file; written last
+      state.json                                      step, settings, running numbers, sha256 of every other file
 
-No random generator needs to be stored: every draw is seeded from (seed, phase, step), see `train.py`.
+The folder gets its name when all of it is on disk. No random generator, data order or learning rate needs to be
+stored: every draw is seeded from (seed, phase, step), and the rate follows from the step.
 """
 
 from __future__ import annotations
@@ -14,114 +15,178 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import nn
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.files import read_json, sha256_of, temporary_beside
+from securecoderl_edge.learner import Learner
 from securecoderl_edge.model import load_adapter, save_adapter
 
 STATE_FILE = "state.json"
 KEEP = 2
 
 
+@dataclass
+class Progress:
+    """How far a phase is.
+
+    Attributes:
+        step: updates made.
+        ended: why no more follow; empty while they do.
+        pass_rate: the running share of programs that pass all tests; None before the first update.
+    """
+
+    step: int = 0
+    ended: str = ""
+    pass_rate: float | None = None
+    running: dict[str, float] = field(default_factory=dict)
+
+
 def save_checkpoint(
-    folder: Path,
-    step: int,
-    model: Any,
-    base_name: str,
-    optimizer: torch.optim.Optimizer,
-    value_head: nn.Module | None,
-    facts: Mapping[str, Any],
+    folder: Path, learner: Learner, progress: Progress, base_name: str, facts: Mapping[str, Any], keep: Collection[int]
 ) -> Path:
-    """Write ``folder/step-N`` under a temporary name, sync it, rename it, and drop all but the last `KEEP`.
+    """Write ``folder/step-N`` under a temporary name, sync it, rename it; drop the others but the last `KEEP`.
 
     Args:
-        facts: what identifies the phase (its name, the settings' hash); `load_latest` demands the same.
+        facts: what identifies the phase (its name, the settings' and the base model's hash); `load_latest` demands
+            the same.
+        keep: further steps whose checkpoints stay.
 
     Raises:
         SceError: the system cannot write it; earlier checkpoints stay.
     """
-    final = folder / f"step-{step:06d}"
+    final = _folder_of(folder, progress.step)
     try:
         with temporary_beside(final) as temporary:
-            save_adapter(model, temporary, base_name)
-            tensors, scalars = _flatten(optimizer)
+            save_adapter(learner.model, temporary, base_name)
+            tensors, scalars = _flatten(learner.optimizer.state_dict()["state"])
             save_file(tensors, temporary / "optimizer.safetensors")
-            if value_head is not None:
-                save_file(value_head.state_dict(), temporary / "value_head.safetensors")
+            if learner.value_head is not None:
+                save_file(learner.value_head.state_dict(), temporary / "value_head.safetensors")
             hashes = {path.name: sha256_of(path) for path in sorted(temporary.iterdir())}
-            state = {"step": step, "facts": dict(facts), "optimizer": scalars, "sha256": hashes}
+            state = {
+                "step": progress.step,
+                "ended": progress.ended,
+                "pass_rate": progress.pass_rate,
+                "running": learner.running,
+                "scaler": learner.scaler.state_dict(),
+                "facts": dict(facts),
+                "optimizer": scalars,
+                "sha256": hashes,
+            }
             (temporary / STATE_FILE).write_text(json.dumps(state, indent=1), encoding="utf-8")
             shutil.rmtree(final, ignore_errors=True)
     except SafetensorError as error:
         raise SceError(f"cannot write {final}: {error}") from error
+    kept = {_folder_of(folder, step) for step in keep}
     for old in checkpoints(folder)[:-KEEP]:
-        shutil.rmtree(old)
+        if old not in kept:
+            shutil.rmtree(old)
     return final
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """Complete checkpoints in ``folder``, oldest first."""
-    return sorted(path for path in folder.glob("step-*") if (path / STATE_FILE).is_file())
+    """The checkpoints in ``folder``, oldest first."""
+    return sorted(folder.glob("step-*"))
 
 
-def load_latest(
-    folder: Path,
-    model: Any,
-    optimizer: torch.optim.Optimizer,
-    value_head: nn.Module | None,
-    facts: Mapping[str, Any],
-) -> int:
-    """Restore the newest checkpoint and return its step; 0 when there is none.
+def load_latest(folder: Path, learner: Learner, facts: Mapping[str, Any]) -> Progress:
+    """Restore the newest checkpoint; without any the progress is that of a phase that has not begun.
 
     Raises:
-        SceError: it was made with other settings, or a file of it is damaged.
+        SceError: it was made with other settings or of another base model, or a file of it is missing or damaged.
     """
     found = checkpoints(folder)
     if not found:
-        return 0
+        return Progress()
     newest = found[-1]
     advice = "start again with --no-resume or give another --out"
+    older = f"delete it to go on from {found[-2].name}" if len(found) > 1 else advice
+    if not (newest / STATE_FILE).is_file():
+        raise SceError(f"{newest} is no whole checkpoint (no {STATE_FILE}); {older}")
     try:
         state = read_json(newest / STATE_FILE)
-        stored, hashes, step, numbers = state["facts"], dict(state["sha256"]), int(state["step"]), state["optimizer"]
-    except (SceError, KeyError, TypeError, ValueError) as error:
-        raise SceError(f"{newest / STATE_FILE} is damaged ({error}); {advice}") from None
-    if stored != dict(facts):
-        raise SceError(f"{newest} was made with other settings; {advice}")
+        stored, hashes, numbers = dict(state["facts"]), dict(state["sha256"]), dict(state["optimizer"])
+        running = {str(name): float(value) for name, value in state["running"].items()}
+        rate = state["pass_rate"]
+        progress = Progress(int(state["step"]), str(state["ended"]), None if rate is None else float(rate), running)
+        scaler = dict(state["scaler"])
+    except (SceError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise SceError(f"{newest / STATE_FILE} is damaged ({error}); {older}") from None
+    differing = [name for name, value in facts.items() if stored.get(name) != value]
+    if differing:
+        raise SceError(f"{newest} was made with other {differing[0].replace('_', ' ')}; {advice}")
     for name, expected in hashes.items():
         if os.path.basename(name) != name or not (newest / name).is_file() or sha256_of(newest / name) != expected:
-            older = f"; delete it to go on from {found[-2].name}" if len(found) > 1 else f"; {advice}"
-            raise SceError(f"{newest}/{name} is damaged (wrong sha256){older}")
-    load_adapter(model, newest)
-    _unflatten(optimizer, load_file(newest / "optimizer.safetensors"), numbers)
-    if value_head is not None:
-        value_head.load_state_dict(load_file(newest / "value_head.safetensors"))
-    return step
+            raise SceError(f"{newest}/{name} is damaged (wrong sha256); {older}")
+    try:
+        load_adapter(learner.model, newest)
+        _unflatten(learner.optimizer, load_file(newest / "optimizer.safetensors"), numbers)
+        if learner.value_head is not None:
+            learner.value_head.load_state_dict(load_file(newest / "value_head.safetensors"))
+        learner.scaler.load_state_dict(scaler)
+    except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
+        raise SceError(f"{newest} cannot be loaded ({error}); {older}") from None
+    learner.running = dict(running)
+    return progress
 
 
-def _flatten(optimizer: torch.optim.Optimizer) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """The optimizer's tensors under ``<parameter>.<name>`` keys, and its numbers."""
+def load_step(folder: Path, step: int, learner: Learner) -> None:
+    """Take the policy of one checkpoint, and nothing else of it.
+
+    Raises:
+        SceError: it is missing or unreadable.
+    """
+    load_adapter(learner.model, _folder_of(folder, step))
+
+
+def point_to_best(phase_folder: Path, step: int) -> None:
+    """Make ``best`` in the folder of a phase a link to the checkpoint that did best so far."""
+    temporary = phase_folder / f".best.tmp-{os.getpid()}"
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(Path("checkpoints") / f"step-{step:06d}")
+    os.replace(temporary, phase_folder / "best")
+
+
+def _folder_of(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:06d}"
+
+
+def _flatten(state: Mapping[Any, Any]) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """An optimizer's nested state as tensors and as numbers, both under ``<parameter>/<name>/...`` keys."""
     tensors: dict[str, torch.Tensor] = {}
     numbers: dict[str, Any] = {}
-    for index, values in optimizer.state_dict()["state"].items():
-        for name, value in values.items():
-            (tensors if isinstance(value, torch.Tensor) else numbers)[f"{index}.{name}"] = value
+    for key, value in _leaves(state, ""):
+        if isinstance(value, torch.Tensor):
+            tensors[key] = value.detach().clone().contiguous()  # 8-bit states share their tables; safetensors may not
+        else:
+            numbers[key] = value
     return tensors, numbers
+
+
+def _leaves(state: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in state.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{name}/")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def _unflatten(
     optimizer: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor], numbers: Mapping[str, Any]
 ) -> None:
-    state: dict[int, dict[str, Any]] = {}
+    state: dict[Any, Any] = {}
     for key, value in {**tensors, **numbers}.items():
-        index, _, name = key.partition(".")
-        state.setdefault(int(index), {})[name] = value
+        parameter, *path, name = key.split("/")
+        inner = state.setdefault(int(parameter), {})
+        for part in path:
+            inner = inner.setdefault(part, {})
+        inner[name] = value
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

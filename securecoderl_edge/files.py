@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -52,6 +53,28 @@ def write_atomically(path: Path) -> Iterator[IO[str]]:
     """Open ``path`` for writing UTF-8 text; it appears, flushed to disk, only when the block succeeds."""
     with temporary_beside(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as out:
         yield out
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete what processes that were killed left of `temporary_beside` in a folder that nobody else writes to."""
+    for path in folder.glob(".*.tmp-*"):
+        _remove(path)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder for one process; the lock goes with the process, however it ends.
+
+    Raises:
+        SceError: another process holds it.
+    """
+    with (folder / ".lock").open("w") as lock:
+        with suppress(OSError):  # a file system that knows no locks
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise SceError(f"another process is working in {folder}; wait for it, or give another --out") from None
+        yield
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +28,24 @@ class RowFile:
         """
         text = "".join(json.dumps(_finite(row)) + "\n" for row in rows)
         try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as out:
                 out.write(text)
         except OSError as error:
             raise SceError(f"cannot write {self.path}: {error.strerror}") from error
+
+    def read(self) -> list[dict[str, Any]]:
+        """All rows; none if there is no file.
+
+        Raises:
+            ValueError: a line is no JSON object.
+        """
+        if not self.path.exists():
+            return []
+        rows = [json.loads(line) for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines()]
+        if not all(isinstance(row, dict) for row in rows):
+            raise ValueError("a line is no JSON object")
+        return rows
 
     def rewind(self, phase: str, step: int) -> None:
         """Drop rows of ``phase`` after ``step``, and a last line that a crash cut short."""
@@ -45,6 +61,35 @@ class RowFile:
                 kept.append(line)
         with write_atomically(self.path) as out:
             out.writelines(f"{line}\n" for line in kept)
+
+
+@contextmanager
+def mirror_to_tensorboard(
+    folder: Path, log: Callable[[dict[str, Any]], None], *, enabled: bool = True
+) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A ``log`` that also writes the numbers of a row for TensorBoard, where that is installed, one run a phase."""
+    if not enabled or find_spec("tensorboard") is None:
+        yield log
+        return
+    from torch.utils.tensorboard import SummaryWriter
+
+    writers: dict[str, Any] = {}
+
+    def log_both(row: dict[str, Any]) -> None:
+        phase, step = row["phase"], row["step"]
+        if phase not in writers:
+            # What a crash left of later steps is hidden by the first event of this writer.
+            writers[phase] = SummaryWriter(str(folder / phase), purge_step=step)
+        for name, value in row.items():
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and name not in ("step", "steps"):
+                writers[phase].add_scalar(name, value, step)
+        log(row)
+
+    try:
+        yield log_both
+    finally:
+        for writer in writers.values():
+            writer.close()
 
 
 def _finite(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -90,11 +90,11 @@ def resolve_model(text: str | None) -> ModelSpec:
     path = Path(text)
     if path.is_file() and text != str(RUNS / LATEST):
         return _from_file(path)
-    run = _find_run(text)
+    run = find_run(text)
     if run is not None:
         return _policy(run)
     name, colon, part = text.rpartition(":")
-    if colon and (run := _find_run(name)) is not None:
+    if colon and (run := find_run(name)) is not None:
         return _part(run, part)
     if text and path.is_dir():
         return _from_folder(path)
@@ -194,7 +194,7 @@ def _base_of_adapter(path: Path) -> str:
     return resolve_model(str(base)).source
 
 
-def _find_run(text: str) -> Run | None:
+def find_run(text: str) -> Run | None:
     if text in (LATEST, str(RUNS / LATEST)):
         return latest_run()
     candidates = [Path(text)]

@@ -154,6 +154,21 @@ def whiten(values: Tensor, mask: Tensor, *, centre: bool = True) -> Tensor:
     return shifted * (masked_mean(shifted**2, mask) + 1e-8).rsqrt() * mask
 
 
+def running_mean_square(state: dict[str, float], name: str, mean_square: Tensor, memory: float = 0.98) -> float:
+    """The exponential mean of a mean square over the updates so far, this one included, without a bias to 0.
+
+    What small batches are scaled by. Divided by its own spread a batch of two keeps the order of its two rewards and
+    nothing of their sizes, so partial credit would be erased.
+
+    Args:
+        state: the sum and the weight under ``name``, updated here; empty at the first update.
+    """
+    total = memory * state.get(f"{name}_sum", 0.0) + (1 - memory) * float(mean_square)
+    weight = memory * state.get(f"{name}_weight", 0.0) + 1 - memory
+    state[f"{name}_sum"], state[f"{name}_weight"] = total, weight
+    return total / weight
+
+
 @dataclass(frozen=True)
 class PolicyLoss:
     """The clipped surrogate and what it says about the step.
@@ -162,7 +177,7 @@ class PolicyLoss:
         loss: scalar to minimise.
         clip_fraction: share of tokens whose ratio left the clip range.
         approximate_kl: k3 estimate of KL(old || new), in nats a token (Schulman, "Approximating KL divergence", 2020).
-        ratio_mean: mean of pi/pi_old.
+        ratio_mean, ratio_square: means of pi/pi_old and of its square.
         ratio_max_error: largest distance of a ratio from 1.
     """
 
@@ -170,6 +185,7 @@ class PolicyLoss:
     clip_fraction: Tensor
     approximate_kl: Tensor
     ratio_mean: Tensor
+    ratio_square: Tensor
     ratio_max_error: Tensor
 
 
@@ -188,14 +204,29 @@ def policy_loss(log_probs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor
     with torch.no_grad():
         clip_fraction = masked_mean(((ratio - 1).abs() > clip_range).float(), mask)
         approximate_kl = masked_mean(ratio - 1 - log_ratio, mask)
-        ratio_mean = masked_mean(ratio, mask)
+        ratio_mean, ratio_square = masked_mean(ratio, mask), masked_mean(ratio**2, mask)
         ratio_max_error = ((ratio - 1).abs() * mask).max()
     loss = masked_mean(torch.maximum(unclipped, clipped), mask)
-    return PolicyLoss(loss, clip_fraction, approximate_kl, ratio_mean, ratio_max_error)
+    return PolicyLoss(loss, clip_fraction, approximate_kl, ratio_mean, ratio_square, ratio_max_error)
 
 
-def value_loss(values: Tensor, old: Tensor, returns: Tensor, mask: Tensor, clip_range: float) -> Tensor:
-    """Half the squared error to the returns, the worse of the clipped and the unclipped estimate at each token."""
+def value_loss(values: Tensor, old: Tensor, returns: Tensor, mask: Tensor, clip_range: float) -> tuple[Tensor, Tensor]:
+    """Half the squared error to the returns, the worse of the clipped and the unclipped estimate at each token.
+
+    Returns:
+        the loss to minimise, and the share of tokens at which the clipped estimate was the worse one.
+    """
     clipped = old + (values - old).clamp(-clip_range, clip_range)
-    worse = torch.maximum((values - returns) ** 2, (clipped - returns) ** 2)
-    return 0.5 * masked_mean(worse, mask)
+    plain_error, clipped_error = (values - returns) ** 2, (clipped - returns) ** 2
+    with torch.no_grad():
+        clip_fraction = masked_mean((clipped_error > plain_error).float(), mask)
+    return 0.5 * masked_mean(torch.maximum(plain_error, clipped_error), mask), clip_fraction
+
+
+def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> Tensor:
+    """The share of the returns' variance that the values account for: 1 at best, 0 for a constant, below for worse."""
+
+    def variance(numbers: Tensor) -> Tensor:
+        return masked_mean((numbers - masked_mean(numbers, mask)) ** 2, mask)
+
+    return 1 - variance(returns - values) / variance(returns).clamp_min(1e-12)

@@ -221,22 +221,24 @@ def make_score(
     )
 
 
-def training_reward(score: Score, mode: str, reading: str = "gated") -> float:
-    """The number that reinforcement learning sees.
+def training_reward(score: Score, partial_weight: float, reading: str = "gated") -> float:
+    """The number that reinforcement learning sees: (1 - w) binary + w partial.
 
-    ``partial`` is R; ``binary`` replaces R_func by 1 if all tests pass, else 0. ``reading`` says whether text
-    that does not parse is paid for being harmless (``paper``) or gets 0 (``gated``).
+    The partial reward is R; the binary one replaces R_func by 1 if all tests pass, else 0.
+
+    Args:
+        partial_weight: w, from 0 (the binary phase) to 1 (the partial phase).
+        reading: whether text that does not parse is paid for being harmless (``paper``) or gets 0 (``gated``).
 
     Raises:
-        ValueError: unknown mode or reading.
+        ValueError: w is outside its bounds, or an unknown reading.
     """
-    if mode not in ("binary", "partial") or reading not in ("gated", "paper"):
-        raise ValueError(f"no such training reward: mode {mode!r}, reading {reading!r}")
+    if not 0 <= partial_weight <= 1 or reading not in ("gated", "paper"):
+        raise ValueError(f"no such training reward: partial weight {partial_weight}, reading {reading!r}")
     if not score.parses and reading == "gated":
         return 0.0
-    if mode == "binary":
-        return combine(float(score.passed == score.total), score.r_sec)
-    return score.reward_paper
+    binary = combine(float(score.passed == score.total), score.r_sec)
+    return (1 - partial_weight) * binary + partial_weight * score.reward_paper
 
 
 def _lines(text: str) -> list[str]:

@@ -29,7 +29,8 @@ class Sampled:
         prompt: index of the prompt it continues.
         sample: index among the samples of that prompt.
         token_ids: with the end-of-sequence token when it was drawn.
-        log_probs: at temperature 1; PPO recomputes its own, these serve ranking and reports.
+        log_probs: at temperature 1; PPO recomputes its own, these serve ranking and reports. Empty where the sampler
+            does not tell them.
         finished: False when the length limit cut it off.
     """
 
@@ -131,7 +132,7 @@ def sample(
     temperature: float,
     max_tokens: int,
     end_tokens: frozenset[int],
-    generator: torch.Generator,
+    uniforms: Tensor,
     on_finished: Callable[[Sampled], None] | None = None,
     on_token: Callable[[int, int, int], None] | None = None,
 ) -> list[Sampled]:
@@ -141,7 +142,8 @@ def sample(
         prompts: token ids; each must be non-empty and leave room for ``max_tokens`` in the context.
         temperature: 0 takes the most likely token.
         end_tokens: ids that finish a completion.
-        generator: the only source of randomness.
+        uniforms: (prompts x samples, ``max_tokens``) numbers from [0, 1), the only source of randomness. Every
+            completion has its own, so what is drawn does not depend on what else is in the batch.
         on_finished: called with each completion as soon as it ends, while the others are still being decoded.
         on_token: called with (prompt index, sample index, token id) for every token drawn.
 
@@ -166,9 +168,10 @@ def sample(
     log_probs: list[list[float]] = [[] for _ in owners]
     done: dict[tuple[int, int], Sampled] = {}
     live = list(range(len(owners)))  # which owner each row of the batch serves; -1 once it has finished
+    uniforms = uniforms.to(decoder.device)
 
     for step in range(max_tokens):
-        chosen, chosen_log_probs = draw_tokens(logits, temperature, generator)
+        chosen, chosen_log_probs = draw_tokens(logits, temperature, uniforms[:, step])
         for row, (token, log_prob) in enumerate(zip(chosen.tolist(), chosen_log_probs.tolist(), strict=True)):
             owner = live[row]
             if owner < 0:
@@ -189,6 +192,7 @@ def sample(
         if len(remaining) <= len(live) * (1 - _COMPACT_SHARE):
             kept = torch.tensor(remaining, device=decoder.device)
             chosen, visible, next_position = chosen[kept], visible[kept], next_position[kept]
+            uniforms = uniforms[kept]
             cache = [(keys[kept], values[kept]) for keys, values in cache]
             live = [live[row] for row in remaining]
         place = longest + step
@@ -213,16 +217,19 @@ def _prefill(decoder: Decoder, tokens: Tensor, present: Tensor) -> tuple[Tensor,
     return decoder.forward(tokens, positions, visible[:, None], 0, cache), cache
 
 
-def draw_tokens(logits: Tensor, temperature: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """One token for each row of ``logits`` (B, V), and its log-probability at temperature 1; 0 takes the likeliest."""
+def draw_tokens(logits: Tensor, temperature: float, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+    """One token for each row of ``logits`` (B, V), and its log-probability at temperature 1; 0 takes the likeliest.
+
+    Args:
+        uniforms: (B,) numbers from [0, 1).
+    """
     logits = logits.float()
     if temperature == 0:
         chosen = logits.argmax(-1)
     else:
         # The inverse of the distribution function: one random number a row, where multinomial draws one a word.
         below = (logits / temperature).softmax(-1).cumsum(-1)
-        uniform = torch.rand(len(logits), 1, generator=generator, device=logits.device) * below[:, -1:]
-        chosen = (below <= uniform).sum(-1).clamp_max(logits.shape[-1] - 1)
+        chosen = (below <= uniforms[:, None] * below[:, -1:]).sum(-1).clamp_max(logits.shape[-1] - 1)
     log_probs = logits.gather(-1, chosen[:, None])[:, 0] - logits.logsumexp(-1)
     return chosen, log_probs
 

@@ -13,13 +13,15 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from securecoderl_edge.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.files import write_atomically
+from securecoderl_edge.files import read_json, write_atomically
 
 RUNS = Path("runs")
 LATEST = "latest"
+DONE_FILE = "done.json"  # beside a finished adapter: how it was made, and its hash
 
 
 @dataclass(frozen=True)
@@ -61,10 +63,23 @@ class Run:
         except (ValueError, KeyError, TypeError):
             raise SceError(f"{record} does not say which base model the run trained; train again") from None
 
+    def phase_folder(self, number: int, name: str) -> Path:
+        """Where the phase ``name``, the ``number``-th from 1, keeps its files."""
+        return self.path / "phases" / f"{number}-{name}"
+
     def phase_folders(self) -> list[Path]:
         """Folders of the phases that began, in order."""
         folders = [path for path in (self.path / "phases").glob("*-*") if path.name.split("-")[0].isdecimal()]
         return sorted(folders, key=lambda path: int(path.name.split("-")[0]))
+
+    def outcomes(self) -> list[tuple[str, dict[str, Any]]]:
+        """The finished phases in order, each with what its `DONE_FILE` says.
+
+        Raises:
+            SceError: one is damaged.
+        """
+        files = [folder / "adapter" / DONE_FILE for folder in self.phase_folders()]
+        return [(file.parents[1].name.split("-", 1)[1], read_json(file)) for file in files if file.is_file()]
 
     def adapter(self, phase: str | None = None) -> Path:
         """The folder of the final adapter, or of one phase's.

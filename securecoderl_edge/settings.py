@@ -13,9 +13,10 @@ from securecoderl_edge.runtimes.protocol import MAX_SEED
 from securecoderl_edge.sandbox.limits import MAX_MEMORY_MIB, MAX_WALL_SECONDS
 from securecoderl_edge.switches import sandbox_setting, severity_setting, stage_rule_setting
 
-PHASES = ("sft", "binary", "partial")
+PHASES = ("sft", "binary", "scheduled", "partial")
+CURRICULUM = ("sft", "binary", "partial")
 # Settings of a table that have flags of their own.
-PPO_FLAGS = ("batch_size", "learning_rate")
+PPO_FLAGS = ("batch_size", "learning_rate", "rollout")
 REWARD_FLAGS = ("sandbox",)
 RECIPES = Path(__file__).parent / "recipes"
 
@@ -32,14 +33,54 @@ class SftSettings:
         "Which solution of a problem: any at random, or the shortest, so that the policy writes in one style.",
         choices=("any", "shortest"),
     )
+    patience: int | None = setting(None, "Stop after so many evaluations without progress.", minimum=1)
+
+
+@dataclass(frozen=True)
+class PhaseSettings:
+    """Length, step size and stop rules of one phase of reinforcement learning."""
+
+    steps: int = setting(25, "Updates.", minimum=1)
+    learning_rate: float | None = setting(None, "Step size for the adapter; that of [ppo] without it.", minimum=0)
+    stop_kl: float | None = setting(None, "Stop when a completion is so many nats from the reference.", minimum=0)
+    patience: int | None = setting(None, "Stop after so many evaluations without progress.", minimum=1)
+
+
+@dataclass(frozen=True)
+class ScheduledSettings(PhaseSettings):
+    """A phase whose reward goes from binary to partial credit: (1 - w) binary + w partial."""
+
+    mixture: str = setting(
+        "linear",
+        "How w rises: linear over the phase; step, from 0 to 1; or pass-rate, with the share of programs that pass.",
+        choices=("linear", "step", "pass-rate"),
+    )
+    switch_at: float = setting(0.5, "With `step`: the share of the updates after which w is 1.", minimum=0, maximum=1)
+    full_pass_rate: float = setting(
+        0.5,
+        "With `pass-rate`: w is the running share of programs that pass all tests over this, at most 1.",
+        minimum=0.01,
+        maximum=1,
+    )
+
+
+@dataclass(frozen=True)
+class SelectionSettings:
+    """Which update of a phase is kept: held-out problems are answered at fixed seeds every so often."""
+
+    every: int = setting(25, "Updates between evaluations.", minimum=1)
+    problems: int = setting(
+        32,
+        "Training problems held out for it; never more than a tenth of all. 0: no evaluation, the last is kept.",
+        minimum=0,
+    )
+    samples: int = setting(2, "Programs for each of them.", minimum=1)
 
 
 @dataclass(frozen=True)
 class PpoSettings:
     """Proximal policy optimisation, in both reward phases."""
 
-    binary_steps: int = setting(25, "Updates on the binary reward.", minimum=1)
-    partial_steps: int = setting(25, "Updates on the partial-credit reward.", minimum=1)
     batch_size: int = setting(64, "Completions an update.", minimum=1)
     samples_per_prompt: int = setting(
         8, "Completions of one prompt; the baseline of `group` needs at least 2.", minimum=1
@@ -50,8 +91,14 @@ class PpoSettings:
         "With `group`: leave out prompts whose samples were all rewarded alike; only the KL penalty acts on them.",
     )
     epochs: int = setting(2, "Passes over each batch.", minimum=1)
+    stop_epochs_kl: float | None = setting(
+        None, "No further pass once the policy is so many nats a token from the one that sampled.", minimum=0
+    )
     learning_rate: float = setting(1e-3, "Step size of AdamW for the adapter.", minimum=0)
     value_learning_rate: float = setting(1e-3, "Step size of AdamW for the value head.", minimum=0)
+    value_warmup_steps: int = setting(
+        0, "Updates of a phase in which only the value head learns; with `gae`.", minimum=0
+    )
     value_coefficient: float = setting(0.5, "Weight of the value loss.", minimum=0)
     clip_range: float = setting(0.2, "PPO clips each token's probability ratio to 1 +- this.", minimum=0)
     kl_coefficient: float = setting(0.02, "Price of a nat of KL from the SFT policy, inside the reward.", minimum=0)
@@ -61,6 +108,7 @@ class PpoSettings:
     max_tokens: int = setting(192, "Longest completion.", minimum=1)
     micro_batch_tokens: int = setting(2048, "Tokens in one forward and backward pass; bounds memory.", minimum=1)
     gradient_norm: float = setting(1.0, "Gradients are scaled down to this norm.", minimum=0)
+    rollout: str = setting("own", "Sampler: our own, or Hugging Face's generate.", choices=("own", "hf"))
 
 
 @dataclass(frozen=True)
@@ -84,7 +132,10 @@ class TrainSettings:
 
     model: str = setting("nano", "Base model: nano, a folder, or a hub id.", metavar="MODEL")
     problems: str = setting("starter:train", "Training problems: starter[:SPLIT] or a JSONL file.", metavar="FILE")
-    phases: tuple[str, ...] = setting(PHASES, "Phases in order, comma-separated.", choices=PHASES)
+    init: str | None = setting(
+        None, "Start from the policy of another run, or of one of its phases.", metavar="RUN[:PHASE]"
+    )
+    phases: tuple[str, ...] = setting(CURRICULUM, "Phases in order, comma-separated.", choices=PHASES)
     seed: int = setting(42, "Seed of every random choice.", minimum=0, maximum=MAX_SEED)
     device: str = setting("auto", "Where the model computes.", choices=("auto", "cpu", "cuda"))
     base_precision: str = setting("auto", "Number format of the frozen base.", choices=("auto", "int8", "bf16", "fp32"))
@@ -98,7 +149,16 @@ class TrainSettings:
     lora: LoraSettings = field(default_factory=LoraSettings)
     sft: SftSettings = field(default_factory=SftSettings)
     ppo: PpoSettings = field(default_factory=PpoSettings)
+    binary: PhaseSettings = field(default_factory=PhaseSettings)
+    scheduled: ScheduledSettings = field(default_factory=ScheduledSettings)
+    partial: PhaseSettings = field(default_factory=PhaseSettings)
+    selection: SelectionSettings = field(default_factory=SelectionSettings)
     reward: RewardSettings = field(default_factory=RewardSettings)
+
+    def phase(self, name: str) -> SftSettings | PhaseSettings:
+        """The table of one phase."""
+        table: SftSettings | PhaseSettings = getattr(self, name)
+        return table
 
 
 def load_recipe(name: str) -> dict[str, Any]:
@@ -142,6 +202,8 @@ def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any]) -> T
         raise UsageError("ppo.advantage = group needs ppo.samples_per_prompt of at least 2; or use advantage = gae")
     if ppo.advantage != "group" and ppo.skip_flat_groups:
         raise UsageError("ppo.advantage = gae learns from every sample; set ppo.skip_flat_groups = false with it")
+    if ppo.advantage != "gae" and ppo.value_warmup_steps:
+        raise UsageError("ppo.value_warmup_steps: only advantage = gae has a value head")
     if ppo.batch_size % ppo.samples_per_prompt:
         raise UsageError(
             f"ppo.batch_size {ppo.batch_size} is no multiple of ppo.samples_per_prompt {ppo.samples_per_prompt}"
@@ -151,11 +213,5 @@ def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any]) -> T
 
 def cap_steps(settings: TrainSettings, max_steps: int) -> TrainSettings:
     """The same run with at most ``max_steps`` updates in each phase."""
-    ppo = settings.ppo
-    return replace(
-        settings,
-        sft=replace(settings.sft, steps=min(settings.sft.steps, max_steps)),
-        ppo=replace(
-            ppo, binary_steps=min(ppo.binary_steps, max_steps), partial_steps=min(ppo.partial_steps, max_steps)
-        ),
-    )
+    tables: dict[str, Any] = {name: settings.phase(name) for name in PHASES}
+    return replace(settings, **{n: replace(t, steps=min(t.steps, max_steps)) for n, t in tables.items()})

@@ -176,15 +176,15 @@ def test_the_binary_reward_knows_only_all_or_nothing(outcomes: list[Outcome] | N
     score = score_of(outcomes, scan)
     everything = outcomes is not None and all(each.verdict == "pass" for each in outcomes)
     paper = combine(float(everything), score.r_sec)
-    assert training_reward(score, "binary", "paper") == paper
-    assert training_reward(score, "binary") == (paper if outcomes else 0.0)
-    assert training_reward(score, "partial") == score.reward
-    assert training_reward(score, "partial", "paper") == score.reward_paper
+    assert training_reward(score, 0, "paper") == paper
+    assert training_reward(score, 0) == (paper if outcomes else 0.0)
+    assert training_reward(score, 1) == score.reward
+    assert training_reward(score, 1, "paper") == score.reward_paper
 
 
 def test_an_unknown_training_reward_is_refused() -> None:
-    with pytest.raises(ValueError, match="mode 'other'"):
-        training_reward(score_of([PASS]), "other")
+    with pytest.raises(ValueError, match="partial weight 2"):
+        training_reward(score_of([PASS]), 2)
 
 
 @given(st.none() | RUNS)

@@ -42,8 +42,8 @@ def draw(
     decoder: Decoder, tokenizer: Any, temperature: float, samples: int = 1, seed: int = 0, length: int = 20
 ) -> list[Sampled]:
     tokens = [tokenizer(prompt)["input_ids"] for prompt in PROMPTS]
-    generator = torch.Generator().manual_seed(seed)
-    return sample(decoder, tokens, samples, temperature, length, frozenset({tokenizer.eos_token_id}), generator)
+    uniforms = torch.rand(len(PROMPTS) * samples, length, generator=torch.Generator().manual_seed(seed))
+    return sample(decoder, tokens, samples, temperature, length, frozenset({tokenizer.eos_token_id}), uniforms)
 
 
 def test_greedy_sampling_of_ragged_prompts_equals_hf_generate(adapted: Any, tokenizer: Any) -> None:
@@ -90,7 +90,9 @@ def test_log_probs_are_those_of_a_full_forward_pass(adapted: Any, tokenizer: Any
 
 def test_tokens_are_drawn_as_often_as_their_probability_says() -> None:
     logits = torch.tensor([2.0, 1.0, 0.0, -1.0, -torch.inf, 1.0, -torch.inf])
-    drawn, log_probs = draw_tokens(logits.expand(40_000, -1), 0.5, torch.Generator().manual_seed(3))
+    drawn, log_probs = draw_tokens(
+        logits.expand(40_000, -1), 0.5, torch.rand(40_000, generator=torch.Generator().manual_seed(3))
+    )
     expected = (logits / 0.5).softmax(-1)
     frequency = drawn.bincount(minlength=len(logits)) / len(drawn)
     # Six standard errors of a frequency; what is impossible is never drawn.
@@ -115,7 +117,8 @@ def test_completions_stop_at_the_end_token_and_are_reported_as_they_finish(adapt
     finished: list[Sampled] = []
     ends = frozenset(range(0, 400, 3))  # many end tokens: sequences end at different lengths
     tokens = [tokenizer(prompt)["input_ids"] for prompt in PROMPTS]
-    drawn = sample(decoder, tokens, 8, 1.0, 20, ends, torch.Generator().manual_seed(0), on_finished=finished.append)
+    uniforms = torch.rand(len(PROMPTS) * 8, 20, generator=torch.Generator().manual_seed(0))
+    drawn = sample(decoder, tokens, 8, 1.0, 20, ends, uniforms, on_finished=finished.append)
     assert sorted(finished, key=lambda done: (done.prompt, done.sample)) == drawn
     assert len({len(done.token_ids) for done in drawn}) > 3
     for done in drawn:
@@ -128,9 +131,10 @@ def test_dropping_finished_rows_changes_no_completion(adapted: Any, tokenizer: A
     tokens = [tokenizer(prompt)["input_ids"] for prompt in PROMPTS]
     ends = frozenset(range(0, 400, 7))
 
+    uniforms = torch.rand(len(PROMPTS) * 2, 20, generator=torch.Generator().manual_seed(0))
+
     def run() -> list[tuple[int, ...]]:
-        # Greedy, since dropped rows also change which random numbers the others get.
-        return [done.token_ids for done in sample(decoder, tokens, 2, 0, 20, ends, torch.Generator())]
+        return [done.token_ids for done in sample(decoder, tokens, 2, 1.0, 20, ends, uniforms)]
 
     compacted = run()
     monkeypatch.setattr("securecoderl_edge.rollout._COMPACT_SHARE", 1.1)

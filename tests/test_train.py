@@ -13,24 +13,25 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from securecoderl_edge import updates
+from securecoderl_edge import sft, updates
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.model import load_base, save_adapter
 from securecoderl_edge.problems import Problem, Test, write_problems
 from securecoderl_edge.runs import Run
+from securecoderl_edge.schedules import rate_share
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.settings import TrainSettings, resolve
-from securecoderl_edge.train import Stopped, rate_share, train
+from securecoderl_edge.train import Stopped, train
 
 SOLUTIONS = ("print(int(input()) + 1)\n", "n = int(input())\nprint(n + 1)\n")
-TIMES = ("seconds", "seconds_rollout", "seconds_update")
+TIMES = ("seconds", "seconds_sample", "seconds_score", "seconds_update", "tokens_per_second", "peak_rss_mib")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def varied_reward() -> Iterator[None]:
     """A random tiny model never solves anything: without differences in reward there would be nothing to learn."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(updates, "training_reward", lambda score, phase, reading: len(score.program) % 7 / 7)
+        patch.setattr(updates, "training_reward", lambda score, weight, reading: len(score.program) % 7 / 7)
         yield
 
 
@@ -51,8 +52,8 @@ def settings(tiny_model: Path, problems: Path) -> Callable[..., TrainSettings]:
             "lora.rank=4",
             "sft.steps=3",
             "sft.batch_size=4",
-            "ppo.binary_steps=2",
-            "ppo.partial_steps=3",
+            "binary.steps=2",
+            "partial.steps=3",
             "ppo.batch_size=8",
             "ppo.epochs=2",
             "ppo.samples_per_prompt=4",
@@ -137,7 +138,7 @@ def test_varied_groups_are_those_with_two_rewards_and_keep_their_rows_together()
 def test_a_batch_whose_groups_are_all_flat_changes_nothing(
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(updates, "training_reward", lambda score, phase, reading: 0.4)
+    monkeypatch.setattr(updates, "training_reward", lambda score, weight, reading: 0.4)
     run = train(settings("ppo.skip_flat_groups=true"), tmp_path / "flat")
     found = [row for row in rows(run) if row["phase"] != "sft"]
     assert [row["learnt_from"] for row in found] == [0] * 5
@@ -172,7 +173,7 @@ def test_a_program_that_is_drawn_several_times_is_run_once_and_scored_for_each_s
 
     monkeypatch.setattr(updates, "collect", collecting)
     monkeypatch.setattr(Scorer, "score_async", scoring)
-    train(settings("ppo.temperature=0.01", "ppo.binary_steps=1", phases=("binary",)), tmp_path / "run")
+    train(settings("ppo.temperature=0.01", "binary.steps=1", phases=("binary",)), tmp_path / "run")
     (rollout,) = rollouts
     distinct = {(done.prompt, done.token_ids) for done in rollout.completions}
     assert len(run_programs) == len(distinct) < len(rollout.completions) == 8
@@ -185,14 +186,14 @@ def test_flat_groups_that_are_skipped_count_as_the_zeros_that_they_are(
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("securecoderl_edge.device.cpu_has_bf16", lambda: False)  # whose rounding depends on the batch
-    monkeypatch.setattr(updates, "training_reward", lambda score, phase, reading: float(len(score.program) % 9 == 0))
+    monkeypatch.setattr(updates, "training_reward", lambda score, weight, reading: float(len(score.program) % 9 == 0))
     found = []
     for skip in ("true", "false"):
         chosen = settings(
             f"ppo.skip_flat_groups={skip}",
             "ppo.kl_coefficient=0",
             "ppo.batch_size=32",
-            "ppo.binary_steps=1",
+            "binary.steps=1",
             phases=("sft", "binary"),
         )
         found.append(rows(train(chosen, tmp_path / skip))[-1])
@@ -209,7 +210,7 @@ def test_a_run_that_was_stopped_and_resumed_equals_an_uninterrupted_one_bit_for_
     settings: Callable[..., TrainSettings], tmp_path: Path, overrides: tuple[str, ...], updates: int
 ) -> None:
     config = settings(*overrides)
-    whole = train(config, tmp_path / "whole")
+    whole = train(config, tmp_path / "alone" / "whole")
     done = 0
 
     def stop_after() -> bool:
@@ -322,8 +323,8 @@ def test_no_start_token_comes_between_a_prompt_and_its_solution(
     }
     (folder / "tokenizer.json").write_text(json.dumps(document))
     seen: list[tuple[list[int], list[int]]] = []
-    make_batch = updates.make_batch
-    monkeypatch.setattr(updates, "make_batch", lambda pairs, *rest: (seen.extend(pairs), make_batch(pairs, *rest))[1])
+    make_batch = sft.make_batch
+    monkeypatch.setattr(sft, "make_batch", lambda pairs, *rest: (seen.extend(pairs), make_batch(pairs, *rest))[1])
     train(settings(model=str(folder), phases=("sft",)), tmp_path / "run")
     assert seen
     for prompt, solution in seen:
@@ -372,7 +373,7 @@ def test_a_policy_is_there_as_a_whole_or_not_at_all(
         save_adapter(model, folder, base_name)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("securecoderl_edge.train.save_adapter", killed)
+    monkeypatch.setattr("securecoderl_edge.phase.save_adapter", killed)
     with pytest.raises(KeyboardInterrupt):
         train(settings("sft.steps=1", phases=("sft",)), tmp_path / "run")
     assert [path.name for path in (tmp_path / "run/phases/1-sft").iterdir()] == ["checkpoints"]
@@ -397,7 +398,7 @@ def test_each_phase_is_paid_by_its_own_reward_in_the_reading_asked_for(
     paid: list[tuple[str, str]] = []
     monkeypatch.setattr(updates, "training_reward", lambda score, *kind: (paid.append(kind), 0.5)[1])
     train(settings("reward.reading=paper"), tmp_path / "run")
-    assert paid == [("binary", "paper")] * 2 * 8 + [("partial", "paper")] * 3 * 8
+    assert paid == [(0.0, "paper")] * 2 * 8 + [(1.0, "paper")] * 3 * 8
 
 
 def test_the_kl_penalty_changes_what_is_learnt(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
@@ -435,7 +436,7 @@ def test_impossible_settings_are_usage_errors(
 
 
 def test_a_linear_rate_rises_in_every_phase_and_falls_once_over_reinforcement_learning() -> None:
-    overrides = ("rate_schedule=linear", "warmup_steps=2", "sft.steps=4", "ppo.binary_steps=6", "ppo.partial_steps=4")
+    overrides = ("rate_schedule=linear", "warmup_steps=2", "sft.steps=4", "binary.steps=6", "partial.steps=4")
     settings = resolve("starter", overrides, {})
     shares = {
         phase: [rate_share(settings, phase, step) for step in range(1, steps + 1)]

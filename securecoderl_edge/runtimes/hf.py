@@ -119,7 +119,7 @@ class HfRuntime:
         def ended(done: Sampled) -> None:
             finished[done.prompt, done.sample] = time.monotonic() - started
 
-        generator = torch.Generator(self._decoder.device).manual_seed(sampling.seed + offset)
+        generator = torch.Generator().manual_seed(sampling.seed + offset)
         sampled = sample(
             self._decoder,
             prompts,
@@ -127,7 +127,7 @@ class HfRuntime:
             sampling.temperature if sampling.temperature >= _LOWEST_TEMPERATURE else 0.0,
             sampling.max_tokens,
             frozenset({end}),
-            generator,
+            torch.rand(len(prompts) * n, sampling.max_tokens, generator=generator),
             ended,
             token_drawn,
         )

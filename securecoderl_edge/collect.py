@@ -1,0 +1,119 @@
+"""Steps 1 and 2 of an update: completions of the current policy, and their scores."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from securecoderl_edge.extraction import extract_program
+from securecoderl_edge.learner import Learner, memory_for, seed_of
+from securecoderl_edge.problems import Problem
+from securecoderl_edge.reward import Score
+from securecoderl_edge.rollout import Sampled, sample
+from securecoderl_edge.rollout_hf import sample_with_generate
+from securecoderl_edge.score_records import score_from_record
+from securecoderl_edge.settings import PpoSettings
+
+if TYPE_CHECKING:
+    from securecoderl_edge.scorer import Scorer
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """Scored completions, ordered by prompt, then by sample; ``prompt`` of a completion is an index of ``problems``.
+
+    ``seconds_sample`` and ``seconds_score`` add up to the time they took; programs that ran while others were still
+    decoded cost nothing extra.
+    """
+
+    problems: list[Problem]
+    completions: list[Sampled]
+    scores: list[Score]
+    seconds_sample: float = 0.0
+    seconds_score: float = 0.0
+
+
+def collect(
+    learner: Learner, scorer: Scorer, problems: Sequence[Problem], samples: int, ppo: PpoSettings, *seed: object
+) -> Rollout:
+    """Sample and score ``samples`` completions of each problem with the current policy.
+
+    The processes of a team take a share of the problems each; every one gets the whole rollout back. What is drawn
+    for a problem depends on ``seed`` and its place among the problems alone.
+    """
+    clock = [time.monotonic()]
+    own = learner.team.share(range(len(problems)))
+    pending: dict[tuple[int, tuple[int, ...]], Future[Score]] = {}
+
+    def submit(done: Sampled) -> None:
+        # A small model draws the same program again and again: it is run once.
+        if (done.prompt, done.token_ids) not in pending:
+            text = learner.tokenizer.decode(done.token_ids, skip_special_tokens=True)
+            problem = problems[own[done.prompt]]
+            score = scorer.score_async(problem, extract_program(text, "auto", problem), extract="auto")
+            pending[done.prompt, done.token_ids] = score
+
+    with memory_for("sampling", "lower ppo.batch_size or ppo.max_tokens"):
+        completions = (
+            _sampled(learner, [problems[place] for place in own], own, samples, ppo, seed, submit) if own else []
+        )
+    clock.append(time.monotonic())
+    for done in completions:
+        submit(done)
+    scores = [pending[done.prompt, done.token_ids].result() for done in completions]
+    clock.append(time.monotonic())
+    completions = [replace(done, prompt=own[done.prompt]) for done in completions]
+    scores = [replace(score, sample=done.sample) for score, done in zip(scores, completions, strict=True)]
+    completions, scores = _of_all(learner, completions, scores)
+    return Rollout(list(problems), completions, scores, clock[1] - clock[0], clock[2] - clock[1])
+
+
+def _sampled(
+    learner: Learner,
+    problems: list[Problem],
+    places: list[int],
+    samples: int,
+    ppo: PpoSettings,
+    seed: tuple[object, ...],
+    submit: Callable[[Sampled], None],
+) -> list[Sampled]:
+    prompts = [learner.prompt_tokens(problem) for problem in problems]
+    end = learner.tokenizer.eos_token_id
+    if ppo.rollout == "hf":
+        seeds = seed_of(*seed, places[0])
+        return sample_with_generate(
+            learner.model, prompts, samples, ppo.temperature, ppo.max_tokens, end,
+            learner.tokenizer.pad_token_id, seeds, learner.compute.autocast(),
+        )  # fmt: skip
+    if learner.decoder is None:
+        raise ValueError("this learner samples nothing")
+    learner.decoder.refresh()
+    draws = [
+        torch.rand(samples, ppo.max_tokens, generator=torch.Generator().manual_seed(seed_of(*seed, place)))
+        for place in places
+    ]
+    # On a CPU the decoder's threads would wait for the cores that programs run on, once a layer.
+    beside = None if learner.decoder.device.type == "cpu" else submit
+    return sample(
+        learner.decoder, prompts, samples, ppo.temperature, ppo.max_tokens, frozenset({end}), torch.cat(draws), beside
+    )
+
+
+def _of_all(learner: Learner, completions: list[Sampled], scores: list[Score]) -> tuple[list[Sampled], list[Score]]:
+    """The completions and scores of all processes, in order."""
+    if learner.team.count == 1:
+        return completions, scores
+    own = [
+        [done.prompt, done.sample, done.token_ids, done.log_probs, done.finished, score.to_record()]
+        for done, score in zip(completions, scores, strict=True)
+    ]
+    every = sorted(learner.team.collect(own), key=lambda record: record[:2])
+    return (
+        [Sampled(prompt, index, tuple(ids), tuple(probs), whole) for prompt, index, ids, probs, whole, _ in every],
+        [score_from_record(record[-1]) for record in every],
+    )

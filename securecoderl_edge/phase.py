@@ -1,0 +1,327 @@
+"""One phase of a run: its updates, evaluations and checkpoints, from where it was left to the policy it publishes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+
+from securecoderl_edge.adapters import ADAPTER_WEIGHTS
+from securecoderl_edge.checkpoint import Progress, checkpoints, load_latest, load_step, point_to_best, save_checkpoint
+from securecoderl_edge.collect import Rollout
+from securecoderl_edge.device import Compute
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.files import remove_leftovers, sha256_of, temporary_beside
+from securecoderl_edge.learner import Learner, NotFiniteError
+from securecoderl_edge.metrics import RowFile
+from securecoderl_edge.model import (
+    POLICY,
+    adapter_parameters,
+    lasting_name,
+    load_adapter,
+    make_value_head,
+    save_adapter,
+)
+from securecoderl_edge.parallel import Team
+from securecoderl_edge.problems import Problem
+from securecoderl_edge.rollout import Decoder
+from securecoderl_edge.runs import DONE_FILE, Run
+from securecoderl_edge.schedules import partial_weight, peak_rate, phase_steps, rate_share, running_pass_rate
+from securecoderl_edge.scorer import Scorer
+from securecoderl_edge.selection import (
+    Evaluation,
+    best_of,
+    choose,
+    evaluate_policy,
+    evaluation_from_record,
+    updates_without_progress,
+)
+from securecoderl_edge.settings import PhaseSettings, TrainSettings
+from securecoderl_edge.sft import sft_update
+from securecoderl_edge.updates import ppo_update
+
+Log = Callable[[dict[str, Any]], None]
+
+
+class Stopped(Exception):
+    """Training was asked to stop and did so after a checkpoint."""
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """What all phases of a run work with.
+
+    Attributes:
+        inputs: hashes of base model and problems.
+        problems: those to learn from. held_out: those to choose by.
+    """
+
+    run: Run
+    settings: TrainSettings
+    inputs: Mapping[str, str]
+    model: Any
+    tokenizer: Any
+    compute: Compute
+    team: Team
+    problems: list[Problem]
+    held_out: list[Problem]
+    scorer: Scorer
+    log: Log
+    should_stop: Callable[[], bool]
+
+
+class Phase:
+    """The phase ``name``, whose folder has its ``number`` in front; ``key`` tells its inputs, see `reuse`."""
+
+    def __init__(self, place: Workplace, number: int, name: str, key: str) -> None:
+        self.place, self.name, self.key = place, name, key
+        self.folder = place.run.phase_folder(number, name)
+        self.checkpoints = self.folder / "checkpoints"
+        self.metrics, self.samples = (
+            RowFile(place.run.path / "metrics.jsonl"),
+            RowFile(place.run.path / "samples.jsonl"),
+        )
+        self.evaluations = RowFile(self.folder / "evaluations.jsonl")
+        self.steps = phase_steps(place.settings)[name]
+        self.facts = {"phase": name, "base_model": place.inputs["base_sha256"], "settings": key}
+
+    def run(self) -> None:
+        """Go on to the phase's last update, or load its result if it is there already.
+
+        Raises:
+            SceError: a checkpoint that cannot be gone on from, no usable problem, a number that is not finite.
+            Stopped: it was asked to, and has saved a checkpoint.
+        """
+        place = self.place
+        if (self.folder / "adapter" / DONE_FILE).is_file():
+            load_adapter(place.model, self.folder / "adapter")
+            return
+        learner, usable = self.prepare()
+        progress = self._resume(learner)
+        done = self._evaluations_so_far()
+        if place.held_out and not done:
+            self._evaluate(learner, progress, done, {})
+            self._save(learner, progress, done)
+        while progress.step < self.steps and not progress.ended:
+            progress.step += 1
+            row, rollout = self._update(learner, usable, progress)
+            progress.ended = self._reason_to_end(row)
+            is_last = progress.step == self.steps or bool(progress.ended)
+            evaluates = bool(place.held_out) and (progress.step % place.settings.selection.every == 0 or is_last)
+            if evaluates:
+                self._evaluate(learner, progress, done, row)
+                is_last = is_last or bool(progress.ended)
+            self._write_rows(row, rollout, progress.step)
+            stop = place.team.agree(place.should_stop())
+            if stop or evaluates or is_last or progress.step % place.settings.checkpoint_every == 0:
+                self._save(learner, progress, done)
+            if stop and not is_last:
+                raise Stopped(f"{self.name} stopped after update {progress.step} of {self.steps}")
+        self._publish(learner, progress, done)
+
+    def prepare(self) -> tuple[Learner, list[Problem]]:
+        """The learner as it is before the first update, and the problems that it can learn from.
+
+        Raises:
+            SceError: there are none.
+        """
+        learner = self._learner()
+        return learner, self._usable_problems(learner)
+
+    def time_one(self) -> tuple[float, float]:
+        """Seconds of one update at learning rate 0, and of one evaluation (0.0 if there are none); writes nothing."""
+        learner, usable = self.prepare()
+        started = time.monotonic()
+        for group in learner.optimizer.param_groups:
+            group["peak_lr"] = 0.0
+        self._update(learner, usable, Progress(1))
+        updated = time.monotonic()
+        if not self.place.held_out:
+            return updated - started, 0.0
+        evaluate_policy(learner, self.place.scorer, self.place.held_out, self.place.settings, 0)
+        return updated - started, time.monotonic() - updated
+
+    def _learner(self) -> Learner:
+        place, ppo = self.place, self.place.settings.ppo
+        groups: list[dict[str, Any]] = [
+            {
+                "params": list(adapter_parameters(place.model, POLICY).values()),
+                "peak_lr": peak_rate(place.settings, self.name),
+            }
+        ]
+        head = None
+        if self.name != "sft" and ppo.advantage == "gae":
+            head = make_value_head(place.model.config.hidden_size, place.settings.seed).to(place.compute.device)
+            groups.append({"params": list(head.parameters()), "peak_lr": ppo.value_learning_rate})
+        optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.0)
+        samples = self.name != "sft" or place.held_out
+        decoder = Decoder(place.model, place.compute.rollout_dtype) if samples else None
+        return Learner(place.model, place.tokenizer, place.compute, optimizer, decoder, head, place.team)
+
+    def _usable_problems(self, learner: Learner) -> list[Problem]:
+        """Problems whose prompt leaves room in the context; for sft, those with a reference solution."""
+        settings = self.place.settings
+        room = int(learner.model.config.max_position_embeddings) - settings.ppo.max_tokens
+        usable = [problem for problem in self.place.problems if len(learner.prompt_tokens(problem)) <= room]
+        if self.name == "sft":
+            usable = [problem for problem in usable if problem.solutions]
+            if not usable:
+                raise SceError(
+                    f"{settings.problems}: no problem has a reference solution, so the sft phase cannot run; "
+                    "leave it out with --phases binary,partial"
+                )
+        if not usable:
+            raise SceError(f"{settings.problems}: no prompt leaves {settings.ppo.max_tokens} tokens of room")
+        return usable
+
+    def _resume(self, learner: Learner) -> Progress:
+        if self.place.team.is_writer:
+            for folder in (self.folder, self.checkpoints):
+                remove_leftovers(folder)
+        progress = load_latest(self.checkpoints, learner, self.facts)
+        if self.place.team.is_writer:
+            for rows in (self.metrics, self.samples, self.evaluations):
+                # What was evaluated before the first checkpoint is evaluated again, and saved this time.
+                rows.rewind(self.name, progress.step if checkpoints(self.checkpoints) else -1)
+        self.place.team.wait()
+        return progress
+
+    def _evaluations_so_far(self) -> list[Evaluation]:
+        try:
+            return [evaluation_from_record(row) for row in self.evaluations.read()]
+        except (KeyError, TypeError, ValueError) as error:
+            raise SceError(f"{self.evaluations.path} is damaged ({error}); start again with --no-resume") from None
+
+    def _update(
+        self, learner: Learner, usable: list[Problem], progress: Progress
+    ) -> tuple[dict[str, Any], Rollout | None]:
+        settings, step = self.place.settings, progress.step
+        share = rate_share(settings, self.name, step)
+        for group in learner.optimizer.param_groups:
+            group["lr"] = group["peak_lr"] * share
+        rollout: Rollout | None = None
+        try:
+            if self.name == "sft":
+                tokens = settings.ppo.micro_batch_tokens
+                facts = sft_update(learner, usable, settings.sft, step, settings.seed, tokens)
+            else:
+                weight = partial_weight(settings.scheduled, self.name, step, progress.pass_rate or 0.0)
+                facts, rollout = ppo_update(
+                    learner, self.place.scorer, usable, settings.ppo, settings.reward, weight, self.name, step,
+                    settings.seed,
+                )  # fmt: skip
+                progress.pass_rate = running_pass_rate(progress.pass_rate, facts["all_tests_rate"])
+        except NotFiniteError as error:
+            raise SceError(self._keep_for_inspection(error, step)) from None
+        rate = learner.optimizer.param_groups[0]["lr"]
+        return {"phase": self.name, "step": step, "steps": self.steps, "lr": rate, **facts}, rollout
+
+    def _keep_for_inspection(self, error: NotFiniteError, step: int) -> str:
+        """Save the numbers that led to it; what to tell the user."""
+        file = self.folder / f"not-finite-{step:06d}.safetensors"
+        if self.place.team.is_writer:
+            with temporary_beside(file) as temporary:
+                tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in error.tensors.items()}
+                save_file(tensors, temporary)
+        return (
+            f"{error.what} of {self.name} update {step} is not finite; what led to it is in {file}. "
+            "The last checkpoint is intact: give another --out with --init and a lower learning rate"
+        )
+
+    def _reason_to_end(self, row: Mapping[str, Any]) -> str:
+        table = self.place.settings.phase(self.name)
+        limit = table.stop_kl if isinstance(table, PhaseSettings) else None
+        kl = row.get("objective/kl")
+        if limit is not None and kl is not None and kl > limit:
+            return f"a completion was {kl:.2f} nats from the reference at step {row['step']}, over stop_kl = {limit:g}"
+        return ""
+
+    def _evaluate(self, learner: Learner, progress: Progress, done: list[Evaluation], row: dict[str, Any]) -> None:
+        """Evaluate, add it to ``done`` and to the row, and end the phase if it makes no progress."""
+        settings = self.place.settings
+        evaluation = evaluate_policy(learner, self.place.scorer, self.place.held_out, settings, progress.step)
+        done.append(evaluation)
+        row |= {
+            "eval/reward": evaluation.reward,
+            "eval/all_tests_rate": evaluation.all_tests_rate,
+            "eval/syntax_rate": evaluation.syntax_rate,
+        }
+        if self.place.team.is_writer:
+            self.evaluations.append([evaluation.to_record(self.name)])
+        patience, idle = settings.phase(self.name).patience, updates_without_progress(done)
+        if patience is not None and idle >= patience and not progress.ended:
+            progress.ended = f"{idle} evaluations brought no progress since step {best_of(done).step}"
+
+    def _write_rows(self, row: dict[str, Any], rollout: Rollout | None, step: int) -> None:
+        if self.place.team.is_writer:
+            self.metrics.append([row])
+            if rollout is not None:
+                self.samples.append(_sample_rows(self.name, step, rollout))
+            self.place.log(row)
+
+    def _save(self, learner: Learner, progress: Progress, done: list[Evaluation]) -> None:
+        if self.place.team.is_writer:
+            best = {best_of(done).step} if done else set()
+            base_name = lasting_name(self.place.settings.model)
+            save_checkpoint(self.checkpoints, learner, progress, base_name, self.facts, best)
+            for step in best:
+                point_to_best(self.folder, step)
+        self.place.team.wait()
+
+    def _publish(self, learner: Learner, progress: Progress, done: list[Evaluation]) -> None:
+        """Put the policy of the chosen step into ``adapter/``, with the reasons beside it."""
+        chosen, why = progress.step, "the last step; no problems were held out to choose by"
+        if done:
+            evaluation, why = choose(done)
+            chosen = evaluation.step
+            if chosen != progress.step:
+                load_step(self.checkpoints, chosen, learner)
+        facts = {
+            "phase": self.name,
+            "key": self.key,
+            "steps": progress.step,
+            "ended": progress.ended or "all updates made",
+            "chosen_step": chosen,
+            "why": why,
+            "held_out": [
+                {"step": each.step, "reward": each.reward, "all_tests_rate": each.all_tests_rate} for each in done
+            ],
+        }
+        if self.place.team.is_writer:
+            publish(self.folder / "adapter", self.place.model, lasting_name(self.place.settings.model), facts)
+        self.place.team.wait()
+
+
+def publish(folder: Path, model: Any, base_name: str, facts: dict[str, Any]) -> None:
+    """Save the policy adapter, with `DONE_FILE` beside it, as ``folder``, which appears when it is whole.
+
+    Raises:
+        SceError: the system cannot write it.
+    """
+    try:
+        with temporary_beside(folder) as temporary:
+            save_adapter(model, temporary, base_name)
+            facts = {**facts, "sha256": sha256_of(temporary / ADAPTER_WEIGHTS)}
+            (temporary / DONE_FILE).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+            shutil.rmtree(folder, ignore_errors=True)
+    except SafetensorError as error:
+        raise SceError(f"cannot write {folder}: {error}") from error
+
+
+def _sample_rows(phase: str, step: int, rollout: Rollout) -> list[dict[str, Any]]:
+    """The first completion of each prompt, with its score."""
+    rows = []
+    for completion, score in zip(rollout.completions, rollout.scores, strict=True):
+        if completion.sample == 0:
+            facts = asdict(score)
+            kept = {name: facts[name] for name in ("id", "stage", "passed", "total", "reward", "severity", "program")}
+            rows.append({"phase": phase, "step": step, **kept})
+    return rows

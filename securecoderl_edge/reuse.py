@@ -1,0 +1,91 @@
+"""Finished phases of other runs that were made from the same inputs, so that nothing is trained twice.
+
+The paper's three variants share their supervised policy, two of them a binary phase: trained with one seed in one
+folder of runs, each is made once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from securecoderl_edge import __version__
+from securecoderl_edge.adapters import ADAPTER_WEIGHTS
+from securecoderl_edge.config import to_table
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.files import read_json, sha256_of, temporary_beside
+from securecoderl_edge.metrics import RowFile
+from securecoderl_edge.runs import DONE_FILE, Run
+from securecoderl_edge.schedules import phase_steps
+from securecoderl_edge.settings import PHASES, TrainSettings
+
+# They change when a run is saved or what a folder is called, not what is learnt.
+_WITHOUT_EFFECT = ("checkpoint_every", "init", "model", "problems", "phases", "device")
+# Of [ppo] the supervised phase uses these: how a batch is cut, and how held-out problems are answered.
+_PPO_IN_SFT = ("max_tokens", "micro_batch_tokens", "temperature", "rollout")
+
+
+def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, str]:
+    """For each phase of the run a hash of all that its result depends on: inputs, settings, the phases before it.
+
+    Args:
+        inputs: hashes of base model, problems and initial adapter, and the formats that are computed in.
+    """
+    keys: dict[str, str] = {}
+    before: list[str] = []
+    table = to_table(settings)
+    for phase in settings.phases:
+        before.append(phase)
+        used = {name: value for name, value in table.items() if name not in (*_WITHOUT_EFFECT, *PHASES)}
+        used |= {name: table[name] for name in before}
+        if phase == "sft":
+            used["ppo"] = {name: table["ppo"].get(name) for name in _PPO_IN_SFT}
+        elif settings.rate_schedule == "linear":
+            # The rate falls over all of reinforcement learning, so what is still to come matters.
+            used["updates"] = {name: count for name, count in phase_steps(settings).items() if name != "sft"}
+        parts = {"version": __version__, "inputs": dict(inputs), "phases": before, "settings": used}
+        keys[phase] = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    return keys
+
+
+def take_over(run: Run, number: int, phase: str, key: str) -> str:
+    """Copy the result of a phase from a run beside this one, if one has made it from the same inputs.
+
+    Returns:
+        the name of that run; empty if there is none.
+    """
+    own = run.phase_folder(number, phase)
+    if (own / "adapter" / DONE_FILE).is_file() or (own / "checkpoints").exists():
+        return ""
+    for done_file in sorted(run.path.parent.glob(f"*/phases/*-{phase}/adapter/{DONE_FILE}")):
+        other = Run(done_file.parents[3])
+        if other.path.resolve() != run.path.resolve() and _made_with(done_file, key):
+            _copy(other, done_file.parent, run, own, phase)
+            return other.name
+    return ""
+
+
+def _made_with(done_file: Path, key: str) -> bool:
+    """Whether an adapter was made from the inputs of ``key`` and is whole."""
+    try:
+        facts = read_json(done_file)
+        return facts.get("key") == key and facts.get("sha256") == sha256_of(done_file.with_name(ADAPTER_WEIGHTS))
+    except SceError:
+        return False  # a damaged result of another run is no reason not to make our own
+
+
+def _copy(other: Run, adapter: Path, run: Run, own: Path, phase: str) -> None:
+    for name in ("metrics.jsonl", "samples.jsonl"):
+        try:
+            rows: list[dict[str, Any]] = RowFile(other.path / name).read()
+        except ValueError:
+            continue
+        target = RowFile(run.path / name)
+        target.rewind(phase, -1)  # of a copy that was cut short
+        target.append(row for row in rows if row.get("phase") == phase)
+    with temporary_beside(own / "adapter") as temporary:
+        shutil.copytree(adapter, temporary)

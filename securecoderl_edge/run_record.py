@@ -1,0 +1,127 @@
+"""What a run folder says about how the run was made, and whether it is the run that was asked for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from securecoderl_edge.config import read_toml, to_table, to_toml
+from securecoderl_edge.device import Compute
+from securecoderl_edge.errors import UsageError
+from securecoderl_edge.files import read_json, sha256_of, write_atomically
+from securecoderl_edge.machine import describe_machine
+from securecoderl_edge.model import lasting_name
+from securecoderl_edge.runs import LATEST, RUNS, Run
+from securecoderl_edge.sandbox import as_choice, describe_layers
+from securecoderl_edge.settings import TrainSettings
+
+_OWN_NAMES = (
+    "config.toml",
+    "environment.json",
+    "metrics.jsonl",
+    "samples.jsonl",
+    "report.html",
+    "tensorboard",
+    "phases",
+    "policy",
+    "exports",
+    "bench",
+)
+
+
+def prepare_folder(
+    run: Run, settings: TrainSettings, inputs: Mapping[str, str], compute: Compute, processes: int, resume: bool
+) -> None:
+    """Create the run folder, or make sure that the one there is this run.
+
+    Args:
+        inputs: hashes of what the run is made from, by name.
+
+    Raises:
+        UsageError: it holds other settings, or a run from other problems or another base model.
+        SceError: its record is damaged.
+    """
+    config = run.path / "config.toml"
+    table = to_table(settings)
+    if not resume:
+        for name in _OWN_NAMES:
+            path = run.path / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    if not config.is_file() and (run.path / "phases").exists():
+        raise UsageError(f"{config} is gone, so the run cannot go on; give another --out, or --no-resume to start anew")
+    if config.is_file():
+        changed = first_difference(read_toml(config), table)
+        if changed:
+            raise UsageError(
+                f"{run.path} was made with other settings ({changed}); "
+                "give another --out, or --no-resume to throw it away and start again"
+            )
+        record = read_json(run.path / "environment.json")
+        named = {"base_sha256": f"weights of {settings.model}", "problems_sha256": settings.problems}
+        for key, value in inputs.items():
+            if record.get(key) != value:
+                raise UsageError(f"{run.path} was made from other {named.get(key, key)}; give another --out")
+        return
+    environment = {
+        "base_model": lasting_name(settings.model),
+        **inputs,
+        "machine": describe_machine(),
+        "device": torch.cuda.get_device_name() if compute.device == "cuda" else "cpu",
+        "processes": processes,
+        "base_precision": compute.base_precision,
+        "autocast": str(compute.autocast_dtype or "none"),
+        "threads": torch.get_num_threads(),
+        "seed": settings.seed,
+        "sandbox": describe_layers(as_choice(settings.reward.sandbox)),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "command": [os.path.basename(sys.argv[0]), *sys.argv[1:]],
+    }
+    with write_atomically(run.path / "environment.json") as out:
+        out.write(json.dumps(environment, indent=1) + "\n")
+    with write_atomically(config) as out:
+        out.write(to_toml(table))
+
+
+def refuse_other_things(run: Run) -> None:
+    """Make sure that a run may be made or gone on with at its path.
+
+    Raises:
+        UsageError: there is something else.
+    """
+    if run.path.resolve() == (RUNS / LATEST).resolve():
+        raise UsageError(f"{run.path} names the last run; give another --out")
+    if run.path.exists() and not run.path.is_dir():
+        raise UsageError(f"{run.path} is a file; give another --out")
+    is_run = (run.path / "environment.json").is_file()
+    if run.path.is_dir() and not is_run and any(path.name != ".lock" for path in run.path.iterdir()):
+        raise UsageError(f"{run.path} holds something that is not a training run; give another --out")
+
+
+def first_difference(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> str:
+    """The first setting in which two tables differ, as ``name: old -> new``; empty when they are equal."""
+    for key in sorted(old.keys() | new.keys()):
+        before, after = old.get(key), new.get(key)
+        if isinstance(before, dict) and isinstance(after, dict):
+            found = first_difference(before, after, f"{prefix}{key}.")
+            if found:
+                return found
+        elif before != after:
+            return f"{prefix}{key}: {before} -> {after}"
+    return ""
+
+
+def sha256_of_folder(folder: Path) -> str:
+    """One digest over the weight files of a model folder, so that a run knows its base again."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        digest.update(f"{path.name} {sha256_of(path)}\n".encode())
+    return digest.hexdigest()

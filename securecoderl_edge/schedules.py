@@ -1,0 +1,54 @@
+"""What changes over the updates of a run: the learning rate, and what the scheduled phase pays for."""
+
+from __future__ import annotations
+
+from securecoderl_edge.settings import ScheduledSettings, TrainSettings
+
+# A running pass rate weighs an update by 1 - this; of 20 updates ago about a third is left.
+_PASS_RATE_MEMORY = 0.95
+
+
+def phase_steps(settings: TrainSettings) -> dict[str, int]:
+    """Updates of each phase that the run has, in order."""
+    return {phase: settings.phase(phase).steps for phase in settings.phases}
+
+
+def peak_rate(settings: TrainSettings, phase: str) -> float:
+    """The highest learning rate of a phase."""
+    own = settings.phase(phase).learning_rate
+    return settings.ppo.learning_rate if own is None else own
+
+
+def rate_share(settings: TrainSettings, phase: str, step: int) -> float:
+    """The share of its peak that the learning rate has at update ``step`` (from 1) of a phase.
+
+    It rises in every phase, whose optimizer starts anew. With a linear schedule it falls over sft, and once over all
+    updates of reinforcement learning: the noise of late batches then averages out instead of ending in the policy.
+    """
+    share = min(1.0, step / max(1, settings.warmup_steps))
+    if settings.rate_schedule == "linear":
+        steps = phase_steps(settings)
+        together = [name for name in steps if (name == "sft") == (phase == "sft")]
+        before = sum(steps[name] for name in together[: together.index(phase)])
+        share = min(share, 1 - (before + step - 1) / sum(steps[name] for name in together))
+    return share
+
+
+def partial_weight(scheduled: ScheduledSettings, phase: str, step: int, pass_rate: float) -> float:
+    """w in the reward (1 - w) binary + w partial, at update ``step`` (from 1) of a phase.
+
+    Args:
+        pass_rate: the running share of programs that pass all tests before this update.
+    """
+    if phase != "scheduled":
+        return float(phase == "partial")
+    if scheduled.mixture == "step":
+        return float(step > scheduled.switch_at * scheduled.steps)
+    if scheduled.mixture == "linear":
+        return (step - 1) / max(1, scheduled.steps - 1)
+    return min(1.0, pass_rate / scheduled.full_pass_rate)
+
+
+def running_pass_rate(before: float | None, measured: float) -> float:
+    """The exponential mean of the pass rate after one more update; the first one stands for itself."""
+    return measured if before is None else _PASS_RATE_MEMORY * before + (1 - _PASS_RATE_MEMORY) * measured

@@ -1,0 +1,109 @@
+"""Which update of a phase is kept: answers to held-out problems, always the same ones with the same random numbers.
+
+The reward in training says little: it is a mean over the few prompts of one batch, and the best of many batches is the
+luckiest. The problems held out here are taken from the training problems and never learnt from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from securecoderl_edge.collect import collect
+from securecoderl_edge.learner import Learner, seed_of, shuffled
+from securecoderl_edge.meters import summarise
+from securecoderl_edge.problems import Problem
+from securecoderl_edge.reward import training_reward
+from securecoderl_edge.settings import TrainSettings
+
+if TYPE_CHECKING:
+    from securecoderl_edge.scorer import Scorer
+
+_LARGEST_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the policy was worth after update ``step``; 0 is before the first one.
+
+    Attributes:
+        rewards: R of each program, by problem and sample.
+    """
+
+    step: int
+    rewards: tuple[float, ...]
+    all_tests_rate: float
+    syntax_rate: float
+
+    @property
+    def reward(self) -> float:
+        """The mean of R."""
+        return sum(self.rewards) / len(self.rewards)
+
+    def to_record(self, phase: str) -> dict[str, Any]:
+        """The JSON object of a line of evaluations.jsonl."""
+        return {"phase": phase, "reward": self.reward, **vars(self), "rewards": list(self.rewards)}
+
+
+def evaluation_from_record(record: dict[str, Any]) -> Evaluation:
+    """The `Evaluation` that `Evaluation.to_record` wrote.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is none.
+    """
+    rewards = tuple(float(reward) for reward in record["rewards"])
+    if not rewards:
+        raise ValueError("an evaluation without rewards")
+    return Evaluation(int(record["step"]), rewards, float(record["all_tests_rate"]), float(record["syntax_rate"]))
+
+
+def hold_out(problems: Sequence[Problem], settings: TrainSettings) -> tuple[list[Problem], list[Problem]]:
+    """The problems to learn from, and those to evaluate on: at most a tenth, the same for all runs of a seed."""
+    count = min(settings.selection.problems, int(len(problems) * _LARGEST_SHARE))
+    held = set(shuffled(len(problems), seed_of(settings.seed, "held-out"))[:count])
+    return (
+        [problem for number, problem in enumerate(problems) if number not in held],
+        [problem for number, problem in enumerate(problems) if number in held],
+    )
+
+
+def evaluate_policy(
+    learner: Learner, scorer: Scorer, held_out: Sequence[Problem], settings: TrainSettings, step: int
+) -> Evaluation:
+    """Sample answers to the held-out problems with the same random numbers as ever, and score them."""
+    rollout = collect(learner, scorer, held_out, settings.selection.samples, settings.ppo, settings.seed, "held-out")
+    rewards = tuple(training_reward(score, 1.0, settings.reward.reading) for score in rollout.scores)
+    rates = summarise(rollout.scores)
+    return Evaluation(step, rewards, rates["all_tests_rate"], rates["syntax_rate"])
+
+
+def best_of(evaluations: Sequence[Evaluation]) -> Evaluation:
+    """The one with the highest mean reward; of equal ones the first."""
+    return max(evaluations, key=lambda evaluation: evaluation.reward)
+
+
+def updates_without_progress(evaluations: Sequence[Evaluation]) -> int:
+    """How many evaluations came after the best one."""
+    return len(evaluations) - 1 - list(evaluations).index(best_of(evaluations))
+
+
+def choose(evaluations: Sequence[Evaluation]) -> tuple[Evaluation, str]:
+    """The evaluation whose policy to keep, and why.
+
+    That is the last, unless an earlier one did better on the same problems by more than one standard error of the
+    paired difference: the best of many evaluations is partly the luckiest, and later ones have learnt from more.
+    """
+    best, last = best_of(evaluations), evaluations[-1]
+    if best.step == last.step:
+        return last, f"the last step did best on held-out problems (R {last.reward:.3f})"
+    differences = [a - b for a, b in zip(best.rewards, last.rewards, strict=True)]
+    mean = sum(differences) / len(differences)
+    variance = sum((each - mean) ** 2 for each in differences) / max(1, len(differences) - 1)
+    error = math.sqrt(variance / len(differences))
+    facts = f"R {best.reward:.3f} against {last.reward:.3f} at the last step, paired standard error {error:.3f}"
+    if mean > error:
+        start = "the start of the phase" if best.step == 0 else f"step {best.step}"
+        return best, f"{start} did better on held-out problems ({facts})"
+    return last, f"step {best.step} did no more than chance better on held-out problems ({facts})"
