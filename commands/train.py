@@ -124,26 +124,19 @@ def _print_plan(plan: Plan) -> None:
     for name, fact in facts.items():
         data.print(f"{name:15} {fact}")
     table = Table(box=None)
-    for column in (
-        "phase",
-        "updates",
-        "rate",
-        "sequences",
-        "prompts",
-        "most tokens",
-        "evaluations",
-        "s/update",
-        "time",
-    ):
+    for column in ("phase", "updates", "rate", "batch", "evaluations", "s/update", "time"):
         table.add_column(column, justify="left" if column == "phase" else "right")
     for phase in plan.phases:
-        tokens = "-" if phase.most_tokens is None else f"{phase.most_tokens:,}"
+        samples = phase.sequences // phase.prompts
         table.add_row(
-            phase.name, str(phase.steps), f"{phase.learning_rate:g}", str(phase.sequences), str(phase.prompts), tokens,
+            phase.name, str(phase.steps), f"{phase.learning_rate:g}",
+            str(phase.prompts) if samples == 1 else f"{phase.prompts} x {samples}",
             str(phase.evaluations), f"{phase.seconds_per_update:.2f}", duration(phase.seconds),
         )  # fmt: skip
     data.print(table)
-    data.print(f"in all about {duration(plan.seconds)}, from one update and one evaluation of each phase")
+    tokens = sum(phase.most_tokens or 0 for phase in plan.phases)
+    data.print(f"at most {tokens:,} tokens sampled, were each completion as long as permitted")
+    data.print(f"in all about {duration(plan.seconds)}, judged by one update and one evaluation of each phase")
 
 
 class _Interrupt:

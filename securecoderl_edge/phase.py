@@ -139,10 +139,11 @@ class Phase:
     def time_one(self) -> tuple[float, float]:
         """Seconds of one update at learning rate 0, and of one evaluation (0.0 if there are none); writes nothing."""
         learner, usable = self.prepare()
-        started = time.monotonic()
         for group in learner.optimizer.param_groups:
             group["peak_lr"] = 0.0
-        self._update(learner, usable, Progress(1))
+        self._update(learner, usable, Progress(1))  # the first one of a process is slower
+        started = time.monotonic()
+        self._update(learner, usable, Progress(2))
         updated = time.monotonic()
         if not self.place.held_out:
             return updated - started, 0.0

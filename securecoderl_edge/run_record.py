@@ -79,6 +79,7 @@ def prepare_folder(
         "processes": processes,
         "base_precision": compute.base_precision,
         "autocast": str(compute.autocast_dtype or "none"),
+        "rollout_dtype": str(compute.rollout_dtype),
         "threads": torch.get_num_threads(),
         "seed": settings.seed,
         "sandbox": describe_layers(as_choice(settings.reward.sandbox)),

@@ -150,7 +150,11 @@ def _train_phases(
     tokenizer = load_tokenizer(sources.base)
     model = load_model(settings, sources, compute)
     problems, held_out = hold_out(sources.problems, settings)
-    formats = {"base_precision": compute.base_precision, "autocast": str(compute.autocast_dtype)}
+    formats = {
+        "base_precision": compute.base_precision,
+        "autocast": str(compute.autocast_dtype),
+        "rollout": str(compute.rollout_dtype),
+    }
     keys = phase_keys(settings, {**sources.inputs, **formats, "processes": str(team.count)})
     reward = settings.reward
     limits = Limits(reward.cpu_seconds, reward.wall_seconds, reward.memory_mib)

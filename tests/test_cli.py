@@ -90,7 +90,7 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pyte
         (("train", "--model", "nope"), 2, "no model 'nope'"),
         (("train", "--problems", "nope.jsonl"), 2, "nope.jsonl: no such file"),
         (("train", "--set", "ppo.epoch=1"), 2, "unknown setting 'epoch'"),
-        (("train", "--phases", "sft,ppo"), 2, "'ppo' is not one of sft, binary, partial"),
+        (("train", "--phases", "sft,ppo"), 2, "'ppo' is not one of sft, binary, scheduled, partial"),
         (("train", "--max-steps", "0"), 2, "0 is not in the range"),
         (("train", "--seed", str(2**64)), 2, "is not in the range"),
         (("train", "--set", "reward.memory_mib=64"), 2, "memory_mib must be at least 128"),

@@ -152,7 +152,9 @@ def test_the_value_loss_takes_the_worse_of_clipped_and_unclipped() -> None:
     mask, old, returns = torch.ones(1, 2), torch.zeros(1, 2), torch.tensor([[1.0, 1.0]])
     values = torch.tensor([[0.9, 0.1]])
     expected = 0.5 * ((1 - 0.2) ** 2 + (1 - 0.1) ** 2) / 2
-    assert value_loss(values, old, returns, mask, 0.2).item() == pytest.approx(expected)
+    loss, clip_fraction = value_loss(values, old, returns, mask, 0.2)
+    assert loss.item() == pytest.approx(expected)
+    assert clip_fraction.item() == 0.5
 
 
 def test_whitening_gives_mean_zero_and_unit_variance_inside_the_mask_only(random: torch.Generator) -> None:
@@ -185,7 +187,7 @@ def test_padding_changes_nothing(random: torch.Generator, extra: int) -> None:
         grouped = leave_one_out_advantages(shaped, wide, 3)
         return (
             surrogate.item(),
-            value_loss(value + 0.1, value, returns, wide, 0.2).item(),
+            value_loss(value + 0.1, value, returns, wide, 0.2)[0].item(),
             policy_loss(new, before, grouped, wide, 0.2).loss.item(),
         )
 
