@@ -1,0 +1,77 @@
+"""A small training run as a process of its own, for tests that kill it or start it several times at once.
+
+    python tests/train_script.py MODEL PROBLEMS OUT [KEY=VALUE...]
+    python tests/train_script.py serve     a line of those arguments in JSON starts one; answers its process id, and
+                                           then how it ended; loading torch once makes twenty starts bearable
+
+A random tiny model never solves anything, so rewards depend on the programs' text instead; and all is computed in
+float32, whose rounding hardly depends on what else is in the batch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from securecoderl_edge.model import require_torch
+
+SETTINGS = (
+    "lora.rank=4",
+    "sft.steps=3",
+    "sft.batch_size=4",
+    "binary.steps=3",
+    "partial.steps=3",
+    "ppo.batch_size=8",
+    "ppo.epochs=2",
+    "ppo.samples_per_prompt=4",
+    "ppo.max_tokens=12",
+    "ppo.micro_batch_tokens=200",
+    "selection.every=2",
+    "checkpoint_every=2",
+    "rate_schedule=constant",
+    "ppo.skip_flat_groups=false",
+    "reward.cpu_seconds=2",
+)
+
+
+def main() -> None:
+    """Train as the command line says, or serve."""
+    require_torch()
+    import securecoderl_edge.train  # noqa: F401  for all processes that are forked below
+
+    if sys.argv[1:] != ["serve"]:
+        run(sys.argv[1:])
+        return
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                os.setpgid(0, 0)
+                run(json.loads(line))
+                status = 0
+            finally:
+                os._exit(status)
+        print(pid, flush=True)
+        print(os.waitpid(pid, 0)[1], flush=True)
+
+
+def run(arguments: list[str]) -> None:
+    """One training run in this process."""
+    from securecoderl_edge import device, parallel, selection, updates
+    from securecoderl_edge.settings import resolve
+    from securecoderl_edge.train import train
+
+    model, problems, out, *overrides = arguments
+    device.cpu_has_bf16 = lambda: False
+    for module in (updates, selection):
+        module.training_reward = lambda score, weight, reading: len(score.program) % 7 / 7
+    flags = {"model": model, "problems": problems, "device": "cpu"}
+    train(resolve("starter", (*SETTINGS, *overrides), flags), Path(out))
+    parallel.leave()
+
+
+if __name__ == "__main__":
+    main()
