@@ -18,7 +18,6 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.model import load_base, save_adapter
 from securecoderl_edge.problems import Problem, Test, write_problems
 from securecoderl_edge.runs import Run
-from securecoderl_edge.schedules import rate_share
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.settings import TrainSettings, resolve
 from securecoderl_edge.train import Stopped, train
@@ -433,17 +432,3 @@ def test_impossible_settings_are_usage_errors(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         settings(*overrides, **flags)
-
-
-def test_a_linear_rate_rises_in_every_phase_and_falls_once_over_reinforcement_learning() -> None:
-    overrides = ("rate_schedule=linear", "warmup_steps=2", "sft.steps=4", "binary.steps=6", "partial.steps=4")
-    settings = resolve("starter", overrides, {})
-    shares = {
-        phase: [rate_share(settings, phase, step) for step in range(1, steps + 1)]
-        for phase, steps in (("sft", 4), ("binary", 6), ("partial", 4))
-    }
-    assert shares["sft"] == [0.5, 0.75, 0.5, 0.25]
-    assert shares["binary"] == pytest.approx([0.5, 0.9, 0.8, 0.7, 0.6, 0.5])
-    assert shares["partial"] == pytest.approx([0.4, 0.3, 0.2, 0.1])
-    constant = resolve("starter", (*overrides, "rate_schedule=constant"), {})
-    assert [rate_share(constant, "partial", step) for step in range(1, 5)] == [0.5, 1, 1, 1]

@@ -1,0 +1,73 @@
+"""Which update of a phase is kept."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from securecoderl_edge.problems import Problem, Test
+from securecoderl_edge.selection import (
+    Evaluation,
+    choose,
+    evaluation_from_record,
+    hold_out,
+    updates_without_progress,
+)
+from securecoderl_edge.settings import resolve
+
+PROBLEMS = [Problem(f"p{n}", "s", tests=(Test("1", "2"),)) for n in range(100)]
+
+
+def evaluation(step: int, *rewards: float) -> Evaluation:
+    return Evaluation(step, rewards, 0.5, 0.9)
+
+
+def test_held_out_problems_are_never_learnt_from_and_none_is_lost() -> None:
+    learnt, held = hold_out(PROBLEMS, resolve("starter", ("selection.problems=8",), {}))
+    assert len(held) == 8
+    assert sorted(problem.id for problem in [*learnt, *held]) == sorted(problem.id for problem in PROBLEMS)
+
+
+def test_the_same_seed_holds_out_the_same_problems_and_another_seed_others() -> None:
+    held = [hold_out(PROBLEMS, resolve("starter", (), {"seed": seed}))[1] for seed in (1, 1, 2)]
+    assert held[0] == held[1] != held[2]
+
+
+@pytest.mark.parametrize(("count", "wanted", "held"), [(100, 32, 10), (9, 32, 0), (100, 0, 0), (100, 3, 3)])
+def test_at_most_a_tenth_of_the_problems_is_held_out(count: int, wanted: int, held: int) -> None:
+    settings = resolve("starter", (f"selection.problems={wanted}",), {})
+    assert len(hold_out(PROBLEMS[:count], settings)[1]) == held
+
+
+def test_an_earlier_step_is_kept_only_if_it_did_better_by_more_than_chance() -> None:
+    last = evaluation(20, 0.5, 0.5, 0.5, 0.5)
+    clearly = evaluation(10, 0.7, 0.7, 0.7, 0.8)
+    hardly = evaluation(10, 1.0, 0.0, 1.0, 0.2)
+    assert choose([evaluation(0, 0.1, 0.1, 0.1, 0.1), clearly, last])[0] is clearly
+    kept, why = choose([hardly, last])
+    assert kept is last
+    assert "step 10 did no more than chance better" in why
+    assert "the start of the phase" in choose([evaluation(0, 0.9, 0.9, 0.9, 0.8), last])[1]
+
+
+@given(st.lists(st.lists(st.floats(0, 1), min_size=3, max_size=3), min_size=1, max_size=6))
+def test_what_is_kept_is_no_worse_than_the_last_step(rewards: list[list[float]]) -> None:
+    every = [evaluation(step, *values) for step, values in enumerate(rewards)]
+    kept, why = choose(every)
+    assert kept in every
+    assert kept.reward >= every[-1].reward
+    assert why
+
+
+def test_evaluations_without_progress_are_those_since_the_best() -> None:
+    every = [evaluation(0, 0.2), evaluation(1, 0.5), evaluation(2, 0.4), evaluation(3, 0.5)]
+    assert updates_without_progress(every) == 2
+    assert updates_without_progress(every[:2]) == 0
+
+
+def test_an_evaluation_survives_its_record() -> None:
+    one = evaluation(3, 0.25, 1.0)
+    assert evaluation_from_record(one.to_record("binary")) == one
+    with pytest.raises(ValueError, match="without rewards"):
+        evaluation_from_record({"step": 1, "rewards": []})

@@ -1,0 +1,354 @@
+"""Phases of a run: chosen, stopped early, taken over from other runs, started from other policies."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from securecoderl_edge import phase, selection, updates
+from securecoderl_edge.checkpoint import checkpoints
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.files import locked
+from securecoderl_edge.problems import Problem, Test, write_problems
+from securecoderl_edge.runs import Run
+from securecoderl_edge.selection import Evaluation
+from securecoderl_edge.settings import TrainSettings, resolve
+from securecoderl_edge.train import train
+
+SMALL = (
+    "lora.rank=4", "sft.steps=2", "sft.batch_size=4", "binary.steps=4", "partial.steps=2", "scheduled.steps=3",
+    "ppo.batch_size=8", "ppo.epochs=1", "ppo.samples_per_prompt=4", "ppo.max_tokens=10", "ppo.micro_batch_tokens=400",
+    "checkpoint_every=1", "selection.every=2", "rate_schedule=constant", "ppo.skip_flat_groups=false",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def varied_reward() -> Iterator[None]:
+    """A random tiny model never solves anything: without differences in reward there would be nothing to learn."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (updates, selection):
+            patch.setattr(module, "training_reward", lambda score, weight, reading: len(score.program) % 7 / 7)
+        yield
+
+
+@pytest.fixture(scope="module")
+def settings(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., TrainSettings]:
+    path = tmp_path_factory.mktemp("problems") / "problems.jsonl"
+    tests, solutions = (Test("1\n", "2\n"),), ("print(int(input()) + 1)\n",)
+    write_problems(path, [Problem(f"p{n}", f"Add {n}.", tests=tests, solutions=solutions) for n in range(20)])
+
+    def make(*overrides: str, **flags: Any) -> TrainSettings:
+        values = {"model": str(tiny_model), "problems": str(path), "device": "cpu", **flags}
+        return resolve("starter", (*SMALL, *overrides), values)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def whole(settings: Callable[..., TrainSettings], tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return train(settings(), tmp_path_factory.mktemp("runs") / "whole")
+
+
+def rows(run: Run) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "adapter_model.safetensors")
+
+
+def equal(one: Path, two: Path) -> bool:
+    first, second = weights(one), weights(two)
+    return first.keys() == second.keys() and all(torch.equal(value, second[key]) for key, value in first.items())
+
+
+def outcome(run: Run, name: str) -> dict[str, Any]:
+    return dict(run.outcomes())[name]
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, *rewards: float) -> None:
+    """Evaluations that find the given rewards, one after the other."""
+    answers = iter(rewards)
+
+    def evaluate(learner: Any, scorer: Any, held_out: Any, settings: Any, step: int) -> Evaluation:
+        reward = next(answers)
+        return Evaluation(step, (reward, reward), 0.0, 1.0)
+
+    monkeypatch.setattr(phase, "evaluate_policy", evaluate)
+
+
+def test_every_phase_is_evaluated_before_it_every_so_often_and_at_its_end(whole: Run) -> None:
+    for name, steps in (("sft", [0, 2]), ("binary", [0, 2, 4]), ("partial", [0, 2])):
+        assert [each["step"] for each in outcome(whole, name)["held_out"]] == steps
+    assert [row["step"] for row in rows(whole) if "eval/reward" in row and row["phase"] == "binary"] == [2, 4]
+
+
+def test_the_best_step_is_published_when_it_was_clearly_better(
+    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, 0.1, 0.9, 0.5)
+    run = train(settings(phases=("binary",)), tmp_path / "run")
+    facts = outcome(run, "binary")
+    assert (facts["chosen_step"], facts["steps"]) == (2, 4)
+    folder = run.phase_folder(1, "binary")
+    assert equal(folder / "best", folder / "adapter")
+    assert equal(run.policy, folder / "adapter")
+    assert not equal(folder / "checkpoints/step-000004", folder / "adapter")
+
+
+def test_a_phase_that_only_does_harm_gives_back_what_it_got(
+    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, 0.2, 0.3, 0.9, 0.5, 0.4)
+    run = train(settings(phases=("sft", "binary")), tmp_path / "run")
+    assert outcome(run, "binary")["chosen_step"] == 0
+    assert equal(run.policy, run.phase_folder(1, "sft") / "adapter")
+
+
+def test_the_last_checkpoints_and_the_best_are_kept(
+    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, 0.9, 0.1, 0.2, 0.3)
+    run = train(settings("binary.steps=6", phases=("binary",)), tmp_path / "run")
+    kept = [path.name for path in checkpoints(run.phase_folder(1, "binary") / "checkpoints")]
+    assert kept == ["step-000000", "step-000005", "step-000006"]
+
+
+def test_evaluations_without_progress_end_a_phase(
+    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(monkeypatch, 0.1, 0.5, 0.4, 0.4)
+    run = train(settings("binary.steps=20", "binary.patience=2", phases=("binary",)), tmp_path / "run")
+    assert outcome(run, "binary")["steps"] == 6
+    assert "no progress since step 2" in outcome(run, "binary")["ended"]
+
+
+def test_a_policy_far_from_its_reference_ends_a_phase(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
+    run = train(settings("binary.stop_kl=1e-9", "ppo.learning_rate=0.05", phases=("binary",)), tmp_path / "run")
+    assert outcome(run, "binary")["steps"] < 4
+    assert "nats from the reference" in outcome(run, "binary")["ended"]
+
+
+def test_a_phase_that_ended_early_stays_ended_when_it_is_resumed(
+    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: Any) -> None:
+        raise RuntimeError("power cut")
+
+    config = settings("binary.stop_kl=1e-9", "ppo.learning_rate=0.05", phases=("binary",))
+    with monkeypatch.context() as patch:
+        patch.setattr(phase, "publish", crash)
+        with pytest.raises(RuntimeError):
+            train(config, tmp_path / "run")
+    count = len(rows(Run(tmp_path / "run")))
+    assert len(rows(train(config, tmp_path / "run"))) == count < 4
+
+
+def test_finished_phases_of_a_run_with_the_same_inputs_are_taken_over(
+    settings: Callable[..., TrainSettings], whole: Run, tmp_path: Path
+) -> None:
+    shutil.copytree(whole.path, tmp_path / "first")
+    said: list[str] = []
+    simple = train(settings(phases=("sft", "binary")), tmp_path / "second", say=said.append)
+    assert [message.split(":")[0] for message in said] == ["sft", "binary"]
+    assert equal(simple.policy, whole.phase_folder(2, "binary") / "adapter")
+    assert [(row["phase"], row["step"]) for row in rows(simple)] == [
+        (row["phase"], row["step"]) for row in rows(whole) if row["phase"] != "partial"
+    ]
+    # As if it had been trained here.
+    alone = train(settings(phases=("sft", "binary")), tmp_path / "elsewhere" / "second", say=said.append)
+    assert len(said) == 2
+    assert equal(simple.policy, alone.policy)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "flags", "taken"),
+    [
+        (("sft.learning_rate=0.1",), {}, 0),
+        ((), {"seed": 7}, 0),
+        (("lora.rank=2",), {}, 0),
+        (("ppo.kl_coefficient=0.9",), {}, 1),
+        (("binary.steps=3",), {}, 1),
+        (("partial.steps=1",), {}, 2),
+        (("partial.steps=1", "rate_schedule=linear"), {}, 0),
+        (("checkpoint_every=7",), {}, 3),
+    ],
+)
+def test_only_what_depends_on_the_same_settings_is_taken_over(
+    settings: Callable[..., TrainSettings],
+    whole: Run,
+    tmp_path: Path,
+    overrides: tuple[str, ...],
+    flags: dict[str, Any],
+    taken: int,
+) -> None:
+    shutil.copytree(whole.path, tmp_path / "first")
+    said: list[str] = []
+    train(settings(*overrides, **flags), tmp_path / "second", say=said.append)
+    assert len(said) == taken
+
+
+def test_a_damaged_phase_is_trained_instead_of_taken_over(
+    settings: Callable[..., TrainSettings], whole: Run, tmp_path: Path
+) -> None:
+    shutil.copytree(whole.path, tmp_path / "first")
+    file = Run(tmp_path / "first").phase_folder(1, "sft") / "adapter/adapter_model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    said: list[str] = []
+    train(settings(phases=("sft",)), tmp_path / "second", say=said.append)
+    assert said == []
+
+
+def test_nothing_is_taken_over_when_a_run_is_to_start_anew(
+    settings: Callable[..., TrainSettings], whole: Run, tmp_path: Path
+) -> None:
+    shutil.copytree(whole.path, tmp_path / "first")
+    said: list[str] = []
+    train(settings(phases=("sft",)), tmp_path / "second", resume=False, say=said.append)
+    assert said == []
+
+
+def test_a_run_starts_from_a_phase_of_another_and_measures_the_kl_from_its_supervised_policy(
+    settings: Callable[..., TrainSettings], tmp_path: Path
+) -> None:
+    last = "selection.problems=0"
+    first = train(settings(last), tmp_path / "a" / "first")
+    continued = train(settings(last, phases=("partial",), init=f"{first.path}:binary"), tmp_path / "b" / "continued")
+    # The same updates as in the run that had all phases.
+    assert equal(continued.policy, first.policy)
+    fresh = train(settings(last, phases=("partial",), init=f"{first.path}:sft"), tmp_path / "b" / "fresh")
+    assert rows(fresh)[0]["objective/kl"] == pytest.approx(0, abs=1e-5)
+    assert not equal(fresh.policy, continued.policy)
+
+
+@pytest.mark.parametrize(("init", "message"), [("nothing", "no such run"), (":nothing", "no phase 'nothing'")])
+def test_a_run_cannot_start_from_what_is_not_there(
+    settings: Callable[..., TrainSettings], whole: Run, tmp_path: Path, init: str, message: str
+) -> None:
+    name = f"{whole.path}{init}" if init.startswith(":") else init
+    with pytest.raises(UsageError, match=message):
+        train(settings(init=name), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_does_not_start_from_a_policy_of_another_base_model(
+    settings: Callable[..., TrainSettings], whole: Run, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match="trained another base model than nano"):
+        train(settings(init=str(whole.path), model="nano"), tmp_path / "run")
+
+
+def test_the_scheduled_phase_pays_more_and_more_for_partial_credit(
+    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paid: list[float] = []
+    monkeypatch.setattr(updates, "training_reward", lambda score, weight, reading: (paid.append(weight), 0.5)[1])
+    run = train(settings("selection.problems=0", phases=("scheduled",)), tmp_path / "run")
+    assert paid == [weight for weight in (0.0, 0.5, 1.0) for _ in range(8)]
+    assert [row["objective/partial_weight"] for row in rows(run)] == [0.0, 0.5, 1.0]
+
+
+def test_a_pass_rate_is_remembered_over_an_interruption(
+    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates = iter((0.2, 0.4, 0.4, 0.2, 0.4, 0.4))
+    real = updates.summarise
+    monkeypatch.setattr(updates, "summarise", lambda scores: real(scores) | {"all_tests_rate": next(rates)})
+    config = settings("scheduled.mixture=pass-rate", "selection.problems=0", phases=("scheduled",))
+    run = train(config, tmp_path / "a" / "whole")
+    weights_seen = [row["objective/partial_weight"] for row in rows(run)]
+    assert weights_seen == pytest.approx([0, 0.4, 0.42])
+    asked = iter((True,))
+    with pytest.raises(phase.Stopped):
+        train(config, tmp_path / "b" / "parts", should_stop=lambda: next(asked))
+    parts = train(config, tmp_path / "b" / "parts")
+    assert [row["objective/partial_weight"] for row in rows(parts)] == weights_seen
+
+
+def test_a_checkpoint_of_another_base_model_is_refused(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
+    with pytest.raises(phase.Stopped):
+        train(settings(), tmp_path / "run", should_stop=lambda: True)
+    newest = checkpoints(tmp_path / "run/phases/1-sft/checkpoints")[-1]
+    state = json.loads((newest / "state.json").read_text())
+    state["facts"]["base_model"] = "another"
+    (newest / "state.json").write_text(json.dumps(state))
+    with pytest.raises(SceError, match=f"{newest.name} was made with other base model"):
+        train(settings(), tmp_path / "run")
+
+
+def test_half_a_checkpoint_is_refused_by_name_and_the_one_before_it_offered(
+    settings: Callable[..., TrainSettings], tmp_path: Path
+) -> None:
+    with pytest.raises(phase.Stopped):
+        train(settings(), tmp_path / "run", should_stop=lambda: True)
+    folder = tmp_path / "run/phases/1-sft/checkpoints"
+    shutil.copytree(checkpoints(folder)[-1], folder / "step-000009")
+    (folder / "step-000009/state.json").unlink()
+    with pytest.raises(SceError, match=r"step-000009 is no whole checkpoint.*delete it to go on from step-000001"):
+        train(settings(), tmp_path / "run")
+
+
+def test_two_trainings_do_not_work_in_one_folder(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    with locked(tmp_path / "run"), pytest.raises(SceError, match="another process is working"):
+        train(settings(), tmp_path / "run")
+
+
+def test_what_a_killed_process_left_behind_is_cleared_away(
+    settings: Callable[..., TrainSettings], tmp_path: Path
+) -> None:
+    with pytest.raises(phase.Stopped):
+        train(settings(), tmp_path / "run", should_stop=lambda: True)
+    left = tmp_path / "run/phases/1-sft/checkpoints/.step-000002.tmp-1-abcd"
+    left.mkdir()
+    train(settings(), tmp_path / "run")
+    assert not left.exists()
+
+
+def test_an_update_that_is_not_finite_stops_with_its_batch_saved_and_the_checkpoint_intact(
+    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = settings("selection.problems=0", phases=("binary",))
+    real, calls = updates.policy_loss, 0
+
+    def broken(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        found = real(*arguments)
+        return found if calls < 3 else replace(found, loss=found.loss * float("nan"))
+
+    monkeypatch.setattr(updates, "policy_loss", broken)
+    run = tmp_path / "a" / "run"
+    with pytest.raises(SceError, match=r"the loss of binary update \d is not finite.*not-finite-00000\d.safetensors"):
+        train(config, run)
+    (saved,) = run.glob("phases/1-binary/not-finite-*.safetensors")
+    assert {"tokens", "mask", "log_probs", "reference", "advantages", "rewards"} <= load_file(saved).keys()
+    monkeypatch.setattr(updates, "policy_loss", real)
+    assert equal(train(config, run).policy, train(config, tmp_path / "b" / "whole").policy)
+
+
+def test_a_reward_that_is_not_finite_is_named(
+    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(updates, "training_reward", lambda *_: float("inf"))
+    with pytest.raises(SceError, match="a reward of binary update 1 is not finite"):
+        train(settings(phases=("binary",)), tmp_path / "run")
+
+
+def test_running_out_of_memory_names_the_knob(
+    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> Any:
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes.")
+
+    monkeypatch.setattr(updates, "completion_log_probs", full)
+    with pytest.raises(SceError, match=r"out of memory while .*lower ppo\.micro_batch_tokens"):
+        train(settings(phases=("binary",)), tmp_path / "run")
