@@ -1,0 +1,83 @@
+"""Supervised updates: which tokens are learnt from, and that the prompt is the one of PPO and bench."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from securecoderl_edge import evaluate
+from securecoderl_edge.device import Compute
+from securecoderl_edge.learner import Learner
+from securecoderl_edge.model import POLICY, LoraSettings, adapter_parameters, add_adapters, load_base, load_tokenizer
+from securecoderl_edge.problems import Problem, Test
+from securecoderl_edge.prompts import format_prompt
+from securecoderl_edge.settings import SftSettings
+from securecoderl_edge.sft import sft_update, solution_batch
+
+PROBLEMS = [
+    Problem("long", "Say hello to a name.", tests=(Test("a", "b"),), solutions=("print('hello', input())\n" * 3,)),
+    Problem("short", "Add.", tests=(Test("1", "2"),), solutions=("print(1)\n",)),
+]
+SETTINGS = SftSettings(batch_size=2)
+
+
+@pytest.fixture
+def learner(tiny_model: Path) -> Learner:
+    model = add_adapters(load_base(tiny_model), LoraSettings(rank=4), seed=3)
+    optimizer = torch.optim.AdamW(adapter_parameters(model, POLICY).values(), lr=0.0)
+    return Learner(model, load_tokenizer(tiny_model), Compute("cpu", "fp32", None), optimizer)
+
+
+def test_solutions_end_with_the_end_token_and_padding_is_masked(learner: Learner) -> None:
+    batch = solution_batch(learner, PROBLEMS, SETTINGS, 1, 1)
+    lengths = batch.mask.sum(1).long().tolist()
+    assert lengths[0] != lengths[1]
+    for row, length in enumerate(lengths):
+        assert batch.tokens[row, length - 1] == learner.tokenizer.eos_token_id
+        text = learner.tokenizer.decode(batch.tokens[row, : length - 1])
+        assert text in {problem.solutions[0] for problem in PROBLEMS}
+        assert not batch.mask[row, length:].any()
+
+
+def test_the_loss_is_the_mean_over_solution_tokens_alone(learner: Learner) -> None:
+    total, count = 0.0, 0
+    for problem in PROBLEMS:
+        prompt = learner.tokenizer(format_prompt(problem))["input_ids"]
+        solution = [*learner.tokenizer(problem.solutions[0])["input_ids"], learner.tokenizer.eos_token_id]
+        with torch.no_grad():
+            logits = learner.model(torch.tensor([[*prompt, *solution]])).logits[0].log_softmax(-1)
+        total -= sum(float(logits[len(prompt) - 1 + place, token]) for place, token in enumerate(solution))
+        count += len(solution)
+    row = sft_update(learner, PROBLEMS, SETTINGS, 1, 1, 10_000)
+    assert row["loss/sft"] == pytest.approx(total / count, rel=1e-5)
+    assert row["tokens"] == count
+
+
+def test_the_size_of_micro_batches_changes_no_gradient(learner: Learner) -> None:
+    norms = [sft_update(learner, PROBLEMS, SETTINGS, 1, 1, tokens)["gradient_norm"] for tokens in (1, 10_000)]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-5)
+
+
+def test_supervised_training_reinforcement_learning_and_bench_use_one_prompt(learner: Learner) -> None:
+    prompts = {
+        learner.tokenizer.decode(prompt) for prompt, _ in solution_batch(learner, PROBLEMS, SETTINGS, 1, 1).sequences
+    }
+    assert prompts == {format_prompt(problem) for problem in PROBLEMS}
+    assert prompts == {learner.tokenizer.decode(learner.prompt_tokens(problem)) for problem in PROBLEMS}
+    asked: list[Any] = []
+
+    class Refusing:
+        name = "none"
+
+        def usage(self) -> None: ...
+
+        def generate(self, texts: list[str], *_: Any) -> None:
+            asked.extend(texts)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate.evaluate(Refusing(), PROBLEMS, None)  # type: ignore[arg-type]
+    assert set(asked) == prompts

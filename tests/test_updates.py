@@ -1,0 +1,206 @@
+"""One update: what it does to the policy, and what it must not do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from securecoderl_edge import updates
+from securecoderl_edge.checkpoint import Progress, load_latest, save_checkpoint
+from securecoderl_edge.collect import collect
+from securecoderl_edge.device import Compute
+from securecoderl_edge.learner import Learner
+from securecoderl_edge.model import (
+    POLICY,
+    LoraSettings,
+    adapter_parameters,
+    add_adapters,
+    load_base,
+    load_tokenizer,
+    make_value_head,
+)
+from securecoderl_edge.ppo import running_mean_square
+from securecoderl_edge.problems import Problem, Test
+from securecoderl_edge.rollout import Decoder
+from securecoderl_edge.scorer import Scorer
+from securecoderl_edge.settings import PpoSettings, RewardSettings
+
+PROBLEMS = [
+    Problem(f"p{n}", f"Add {n} to a number.", tests=(Test("1\n", f"{n}\n"),), solutions=("print(1)",)) for n in range(4)
+]
+PPO = PpoSettings(
+    batch_size=8, samples_per_prompt=4, max_tokens=10, epochs=1, micro_batch_tokens=300, learning_rate=0.01
+)
+FP32 = Compute("cpu", "fp32", None)
+
+
+@pytest.fixture(scope="module")
+def scorer() -> Iterator[Scorer]:
+    with Scorer(1) as opened:
+        yield opened
+
+
+@pytest.fixture
+def make_learner(tiny_model: Path) -> Callable[..., Learner]:
+    def make(compute: Compute = FP32, value_head: bool = False) -> Learner:
+        model = add_adapters(load_base(tiny_model), LoraSettings(rank=4), seed=3)
+        head = make_value_head(model.config.hidden_size, 3) if value_head else None
+        groups = [{"params": list(adapter_parameters(model, POLICY).values()), "lr": 0.01}]
+        groups += [{"params": list(head.parameters()), "lr": 0.01}] if head is not None else []
+        optimizer = torch.optim.AdamW(groups, weight_decay=0.0)
+        decoder = Decoder(model, compute.rollout_dtype)
+        return Learner(model, load_tokenizer(tiny_model), compute, optimizer, decoder, head)
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def varied_reward(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(updates, "training_reward", lambda score, weight, reading: len(score.program) % 7 / 7)
+
+
+def update(learner: Learner, scorer: Scorer, ppo: PpoSettings, step: int = 1) -> dict[str, Any]:
+    return updates.ppo_update(learner, scorer, PROBLEMS, ppo, RewardSettings(), 1.0, "partial", step, 5)[0]
+
+
+def policy(learner: Learner) -> torch.Tensor:
+    return torch.cat([value.detach().flatten().clone() for value in adapter_parameters(learner.model, POLICY).values()])
+
+
+def test_an_update_moves_the_policy_and_says_how_far(make_learner: Callable[..., Learner], scorer: Scorer) -> None:
+    learner = make_learner()
+    before = policy(learner)
+    row = update(learner, scorer, replace(PPO, epochs=2))
+    assert not torch.equal(policy(learner), before)
+    assert row["val/first_ratio_error"] == 0
+    assert row["val/ratio"] != 1
+    assert row["val/ratio_var"] > 0
+    assert row["policy/approxkl"] > 0
+    assert row["objective/non_score_reward"] == pytest.approx(-PPO.kl_coefficient * row["objective/kl"])
+    assert row["episode"] == 8
+    assert row["val/num_eos_tokens"] + round(row["truncated_rate"] * 8) == 8
+    for name in ("tokens_per_second", "seconds_sample", "seconds_update", "peak_rss_mib"):
+        assert row[name] > 0
+
+
+def test_passes_over_a_batch_stop_once_the_policy_has_moved_too_far(
+    make_learner: Callable[..., Learner], scorer: Scorer
+) -> None:
+    assert update(make_learner(), scorer, replace(PPO, epochs=6))["val/epochs"] == 6
+    assert update(make_learner(), scorer, replace(PPO, epochs=6, stop_epochs_kl=1e-9))["val/epochs"] == 2
+
+
+def test_only_the_value_head_learns_while_it_warms_up(make_learner: Callable[..., Learner], scorer: Scorer) -> None:
+    ppo = replace(PPO, advantage="gae", samples_per_prompt=1, value_warmup_steps=1)
+    learner = make_learner(value_head=True)
+    before = policy(learner)
+    head = [value.detach().clone() for value in learner.value_head.parameters()]  # type: ignore[union-attr]
+    update(learner, scorer, ppo)
+    assert torch.equal(policy(learner), before)
+    assert any(
+        not torch.equal(old, new)
+        for old, new in zip(head, learner.value_head.parameters(), strict=True)  # type: ignore[union-attr]
+    )
+    row = update(learner, scorer, ppo, step=2)
+    assert not torch.equal(policy(learner), before)
+    assert row["val/explained_variance"] <= 1
+
+
+def test_a_batch_of_two_keeps_the_size_of_its_rewards(make_learner: Callable[..., Learner], scorer: Scorer) -> None:
+    """Divided by their own spread, (0.40, 0.42) and (0, 1) would make the same step."""
+    ppo = replace(PPO, batch_size=2, samples_per_prompt=2, kl_coefficient=0.0)
+    gradients = []
+    for low, high in ((0.0, 1.0), (0.40, 0.42)):
+        learner = make_learner()
+        update(learner, scorer, ppo)  # the scale of earlier updates
+        learner.running = {"advantage_sum": 1.0, "advantage_weight": 1.0}
+        with pytest.MonkeyPatch.context() as patch:
+            answers = iter((low, high))
+            patch.setattr(updates, "training_reward", lambda *_, answers=answers: next(answers))
+            gradients.append(update(learner, scorer, replace(ppo, gradient_norm=1e9), step=2)["gradient_norm"])
+    assert gradients[1] == pytest.approx(0.02 * gradients[0], rel=0.05)
+
+
+def test_a_running_mean_square_has_no_bias_to_zero_and_follows_slowly() -> None:
+    state: dict[str, float] = {}
+    assert running_mean_square(state, "x", torch.tensor(4.0)) == pytest.approx(4.0)
+    assert running_mean_square(state, "x", torch.tensor(4.0)) == pytest.approx(4.0)
+    assert 4.0 > running_mean_square(state, "x", torch.tensor(0.0)) > 2.0
+    assert running_mean_square(state, "y", torch.tensor(1.0)) == pytest.approx(1.0)
+
+
+def test_the_plain_sampler_draws_what_ours_draws(make_learner: Callable[..., Learner], scorer: Scorer) -> None:
+    learner = make_learner()
+    greedy = [
+        collect(learner, scorer, PROBLEMS, 2, replace(PPO, temperature=0.01, rollout=rollout), 1)
+        for rollout in ("own", "hf")
+    ]
+    ours, plain = (
+        [(done.prompt, done.sample, done.token_ids, done.finished) for done in each.completions] for each in greedy
+    )
+    assert ours == plain
+    assert [score.reward for score in greedy[0].scores] == [score.reward for score in greedy[1].scores]
+    assert all(done.log_probs == () for done in greedy[1].completions)
+    drawn = [
+        collect(learner, scorer, PROBLEMS, 4, replace(PPO, rollout="hf", temperature=1.0), seed) for seed in (1, 1, 2)
+    ]
+    tokens = [[done.token_ids for done in each.completions] for each in drawn]
+    assert tokens[0] == tokens[1] != tokens[2]
+
+
+def test_an_update_on_the_plain_sampler_has_a_ratio_of_one_too(
+    make_learner: Callable[..., Learner], scorer: Scorer
+) -> None:
+    assert update(make_learner(), scorer, replace(PPO, rollout="hf"))["val/first_ratio_error"] == 0
+
+
+def test_float16_skips_a_step_whose_gradients_overflow_and_lowers_the_scale(
+    make_learner: Callable[..., Learner], scorer: Scorer, tmp_path: Path
+) -> None:
+    learner = make_learner(Compute("cpu", "fp32", torch.float16))
+    before = policy(learner)
+    parameter = next(iter(adapter_parameters(learner.model, POLICY).values()))
+    learner.backward(parameter.sum(), {})
+    parameter.grad.fill_(float("inf"))  # type: ignore[union-attr]
+    learner.step(1.0, {})
+    assert torch.equal(policy(learner), before)
+    assert learner.scaler.get_scale() == 2.0**15
+    save_checkpoint(tmp_path / "c", learner, Progress(1), "base", {}, ())
+    again = make_learner(Compute("cpu", "fp32", torch.float16))
+    load_latest(tmp_path / "c", again, {})
+    assert again.scaler.get_scale() == 2.0**15
+
+
+class Nested(torch.optim.SGD):
+    """Keeps part of its state a level deeper, as bitsandbytes does for 8-bit moments."""
+
+    def step(self, closure: Any = None) -> None:
+        super().step(closure)
+        for group in self.param_groups:
+            for number, parameter in enumerate(group["params"]):
+                shared = torch.arange(4, dtype=torch.uint8)
+                self.state[parameter] = {"step": number, "quant": {"state1": shared, "map": shared, "deep": {"x": 1.5}}}
+
+
+def test_nested_optimizer_states_come_back_from_a_checkpoint(
+    make_learner: Callable[..., Learner], tmp_path: Path
+) -> None:
+    def nested() -> Learner:
+        learner = make_learner()
+        return replace(learner, optimizer=Nested(adapter_parameters(learner.model, POLICY).values(), lr=0.1))
+
+    learner, again = nested(), nested()
+    learner.optimizer.step()
+    save_checkpoint(tmp_path / "c", learner, Progress(3, "", 0.25, {}), "base", {"phase": "x"}, ())
+    progress = load_latest(tmp_path / "c", again, {"phase": "x"})
+    assert (progress.step, progress.pass_rate) == (3, 0.25)
+    first, second = (each.optimizer.state_dict()["state"] for each in (learner, again))
+    assert first.keys() == second.keys()
+    for one, two in ((first[key], second[key]) for key in first):
+        assert (one["step"], one["quant"]["deep"]) == (two["step"], two["quant"]["deep"])
+        assert torch.equal(one["quant"]["state1"], two["quant"]["state1"])
