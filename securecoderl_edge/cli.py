@@ -21,6 +21,7 @@ COMMANDS = {
     "generate": "Write a program for a prompt, checked before it is shown.",
     "score": "Score programs against problems in the sandbox.",
     "data": "Import, check and show problem files.",
+    "report": "Show a training run as one page: what was kept, curves, programs.",
     "doctor": "Check this machine: processor, sandbox, extras, llama.cpp and torch.",
 }
 

@@ -101,6 +101,8 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pyte
         (("bench", "nope.gguf"), 2, "nope.gguf"),
         (("generate", "--model", "nope", "x"), 2, "nope"),
         (("score", "nope.py", "--input", "1", "--expect", "1"), 2, "nope.py"),
+        (("report",), 2, "sce train"),
+        (("report", "nope"), 2, "no training run 'nope'"),
         (("data", "show", "nope.jsonl", "x"), 2, "nope.jsonl"),
     ],
 )

@@ -1,0 +1,215 @@
+"""The course of a run, read from its folder: phases, updates, evaluations, samples.
+
+A run that is still going, or one that came from elsewhere, must not stop whoever looks at it: what is absent or
+damaged is left out and named in `History.missing`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from securecoderl_edge.runs import DONE_FILE, Run
+
+_LARGEST_STEP = 10**9
+_LARGEST_NUMBER = 1e30  # what is above it would overflow where a chart computes its axis
+_MOST_NAMED = 5  # damaged lines of one file
+
+
+@dataclass(frozen=True)
+class Point:
+    """A row of numbers at ``x``, the updates of all phases up to and with its own; an evaluation may stand at 0."""
+
+    x: int
+    phase: str
+    row: Mapping[str, Any]
+
+    def number(self, name: str) -> float | None:
+        """The value called ``name``; None where there is none that can be drawn."""
+        return as_number(self.row.get(name))
+
+
+@dataclass(frozen=True)
+class PhaseCourse:
+    """One phase, finished or not.
+
+    Attributes:
+        start: updates of all phases before it. updates: its own so far. planned: what it was to make, if known.
+        outcome: what its `DONE_FILE` says; empty until it has finished.
+        evaluations: on held-out problems, by step.
+    """
+
+    name: str
+    start: int
+    updates: int
+    planned: int | None
+    outcome: Mapping[str, Any]
+    evaluations: tuple[Point, ...]
+
+
+@dataclass
+class History:
+    """All that a report shows of one run.
+
+    Attributes:
+        repeated: the first and the last sample of problems that were drawn both early and late, farthest first.
+        first, last: the earliest and the latest samples.
+        config, environment: the text of the two files; None where there is none. facts: the environment decoded.
+        missing: one sentence for each thing that is absent or damaged.
+    """
+
+    run: Run
+    phases: list[PhaseCourse] = field(default_factory=list)
+    updates: list[Point] = field(default_factory=list)
+    repeated: list[tuple[Point, Point]] = field(default_factory=list)
+    first: list[Point] = field(default_factory=list)
+    last: list[Point] = field(default_factory=list)
+    config: str | None = None
+    environment: str | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+    @property
+    def evaluations(self) -> list[Point]:
+        return [point for phase in self.phases for point in phase.evaluations]
+
+
+def as_number(value: object) -> float | None:
+    """A finite number of a size that can be drawn; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= _LARGEST_NUMBER:
+        return None
+    return float(value)
+
+
+def read_history(run: Run, samples: int = 5) -> History:
+    """Read what a run folder holds, with at most ``samples`` of each kind of sample."""
+    history = History(run)
+    history.config = _read_text(run.path / "config.toml", history)
+    history.environment = _read_text(run.path / "environment.json", history)
+    if history.environment is not None:
+        history.facts = _decode(history.environment, "environment.json", history)
+    rows: dict[str, dict[int, dict[str, Any]]] = {}
+    for row in _rows("metrics.jsonl", history):
+        rows.setdefault(row["phase"], {})[row["step"]] = row
+    start = 0
+    for name, folder in _phases(run, rows):
+        phase = _phase(name, folder, start, rows.get(name, {}), history)
+        history.phases.append(phase)
+        history.updates += [Point(start + step, name, row) for step, row in sorted(rows.get(name, {}).items())]
+        start += phase.updates
+    if not history.phases:
+        history.missing.append("no phase has begun")
+    elif not history.updates:
+        history.missing.append("metrics.jsonl holds no update yet")
+    _choose_samples(history, samples)
+    return history
+
+
+def _phases(run: Run, rows: Mapping[str, Any]) -> list[tuple[str, Path | None]]:
+    """Every phase that has a folder or rows, in order."""
+    folders: dict[str, Path | None] = {folder.name.split("-", 1)[1]: folder for folder in run.phase_folders()}
+    return list({**folders, **{name: None for name in rows if name not in folders}}.items())
+
+
+def _phase(
+    name: str, folder: Path | None, start: int, rows: Mapping[int, Mapping[str, Any]], history: History
+) -> PhaseCourse:
+    outcome: Mapping[str, Any] = {}
+    evaluations: list[Mapping[str, Any]] = []
+    if folder is not None:
+        inside = folder.relative_to(history.run.path)
+        done = inside / "adapter" / DONE_FILE
+        if (history.run.path / done).is_file():
+            outcome = _decode(_read_text(history.run.path / done, history) or "{}", str(done), history)
+        if (folder / "evaluations.jsonl").is_file():
+            evaluations = list(_rows(str(inside / "evaluations.jsonl"), history))
+    if not evaluations:
+        # A phase taken over from another run brings its result without the file.
+        held_out = outcome.get("held_out")
+        evaluations = [row for row in held_out if _has_step(row)] if isinstance(held_out, list) else []
+    if not evaluations:
+        history.missing.append(f"phase {name} has no evaluation on held-out problems")
+    by_step = {row["step"]: row for row in evaluations}
+    updates = max([*rows, *by_step, 0])
+    planned = next((row["steps"] for row in rows.values() if _is_step(row.get("steps"))), None)
+    points = tuple(Point(start + step, name, row) for step, row in sorted(by_step.items()))
+    return PhaseCourse(name, start, updates, planned, outcome, points)
+
+
+def _choose_samples(history: History, most: int) -> None:
+    """Samples by when they were drawn, never by how they turned out."""
+    starts = {phase.name: phase.start for phase in history.phases}
+    ends: dict[str, tuple[Point, Point]] = {}
+    first: list[Point] = []
+    last: list[Point] = []
+    for row in _rows("samples.jsonl", history):
+        if row["phase"] not in starts or not isinstance(row.get("id"), str) or not isinstance(row.get("program"), str):
+            continue
+        point = Point(starts[row["phase"]] + row["step"], row["phase"], row)
+        earliest, latest = ends.get(row["id"], (point, point))
+        ends[row["id"]] = (min(earliest, point, key=_x), max(point, latest, key=_x))
+        first = sorted([*first, point], key=_x)[:most]
+        last = sorted([*last, point], key=_x)[-most:]
+    if not first:
+        history.missing.append("samples.jsonl holds no program yet; supervised updates sample none")
+        return
+    history.first, history.last = first, last
+    half = (last[-1].x - first[0].x) / 2
+    far = [(earliest, latest) for earliest, latest in ends.values() if latest.x - earliest.x > half]
+    history.repeated = sorted(far, key=lambda pair: pair[0].x - pair[1].x)[:most]
+
+
+def _x(point: Point) -> int:
+    return point.x
+
+
+def _rows(name: str, history: History) -> Iterator[dict[str, Any]]:
+    """The rows of a file in the run folder that name a phase and a step."""
+    damaged: list[int] = []
+    try:
+        with (history.run.path / name).open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                try:
+                    row = json.loads(line.decode("utf-8", "replace"))
+                except (ValueError, RecursionError):
+                    row = None
+                if _has_step(row) and isinstance(row.get("phase"), str):
+                    yield row
+                elif line.strip():
+                    damaged.append(number)
+    except OSError as error:
+        history.missing.append(f"{name} cannot be read: {error.strerror}")
+    history.missing += [f"{name}:{number} is damaged and left out" for number in damaged[:_MOST_NAMED]]
+    if len(damaged) > _MOST_NAMED:
+        history.missing.append(f"{name} has {len(damaged) - _MOST_NAMED} more damaged lines")
+
+
+def _has_step(row: object) -> bool:
+    return isinstance(row, dict) and _is_step(row.get("step"))
+
+
+def _is_step(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST_STEP
+
+
+def _read_text(path: Path, history: History) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        history.missing.append(f"{path.relative_to(history.run.path)} cannot be read: {error.strerror}")
+        return None
+
+
+def _decode(text: str, name: str, history: History) -> Mapping[str, Any]:
+    """The JSON object that ``text`` is, or an empty one."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        history.missing.append(f"{name} is damaged: it holds no JSON object")
+        return {}
+    return value

@@ -1,0 +1,218 @@
+"""One page of HTML about one run: what was kept, learning curves, programs early and late, settings.
+
+The page needs no network and no script, and permits neither. Programs, ids, settings and names in it come from files
+that a model or somebody else wrote: every one of them goes through `_text`.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+
+from securecoderl_edge import __version__
+from securecoderl_edge.adapters import ADAPTER_WEIGHTS
+from securecoderl_edge.charts import CHARTS, draw_chart, draw_stages
+from securecoderl_edge.reward import STAGE_NAMES
+from securecoderl_edge.run_history import History, PhaseCourse, Point, as_number, read_history
+from securecoderl_edge.runs import Run
+from securecoderl_edge.text import escape_controls
+
+_LONGEST_PROGRAM = 20_000  # characters; a program that repeats itself to the token limit is shorter
+_STAGES_TITLE = "Stages of the programs, share"
+
+_STYLE = """
+:root { color-scheme: light dark; --page: #fff; --ink: #1b1b1b; --soft: #5c5c5c; --grid: #dcdcdc; --box: #f5f5f5;
+  --line-1: #0b62a8; --line-2: #b34700; --line-3: #2b7a3d; --line-4: #8a2be2; }
+@media (prefers-color-scheme: dark) { :root { --page: #16181b; --ink: #e6e6e6; --soft: #a5a5a5; --grid: #3a3d42;
+  --box: #202327; --line-1: #6db6f2; --line-2: #f2a15f; --line-3: #7fd196; --line-4: #c9a0ff; } }
+body { background: var(--page); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; max-width: 76rem;
+  margin: 2rem auto; padding: 0 1rem; }
+h1, h2 { line-height: 1.2; } h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--grid); }
+h3, figcaption { font-size: 1rem; font-weight: 600; margin: 0 0 .3rem; overflow-wrap: anywhere; }
+p.note, .soft { color: var(--soft); }
+table { border-collapse: collapse; } th, td { text-align: left; vertical-align: top; padding: .25rem 1rem .25rem 0;
+  border-bottom: 1px solid var(--grid); overflow-wrap: anywhere; }
+.charts, .pair { display: grid; gap: 1rem 2rem;
+  grid-template-columns: repeat(auto-fit, minmax(min(28rem, 100%), 1fr)); }
+figure { margin: 0; min-width: 0; break-inside: avoid; } svg { width: 100%; height: auto; }
+pre { background: var(--box); padding: .6rem; overflow-x: auto; font-size: .85rem; white-space: pre-wrap;
+  overflow-wrap: anywhere; }
+.pair { margin-bottom: 1.5rem; } .pair figcaption { font-weight: 400; }
+@media print { :root { --page: #fff; --ink: #000; --soft: #333; --grid: #ccc; --box: #fff; --line-1: #0b62a8;
+  --line-2: #b34700; --line-3: #2b7a3d; --line-4: #8a2be2; } body { max-width: none; margin: 0; font-size: 11px; }
+  .charts, .pair { grid-template-columns: 1fr 1fr; } pre { border: 1px solid #ccc; } }
+""".strip()
+
+
+def render_report(run: Run) -> str:
+    """The whole page. The same folder gives the same text.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
+    history = read_history(run)
+    name = _text(run.path.resolve().name)
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    parts = [
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        '<meta name="viewport" content="width=device-width">',
+        f"<title>{name} - sce report</title>\n<style>\n{_STYLE}\n</style>\n</head>\n<body>",
+        f"<h1>Training run {name}</h1>",
+        _facts(history),
+        *_missing(history),
+        "<h2>What was kept</h2>",
+        _kept(history),
+        "<h2>Learning curves</h2>",
+        '<p class="note">Dotted uprights: a new phase begins. Training numbers are means over one batch of sampled '
+        "programs; held-out ones always answer the same problems, which are never learnt from. Signs of gaming are "
+        "reported, never punished.</p>",
+        _charts(history),
+        "<h2>Programs early and late in training</h2>",
+        *_samples(history),
+        "<h2>Settings</h2>",
+        _file("config.toml", history.config),
+        _file("environment.json", history.environment),
+        f'<p class="note">Written by sce {__version__}.</p>\n</body>\n</html>\n',
+    ]
+    return "\n".join(parts)
+
+
+def _text(value: object) -> str:
+    """``value`` as text that is neither markup nor able to steer a terminal or turn the reading direction."""
+    return html.escape(escape_controls(str(value)))
+
+
+def _table(rows: Iterable[Iterable[object]], head: Iterable[str] = ()) -> str:
+    titles = "".join(f"<th>{_text(title)}</th>" for title in head)
+    lines = ["<tr>" + "".join(f"<td>{_text(cell)}</td>" for cell in row) + "</tr>" for row in rows]
+    return "\n".join(["<table>", *([f"<tr>{titles}</tr>"] if titles else []), *lines, "</table>"])
+
+
+def _facts(history: History) -> str:
+    facts = history.facts
+    machine = facts.get("machine")
+    machine = machine if isinstance(machine, dict) else {}
+    memory = as_number(machine.get("memory_bytes"))
+    sandbox, command = facts.get("sandbox"), facts.get("command")
+    device, precision = _plain(facts.get("device")), _plain(facts.get("base_precision"))
+    cores = _plain(machine.get("cores"))
+    shown = {
+        "base model": _plain(facts.get("base_model")),
+        "started": _plain(facts.get("started")),
+        "state": "finished" if (history.run.policy / ADAPTER_WEIGHTS).is_file() else "not finished",
+        "machine": _joined(
+            _plain(machine.get("cpu")),
+            cores and f"{cores} cores",
+            f"{memory / 2**30:.0f} GiB" if memory else "",
+            _plain(machine.get("system")),
+        ),
+        "device": _joined(device, precision and f"base in {precision}"),
+        "seed": _plain(facts.get("seed")),
+        "sandbox": _plain(sandbox.get("level")) if isinstance(sandbox, dict) else "",
+        "command": " ".join(map(_plain, command)) if isinstance(command, list) else "",
+    }
+    return _table((name, value or "not recorded") for name, value in shown.items())
+
+
+def _plain(value: object) -> str:
+    """A word or a number; empty for what is neither."""
+    return str(value) if isinstance(value, (str, int, float)) else ""
+
+
+def _joined(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)
+
+
+def _missing(history: History) -> list[str]:
+    if not history.missing:
+        return []
+    items = "".join(f"<li>{_text(each)}</li>" for each in history.missing)
+    return [f"<h2>What is missing</h2>\n<ul>{items}</ul>"]
+
+
+def _kept(history: History) -> str:
+    if not history.phases:
+        return "<p>No phase has begun.</p>"
+    head = ("phase", "updates", "kept", "why", "why it ended", "held-out R", "held out, all tests")
+    return _table((_kept_row(phase) for phase in history.phases), head)
+
+
+def _kept_row(phase: PhaseCourse) -> list[object]:
+    outcome = phase.outcome
+    made = f"{phase.updates} of {phase.planned}" if phase.planned else str(phase.updates)
+    if not outcome:
+        return [phase.name, made, "nothing yet", "the phase has not finished", "", *_gains(phase, None)]
+    chosen = outcome.get("chosen_step")
+    kept, why, ended = (_plain(outcome.get(name)) or "not recorded" for name in ("chosen_step", "why", "ended"))
+    return [phase.name, made, f"step {kept}", why, ended, *_gains(phase, chosen)]
+
+
+def _gains(phase: PhaseCourse, chosen: object) -> tuple[str, str]:
+    """Held-out reward and all-tests rate before the phase, and at the chosen step, or else at the latest."""
+    if not phase.evaluations:
+        return "not evaluated", "not evaluated"
+    first = phase.evaluations[0]
+    kept = next((point for point in phase.evaluations if point.row["step"] == chosen), phase.evaluations[-1])
+    rewards = [_figure(point.number("reward"), ".3f") for point in (first, kept)]
+    rates = [_figure(point.number("all_tests_rate"), ".1%") for point in (first, kept)]
+    return " to ".join(rewards), " to ".join(rates)
+
+
+def _figure(value: float | None, form: str) -> str:
+    return "unknown" if value is None else format(value, form)
+
+
+def _charts(history: History) -> str:
+    drawings = {chart.title: draw_chart(chart, history) for chart in CHARTS}
+    drawings[_STAGES_TITLE] = draw_stages(_STAGES_TITLE, history)
+    absent = '<p class="soft">no numbers yet</p>'
+    figures = [
+        f"<figure><figcaption>{_text(title)}</figcaption>\n{svg or absent}</figure>" for title, svg in drawings.items()
+    ]
+    return "\n".join(['<div class="charts">', *figures, "</div>"])
+
+
+def _samples(history: History) -> list[str]:
+    if not history.first:
+        return ["<p>No program was sampled yet.</p>"]
+    if history.repeated:
+        note = "Problems that were drawn early and late, chosen by how far apart that was, not by how it turned out."
+        pairs = history.repeated
+    else:
+        note = "No problem was drawn both early and late: on the left the earliest samples, on the right the latest."
+        pairs = list(zip(history.first, history.last, strict=True))
+    return [
+        f'<p class="note">{note} They were sampled, so chance has its part in each.</p>',
+        *(_pair(*pair) for pair in pairs),
+    ]
+
+
+def _pair(early: Point, late: Point) -> str:
+    ids = dict.fromkeys(str(point.row["id"]) for point in (early, late))
+    heading = f"<h3>{' and '.join(_text(each) for each in ids)}</h3>"
+    return f'{heading}\n<div class="pair">\n{_sample(early)}\n{_sample(late)}\n</div>'
+
+
+def _sample(point: Point) -> str:
+    row, stage = point.row, point.number("stage")
+    known = stage is not None and stage in range(len(STAGE_NAMES))
+    caption = ", ".join(
+        (
+            f"{point.phase} update {row['step']}",
+            STAGE_NAMES[int(stage or 0)] if known else "stage unknown",
+            f"{_plain(row.get('passed')) or '?'}/{_plain(row.get('total')) or '?'} tests",
+            f"R {_figure(point.number('reward'), '.3f')}",
+        )
+    )
+    program = str(row["program"])
+    cut = f"\n... {len(program) - _LONGEST_PROGRAM} more characters" if len(program) > _LONGEST_PROGRAM else ""
+    # HTML drops one newline at the start of <pre>, so that it gets one to drop.
+    text = _text(program[:_LONGEST_PROGRAM] + cut)
+    return f"<figure><figcaption>{_text(caption)}</figcaption>\n<pre>\n{text}</pre></figure>"
+
+
+def _file(name: str, text: str | None) -> str:
+    if text is None:
+        return f"<p>{name} is missing.</p>"
+    return f"<details><summary>{name}</summary>\n<pre>\n{_text(text)}</pre></details>"
