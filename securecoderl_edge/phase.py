@@ -172,16 +172,17 @@ class Phase:
         settings = self.place.settings
         room = int(learner.model.config.max_position_embeddings) - settings.ppo.max_tokens
         usable = [problem for problem in self.place.problems if len(learner.prompt_tokens(problem)) <= room]
-        if self.name == "sft":
-            usable = [problem for problem in usable if problem.solutions]
-            if not usable:
-                raise SceError(
-                    f"{settings.problems}: no problem has a reference solution, so the sft phase cannot run; "
-                    "leave it out with --phases binary,partial"
-                )
         if not usable:
             raise SceError(f"{settings.problems}: no prompt leaves {settings.ppo.max_tokens} tokens of room")
-        return usable
+        if self.name != "sft":
+            return usable
+        solved = [problem for problem in usable if problem.solutions]
+        if not solved:
+            raise SceError(
+                f"{settings.problems}: no problem has a reference solution, so the sft phase cannot run; "
+                "leave it out with --phases binary,partial"
+            )
+        return solved
 
     def _resume(self, learner: Learner) -> Progress:
         if self.place.team.is_writer:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
 
 from securecoderl_edge.ppo import (
     chunked_log_probs,
+    explained_variance,
     generalised_advantages,
     kl_shaped_rewards,
     last_token,
     leave_one_out_advantages,
     masked_mean,
     policy_loss,
+    running_mean_square,
     value_loss,
     whiten,
 )
@@ -148,13 +152,74 @@ def test_a_good_token_beyond_the_clip_range_gets_no_gradient_and_a_bad_one_does(
     assert gradient[0, 1] > 0
 
 
-def test_the_value_loss_takes_the_worse_of_clipped_and_unclipped() -> None:
-    mask, old, returns = torch.ones(1, 2), torch.zeros(1, 2), torch.tensor([[1.0, 1.0]])
-    values = torch.tensor([[0.9, 0.1]])
-    expected = 0.5 * ((1 - 0.2) ** 2 + (1 - 0.1) ** 2) / 2
+def test_the_value_loss_equals_a_slow_loop_over_tokens(random: torch.Generator) -> None:
+    mask = ragged_mask()
+    values, old, returns = torch.randn(3, *mask.shape, generator=random)
+    losses, clipped_worse = [], 0
+    for row, column in mask.nonzero().tolist():
+        value, before, goal = (float(tensor[row, column]) for tensor in (values, old, returns))
+        near = min(max(value, before - 0.2), before + 0.2)
+        losses.append(0.5 * max((value - goal) ** 2, (near - goal) ** 2))
+        clipped_worse += (near - goal) ** 2 > (value - goal) ** 2
     loss, clip_fraction = value_loss(values, old, returns, mask, 0.2)
-    assert loss.item() == pytest.approx(expected)
-    assert clip_fraction.item() == 0.5
+    assert loss.item() == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+    assert clip_fraction.item() == pytest.approx(clipped_worse / len(losses))
+    assert 0 < clipped_worse < len(losses)
+
+
+def test_explained_variance_is_that_of_the_masked_tokens(random: torch.Generator) -> None:
+    mask = ragged_mask()
+    values, returns = torch.randn(2, *mask.shape, generator=random) + 3
+    inside = mask > 0
+    left, whole = (returns - values)[inside].var(correction=0), returns[inside].var(correction=0)
+    assert explained_variance(values, returns, mask).item() == pytest.approx(1 - float(left / whole), rel=1e-4)
+    assert explained_variance(returns, returns, mask).item() == pytest.approx(1)
+
+
+def test_a_running_mean_square_is_a_weighted_mean_of_what_was_measured() -> None:
+    state: dict[str, float] = {}
+    measured = (4.0, 1.0, 9.0)
+    for count in (1, 2, 3):
+        found = running_mean_square(state, "x", torch.tensor(measured[count - 1]), memory=0.5)
+        weights = [0.5 ** (count - 1 - place) for place in range(count)]
+        expected = sum(w * m for w, m in zip(weights, measured, strict=False)) / sum(weights)
+        assert found == pytest.approx(expected)
+    assert running_mean_square(state, "y", torch.tensor(1.0)) == pytest.approx(1.0)
+
+
+def test_a_completion_without_tokens_is_paid_nothing() -> None:
+    mask = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
+    shaped = kl_shaped_rewards(torch.ones(2), torch.zeros(2, 2), torch.zeros(2, 2), mask, 0.1)
+    assert shaped.tolist() == [[1, 0], [0, 0]]
+
+
+def test_the_diagnostics_of_a_step_equal_slow_sums(random: torch.Generator) -> None:
+    mask = ragged_mask()
+    log_probs, old, advantages = torch.randn(3, *mask.shape, generator=random)
+    ratios = [(log_probs - old)[row, column].exp().item() for row, column in mask.nonzero().tolist()]
+    found = policy_loss(log_probs, old, advantages, mask, 0.2)
+    count = len(ratios)
+    assert found.ratio_mean.item() == pytest.approx(sum(ratios) / count, rel=1e-5)
+    assert found.ratio_square.item() == pytest.approx(sum(ratio**2 for ratio in ratios) / count, rel=1e-5)
+    assert found.ratio_max_error.item() == pytest.approx(max(abs(ratio - 1) for ratio in ratios), rel=1e-5)
+    assert found.clip_fraction.item() == pytest.approx(sum(abs(ratio - 1) > 0.2 for ratio in ratios) / count)
+    k3 = [ratio - 1 - math.log(ratio) for ratio in ratios]
+    assert found.approximate_kl.item() == pytest.approx(sum(k3) / count, rel=1e-4)
+
+
+def test_leave_one_out_equals_a_slow_loop_over_groups(random: torch.Generator) -> None:
+    mask = torch.cat([ragged_mask(), ragged_mask()])
+    rewards = torch.randn(mask.shape, generator=random)
+    found = leave_one_out_advantages(rewards, mask, 3)
+    totals = (rewards * mask).sum(1).tolist()
+    for row in range(6):
+        others = [totals[other] for other in range(row // 3 * 3, row // 3 * 3 + 3) if other != row]
+        expected = totals[row] - sum(others) / 2
+        torch.testing.assert_close(found[row], expected * mask[row])
+
+
+def test_equal_values_are_whitened_to_zeros() -> None:
+    assert whiten(torch.full((2, 3), 0.4), torch.ones(2, 3)).tolist() == [[0, 0, 0], [0, 0, 0]]
 
 
 def test_whitening_gives_mean_zero_and_unit_variance_inside_the_mask_only(random: torch.Generator) -> None:
@@ -176,7 +241,7 @@ def test_padding_changes_nothing(random: torch.Generator, extra: int) -> None:
 
     def losses(width: int) -> tuple[float, float, float]:
         def padded(tensor: Tensor) -> Tensor:
-            filler = torch.randn(len(mask), width, generator=random)
+            filler = 500 * torch.randn(len(mask), width, generator=random)  # ratios that overflow
             return torch.cat([tensor, filler], 1)
 
         wide = torch.cat([mask, torch.zeros(len(mask), width)], 1)

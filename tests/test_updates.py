@@ -24,7 +24,6 @@ from securecoderl_edge.model import (
     load_tokenizer,
     make_value_head,
 )
-from securecoderl_edge.ppo import running_mean_square
 from securecoderl_edge.problems import Problem, Test
 from securecoderl_edge.rollout import Decoder
 from securecoderl_edge.scorer import Scorer
@@ -124,14 +123,6 @@ def test_a_batch_of_two_keeps_the_size_of_its_rewards(make_learner: Callable[...
             patch.setattr(updates, "training_reward", lambda *_, answers=answers: next(answers))
             gradients.append(update(learner, scorer, replace(ppo, gradient_norm=1e9), step=2)["gradient_norm"])
     assert gradients[1] == pytest.approx(0.02 * gradients[0], rel=0.05)
-
-
-def test_a_running_mean_square_has_no_bias_to_zero_and_follows_slowly() -> None:
-    state: dict[str, float] = {}
-    assert running_mean_square(state, "x", torch.tensor(4.0)) == pytest.approx(4.0)
-    assert running_mean_square(state, "x", torch.tensor(4.0)) == pytest.approx(4.0)
-    assert 4.0 > running_mean_square(state, "x", torch.tensor(0.0)) > 2.0
-    assert running_mean_square(state, "y", torch.tensor(1.0)) == pytest.approx(1.0)
 
 
 def test_the_plain_sampler_draws_what_ours_draws(make_learner: Callable[..., Learner], scorer: Scorer) -> None:
