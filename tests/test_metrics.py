@@ -1,0 +1,83 @@
+"""Rows of metrics, and their mirror in TensorBoard."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from securecoderl_edge import metrics
+from securecoderl_edge.metrics import RowFile, mirror_to_tensorboard
+
+
+def test_rows_come_back_and_numbers_that_json_lacks_are_null(tmp_path: Path) -> None:
+    file = RowFile(tmp_path / "new" / "rows.jsonl")
+    assert file.read() == []
+    file.append([{"phase": "a", "step": 1, "x": float("nan")}, {"phase": "b", "step": 2, "x": 0.5}])
+    assert file.read() == [{"phase": "a", "step": 1, "x": None}, {"phase": "b", "step": 2, "x": 0.5}]
+
+
+def test_rewinding_drops_later_rows_of_one_phase_and_a_line_cut_short(tmp_path: Path) -> None:
+    file = RowFile(tmp_path / "rows.jsonl")
+    file.append([{"phase": "a", "step": step} for step in (1, 2, 3)] + [{"phase": "b", "step": 9}])
+    with file.path.open("a") as out:
+        out.write('{"phase": "b", "st')
+    file.rewind("a", 1)
+    assert [(row["phase"], row["step"]) for row in file.read()] == [("a", 1), ("b", 9)]
+
+
+def test_a_line_that_is_no_object_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text("[1]\n")
+    with pytest.raises(ValueError, match="no JSON object"):
+        RowFile(tmp_path / "rows.jsonl").read()
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
+    """What a TensorBoard that is installed is given, by its folder."""
+    found: dict[str, list[Any]] = {}
+
+    class Writer:
+        def __init__(self, folder: str, purge_step: int) -> None:
+            self.rows = found.setdefault(Path(folder).name, [purge_step])
+
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            self.rows.append((name, value, step))
+
+        def close(self) -> None:
+            self.rows.append("closed")
+
+    fake = ModuleType("torch.utils.tensorboard")
+    fake.SummaryWriter = Writer  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", fake)
+    monkeypatch.setattr(metrics, "find_spec", lambda name: object())
+    return found
+
+
+ROWS = [
+    {"phase": "sft", "step": 1, "steps": 1, "loss/sft": 2.0},
+    {"phase": "binary", "step": 4, "steps": 9, "objective/kl": 0.5, "stages": {"crash": 1}, "secure_rate": None},
+]
+
+
+def test_numbers_go_to_tensorboard_by_phase_where_it_is_installed(
+    tmp_path: Path, written: dict[str, list[Any]]
+) -> None:
+    logged: list[dict[str, Any]] = []
+    with mirror_to_tensorboard(tmp_path, logged.append) as log:
+        for row in ROWS:
+            log(row)
+    assert logged == ROWS
+    assert written == {
+        "sft": [1, ("loss/sft", 2.0, 1), "closed"],
+        "binary": [4, ("objective/kl", 0.5, 4), "closed"],
+    }
+
+
+def test_a_process_that_does_not_write_mirrors_nothing(tmp_path: Path, written: dict[str, list[Any]]) -> None:
+    with mirror_to_tensorboard(tmp_path, ROWS.append, enabled=False) as log:
+        assert log == ROWS.append
+    assert written == {}
