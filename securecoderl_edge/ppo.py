@@ -27,7 +27,7 @@ class _ChunkedLogProbs(torch.autograd.Function):
         normalisers = torch.empty_like(log_probs)
         for start in range(0, len(hidden), chunk):
             part = slice(start, start + chunk)
-            logits = (hidden[part] @ weight.T).float() / temperature
+            logits = (hidden[part] @ weight.T).float().div_(temperature)
             normalisers[part] = logits.logsumexp(-1)
             log_probs[part] = logits.gather(-1, targets[part, None])[:, 0] - normalisers[part]
         ctx.save_for_backward(hidden, weight, targets, normalisers)
@@ -41,12 +41,13 @@ class _ChunkedLogProbs(torch.autograd.Function):
         hidden_gradient = torch.empty_like(hidden)
         for start in range(0, len(hidden), ctx.chunk):
             part = slice(start, start + ctx.chunk)
-            logits = (hidden[part] @ weight.T).float() / ctx.temperature
+            # In place, since a piece of logits is the largest thing there is: each further one costs its memory anew.
+            logits = (hidden[part] @ weight.T).float().div_(ctx.temperature)
             # d log p(target) / d logits = onehot(target) - softmax(logits)
-            slope = (logits - normalisers[part, None]).exp_().neg_()
+            slope = logits.sub_(normalisers[part, None]).exp_().neg_()
             slope.scatter_add_(1, targets[part, None], torch.ones_like(slope[:, :1]))
-            slope *= gradient[part, None] / ctx.temperature
-            hidden_gradient[part] = slope.to(weight.dtype) @ weight
+            scale = gradient[part, None] / ctx.temperature
+            hidden_gradient[part] = (slope.to(weight.dtype) @ weight).mul_(scale.to(weight.dtype))
         return hidden_gradient, None, None, None, None
 
 

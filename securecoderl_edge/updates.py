@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -127,10 +128,11 @@ def _learn(
     pairs = [(prompts[completion.prompt], completion.token_ids) for completion in completions]
     batch = make_batch(pairs, learner.tokenizer.pad_token_id, learner.compute.device)
     pieces = learner.team.share(list(micro_batches(batch, ppo.micro_batch_tokens)))
-    with torch.no_grad(), memory_for("computing log-probabilities", "lower ppo.micro_batch_tokens"):
-        old, old_values = _evaluate(learner, batch, pieces, ppo.temperature)
-        with reference_active(learner.model):
-            reference, _ = _evaluate(learner, batch, pieces, ppo.temperature, values=False)
+    with memory_for("computing log-probabilities", "lower ppo.micro_batch_tokens"):
+        with torch.no_grad(), reference_active(learner.model):
+            reference = _evaluate(learner, batch, pieces, ppo.temperature).log_probs
+        before = _evaluate(learner, batch, pieces, ppo.temperature, for_update=True)
+        old, old_values = before.log_probs, before.values
         learner.team.add_up([old, old_values, reference])
     tensors = {"tokens": batch.tokens, "mask": batch.mask, "rewards": rewards, "log_probs": old, "reference": reference}
     for name in ("log_probs", "reference"):
@@ -156,12 +158,14 @@ def _learn(
     # 6 update
     sums = dict.fromkeys(_MEANS, 0.0)
     first_ratio_error, gradient_norm, epochs = 0.0, 0.0, 0
+    first_pass = before.last_pass
     for epoch in range(ppo.epochs):
         means, worst = torch.zeros(len(_MEANS), dtype=torch.float64), 0.0
         with memory_for("learning", "lower ppo.micro_batch_tokens"):
-            for piece in pieces:
+            for piece in reversed(pieces):
+                again, first_pass = first_pass, None
                 loss, facts, error = _piece_loss(
-                    learner, batch, piece, old, old_values, scaled, returns, ppo, only_value
+                    learner, batch, piece, again, old, old_values, scaled, returns, ppo, only_value
                 )
                 learner.backward(share * loss, tensors)
                 means += facts
@@ -193,19 +197,35 @@ def _learn(
     }
 
 
+@dataclass(frozen=True)
+class _Evaluated:
+    """(B, T) log-probabilities, and values where there is a value head (else zeros).
+
+    ``last_pass`` is the last piece's forward pass with its gradients: the first one of the update would be the same.
+    """
+
+    log_probs: Tensor
+    values: Tensor
+    last_pass: tuple[Tensor, Tensor] | None = None
+
+
 def _evaluate(
-    learner: Learner, batch: Batch, pieces: list[list[int]], temperature: float, values: bool = True
-) -> tuple[Tensor, Tensor]:
-    """(B, T) log-probabilities, and values where there is a value head (else zeros)."""
+    learner: Learner, batch: Batch, pieces: list[list[int]], temperature: float, for_update: bool = False
+) -> _Evaluated:
     log_probs, estimates = torch.zeros_like(batch.mask), torch.zeros_like(batch.mask)
-    for rows in pieces:
+    kept = None
+    for number, rows in enumerate(pieces):
         piece = batch.rows(rows)
         width = piece.mask.shape[1]
-        part, hidden = completion_log_probs(learner.model, piece, temperature, learner.compute.autocast())
-        log_probs[rows, :width] = part
-        if values and learner.value_head is not None:
-            estimates[rows, :width] = _values(learner.value_head, hidden, piece.mask)
-    return log_probs, estimates
+        is_kept = for_update and number == len(pieces) - 1
+        with torch.set_grad_enabled(is_kept):
+            part, hidden = completion_log_probs(learner.model, piece, temperature, learner.compute.autocast())
+        kept = (part, hidden) if is_kept else None
+        log_probs[rows, :width] = part.detach()
+        if for_update and learner.value_head is not None:
+            with torch.no_grad():
+                estimates[rows, :width] = _values(learner.value_head, hidden, piece.mask)
+    return _Evaluated(log_probs, estimates, kept)
 
 
 def _values(head: nn.Module, hidden: Tensor, mask: Tensor) -> Tensor:
@@ -217,6 +237,7 @@ def _piece_loss(
     learner: Learner,
     batch: Batch,
     rows: list[int],
+    forward_pass: tuple[Tensor, Tensor] | None,
     old: Tensor,
     old_values: Tensor,
     advantages: Tensor,
@@ -226,13 +247,18 @@ def _piece_loss(
 ) -> tuple[Tensor, Tensor, float]:
     """The loss of some rows, weighted by their share of the batch's tokens.
 
+    Args:
+        forward_pass: log-probabilities and hidden states of these rows, where they have just been computed.
+
     Returns:
         the loss; its parts of `_MEANS`; and the largest distance of a ratio from 1.
     """
     piece = batch.rows(rows)
     cut = (rows, slice(piece.mask.shape[1]))
     share = float(piece.mask.sum() / batch.mask.sum())
-    log_probs, hidden = completion_log_probs(learner.model, piece, ppo.temperature, learner.compute.autocast())
+    if forward_pass is None:
+        forward_pass = completion_log_probs(learner.model, piece, ppo.temperature, learner.compute.autocast())
+    log_probs, hidden = forward_pass
     surrogate = policy_loss(log_probs, old[cut], advantages[cut], piece.mask, ppo.clip_range)
     loss = 0 * surrogate.loss if only_value else surrogate.loss
     value, clipped = torch.zeros(()), torch.zeros(())
