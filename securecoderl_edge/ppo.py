@@ -14,35 +14,41 @@ from typing import Any
 import torch
 from torch import Tensor
 
+# Logits of all positions are kept for the backward pass while they are as small as this; larger ones are recomputed.
+_KEPT_LOGITS_BYTES = 32 << 20
+
 
 class _ChunkedLogProbs(torch.autograd.Function):
     """Log-probabilities of target tokens without ever holding more than ``chunk`` rows of logits.
 
-    The backward pass recomputes each chunk's logits; the output projection is frozen and gets no gradient.
+    Where there is more than one chunk, the backward pass recomputes each chunk's logits. What is done to a chunk is
+    done in place, since it is the largest thing there is. The output projection is frozen and gets no gradient.
     """
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float, chunk: int) -> Tensor:
         log_probs = torch.empty(len(hidden), dtype=torch.float32, device=hidden.device)
         normalisers = torch.empty_like(log_probs)
+        kept = hidden.new_empty(0)
         for start in range(0, len(hidden), chunk):
             part = slice(start, start + chunk)
             logits = (hidden[part] @ weight.T).float().div_(temperature)
             normalisers[part] = logits.logsumexp(-1)
             log_probs[part] = logits.gather(-1, targets[part, None])[:, 0] - normalisers[part]
-        ctx.save_for_backward(hidden, weight, targets, normalisers)
+            if len(logits) == len(hidden) and logits.nbytes <= _KEPT_LOGITS_BYTES and ctx.needs_input_grad[0]:
+                kept = logits
+        ctx.save_for_backward(hidden, weight, targets, normalisers, kept)
         ctx.temperature, ctx.chunk = temperature, chunk
         return log_probs
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
         (gradient,) = gradients
-        hidden, weight, targets, normalisers = ctx.saved_tensors
+        hidden, weight, targets, normalisers, kept = ctx.saved_tensors
         hidden_gradient = torch.empty_like(hidden)
         for start in range(0, len(hidden), ctx.chunk):
             part = slice(start, start + ctx.chunk)
-            # In place, since a piece of logits is the largest thing there is: each further one costs its memory anew.
-            logits = (hidden[part] @ weight.T).float().div_(ctx.temperature)
+            logits = kept if len(kept) else (hidden[part] @ weight.T).float().div_(ctx.temperature)
             # d log p(target) / d logits = onehot(target) - softmax(logits)
             slope = logits.sub_(normalisers[part, None]).exp_().neg_()
             slope.scatter_add_(1, targets[part, None], torch.ones_like(slope[:, :1]))
