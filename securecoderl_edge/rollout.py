@@ -107,14 +107,14 @@ class Decoder:
         hidden = self.embedding[tokens]
         cosine, sine = self._trunk.rotary_emb(hidden, positions)
         cosine, sine = cosine[:, None].to(self.dtype), sine[:, None].to(self.dtype)
-        split = [self.heads, self.kv_heads, self.kv_heads]
         for (norm_in, qkv, out, norm_mlp, gate_up, down), (keys, values) in zip(self.layers, cache, strict=True):
             projected = functional.linear(self._normed(hidden, norm_in), qkv)
-            heads = projected.view(rows, width, sum(split), self.head_size).transpose(1, 2)
-            query, key, value = heads.split(split, dim=1)
-            keys[:, :, start : start + width] = _rotated(key, cosine, sine)
+            heads = projected.view(rows, width, self.heads + 2 * self.kv_heads, self.head_size).transpose(1, 2)
+            turning, value = heads.split([self.heads + self.kv_heads, self.kv_heads], dim=1)
+            query, key = _rotated(turning, cosine, sine).split([self.heads, self.kv_heads], dim=1)
+            keys[:, :, start : start + width] = key
             values[:, :, start : start + width] = value
-            mixed = attended(_rotated(query, cosine, sine), keys, values, visible)
+            mixed = attended(query, keys, values, visible)
             hidden = hidden + functional.linear(mixed.transpose(1, 2).reshape(rows, width, -1), out)
             gate, up = functional.linear(self._normed(hidden, norm_mlp), gate_up).chunk(2, -1)
             hidden = hidden + functional.linear(functional.silu(gate) * up, down)
@@ -252,7 +252,7 @@ def attended(query: Tensor, keys: Tensor, values: Tensor, visible: Tensor) -> Te
         )
     # With one query, two products of matrices are several times faster on a CPU than the fused kernel, which is made
     # for long ones. The heads that share keys are its rows.
-    scores = query.view(rows, keys.shape[1], -1, size) @ keys.transpose(-1, -2) * size**-0.5
+    scores = query.reshape(rows, keys.shape[1], -1, size) @ keys.transpose(-1, -2) * size**-0.5
     mixed: Tensor = scores.masked_fill(~visible, float("-inf")).softmax(-1) @ values
     return mixed.view(rows, heads, 1, size)
 
