@@ -10,6 +10,7 @@ float32, whose rounding hardly depends on what else is in the batch.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -54,6 +55,8 @@ def main() -> None:
                 status = 0
             finally:
                 os._exit(status)
+        with contextlib.suppress(OSError):  # the child does it too; whoever is first
+            os.setpgid(pid, pid)
         print(pid, flush=True)
         print(os.waitpid(pid, 0)[1], flush=True)
 
