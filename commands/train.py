@@ -97,7 +97,7 @@ def _train(settings: TrainSettings, folder: Path, resume: bool, steps: dict[str,
             leave()
     if talks:
         for phase, facts in run.outcomes():
-            say(f"{phase}: kept step {facts['chosen_step']} of {facts['steps']}: {facts['why']}")
+            say(f"{phase}: kept step {facts.get('chosen_step')} of {facts.get('steps')}: {facts.get('why')}")
         say(f"the policy is in {run.policy}; next: sce export{'' if is_found_by_default(run) else f' {run.path}'}")
 
 

@@ -132,7 +132,7 @@ def load_latest(folder: Path, learner: Learner, facts: Mapping[str, Any]) -> Pro
         if learner.value_head is not None:
             learner.value_head.load_state_dict(load_file(newest / "value_head.safetensors"))
         learner.scaler.load_state_dict(scaler)
-    except (OSError, SafetensorError, KeyError, ValueError, RuntimeError) as error:
+    except (OSError, SafetensorError, AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise SceError(f"{newest} cannot be loaded ({error}); {older}") from None
     learner.running = dict(running)
     return progress

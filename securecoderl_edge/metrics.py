@@ -48,7 +48,7 @@ class RowFile:
         return rows
 
     def rewind(self, phase: str, step: int) -> None:
-        """Drop rows of ``phase`` after ``step``, and a last line that a crash cut short."""
+        """Drop rows of ``phase`` after ``step``, and lines that are none: a crash cuts the last one short."""
         if not self.path.exists():
             return
         kept = []
@@ -57,7 +57,9 @@ class RowFile:
                 row = json.loads(line)
             except ValueError:
                 continue
-            if row.get("phase") != phase or row.get("step", 0) <= step:
+            if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+                continue
+            if row.get("phase") != phase or row["step"] <= step:
                 kept.append(line)
         with write_atomically(self.path) as out:
             out.writelines(f"{line}\n" for line in kept)

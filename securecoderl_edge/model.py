@@ -130,7 +130,7 @@ def load_base(folder: Path, precision: str = "fp32", device: str = "cpu") -> Any
     require_torch()
     import torch
     from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, GenerationConfig
 
     config = read_model_config(folder)
     if "quantization_config" in config:
@@ -146,6 +146,8 @@ def load_base(folder: Path, precision: str = "fp32", device: str = "cpu") -> Any
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise SceError(f"cannot load the weights of {folder}: {_first_line(error)}") from None
+    # What a model's folder says of sampling (a penalty, a filter) would make `generate` draw from another distribution.
+    model.generation_config = GenerationConfig()
     model.requires_grad_(False)
     if precision == "int8":
         from securecoderl_edge.int8 import quantise_linears

@@ -6,7 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,15 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from securecoderl_edge.adapters import ADAPTER_WEIGHTS
-from securecoderl_edge.checkpoint import Progress, checkpoints, load_latest, load_step, point_to_best, save_checkpoint
+from securecoderl_edge.checkpoint import (
+    KEEP,
+    Progress,
+    checkpoints,
+    load_latest,
+    load_step,
+    point_to_best,
+    save_checkpoint,
+)
 from securecoderl_edge.collect import Rollout
 from securecoderl_edge.device import Compute
 from securecoderl_edge.errors import SceError
@@ -139,6 +147,10 @@ class Phase:
     def time_one(self) -> tuple[float, float]:
         """Seconds of one update at learning rate 0, and of one evaluation (0.0 if there are none); writes nothing."""
         learner, usable = self.prepare()
+        # An untrained policy may have nothing but flat groups, from which nothing would be learnt, and no time taken.
+        settings = self.place.settings
+        settings = replace(settings, ppo=replace(settings.ppo, skip_flat_groups=False))
+        self.place = replace(self.place, settings=settings)
         for group in learner.optimizer.param_groups:
             group["peak_lr"] = 0.0
         self._update(learner, usable, Progress(1))  # the first one of a process is slower
@@ -271,11 +283,14 @@ class Phase:
 
     def _save(self, learner: Learner, progress: Progress, done: list[Evaluation]) -> None:
         if self.place.team.is_writer:
-            best = {best_of(done).step} if done else set()
+            # Also what was best at the checkpoints before this one: they are gone on from if this one is damaged.
+            recent = [int(path.name.partition("-")[2]) for path in checkpoints(self.checkpoints)[-KEEP:]]
+            seen = [[each for each in done if each.step <= step] for step in (*recent, progress.step)]
+            best = [best_of(evaluations).step for evaluations in seen if evaluations]
             base_name = lasting_name(self.place.settings.model)
             save_checkpoint(self.checkpoints, learner, progress, base_name, self.facts, best)
-            for step in best:
-                point_to_best(self.folder, step)
+            if best:
+                point_to_best(self.folder, best[-1])
         self.place.team.wait()
 
     def _publish(self, learner: Learner, progress: Progress, done: list[Evaluation]) -> None:

@@ -13,7 +13,7 @@ from securecoderl_edge.runs import Run
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.schedules import peak_rate, phase_steps
 from securecoderl_edge.scorer import Scorer
-from securecoderl_edge.selection import hold_out
+from securecoderl_edge.selection import hold_out, those_that_fit
 from securecoderl_edge.settings import TrainSettings
 
 
@@ -75,6 +75,7 @@ def make_plan(settings: TrainSettings, run: Run) -> Plan:
         compute = choose_compute(settings.device, settings.base_precision)
         model, tokenizer = load_model(settings, sources, compute), load_tokenizer(sources.base)
         problems, held_out = hold_out(sources.problems, settings)
+        held_out = those_that_fit(held_out, tokenizer, model.config.max_position_embeddings - settings.ppo.max_tokens)
         reward = settings.reward
         limits = Limits(reward.cpu_seconds, reward.wall_seconds, reward.memory_mib)
         with Scorer(None, limits, reward.stage_rule, reward.severity, reward.sandbox) as scorer:

@@ -61,7 +61,7 @@ def take_over(run: Run, number: int, phase: str, key: str) -> str:
     own = run.phase_folder(number, phase)
     if (own / "adapter" / DONE_FILE).is_file() or (own / "checkpoints").exists():
         return ""
-    for done_file in sorted(run.path.parent.glob(f"*/phases/*-{phase}/adapter/{DONE_FILE}")):
+    for done_file in sorted(run.path.resolve().parent.glob(f"*/phases/*-{phase}/adapter/{DONE_FILE}")):
         other = Run(done_file.parents[3])
         if other.path.resolve() != run.path.resolve() and _made_with(done_file, key):
             _copy(other, done_file.parent, run, own, phase)

@@ -16,7 +16,7 @@ import torch
 
 from securecoderl_edge.config import read_toml, to_table, to_toml
 from securecoderl_edge.device import Compute
-from securecoderl_edge.errors import UsageError
+from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.files import read_json, sha256_of, write_atomically
 from securecoderl_edge.machine import describe_machine
 from securecoderl_edge.model import lasting_name
@@ -102,9 +102,22 @@ def refuse_other_things(run: Run) -> None:
         raise UsageError(f"{run.path} names the last run; give another --out")
     if run.path.exists() and not run.path.is_dir():
         raise UsageError(f"{run.path} is a file; give another --out")
-    is_run = (run.path / "environment.json").is_file()
+    is_run = _has_record(run)
     if run.path.is_dir() and not is_run and any(path.name != ".lock" for path in run.path.iterdir()):
         raise UsageError(f"{run.path} holds something that is not a training run; give another --out")
+
+
+def _has_record(run: Run) -> bool:
+    """Whether the folder's environment.json is one that `prepare_folder` wrote; a damaged one of a run counts."""
+    record = run.path / "environment.json"
+    if not record.is_file():
+        return False
+    try:
+        if "base_sha256" in read_json(record):
+            return True
+    except SceError:
+        pass
+    return (run.path / "config.toml").is_file() and (run.path / "phases").is_dir()
 
 
 def first_difference(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> str:
@@ -121,8 +134,9 @@ def first_difference(old: dict[str, Any], new: dict[str, Any], prefix: str = "")
 
 
 def sha256_of_folder(folder: Path) -> str:
-    """One digest over the weight files of a model folder, so that a run knows its base again."""
+    """One digest over weights, configuration and tokenizer of a model folder, so that a run knows its base again."""
     digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.safetensors")):
+    files = {path for pattern in ("*.safetensors", "*.json", "tokenizer.model") for path in folder.glob(pattern)}
+    for path in sorted(files):
         digest.update(f"{path.name} {sha256_of(path)}\n".encode())
     return digest.hexdigest()

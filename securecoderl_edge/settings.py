@@ -187,6 +187,8 @@ def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any]) -> T
     for name, value in flags.items():
         if name in (*PPO_FLAGS, *REWARD_FLAGS):
             inner = "ppo" if name in PPO_FLAGS else "reward"
+            if not isinstance(table.get(inner, {}), dict):
+                raise UsageError(f"recipe {recipe}: {inner} must be a table of settings")
             table[inner] = {**table.get(inner, {}), name: value}
         else:
             table[name] = value

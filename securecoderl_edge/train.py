@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.adapters import ADAPTER_WEIGHTS
+from securecoderl_edge.adapters import ADAPTER_WEIGHTS, read_lora_config
 from securecoderl_edge.device import Compute, choose_compute
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.files import locked, read_json, sha256_of
@@ -43,7 +43,7 @@ from securecoderl_edge.run_record import prepare_folder, refuse_other_things, sh
 from securecoderl_edge.runs import DONE_FILE, Run, mark_latest
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.scorer import Scorer
-from securecoderl_edge.selection import hold_out
+from securecoderl_edge.selection import hold_out, those_that_fit
 from securecoderl_edge.settings import TrainSettings
 
 __all__ = ["Stopped", "train"]
@@ -78,6 +78,8 @@ def train(
     team = join(compute.device)
     _check_team(settings, team)
     refuse_other_things(run)
+    if not resume and any(out.resolve() in path.resolve().parents for path in sources.paths()):
+        raise UsageError(f"--no-resume would throw away what {out} is to start from; give another --out")
     if team.is_writer:
         out.mkdir(parents=True, exist_ok=True)
     with locked(out) if team.is_writer else nullcontext():
@@ -101,6 +103,10 @@ class Sources:
     policy: Path | None = None
     reference: Path | None = None
 
+    def paths(self) -> list[Path]:
+        """The folders that a run reads."""
+        return [path for path in (self.base, self.policy, self.reference) if path is not None]
+
 
 def find_sources(settings: TrainSettings) -> Sources:
     """Find and hash what the settings name.
@@ -123,6 +129,11 @@ def find_sources(settings: TrainSettings) -> Sources:
     # The KL penalty is measured against that run's supervised policy, if it has one.
     supervised = [folder / "adapter" for folder in run.phase_folders() if folder.name.endswith("-sft")]
     reference = next((folder for folder in supervised if (folder / DONE_FILE).is_file()), adapter)
+    config, lora = read_lora_config(adapter), settings.lora
+    if (config.get("r"), config.get("lora_alpha")) != (lora.rank, lora.alpha) or set(lora.targets) != set(
+        config.get("target_modules") or ()
+    ):
+        raise UsageError(f"--init {settings.init}: its adapter has another rank, alpha or targets than [lora] says")
     inputs["init_sha256"] = sha256_of(adapter / ADAPTER_WEIGHTS)
     inputs["reference_sha256"] = sha256_of(reference / ADAPTER_WEIGHTS)
     return Sources(base, problems, inputs, adapter, reference)
@@ -150,6 +161,7 @@ def _train_phases(
     tokenizer = load_tokenizer(sources.base)
     model = load_model(settings, sources, compute)
     problems, held_out = hold_out(sources.problems, settings)
+    held_out = those_that_fit(held_out, tokenizer, model.config.max_position_embeddings - settings.ppo.max_tokens)
     formats = {
         "base_precision": compute.base_precision,
         "autocast": str(compute.autocast_dtype),

@@ -76,6 +76,8 @@ def ppo_update(
         rows = rows_of_varied_groups(rewards, ppo.samples_per_prompt)
     only_value = step <= ppo.value_warmup_steps
     facts = _learn(learner, rollout, rows, rewards, ppo, only_value) if rows else {}
+    if not rows and len(rewards) < _MIN_SEQUENCES_TO_WHITEN:
+        running_mean_square(learner.running, "advantage", torch.zeros(()))  # advantages that are all 0 count too
     ended = time.monotonic()
     tokens = sum(len(done.token_ids) for done in rollout.completions)
     complete = sum(done.finished for done in rollout.completions)

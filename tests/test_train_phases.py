@@ -352,3 +352,63 @@ def test_running_out_of_memory_names_the_knob(
     monkeypatch.setattr(updates, "completion_log_probs", full)
     with pytest.raises(SceError, match=r"out of memory while .*lower ppo\.micro_batch_tokens"):
         train(settings(phases=("binary",)), tmp_path / "run")
+
+
+def test_a_phase_ends_after_its_newest_checkpoint_was_damaged_and_deleted(
+    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though that one was the best, and the best before it came long before."""
+    scripted(monkeypatch, 0.9, 0.1, 0.95, 0.2, 0.3, 0.4)
+    asked = iter([False] * 3 + [True])
+    config = settings("binary.steps=6", phases=("binary",))
+    with pytest.raises(phase.Stopped):
+        train(config, tmp_path / "run", should_stop=lambda: next(asked))
+    folder = Run(tmp_path / "run").phase_folder(1, "binary")
+    shutil.rmtree(folder / "checkpoints/step-000004")
+    run = train(config, tmp_path / "run")
+    assert outcome(run, "binary")["chosen_step"] == 0
+    assert equal(folder / "best", run.policy)
+
+
+def test_starting_anew_throws_away_nothing_but_runs(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
+    (tmp_path / "mine/policy").mkdir(parents=True)
+    (tmp_path / "mine/environment.json").write_text('{"id": "postman"}')
+    with pytest.raises(UsageError, match="not a training run"):
+        train(settings(), tmp_path / "mine", resume=False)
+    assert (tmp_path / "mine/policy").exists()
+
+
+def test_a_run_is_not_thrown_away_when_it_is_what_to_start_from(
+    settings: Callable[..., TrainSettings], whole: Run, tmp_path: Path
+) -> None:
+    shutil.copytree(whole.path, tmp_path / "run")
+    with pytest.raises(UsageError, match="would throw away what"):
+        train(settings(init=str(tmp_path / "run")), tmp_path / "run", resume=False)
+    assert equal(tmp_path / "run/policy", whole.policy)
+
+
+@pytest.mark.parametrize("override", ["lora.alpha=1", "lora.rank=2", "lora.targets=['q_proj']"])
+def test_a_run_does_not_start_from_an_adapter_of_another_kind(
+    settings: Callable[..., TrainSettings], whole: Run, tmp_path: Path, override: str
+) -> None:
+    with pytest.raises(UsageError, match="another rank, alpha or targets"):
+        train(settings(override, init=str(whole.path)), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_base_model_with_another_configuration_is_another_base_model(
+    settings: Callable[..., TrainSettings], whole: Run, tiny_model: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(tiny_model, tmp_path / "model")
+    config = json.loads((tmp_path / "model/config.json").read_text())
+    (tmp_path / "model/config.json").write_text(json.dumps(config | {"rms_norm_eps": 0.1}))
+    with pytest.raises(UsageError, match="another base model"):
+        train(settings(model=str(tmp_path / "model"), init=str(whole.path)), tmp_path / "run")
+
+
+def test_rows_that_are_none_do_not_stop_a_run(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
+    with pytest.raises(phase.Stopped):
+        train(settings(), tmp_path / "run", should_stop=lambda: True)
+    with (tmp_path / "run/metrics.jsonl").open("a") as out:
+        out.write('[1]\nnull\n{"phase": "sft", "step": "a"}\n')
+    assert len(rows(train(settings(), tmp_path / "run"))) == 8
