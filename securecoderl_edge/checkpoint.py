@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,6 @@ class Progress:
     step: int = 0
     ended: str = ""
     pass_rate: float | None = None
-    running: dict[str, float] = field(default_factory=dict)
 
 
 def save_checkpoint(
@@ -116,7 +115,7 @@ def load_latest(folder: Path, learner: Learner, facts: Mapping[str, Any]) -> Pro
         stored, hashes, numbers = dict(state["facts"]), dict(state["sha256"]), dict(state["optimizer"])
         running = {str(name): float(value) for name, value in state["running"].items()}
         rate = state["pass_rate"]
-        progress = Progress(int(state["step"]), str(state["ended"]), None if rate is None else float(rate), running)
+        progress = Progress(int(state["step"]), str(state["ended"]), None if rate is None else float(rate))
         scaler = dict(state["scaler"])
     except (SceError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise SceError(f"{newest / STATE_FILE} is damaged ({error}); {older}") from None
@@ -134,7 +133,7 @@ def load_latest(folder: Path, learner: Learner, facts: Mapping[str, Any]) -> Pro
         learner.scaler.load_state_dict(scaler)
     except (OSError, SafetensorError, AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise SceError(f"{newest} cannot be loaded ({error}); {older}") from None
-    learner.running = dict(running)
+    learner.running = running
     return progress
 
 

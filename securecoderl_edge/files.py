@@ -69,12 +69,20 @@ def locked(folder: Path) -> Iterator[None]:
         SceError: another process holds it.
     """
     with (folder / ".lock").open("w") as lock:
-        with suppress(OSError):  # a file system that knows no locks
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise SceError(f"another process is working in {folder}; wait for it, or give another --out") from None
+        if not take_lock(lock):
+            raise SceError(f"another process is working in {folder}; wait for it, or give another --out")
         yield
+
+
+def take_lock(file: IO[str]) -> bool:
+    """Lock an open file until it is closed; False if another process has it, True also where nothing can be locked."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system that knows no locks
+        return True
+    return True
 
 
 def read_json(path: Path) -> dict[str, Any]:

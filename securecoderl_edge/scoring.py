@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.extraction import extract_program
+from securecoderl_edge.files import take_lock
 from securecoderl_edge.problems import Problem, decode_line, problem_digest, read_jsonl
 from securecoderl_edge.reward import Score
 from securecoderl_edge.score_records import score_from_record
@@ -79,11 +79,8 @@ def open_scores(path: Path) -> Iterator[IO[str]]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as out:
-            with suppress(OSError):  # a file system that knows no locks
-                try:
-                    fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise UsageError(f"{path}: another process is adding scores; wait, or name another --out") from None
+            if not take_lock(out):
+                raise UsageError(f"{path}: another process is adding scores; wait, or name another --out")
             yield out
     except OSError as error:
         raise SceError(f"cannot write {path}: {error.strerror}") from None

@@ -187,7 +187,7 @@ def test_nested_optimizer_states_come_back_from_a_checkpoint(
 
     learner, again = nested(), nested()
     learner.optimizer.step()
-    save_checkpoint(tmp_path / "c", learner, Progress(3, "", 0.25, {}), "base", {"phase": "x"}, ())
+    save_checkpoint(tmp_path / "c", learner, Progress(3, "", 0.25), "base", {"phase": "x"}, ())
     progress = load_latest(tmp_path / "c", again, {"phase": "x"})
     assert (progress.step, progress.pass_rate) == (3, 0.25)
     first, second = (each.optimizer.state_dict()["state"] for each in (learner, again))
