@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from securecoderl_edge.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.files import read_json, sha256_of, temporary_beside
 from securecoderl_edge.learner import Learner
@@ -31,6 +32,8 @@ from securecoderl_edge.model import load_adapter, save_adapter
 
 STATE_FILE = "state.json"
 KEEP = 2
+_OPTIMIZER = "optimizer.safetensors"
+_VALUE_HEAD = "value_head.safetensors"
 
 
 @dataclass
@@ -41,11 +44,13 @@ class Progress:
         step: updates made.
         ended: why no more follow; empty while they do.
         pass_rate: the running share of programs that pass all tests; None before the first update.
+        evaluations: rows of the phase's evaluations.jsonl up to this step.
     """
 
     step: int = 0
     ended: str = ""
     pass_rate: float | None = None
+    evaluations: int = 0
 
 
 def save_checkpoint(
@@ -66,14 +71,12 @@ def save_checkpoint(
         with temporary_beside(final) as temporary:
             save_adapter(learner.model, temporary, base_name)
             tensors, scalars = _flatten(learner.optimizer.state_dict()["state"])
-            save_file(tensors, temporary / "optimizer.safetensors")
+            save_file(tensors, temporary / _OPTIMIZER)
             if learner.value_head is not None:
-                save_file(learner.value_head.state_dict(), temporary / "value_head.safetensors")
+                save_file(learner.value_head.state_dict(), temporary / _VALUE_HEAD)
             hashes = {path.name: sha256_of(path) for path in sorted(temporary.iterdir())}
             state = {
-                "step": progress.step,
-                "ended": progress.ended,
-                "pass_rate": progress.pass_rate,
+                **asdict(progress),
                 "running": learner.running,
                 "scaler": learner.scaler.state_dict(),
                 "facts": dict(facts),
@@ -114,27 +117,44 @@ def load_latest(folder: Path, learner: Learner, facts: Mapping[str, Any]) -> Pro
         state = read_json(newest / STATE_FILE)
         stored, hashes, numbers = dict(state["facts"]), dict(state["sha256"]), dict(state["optimizer"])
         running = {str(name): float(value) for name, value in state["running"].items()}
-        rate = state["pass_rate"]
-        progress = Progress(int(state["step"]), str(state["ended"]), None if rate is None else float(rate))
+        progress = _progress_of(state)
         scaler = dict(state["scaler"])
     except (SceError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise SceError(f"{newest / STATE_FILE} is damaged ({error}); {older}") from None
+    if _folder_of(folder, progress.step) != newest:
+        raise SceError(f"{newest / STATE_FILE} is damaged (it is that of step {progress.step}); {older}")
     differing = [name for name, value in facts.items() if stored.get(name) != value]
     if differing:
         raise SceError(f"{newest} was made with other {differing[0].replace('_', ' ')}; {advice}")
+    needed = {ADAPTER_WEIGHTS, _OPTIMIZER} | ({_VALUE_HEAD} if learner.value_head is not None else set())
+    for name in sorted(needed - hashes.keys()):
+        raise SceError(f"{newest / STATE_FILE} is damaged (no sha256 of {name}); {older}")
     for name, expected in hashes.items():
         if os.path.basename(name) != name or not (newest / name).is_file() or sha256_of(newest / name) != expected:
             raise SceError(f"{newest}/{name} is damaged (wrong sha256); {older}")
     try:
         load_adapter(learner.model, newest)
-        _unflatten(learner.optimizer, load_file(newest / "optimizer.safetensors"), numbers)
+        _unflatten(learner.optimizer, load_file(newest / _OPTIMIZER), numbers)
         if learner.value_head is not None:
-            learner.value_head.load_state_dict(load_file(newest / "value_head.safetensors"))
+            learner.value_head.load_state_dict(load_file(newest / _VALUE_HEAD))
         learner.scaler.load_state_dict(scaler)
     except (OSError, SafetensorError, AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise SceError(f"{newest} cannot be loaded ({error}); {older}") from None
     learner.running = running
     return progress
+
+
+def _progress_of(state: Mapping[str, Any]) -> Progress:
+    """What `save_checkpoint` wrote of it.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is none.
+    """
+    step, ended, rate, evaluations = (state[name] for name in ("step", "ended", "pass_rate", "evaluations"))
+    whole = all(type(number) is int and number >= 0 for number in (step, evaluations))
+    if not whole or not isinstance(ended, str) or not isinstance(rate, float | None):
+        raise ValueError("step, ended, pass_rate or evaluations is of another type")
+    return Progress(step, ended, rate, evaluations)
 
 
 def load_step(folder: Path, step: int, learner: Learner) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -21,7 +22,7 @@ class RowFile:
         self.path = path
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Write the rows and hand them to the system.
+        """Write the rows; they are on disk before anything that builds on them is.
 
         Raises:
             SceError: the file cannot be written.
@@ -31,6 +32,8 @@ class RowFile:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as out:
                 out.write(text)
+                out.flush()
+                os.fsync(out.fileno())
         except OSError as error:
             raise SceError(f"cannot write {self.path}: {error.strerror}") from error
 

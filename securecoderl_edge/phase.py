@@ -27,7 +27,7 @@ from securecoderl_edge.checkpoint import (
 from securecoderl_edge.collect import Rollout
 from securecoderl_edge.device import Compute
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.files import remove_leftovers, sha256_of, temporary_beside
+from securecoderl_edge.files import read_json, remove_leftovers, sha256_of, temporary_beside
 from securecoderl_edge.learner import Learner, NotFiniteError
 from securecoderl_edge.metrics import RowFile
 from securecoderl_edge.model import (
@@ -91,6 +91,7 @@ class Phase:
 
     def __init__(self, place: Workplace, number: int, name: str, key: str) -> None:
         self.place, self.name, self.key = place, name, key
+        self.is_trial = False  # of a plan, which writes nothing
         self.folder = place.run.phase_folder(number, name)
         self.checkpoints = self.folder / "checkpoints"
         self.metrics, self.samples = (
@@ -110,11 +111,12 @@ class Phase:
         """
         place = self.place
         if (self.folder / "adapter" / DONE_FILE).is_file():
+            check_published(self.folder / "adapter")
             load_adapter(place.model, self.folder / "adapter")
             return
         learner, usable = self.prepare()
         progress = self._resume(learner)
-        done = self._evaluations_so_far()
+        done = self._evaluations_so_far(progress)
         if place.held_out and not done:
             self._evaluate(learner, progress, done, {})
             self._save(learner, progress, done)
@@ -150,7 +152,7 @@ class Phase:
         # An untrained policy may have nothing but flat groups, from which nothing would be learnt, and no time taken.
         settings = self.place.settings
         settings = replace(settings, ppo=replace(settings.ppo, skip_flat_groups=False))
-        self.place = replace(self.place, settings=settings)
+        self.place, self.is_trial = replace(self.place, settings=settings), True
         for group in learner.optimizer.param_groups:
             group["peak_lr"] = 0.0
         self._update(learner, usable, Progress(1))  # the first one of a process is slower
@@ -208,11 +210,14 @@ class Phase:
         self.place.team.wait()
         return progress
 
-    def _evaluations_so_far(self) -> list[Evaluation]:
+    def _evaluations_so_far(self, progress: Progress) -> list[Evaluation]:
         try:
-            return [evaluation_from_record(row) for row in self.evaluations.read()]
+            done = [evaluation_from_record(row) for row in self.evaluations.read()]
+            if len(done) != progress.evaluations or len({len(each.rewards) for each in done}) > 1:
+                raise ValueError(f"{progress.evaluations} evaluations of equal length were made")
         except (KeyError, TypeError, ValueError) as error:
             raise SceError(f"{self.evaluations.path} is damaged ({error}); start again with --no-resume") from None
+        return done
 
     def _update(
         self, learner: Learner, usable: list[Problem], progress: Progress
@@ -234,6 +239,8 @@ class Phase:
                 )  # fmt: skip
                 progress.pass_rate = running_pass_rate(progress.pass_rate, facts["all_tests_rate"])
         except NotFiniteError as error:
+            if self.is_trial:
+                raise
             raise SceError(self._keep_for_inspection(error, step)) from None
         rate = learner.optimizer.param_groups[0]["lr"]
         return {"phase": self.name, "step": step, "steps": self.steps, "lr": rate, **facts}, rollout
@@ -263,6 +270,7 @@ class Phase:
         settings = self.place.settings
         evaluation = evaluate_policy(learner, self.place.scorer, self.place.held_out, settings, progress.step)
         done.append(evaluation)
+        progress.evaluations = len(done)
         row |= {
             "eval/reward": evaluation.reward,
             "eval/all_tests_rate": evaluation.all_tests_rate,
@@ -297,7 +305,7 @@ class Phase:
         """Put the policy of the chosen step into ``adapter/``, with the reasons beside it."""
         chosen, why = progress.step, "the last step; no problems were held out to choose by"
         if done:
-            evaluation, why = choose(done)
+            evaluation, why = choose(done, self.place.settings.selection.samples)
             chosen = evaluation.step
             if chosen != progress.step:
                 load_step(self.checkpoints, chosen, learner)
@@ -331,6 +339,16 @@ def publish(folder: Path, model: Any, base_name: str, facts: dict[str, Any]) -> 
             shutil.rmtree(folder, ignore_errors=True)
     except SafetensorError as error:
         raise SceError(f"cannot write {folder}: {error}") from error
+
+
+def check_published(folder: Path) -> None:
+    """Make sure that an adapter is as `publish` left it.
+
+    Raises:
+        SceError: it is not.
+    """
+    if read_json(folder / DONE_FILE).get("sha256") != sha256_of(folder / ADAPTER_WEIGHTS):
+        raise SceError(f"{folder / ADAPTER_WEIGHTS} is damaged (wrong sha256); delete {folder} to make it again")
 
 
 def _sample_rows(phase: str, step: int, rollout: Rollout) -> list[dict[str, Any]]:

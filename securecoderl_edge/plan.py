@@ -6,14 +6,11 @@ from dataclasses import dataclass
 
 from securecoderl_edge.device import choose_compute
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.model import POLICY, adapter_parameters, load_tokenizer
+from securecoderl_edge.model import POLICY, adapter_parameters
 from securecoderl_edge.parallel import Team
 from securecoderl_edge.phase import Phase, Workplace
 from securecoderl_edge.runs import Run
-from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.schedules import peak_rate, phase_steps
-from securecoderl_edge.scorer import Scorer
-from securecoderl_edge.selection import hold_out, those_that_fit
 from securecoderl_edge.settings import TrainSettings
 
 
@@ -68,21 +65,12 @@ def make_plan(settings: TrainSettings, run: Run) -> Plan:
         UsageError: the run could not work.
     """
     # Imported late: train.py is the caller's other way.
-    from securecoderl_edge.train import find_sources, load_model
+    from securecoderl_edge.train import find_sources, workplace
 
     try:
         sources = find_sources(settings)
         compute = choose_compute(settings.device, settings.base_precision)
-        model, tokenizer = load_model(settings, sources, compute), load_tokenizer(sources.base)
-        problems, held_out = hold_out(sources.problems, settings)
-        held_out = those_that_fit(held_out, tokenizer, model.config.max_position_embeddings - settings.ppo.max_tokens)
-        reward = settings.reward
-        limits = Limits(reward.cpu_seconds, reward.wall_seconds, reward.memory_mib)
-        with Scorer(None, limits, reward.stage_rule, reward.severity, reward.sandbox) as scorer:
-            place = Workplace(
-                run, settings, sources.inputs, model, tokenizer, compute, Team(), problems, held_out, scorer,
-                lambda row: None, lambda: False,
-            )  # fmt: skip
+        with workplace(run, settings, sources, compute, Team()) as place:
             phases = [_timed(place, number, name) for number, name in enumerate(settings.phases, 1)]
             learner, usable = Phase(place, 1, settings.phases[-1], "").prepare()
     except SceError as error:
@@ -92,13 +80,13 @@ def make_plan(settings: TrainSettings, run: Run) -> Plan:
         device=compute.device,
         base_precision=compute.base_precision,
         products_in=str(compute.autocast_dtype or "the weights' format").removeprefix("torch."),
-        parameters=sum(p.numel() for name, p in model.named_parameters() if "lora_" not in name),
-        trained_parameters=sum(p.numel() for p in adapter_parameters(model, POLICY).values()),
-        problems=len(problems),
-        held_out=len(held_out),
+        parameters=sum(p.numel() for name, p in place.model.named_parameters() if "lora_" not in name),
+        trained_parameters=sum(p.numel() for p in adapter_parameters(place.model, POLICY).values()),
+        problems=len(place.problems),
+        held_out=len(place.held_out),
         usable=len(usable),
         longest_prompt=max(len(learner.prompt_tokens(problem)) for problem in usable),
-        context=int(model.config.max_position_embeddings),
+        context=int(place.model.config.max_position_embeddings),
         phases=tuple(phases),
     )
 

@@ -24,9 +24,8 @@ from securecoderl_edge.runs import LATEST, RUNS, Run
 from securecoderl_edge.sandbox import as_choice, describe_layers
 from securecoderl_edge.settings import TrainSettings
 
+# In the order in which --no-resume deletes them: what tells that the folder is a run goes last.
 _OWN_NAMES = (
-    "config.toml",
-    "environment.json",
     "metrics.jsonl",
     "samples.jsonl",
     "report.html",
@@ -35,6 +34,8 @@ _OWN_NAMES = (
     "policy",
     "exports",
     "bench",
+    "config.toml",
+    "environment.json",
 )
 
 
@@ -55,7 +56,7 @@ def prepare_folder(
     if not resume:
         for name in _OWN_NAMES:
             path = run.path / name
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
     if not config.is_file() and (run.path / "phases").exists():
         raise UsageError(f"{config} is gone, so the run cannot go on; give another --out, or --no-resume to start anew")
     if config.is_file():

@@ -7,6 +7,7 @@ luckiest. The problems held out here are taken from the training problems and ne
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -55,15 +56,18 @@ def evaluation_from_record(record: dict[str, Any]) -> Evaluation:
         KeyError, TypeError, ValueError: it is none.
     """
     rewards = tuple(float(reward) for reward in record["rewards"])
-    if not rewards:
+    if not rewards or not all(map(math.isfinite, rewards)):
         raise ValueError("an evaluation without rewards")
     return Evaluation(int(record["step"]), rewards, float(record["all_tests_rate"]), float(record["syntax_rate"]))
 
 
-def hold_out(problems: Sequence[Problem], settings: TrainSettings) -> tuple[list[Problem], list[Problem]]:
-    """The problems to learn from, and those to evaluate on: at most a tenth, the same for all runs of a seed."""
-    count = min(settings.selection.problems, int(len(problems) * _LARGEST_SHARE))
-    held = set(shuffled(len(problems), seed_of(settings.seed, "held-out"))[:count])
+def hold_out(problems: Sequence[Problem], count: int, seed: int) -> tuple[list[Problem], list[Problem]]:
+    """The problems to learn from, and ``count`` to evaluate on, but at most a tenth: the same for all runs of a seed.
+
+    Those of a smaller count are among those of a larger one.
+    """
+    count = min(count, int(len(problems) * _LARGEST_SHARE))
+    held = set(shuffled(len(problems), seed_of(seed, "held-out"))[:count])
     return (
         [problem for number, problem in enumerate(problems) if number not in held],
         [problem for number, problem in enumerate(problems) if number in held],
@@ -95,19 +99,24 @@ def updates_without_progress(evaluations: Sequence[Evaluation]) -> int:
     return len(evaluations) - 1 - list(evaluations).index(best_of(evaluations))
 
 
-def choose(evaluations: Sequence[Evaluation]) -> tuple[Evaluation, str]:
+def choose(evaluations: Sequence[Evaluation], samples: int) -> tuple[Evaluation, str]:
     """The evaluation whose policy to keep, and why.
 
     That is the last, unless an earlier one did better on the same problems by more than one standard error of the
     paired difference: the best of many evaluations is partly the luckiest, and later ones have learnt from more.
+
+    Args:
+        samples: programs of each problem, whose mean counts once: they are not independent of one another.
     """
     best, last = best_of(evaluations), evaluations[-1]
     if best.step == last.step:
         return last, f"the last step did best on held-out problems (R {last.reward:.3f})"
-    differences = [a - b for a, b in zip(best.rewards, last.rewards, strict=True)]
-    mean = sum(differences) / len(differences)
-    variance = sum((each - mean) ** 2 for each in differences) / max(1, len(differences) - 1)
-    error = math.sqrt(variance / len(differences))
+    each = [a - b for a, b in zip(best.rewards, last.rewards, strict=True)]
+    differences = [sum(each[start : start + samples]) / samples for start in range(0, len(each), samples)]
+    if len(differences) < 2:
+        return last, f"the last step; on one held-out problem step {best.step} cannot be told from it"
+    mean = statistics.fmean(differences)
+    error = statistics.stdev(differences) / math.sqrt(len(differences))
     facts = f"R {best.reward:.3f} against {last.reward:.3f} at the last step, paired standard error {error:.3f}"
     if mean > error:
         start = "the start of the phase" if best.step == 0 else f"step {best.step}"

@@ -206,6 +206,9 @@ def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any]) -> T
         raise UsageError("ppo.advantage = gae learns from every sample; set ppo.skip_flat_groups = false with it")
     if ppo.advantage != "gae" and ppo.value_warmup_steps:
         raise UsageError("ppo.value_warmup_steps: only advantage = gae has a value head")
+    for name in settings.phases:
+        if name != "sft" and ppo.value_warmup_steps >= settings.phase(name).steps:
+            raise UsageError(f"ppo.value_warmup_steps leaves no update of {name} in which the policy learns")
     if ppo.batch_size % ppo.samples_per_prompt:
         raise UsageError(
             f"ppo.batch_size {ppo.batch_size} is no multiple of ppo.samples_per_prompt {ppo.samples_per_prompt}"

@@ -11,8 +11,8 @@ The numbered algorithm of one update is in `updates`, the formulas are in `ppo`,
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from securecoderl_edge.model import (
 )
 from securecoderl_edge.models import find_run
 from securecoderl_edge.parallel import Team, join
-from securecoderl_edge.phase import Log, Phase, Stopped, Workplace, publish
+from securecoderl_edge.phase import Log, Phase, Stopped, Workplace, check_published, publish
 from securecoderl_edge.problems import Problem, digest_of_problems, load_problems
 from securecoderl_edge.resources import return_large_blocks
 from securecoderl_edge.reuse import phase_keys, take_over
@@ -86,7 +86,9 @@ def train(
         if team.is_writer:
             prepare_folder(run, settings, sources.inputs, compute, team.count, resume)
         team.wait()
-        if not (run.policy / DONE_FILE).is_file():
+        if (run.policy / DONE_FILE).is_file():
+            check_published(run.policy)
+        else:
             _train_phases(run, settings, sources, compute, team, resume, log, say, should_stop)
         if team.is_writer:
             mark_latest(run)
@@ -95,11 +97,17 @@ def train(
 
 @dataclass(frozen=True)
 class Sources:
-    """What a run is made from: base model, problems, the adapters that policy and reference start as, their hashes."""
+    """What a run is made from: base model, problems, the adapters that policy and reference start as, their hashes.
+
+    Attributes:
+        hold_out_seed: which problems are held out. A run that starts from another holds out what that one did, since
+            it would otherwise choose by problems that its policy has learnt from.
+    """
 
     base: Path
     problems: list[Problem]
     inputs: dict[str, str]
+    hold_out_seed: int
     policy: Path | None = None
     reference: Path | None = None
 
@@ -118,13 +126,16 @@ def find_sources(settings: TrainSettings) -> Sources:
     base, problems = base_folder(settings.model), load_problems(settings.problems)
     inputs = {"base_sha256": sha256_of_folder(base), "problems_sha256": digest_of_problems(problems)}
     if settings.init is None:
-        return Sources(base, problems, inputs)
-    name, _, phase = settings.init.partition(":") if find_run(settings.init) is None else (settings.init, "", "")
-    run = find_run(name)
+        return Sources(base, problems, inputs, settings.seed)
+    run, phase = find_run(settings.init), ""
+    if run is None and ":" in settings.init:
+        name, _, phase = settings.init.rpartition(":")
+        run = find_run(name)
     if run is None:
         raise UsageError(f"--init {settings.init}: no such run; give a run's folder, or its name under runs/")
     adapter = run.adapter(phase or None)
-    if read_json(run.path / "environment.json").get("base_sha256") != inputs["base_sha256"]:
+    record = read_json(run.path / "environment.json")
+    if record.get("base_sha256") != inputs["base_sha256"]:
         raise UsageError(f"--init {settings.init}: that run trained another base model than {settings.model}")
     # The KL penalty is measured against that run's supervised policy, if it has one.
     supervised = [folder / "adapter" for folder in run.phase_folders() if folder.name.endswith("-sft")]
@@ -136,7 +147,8 @@ def find_sources(settings: TrainSettings) -> Sources:
         raise UsageError(f"--init {settings.init}: its adapter has another rank, alpha or targets than [lora] says")
     inputs["init_sha256"] = sha256_of(adapter / ADAPTER_WEIGHTS)
     inputs["reference_sha256"] = sha256_of(reference / ADAPTER_WEIGHTS)
-    return Sources(base, problems, inputs, adapter, reference)
+    inputs["hold_out_seed"] = str(record.get("hold_out_seed", record.get("seed", settings.seed)))
+    return Sources(base, problems, inputs, int(inputs["hold_out_seed"]), adapter, reference)
 
 
 def _check_team(settings: TrainSettings, team: Team) -> None:
@@ -158,27 +170,16 @@ def _train_phases(
     say: Callable[[str], None],
     should_stop: Callable[[], bool],
 ) -> None:
-    tokenizer = load_tokenizer(sources.base)
-    model = load_model(settings, sources, compute)
-    problems, held_out = hold_out(sources.problems, settings)
-    held_out = those_that_fit(held_out, tokenizer, model.config.max_position_embeddings - settings.ppo.max_tokens)
     formats = {
         "base_precision": compute.base_precision,
         "autocast": str(compute.autocast_dtype),
         "rollout": str(compute.rollout_dtype),
     }
     keys = phase_keys(settings, {**sources.inputs, **formats, "processes": str(team.count)})
-    reward = settings.reward
-    limits = Limits(reward.cpu_seconds, reward.wall_seconds, reward.memory_mib)
-    workers = None if team.local_count == 1 else max(1, (os.cpu_count() or 1) // team.local_count)
     with (
-        Scorer(workers, limits, reward.stage_rule, reward.severity, reward.sandbox) as scorer,
         mirror_to_tensorboard(run.path / "tensorboard", log, enabled=team.is_writer) as mirrored,
+        workplace(run, settings, sources, compute, team, mirrored, should_stop) as place,
     ):
-        place = Workplace(
-            run, settings, sources.inputs, model, tokenizer, compute, team, problems, held_out, scorer, mirrored,
-            should_stop,
-        )  # fmt: skip
         for number, phase in enumerate(settings.phases, 1):
             if resume and team.is_writer:
                 other = take_over(run, number, phase, keys[phase])
@@ -187,10 +188,37 @@ def _train_phases(
             team.wait()
             Phase(place, number, phase, keys[phase]).run()
             if phase == "sft":
-                copy_adapter(model, POLICY, REFERENCE)
+                copy_adapter(place.model, POLICY, REFERENCE)
+            if number < len(settings.phases) and team.agree(should_stop()):
+                raise Stopped(f"stopped at the end of {phase}")
     if team.is_writer:
-        publish(run.policy, model, lasting_name(settings.model), {"phases": list(settings.phases)})
+        publish(run.policy, place.model, lasting_name(settings.model), {"phases": list(settings.phases)})
     team.wait()
+
+
+@contextmanager
+def workplace(
+    run: Run,
+    settings: TrainSettings,
+    sources: Sources,
+    compute: Compute,
+    team: Team,
+    log: Log = lambda row: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Iterator[Workplace]:
+    """What the phases work with: model and problems loaded, a scorer that lives as long as the block."""
+    tokenizer = load_tokenizer(sources.base)
+    model = load_model(settings, sources, compute)
+    problems, held_out = hold_out(sources.problems, settings.selection.problems, sources.hold_out_seed)
+    held_out = those_that_fit(held_out, tokenizer, model.config.max_position_embeddings - settings.ppo.max_tokens)
+    reward = settings.reward
+    limits = Limits(reward.cpu_seconds, reward.wall_seconds, reward.memory_mib)
+    workers = None if team.local_count == 1 else max(1, (os.cpu_count() or 1) // team.local_count)
+    with Scorer(workers, limits, reward.stage_rule, reward.severity, reward.sandbox) as scorer:
+        yield Workplace(
+            run, settings, sources.inputs, model, tokenizer, compute, team, problems, held_out, scorer, log,
+            should_stop,
+        )  # fmt: skip
 
 
 def load_model(settings: TrainSettings, sources: Sources, compute: Compute) -> Any:

@@ -359,7 +359,10 @@ def test_a_damaged_state_of_a_checkpoint_is_named(settings: Callable[..., TrainS
     with pytest.raises(Stopped):
         train(settings(), tmp_path / "run", should_stop=lambda: True)
     (state,) = (tmp_path / "run").glob("phases/*/checkpoints/*/state.json")
-    for content in ("{", "{}", '{"facts": {}, "sha256": 3, "step": 1, "optimizer": {}}'):
+    whole = json.loads(state.read_text())
+    lies = [{"step": 7}, {"step": "1"}, {"ended": 3}, {"pass_rate": "high"}, {"evaluations": -1}, {"sha256": {}}]
+    texts = [json.dumps(whole | lie) for lie in lies]
+    for content in ("{", "{}", '{"facts": {}, "sha256": 3, "step": 1, "optimizer": {}}', *texts):
         state.write_text(content)
         with pytest.raises(SceError, match=r"state\.json is damaged"):
             train(settings(), tmp_path / "run")

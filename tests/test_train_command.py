@@ -51,6 +51,10 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(tiny_model: Path, problems
         (("--problems", "nowhere.jsonl"), "nowhere.jsonl"),
         (("--init", "nowhere"), "no such run"),
         (("--set", "lora.targets=['nothing']"), "LoRA does not fit"),
+        (
+            ("--set", "ppo.advantage=gae", "--set", "ppo.value_warmup_steps=2", "--set", "ppo.skip_flat_groups=false"),
+            "value_warmup_steps",
+        ),
     ],
 )
 def test_a_dry_run_of_what_cannot_work_is_a_usage_error(

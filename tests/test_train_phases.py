@@ -80,7 +80,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, *rewards: float) -> None:
 
     def evaluate(learner: Any, scorer: Any, held_out: Any, settings: Any, step: int) -> Evaluation:
         reward = next(answers)
-        return Evaluation(step, (reward, reward), 0.0, 1.0)
+        return Evaluation(step, (reward,) * 4, 0.0, 1.0)
 
     monkeypatch.setattr(phase, "evaluate_policy", evaluate)
 
@@ -412,3 +412,98 @@ def test_rows_that_are_none_do_not_stop_a_run(settings: Callable[..., TrainSetti
     with (tmp_path / "run/metrics.jsonl").open("a") as out:
         out.write('[1]\nnull\n{"phase": "sft", "step": "a"}\n')
     assert len(rows(train(settings(), tmp_path / "run"))) == 8
+
+
+@pytest.mark.parametrize("change", ["last line lost", "file gone", "a reward lost"])
+def test_evaluations_that_were_lost_are_noticed(
+    settings: Callable[..., TrainSettings], tmp_path: Path, change: str
+) -> None:
+    asked = iter([False, False, True])
+    config = settings("binary.steps=6", phases=("binary",))
+    with pytest.raises(phase.Stopped):
+        train(config, tmp_path / "run", should_stop=lambda: next(asked))
+    file = tmp_path / "run/phases/1-binary/evaluations.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    assert len(lines) == 2
+    if change == "file gone":
+        file.unlink()
+    elif change == "last line lost":
+        file.write_text(lines[0])
+    else:
+        row = json.loads(lines[1])
+        file.write_text(lines[0] + json.dumps(row | {"rewards": row["rewards"][:-1]}) + "\n")
+    with pytest.raises(SceError, match=r"evaluations\.jsonl is damaged"):
+        train(config, tmp_path / "run")
+
+
+def test_a_run_that_starts_from_another_chooses_by_no_problem_which_that_one_has_learnt_from(
+    settings: Callable[..., TrainSettings], whole: Run, tmp_path: Path
+) -> None:
+    from securecoderl_edge.train import find_sources
+
+    first = train(settings(init=str(whole.path), phases=("partial",), seed=7), tmp_path / "first")
+    second = find_sources(settings(init=str(first.path), phases=("partial",), seed=9))
+    assert find_sources(settings(seed=7)).hold_out_seed == 7
+    assert second.hold_out_seed == 42
+
+
+def test_a_run_whose_name_has_a_colon_can_be_started_from(
+    settings: Callable[..., TrainSettings], whole: Run, tmp_path: Path
+) -> None:
+    shutil.copytree(whole.path, tmp_path / "a:b")
+    for init in (tmp_path / "a:b", f"{tmp_path}/a:b:sft"):
+        train(settings(init=str(init), phases=("partial",)), tmp_path / f"run-{init}".replace("/", "-"))
+
+
+@pytest.mark.parametrize("name", ["policy", "phases/2-binary/adapter"])
+def test_a_damaged_result_of_a_run_is_not_gone_on_from(
+    settings: Callable[..., TrainSettings], whole: Run, tmp_path: Path, name: str
+) -> None:
+    shutil.copytree(whole.path, tmp_path / "run")
+    file = tmp_path / "run" / name / "adapter_model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    if name != "policy":
+        shutil.rmtree(tmp_path / "run/policy")
+    with pytest.raises(SceError, match=rf"{name}/adapter_model.safetensors is damaged"):
+        train(settings(), tmp_path / "run")
+
+
+def test_being_asked_to_stop_at_the_last_update_of_a_phase_does_not_begin_the_next(
+    settings: Callable[..., TrainSettings], tmp_path: Path
+) -> None:
+    asked = iter([False, True])
+    with pytest.raises(phase.Stopped, match="at the end of sft"):
+        train(settings(), tmp_path / "run", should_stop=lambda: next(asked, True))
+    assert [folder.name for folder in Run(tmp_path / "run").phase_folders()] == ["1-sft"]
+
+
+def test_starting_anew_removes_links_and_not_what_they_lead_to(
+    settings: Callable[..., TrainSettings], whole: Run, tmp_path: Path
+) -> None:
+    shutil.copytree(whole.path, tmp_path / "run")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/thesis.tex").write_text("years of work")
+    (tmp_path / "run/exports").symlink_to(tmp_path / "elsewhere")
+    train(settings(phases=("sft",)), tmp_path / "run", resume=False)
+    assert (tmp_path / "elsewhere/thesis.tex").exists()
+    assert not (tmp_path / "run/exports").exists()
+
+
+def test_a_run_that_was_half_thrown_away_can_be_thrown_away_again(
+    settings: Callable[..., TrainSettings], whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(whole.path, tmp_path / "run")
+
+    class Killed(BaseException):
+        pass
+
+    def killed(path: Path) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(Killed):
+            train(settings(phases=("sft",)), tmp_path / "run", resume=False)
+    assert train(settings(phases=("sft",)), tmp_path / "run", resume=False).policy.exists()
