@@ -48,7 +48,7 @@ def gradient(learner: Learner, rollout: Rollout, mode: str, settings: PpoSetting
     advantages = leave_one_out_advantages(paid, batch.mask, settings.samples_per_prompt)
     for rows in micro_batches(batch, settings.micro_batch_tokens):
         piece = batch.rows(rows)
-        log_probs, _ = completion_log_probs(learner.model, piece, settings.temperature, learner.compute.autocast())
+        log_probs, _ = completion_log_probs(learner.model, piece, settings.temperature, learner.compute)
         (-(log_probs * advantages[rows, : piece.mask.shape[1]]).sum() / len(rewards)).backward()
     parameters = adapter_parameters(learner.model, POLICY).values()
     flat = torch.cat([parameter.grad.flatten() for parameter in parameters if parameter.grad is not None])

@@ -305,7 +305,7 @@ def run_ours(folder: Path, updates: int, rollout: str, batch: int) -> dict[str, 
     from securecoderl_edge.settings import PpoSettings, RewardSettings
     from securecoderl_edge.updates import ppo_update
 
-    compute = Compute("cpu", "fp32", None, torch.float32)
+    compute = Compute("cpu", "fp32", torch.float32, torch.float32)
     model = add_adapters(load_base(folder), LoraSettings(rank=16, alpha=32), 0)
     optimizer = torch.optim.AdamW(adapter_parameters(model, POLICY).values(), lr=RATE, weight_decay=0.0)
     decoder = Decoder(model, torch.float32) if rollout == "own" else None

@@ -44,7 +44,7 @@ def update_seconds(model: Any, batch: Batch, micro_tokens: int) -> float:
     compute = choose_compute("cpu", "auto")
     started = time.process_time()
     for rows in micro_batches(batch, micro_tokens):
-        log_probs, _ = completion_log_probs(model, batch.rows(rows), 0.7, compute.autocast())
+        log_probs, _ = completion_log_probs(model, batch.rows(rows), 0.7, compute)
         log_probs.sum().backward()
     for parameter in adapter_parameters(model, POLICY).values():
         parameter.grad = None

@@ -1,4 +1,4 @@
-"""A Llama model as one GGUF file, written with the `gguf` package alone, one tensor in memory at a time."""
+"""A Llama or Qwen2 model as one GGUF file, written with the `gguf` package alone, one tensor in memory at a time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from securecoderl_edge.architecture import Architecture, read_architecture
 from securecoderl_edge.errors import MissingExtra, SceError, UsageError
-from securecoderl_edge.export.architecture import LlamaShape, read_architecture
 from securecoderl_edge.export.merge import merged_tensors, tensor_shapes
 from securecoderl_edge.export.vocabulary import Vocabulary, read_vocabulary
 
@@ -53,9 +53,11 @@ def write_gguf(base: Path, adapter: Path | None, quant: str, path: Path, name: s
     """
     gguf = _gguf()
     shape = read_architecture(base)
+    if shape.rope_type not in ("default", "linear"):
+        raise UsageError(f"{base}: rope type {shape.rope_type!r} is not supported by export, only default and linear")
     vocabulary = read_vocabulary(base, shape.vocabulary)
     names = _gguf_names(base, shape)
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, shape.family)
     try:
         _add_header(writer, shape, quant, name)
         _add_vocabulary(writer, vocabulary)
@@ -96,10 +98,10 @@ def _gguf() -> Any:
     return gguf
 
 
-def _gguf_names(base: Path, shape: LlamaShape) -> dict[str, str]:
+def _gguf_names(base: Path, shape: Architecture) -> dict[str, str]:
     """Hugging Face name -> GGUF name, in stored order; weights that are missing or foreign are refused."""
     gguf = _gguf()
-    translate = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, shape.layers)
+    translate = gguf.get_tensor_name_map(gguf.MODEL_ARCH[shape.family.upper()], shape.layers)
     found, expected = tensor_shapes(base), shape.tensors()
     for name, sizes in expected.items():
         if found.get(name) != sizes:
@@ -107,17 +109,17 @@ def _gguf_names(base: Path, shape: LlamaShape) -> dict[str, str]:
     names = {}
     for name in found:
         if name in expected:
-            names[name] = str(translate.get_name(name, try_suffixes=(".weight",)))
+            names[name] = str(translate.get_name(name, try_suffixes=(".weight", ".bias")))
         elif not _is_redundant(name, shape):
-            raise UsageError(f"{base}: weight {name} has no place in a Llama model")
+            raise UsageError(f"{base}: weight {name} has no place in a {shape.family} model")
     return names
 
 
-def _is_redundant(name: str, shape: LlamaShape) -> bool:
+def _is_redundant(name: str, shape: Architecture) -> bool:
     return name.endswith("rotary_emb.inv_freq") or (name == "lm_head.weight" and shape.tied)
 
 
-def _add_header(writer: Any, shape: LlamaShape, quant: str, name: str) -> None:
+def _add_header(writer: Any, shape: Architecture, quant: str, name: str) -> None:
     gguf = _gguf()
     kinds = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "q8_0": "MOSTLY_Q8_0"}
     writer.add_type(gguf.GGUFType.MODEL)
@@ -163,7 +165,9 @@ def _add_vocabulary(writer: Any, vocabulary: Vocabulary) -> None:
         writer.add_chat_template(vocabulary.chat_template)
 
 
-def _add_tensor_infos(writer: Any, shape: LlamaShape, names: dict[str, str], quant: str) -> tuple[dict[str, str], int]:
+def _add_tensor_infos(
+    writer: Any, shape: Architecture, names: dict[str, str], quant: str
+) -> tuple[dict[str, str], int]:
     """Announce every tensor; return the type of each and the bytes of all."""
     import numpy as np
 
@@ -191,12 +195,14 @@ def _tensor_type(sizes: tuple[int, ...], quant: str) -> str:
 
 
 def _arranged_tensors(
-    base: Path, adapter: Path | None, shape: LlamaShape, names: dict[str, str]
+    base: Path, adapter: Path | None, shape: Architecture, names: dict[str, str]
 ) -> Iterator[tuple[str, torch.Tensor]]:
     for name, tensor in merged_tensors(base, adapter):
         if name not in names:
             continue
-        if name.endswith("q_proj.weight"):
+        if shape.family != "llama":
+            pass  # llama.cpp rotates the halves of a head, as Hugging Face does
+        elif name.endswith("q_proj.weight"):
             tensor = permute_rotary(tensor, shape.heads)
         elif name.endswith("k_proj.weight"):
             tensor = permute_rotary(tensor, shape.key_value_heads)

@@ -18,12 +18,10 @@ from typing import TYPE_CHECKING, Any
 from securecoderl_edge.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS, read_lora_config
 from securecoderl_edge.errors import MissingExtra, SceError, UsageError
 from securecoderl_edge.files import read_json, write_atomically
+from securecoderl_edge.weight_files import WEIGHTS, WEIGHTS_INDEX, weight_files
 
 if TYPE_CHECKING:
     import torch
-
-WEIGHTS = "model.safetensors"
-WEIGHTS_INDEX = "model.safetensors.index.json"
 
 # What goes with the weights into a Hugging Face folder, where the base has it.
 COMPANION_FILES = (
@@ -52,23 +50,6 @@ class LoraUpdate:
 
     scale: float
     factors: dict[str, tuple[torch.Tensor, torch.Tensor]]
-
-
-def weight_files(base: Path) -> list[Path]:
-    """The safetensors files of a model folder, in the order of their names.
-
-    Raises:
-        UsageError: there are none, or one that the index names is missing.
-    """
-    if (base / WEIGHTS_INDEX).is_file():
-        names = sorted(set(read_json(base / WEIGHTS_INDEX).get("weight_map", {}).values()))
-    else:
-        names = [WEIGHTS]
-    for name in names:
-        # The names come from a file, so they must not lead out of the folder.
-        if Path(name).name != name or not (base / name).is_file():
-            raise UsageError(f"{base} has no {name}; export needs the base model as safetensors files")
-    return [base / name for name in names]
 
 
 def tensor_shapes(base: Path) -> dict[str, tuple[int, ...]]:

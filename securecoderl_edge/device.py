@@ -9,46 +9,103 @@ from typing import Any
 import torch
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.machine import cpu_flags
+from securecoderl_edge.machine import cpu_flags, memory_bytes
+from securecoderl_edge.memory import GIB, Formats
+from securecoderl_edge.settings import TrainSettings
+
+V100 = (7, 0)
+_HAS_BF16 = (8, 0)
+_HAS_INT8_UNITS = (7, 5)
 
 
 @dataclass(frozen=True)
 class Compute:
-    """Device, format of the frozen base, format of the matrix products (None: that of the weights), and of sampling."""
+    """Where and in which formats a run computes.
+
+    Attributes:
+        base_precision: format of the frozen base; ``int8`` is ours, ``int8-bnb`` LLM.int8 of bitsandbytes.
+        products: of the matrix products in training. In float16 the loss is scaled, so that small gradients survive.
+        rollout_dtype: of sampling.
+        recompute: layers are computed again in the backward pass, to save memory.
+    """
 
     device: str
     base_precision: str
-    autocast_dtype: torch.dtype | None
+    products: torch.dtype
     rollout_dtype: torch.dtype = torch.float32
+    recompute: bool = False
+
+    def formats(self) -> Formats:
+        """The sizes of the formats."""
+        names = (str(dtype).removeprefix("torch.") for dtype in (self.products, self.rollout_dtype))
+        return Formats.of(self.device, self.base_precision, *names)
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """The context in which forward passes run."""
-        if self.autocast_dtype is None:
+        """The context for a forward pass of Hugging Face's."""
+        if self.products == torch.float32:
             return nullcontext()
-        return torch.autocast(self.device, self.autocast_dtype)
+        return torch.autocast(self.device, self.products)
 
 
-def choose_compute(device: str, base_precision: str) -> Compute:
-    """Resolve ``auto``: CUDA if there is one; bf16 products where they are faster, else fp32.
-
-    On a CPU bf16 always reads half the memory, which is what sampling waits for. Learning gains by it only with matrix
-    units (AMX): without them an update of the built-in model took 3.8 s instead of 2.9 s.
+def choose_compute(device: str, base_precision: str, *, recompute: bool = False) -> Compute:
+    """Resolve ``auto``: CUDA if there is one; int8 on it, float32 on a CPU; products in what is fastest there.
 
     Raises:
-        UsageError: CUDA was asked for and there is none.
+        UsageError: what was asked for is not there, or the GPU cannot compute it.
     """
     if device == "cuda" and not torch.cuda.is_available():
-        raise UsageError("--device cuda: this torch sees no CUDA device; use --device cpu or auto")
+        raise UsageError("--device cuda: this torch sees no CUDA device; use --device cpu or auto, or see: sce doctor")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    if base_precision == "auto":
-        base_precision = "int8" if device == "cuda" else "fp32"
     if device == "cuda":
-        # Volta has no bf16; float16 keeps small gradients with the help of a GradScaler.
-        half = torch.bfloat16 if torch.cuda.get_device_capability() >= (8, 0) else torch.float16
-        return Compute(device, base_precision, half, half)
-    learning = torch.bfloat16 if cpu_has_bf16() and cpu_has_matrix_units() else None
-    return Compute(device, base_precision, learning, torch.bfloat16 if cpu_has_bf16() else torch.float32)
+        return compute_on_cuda(torch.cuda.get_device_capability(), base_precision, recompute=recompute)
+    return compute_on_cpu(base_precision, recompute=recompute)
+
+
+def compute_on_cuda(capability: tuple[int, int], base_precision: str, *, recompute: bool = False) -> Compute:
+    """What a GPU of a compute capability computes in; Volta (7.0) has no bfloat16 and no int8 units.
+
+    Raises:
+        UsageError: it cannot compute in ``base_precision``.
+    """
+    number = "{}.{}".format(*capability)
+    if base_precision == "int8-bnb" and capability < _HAS_INT8_UNITS:
+        raise UsageError(
+            f"int8-bnb: LLM.int8 of bitsandbytes needs compute capability 7.5, this GPU has {number}; "
+            "--base-precision int8 works on it"
+        )
+    if base_precision == "bf16" and capability < _HAS_BF16:
+        raise UsageError(f"bf16 needs compute capability 8.0, this GPU has {number}; use --base-precision fp16 or int8")
+    half = torch.bfloat16 if capability >= _HAS_BF16 else torch.float16
+    # A base in float16 may be so because of its range; products follow it.
+    products = torch.float16 if base_precision == "fp16" else half
+    return Compute("cuda", "int8" if base_precision == "auto" else base_precision, products, products, recompute)
+
+
+def compute_on_cpu(base_precision: str, *, recompute: bool = False) -> Compute:
+    """What this processor computes in.
+
+    On a CPU bf16 always reads half the memory, which is what sampling waits for. Learning gains by it only with matrix
+    units (AMX): without them an update of the built-in model took 3.8 s instead of 2.9 s. Products in fp16 are slower
+    than either.
+
+    Raises:
+        UsageError: never for what a setting permits, but bitsandbytes computes on no CPU as it does on a GPU.
+    """
+    if base_precision == "int8-bnb":
+        raise UsageError("int8-bnb needs a CUDA GPU; on a CPU use --base-precision int8")
+    products = torch.bfloat16 if cpu_has_bf16() and cpu_has_matrix_units() else torch.float32
+    sampling = torch.bfloat16 if cpu_has_bf16() else torch.float32
+    return Compute("cpu", "fp32" if base_precision == "auto" else base_precision, products, sampling, recompute)
+
+
+def memory_limit(settings: TrainSettings, device: str, processes: int = 1) -> int:
+    """Bytes that a process of the run may take: of its GPU, or its share of the machine's memory."""
+    if settings.memory_gib is not None:
+        return int(settings.memory_gib * GIB)
+    if device == "cuda":
+        return int(torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory)
+    return memory_bytes() // processes
 
 
 def cpu_has_bf16() -> bool:

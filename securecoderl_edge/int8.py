@@ -32,15 +32,31 @@ class Int8Linear(nn.Linear):
 
     scale: Tensor
 
-    def __init__(self, source: nn.Linear) -> None:
+    def __init__(self, in_features: int, out_features: int, *, bias: bool = False) -> None:
+        """A layer without content, on the meta device; `quantise` gives it a weight."""
         nn.Module.__init__(self)
-        self.in_features, self.out_features = source.in_features, source.out_features
-        weight = source.weight.detach().float()
-        scale = weight.abs().amax(1).clamp_min(1e-12) / 127
-        self.weight = nn.Parameter((weight / scale[:, None]).round().to(torch.int8), requires_grad=False)
-        self.register_buffer("scale", scale)
-        bias = None if source.bias is None else nn.Parameter(source.bias.detach(), requires_grad=False)
-        self.register_parameter("bias", bias)
+        self.in_features, self.out_features = in_features, out_features
+        shape = (out_features, in_features)
+        self.weight = nn.Parameter(torch.empty(shape, dtype=torch.int8, device="meta"), requires_grad=False)
+        self.register_buffer("scale", torch.empty(out_features, device="meta"))
+        empty = nn.Parameter(torch.empty(out_features, device="meta"), requires_grad=False) if bias else None
+        self.register_parameter("bias", empty)
+
+    @classmethod
+    def from_linear(cls, source: nn.Linear) -> Int8Linear:
+        """The quantised twin of a layer."""
+        layer = cls(source.in_features, source.out_features, bias=source.bias is not None)
+        layer.quantise(source.weight.detach())
+        if source.bias is not None:
+            layer.bias = nn.Parameter(source.bias.detach(), requires_grad=False)
+        return layer
+
+    def quantise(self, weight: Tensor) -> None:
+        """Take the content of ``weight`` (out, in), on its device."""
+        wide = weight.float()
+        scale = wide.abs().amax(1).clamp_min(1e-12) / 127
+        self.weight = nn.Parameter((wide / scale[:, None]).round_().to(torch.int8), requires_grad=False)
+        self.scale = scale
 
     def forward(self, inputs: Tensor) -> Tensor:
         if torch.is_autocast_enabled(inputs.device.type):
@@ -49,18 +65,21 @@ class Int8Linear(nn.Linear):
         output: Tensor = _Int8MatMul.apply(inputs, self.weight, self.scale, bias)  # type: ignore[no-untyped-call]
         return output
 
-    def dequantised(self) -> Tensor:
-        """(out, in) the float32 weight that this layer computes with."""
-        return _expand(self.weight, self.scale, torch.float32)
+    def expanded(self, dtype: torch.dtype) -> Tensor:
+        """(out, in) the weight that this layer computes with when its inputs are of ``dtype``."""
+        return _expand(self.weight, self.scale, dtype)
 
 
-def quantise_linears(model: nn.Module, skip: tuple[str, ...] = ("lm_head",)) -> None:
-    """Replace every `nn.Linear` of ``model`` by an `Int8Linear`, in place, except those named in ``skip``."""
+def with_int8_linears(model: nn.Module, skip: tuple[str, ...] = ("lm_head",)) -> None:
+    """Replace every `nn.Linear` of an empty ``model`` by an empty `Int8Linear`, except those named in ``skip``.
+
+    The output layer stays: rounding it moves every logit, and training reads it as one matrix.
+    """
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear and name not in skip:
-                setattr(parent, name, Int8Linear(child))
+                setattr(parent, name, Int8Linear(child.in_features, child.out_features, bias=child.bias is not None))
 
 
 def _expand(quantised: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
-    return quantised.to(dtype) * scale.to(dtype)[:, None]
+    return quantised.to(dtype).mul_(scale.to(dtype)[:, None])

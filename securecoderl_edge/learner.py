@@ -14,12 +14,18 @@ import torch
 from torch import Tensor, nn
 
 from securecoderl_edge.device import Compute
-from securecoderl_edge.errors import SceError
+from securecoderl_edge.errors import MissingExtra, SceError
+from securecoderl_edge.memory import GIB, MemoryPlan
 from securecoderl_edge.model import POLICY, adapter_parameters
 from securecoderl_edge.parallel import Team
 from securecoderl_edge.problems import Problem
 from securecoderl_edge.prompts import format_prompt
+from securecoderl_edge.resources import peak_rss_bytes
 from securecoderl_edge.rollout import Decoder
+from securecoderl_edge.text import replace_surrogates
+
+# Below it float16's smallest numbers are lost again, and no overflow of gradients of this size was by its range.
+_SMALLEST_LOSS_SCALE = 1.0
 
 
 class NotFiniteError(SceError):
@@ -39,8 +45,10 @@ class Learner:
         decoder: samples from the policy; None where nothing is sampled.
         value_head: with GAE only.
         scaler: keeps small gradients in float16; does nothing in other formats.
+        memory: what the phase was planned to need.
         running: numbers that go from update to update, such as the scale of the advantages; part of a checkpoint.
         prompts: caches each problem's prompt tokens by problem id.
+        skipped_steps: steps of this process that were left out because float16 overflowed.
     """
 
     model: Any
@@ -50,11 +58,14 @@ class Learner:
     decoder: Decoder | None = None
     value_head: nn.Module | None = None
     team: Team = field(default_factory=Team)
+    memory: MemoryPlan | None = None
     running: dict[str, float] = field(default_factory=dict)
     prompts: dict[str, list[int]] = field(default_factory=dict)
 
+    skipped_steps: int = 0
+
     def __post_init__(self) -> None:
-        enabled = self.compute.autocast_dtype is torch.float16
+        enabled = self.compute.products is torch.float16
         self.scaler = torch.amp.GradScaler(self.compute.device, enabled=enabled)
 
     def prompt_tokens(self, problem: Problem) -> list[int]:
@@ -62,6 +73,12 @@ class Learner:
         if problem.id not in self.prompts:
             self.prompts[problem.id] = list(self.tokenizer(format_prompt(problem))["input_ids"])
         return self.prompts[problem.id]
+
+    def solution_tokens(self, program: str) -> list[int]:
+        """Token ids of a reference solution, with the end of sequence."""
+        # A start token would belong before the prompt, which has it already.
+        solution = self.tokenizer(replace_surrogates(program), add_special_tokens=False)["input_ids"]
+        return [*solution, self.tokenizer.eos_token_id]
 
     def backward(self, loss: Tensor, tensors: Mapping[str, Tensor]) -> None:
         """Add the gradients of a loss.
@@ -90,10 +107,38 @@ class Learner:
         whole = norm + sum(float(p.grad.abs().sum()) for p in trained[len(policy) :] if p.grad is not None)
         if not math.isfinite(whole) and not self.scaler.is_enabled():
             raise NotFiniteError("the gradient", tensors)
+        scale = self.scaler.get_scale()
         self.scaler.step(self.optimizer)
         self.scaler.update()
+        if self.scaler.is_enabled():
+            # The scaler lowers its scale exactly when it has left out a step.
+            self.skipped_steps += self.scaler.get_scale() < scale
+            if self.scaler.get_scale() < _SMALLEST_LOSS_SCALE:
+                raise NotFiniteError("the gradient, at whatever scale of the loss,", tensors)
         self.optimizer.zero_grad(set_to_none=True)
         return norm
+
+
+def make_optimizer(name: str, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    """AdamW (arXiv:1711.05101) without weight decay, which would pull LoRA's factors to zero.
+
+    Args:
+        name: ``adamw``, or ``adamw8bit`` or ``paged-adamw8bit`` of bitsandbytes (arXiv:2110.02861), which keep tensors
+            of 4,096 numbers and more in 8 bits.
+
+    Raises:
+        MissingExtra: bitsandbytes is needed and not installed.
+    """
+    betas = (0.9, 0.95)
+    if name == "adamw":
+        return torch.optim.AdamW(groups, betas=betas, weight_decay=0.0)
+    try:
+        from bitsandbytes import optim
+    except ImportError:
+        raise MissingExtra("bitsandbytes", "train") from None
+    kind = optim.PagedAdamW8bit if name == "paged-adamw8bit" else optim.AdamW8bit
+    optimizer: torch.optim.Optimizer = kind(groups, betas=betas, weight_decay=0.0)
+    return optimizer
 
 
 def seed_of(*parts: object) -> int:
@@ -118,9 +163,23 @@ def shuffled(count: int, seed: int) -> list[int]:
     return order
 
 
+def precision_metrics(learner: Learner, skipped_before: int) -> dict[str, Any]:
+    """What number formats and memory came to in an update."""
+    metrics: dict[str, Any] = {"peak_rss_mib": round(peak_rss_bytes() / 2**20, 1)}
+    if learner.scaler.is_enabled():
+        metrics["loss_scale"] = learner.scaler.get_scale()
+        metrics["skipped_steps"] = learner.skipped_steps - skipped_before
+    if learner.compute.device == "cuda":
+        metrics["peak_cuda_mib"] = round(torch.cuda.max_memory_allocated() / 2**20, 1)
+    return metrics
+
+
 @contextmanager
-def memory_for(what: str, remedy: str) -> Iterator[None]:
+def memory_for(what: str, knob: str, plan: MemoryPlan | None = None) -> Iterator[None]:
     """Turn running out of memory inside the block into a sentence that names the knob to lower.
+
+    Args:
+        plan: whose lines for ``what`` (sampling, or learning) were too low.
 
     Raises:
         SceError: there was not enough memory.
@@ -134,4 +193,10 @@ def memory_for(what: str, remedy: str) -> Iterator[None]:
             raise
     else:
         return
-    raise SceError(f"out of memory while {what}; {remedy}. The last checkpoint is intact, so the run can go on")
+    planned = ""
+    if plan is not None:
+        lines = {**plan.always, **(plan.sampling if what == "sampling" else plan.update)}
+        planned = f", where the plan had {', '.join(f'{name} {size / GIB:.2f}' for name, size in lines.items())} GiB"
+    raise SceError(
+        f"out of memory while {what}{planned}; lower {knob}. The last checkpoint is intact, so the run can go on"
+    )

@@ -6,7 +6,6 @@ training left, which the KL penalty is measured against.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.adapters import ADAPTER_WEIGHTS
+from securecoderl_edge.architecture import read_architecture
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import MissingExtra, SceError, UsageError
 
@@ -26,11 +26,6 @@ if TYPE_CHECKING:
 NANO = "nano"
 POLICY = "default"  # the name under which peft saves an adapter at the top of its folder
 REFERENCE = "reference"
-SUPPORTED_ARCHITECTURES = ("LlamaForCausalLM",)
-# Variants of Llama that `rollout.Decoder` does not compute; it would sample from another model.
-_ONLY_SUPPORTED = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "partial_rotary_factor": 1.0}
-# Their rotations change with the length of the text, so keys that are kept for a prompt would be wrong later on.
-_UNSUPPORTED_ROPE_TYPES = ("dynamic", "longrope")
 
 
 @dataclass(frozen=True)
@@ -121,67 +116,65 @@ def load_tokenizer(folder: Path) -> Any:
     return tokenizer
 
 
-def load_base(folder: Path, precision: str = "fp32", device: str = "cpu") -> Any:
-    """The frozen base model in ``fp32``, ``bf16`` or weight-only ``int8``.
+def load_base(
+    folder: Path, precision: str = "fp32", device: str = "cpu", other_dtype: torch.dtype | None = None
+) -> Any:
+    """The frozen base model in ``fp32``, ``fp16``, ``bf16``, weight-only ``int8``, or ``int8-bnb`` (LLM.int8).
+
+    Args:
+        other_dtype: with int8, the format of what stays as it is: embedding, output, norms. float32 by default.
 
     Raises:
         SceError: not a supported architecture, already quantised, or no readable safetensors weights.
     """
     require_torch()
     import torch
-    from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM, GenerationConfig
+    from transformers import GenerationConfig
 
-    config = read_model_config(folder)
-    if "quantization_config" in config:
-        raise SceError(f"{folder} is already quantised; a base model must have its original weights")
-    dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float32}
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype=dtypes[precision],
-            local_files_only=True,
-            use_safetensors=True,
-            attn_implementation="sdpa",  # the one that takes the masks of `hidden_states` as they are
-        )
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise SceError(f"cannot load the weights of {folder}: {_first_line(error)}") from None
+    from securecoderl_edge.weights import load_model
+
+    read_architecture(folder)
+    if precision == "int8-bnb":
+        model = _load_with_bitsandbytes(folder, device, other_dtype or torch.float16)
+    else:
+        dtypes = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+        dtype = dtypes.get(precision, other_dtype or torch.float32)
+        try:
+            model = load_model(folder, dtype, device, int8=precision == "int8")
+        except (OSError, ValueError, RuntimeError, TypeError) as error:
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            raise SceError(f"cannot load the weights of {folder}: {_first_line(error)}") from None
     # What a model's folder says of sampling (a penalty, a filter) would make `generate` draw from another distribution.
     model.generation_config = GenerationConfig()
     model.requires_grad_(False)
-    if precision == "int8":
-        from securecoderl_edge.int8 import quantise_linears
+    return model.eval()
 
-        quantise_linears(model)
-    return model.to(device).eval()
+
+def _load_with_bitsandbytes(folder: Path, device: str, dtype: torch.dtype) -> Any:
+    """LLM.int8 (arXiv:2208.07339), outliers in ``dtype``; its products differ between train and eval mode."""
+    import torch
+
+    try:
+        import bitsandbytes  # noqa: F401
+    except ImportError:
+        raise MissingExtra("bitsandbytes", "train") from None
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+    settings = BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=["lm_head"])
+    try:
+        return AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, quantization_config=settings, device_map={"": device}, local_files_only=True,
+            use_safetensors=True, attn_implementation="sdpa",
+        )  # fmt: skip
+    except (OSError, ValueError, RuntimeError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise SceError(f"cannot load the weights of {folder}: {_first_line(error)}") from None
 
 
 def _first_line(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
-
-
-def read_model_config(folder: Path) -> dict[str, Any]:
-    """The decoded config.json of a supported model.
-
-    Raises:
-        SceError: no valid config.json, or an architecture or a variant of it that is not computed here (named).
-    """
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise SceError(f"{folder}/config.json cannot be read: {error}") from None
-    architecture = (config.get("architectures") or ["unknown"])[0] if isinstance(config, dict) else "unknown"
-    if architecture not in SUPPORTED_ARCHITECTURES:
-        raise SceError(f"{folder}: architecture {architecture} is not supported ({', '.join(SUPPORTED_ARCHITECTURES)})")
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    kind = rope.get("rope_type") or rope.get("type") if isinstance(rope, dict) else rope
-    if kind in _UNSUPPORTED_ROPE_TYPES or not isinstance(rope, dict):
-        raise SceError(f"{folder}: rope type {kind} is not supported")
-    for key, only in _ONLY_SUPPORTED.items():
-        found = rope.get(key, config.get(key, only))
-        if found != only:
-            raise SceError(f"{folder}: {key} = {found} is not supported, only {only}")
-    return dict(config)
 
 
 def add_adapters(base: Any, lora: LoraSettings, seed: int) -> Any:
@@ -276,40 +269,6 @@ def load_adapter(model: Any, folder: Path, name: str = POLICY) -> None:
     with torch.no_grad():
         for key, value in named.items():
             value.copy_(stored[key])
-
-
-def new_cache() -> Any:
-    """An empty cache of keys and values for `hidden_states`; gradients flow through what it holds."""
-    from transformers import DynamicCache
-
-    return DynamicCache()
-
-
-def hidden_states(
-    model: Any,
-    tokens: Tensor,
-    positions: Tensor | None = None,
-    visible: Tensor | None = None,
-    cache: Any = None,
-) -> Tensor:
-    """(B, L, H) last hidden states of right-padded ``tokens`` (B, L).
-
-    Under a causal mask no token sees the padding to its right, so plain sequences need neither positions nor a mask.
-
-    Args:
-        positions: (B, L) places in their sequences, for tokens that continue what the cache holds.
-        visible: (B, 1, L, C + L), True where a token sees one of the C cached tokens or of these.
-        cache: gets the keys and values of the tokens appended.
-    """
-    trunk = model.get_base_model().model if hasattr(model, "peft_config") else model.model
-    hidden: Tensor = trunk(
-        input_ids=tokens,
-        position_ids=positions,
-        attention_mask=visible,
-        past_key_values=cache,
-        use_cache=cache is not None,
-    ).last_hidden_state
-    return hidden
 
 
 def output_weight(model: Any) -> Tensor:

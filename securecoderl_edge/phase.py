@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from securecoderl_edge.adapters import ADAPTER_WEIGHTS
+from securecoderl_edge.architecture import Architecture
 from securecoderl_edge.checkpoint import (
     KEEP,
     Progress,
@@ -25,10 +25,11 @@ from securecoderl_edge.checkpoint import (
     save_checkpoint,
 )
 from securecoderl_edge.collect import Rollout
-from securecoderl_edge.device import Compute
-from securecoderl_edge.errors import SceError
+from securecoderl_edge.device import Compute, memory_limit
+from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.files import read_json, remove_leftovers, sha256_of, temporary_beside
-from securecoderl_edge.learner import Learner, NotFiniteError
+from securecoderl_edge.learner import Learner, NotFiniteError, make_optimizer
+from securecoderl_edge.memory import GIB, MemoryPlan, first_knob, plan_memory
 from securecoderl_edge.metrics import RowFile
 from securecoderl_edge.model import (
     POLICY,
@@ -69,12 +70,14 @@ class Workplace:
 
     Attributes:
         inputs: hashes of base model and problems.
+        architecture: of the base model.
         problems: those to learn from. held_out: those to choose by.
     """
 
     run: Run
     settings: TrainSettings
     inputs: Mapping[str, str]
+    architecture: Architecture
     model: Any
     tokenizer: Any
     compute: Compute
@@ -142,9 +145,32 @@ class Phase:
 
         Raises:
             SceError: there are none.
+            UsageError: there is not enough memory.
         """
         learner = self._learner()
-        return learner, self._usable_problems(learner)
+        usable = self._usable_problems(learner)
+        learner.memory = self._memory(max(len(learner.prompt_tokens(problem)) for problem in usable))
+        return learner, usable
+
+    def _memory(self, longest_prompt: int) -> MemoryPlan:
+        """What the phase will need.
+
+        Raises:
+            UsageError: more than there is.
+        """
+        place, compute = self.place, self.place.compute
+
+        def planned(settings: TrainSettings) -> MemoryPlan:
+            return plan_memory(place.architecture, settings, compute.formats(), longest_prompt, self.name)
+
+        plan, limit = planned(place.settings), memory_limit(place.settings, compute.device, place.team.local_count)
+        if plan.peak > limit:
+            knob = first_knob(place.settings, plan, limit, planned)
+            raise UsageError(
+                f"{self.name} needs about {plan.peak / GIB:.1f} GiB, there are {limit / GIB:.1f}; {knob}, "
+                "or see the parts with --dry-run"
+            )
+        return plan
 
     def time_one(self) -> tuple[float, float]:
         """Seconds of one update at learning rate 0, and of one evaluation (0.0 if there are none); writes nothing."""
@@ -176,24 +202,32 @@ class Phase:
         if self.name != "sft" and ppo.advantage == "gae":
             head = make_value_head(place.model.config.hidden_size, place.settings.seed).to(place.compute.device)
             groups.append({"params": list(head.parameters()), "peak_lr": ppo.value_learning_rate})
-        optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.0)
+        optimizer = make_optimizer(place.settings.optimizer, groups)
         samples = self.name != "sft" or place.held_out
         decoder = Decoder(place.model, place.compute.rollout_dtype) if samples else None
         return Learner(place.model, place.tokenizer, place.compute, optimizer, decoder, head, place.team)
 
     def _usable_problems(self, learner: Learner) -> list[Problem]:
         """Problems whose prompt leaves room in the context; for sft, those with a reference solution."""
-        settings = self.place.settings
-        room = int(learner.model.config.max_position_embeddings) - settings.ppo.max_tokens
+        settings, ppo = self.place.settings, self.place.settings.ppo
+        room = ppo.prompt_room(self.place.architecture.context)
         usable = [problem for problem in self.place.problems if len(learner.prompt_tokens(problem)) <= room]
         if not usable:
-            raise SceError(f"{settings.problems}: no prompt leaves {settings.ppo.max_tokens} tokens of room")
+            raise SceError(f"{settings.problems}: no prompt of at most {room} tokens, with {ppo.max_tokens} to answer")
         if self.name != "sft":
             return usable
-        solved = [problem for problem in usable if problem.solutions]
+        longest = settings.sft.max_tokens
+        with_short_ones = (
+            replace(
+                problem, solutions=tuple(s for s in problem.solutions if len(learner.solution_tokens(s)) <= longest)
+            )
+            for problem in usable
+        )
+        solved = [problem for problem in with_short_ones if problem.solutions]
         if not solved:
             raise SceError(
-                f"{settings.problems}: no problem has a reference solution, so the sft phase cannot run; "
+                f"{settings.problems}: no problem has a reference solution of at most {longest} tokens, "
+                "so the sft phase cannot run; "
                 "leave it out with --phases binary,partial"
             )
         return solved

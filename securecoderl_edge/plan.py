@@ -79,7 +79,7 @@ def make_plan(settings: TrainSettings, run: Run) -> Plan:
         model=settings.model,
         device=compute.device,
         base_precision=compute.base_precision,
-        products_in=str(compute.autocast_dtype or "the weights' format").removeprefix("torch."),
+        products_in=str(compute.products).removeprefix("torch."),
         parameters=sum(p.numel() for name, p in place.model.named_parameters() if "lora_" not in name),
         trained_parameters=sum(p.numel() for p in adapter_parameters(place.model, POLICY).values()),
         problems=len(place.problems),

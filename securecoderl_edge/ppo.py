@@ -14,8 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from securecoderl_edge.memory import LOGITS_CHUNK_BYTES
+
 # Logits of all positions are kept for the backward pass while they are as small as this; larger ones are recomputed.
 _KEPT_LOGITS_BYTES = 32 << 20
+_ROWS = 128
 
 
 class _ChunkedLogProbs(torch.autograd.Function):
@@ -33,7 +36,8 @@ class _ChunkedLogProbs(torch.autograd.Function):
         for start in range(0, len(hidden), chunk):
             part = slice(start, start + chunk)
             logits = (hidden[part] @ weight.T).float().div_(temperature)
-            normalisers[part] = logits.logsumexp(-1)
+            # Row by row the same; its copy of a few rows stays in the processor's cache.
+            normalisers[part] = torch.cat([rows.logsumexp(-1) for rows in logits.split(_ROWS)])
             log_probs[part] = logits.gather(-1, targets[part, None])[:, 0] - normalisers[part]
             if len(logits) == len(hidden) and logits.nbytes <= _KEPT_LOGITS_BYTES and ctx.needs_input_grad[0]:
                 kept = logits
@@ -58,7 +62,7 @@ class _ChunkedLogProbs(torch.autograd.Function):
 
 
 def chunked_log_probs(
-    hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float = 1.0, chunk: int = 1024
+    hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float = 1.0, chunk: int | None = None
 ) -> Tensor:
     """Log-probability of each target under ``softmax(hidden @ weight.T / temperature)``, in float32.
 
@@ -67,11 +71,12 @@ def chunked_log_probs(
         weight: (V, H) output projection, frozen.
         targets: (N,) token ids.
         temperature: the one that the tokens were sampled with, so that old and new policy are the same function.
-        chunk: rows of logits held at a time; peak extra memory is ``chunk * V`` floats.
+        chunk: rows of logits held at a time; by default as many as 128 MiB hold.
 
     Returns:
         (N,) natural-log probabilities; differentiable with respect to ``hidden``.
     """
+    chunk = chunk or max(1, LOGITS_CHUNK_BYTES // (4 * len(weight)))
     log_probs: Tensor = _ChunkedLogProbs.apply(hidden, weight.to(hidden.dtype), targets, temperature, chunk)  # type: ignore[no-untyped-call]
     return log_probs
 

@@ -15,10 +15,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from securecoderl_edge.fused import rotated
+from securecoderl_edge.memory import CACHE_GROWTH
+
 # Rows of finished sequences are dropped from the batch once they make up this share of it: dropping copies the cache.
 _COMPACT_SHARE = 0.25
 # The cache grows by so many tokens at a time. Products of whole tensors need no copy of the cache at each token.
-_GROWTH = 32
+_GROWTH = CACHE_GROWTH
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,23 @@ class Sampled:
     finished: bool
 
 
+@dataclass(frozen=True)
+class _MergedLayer:
+    """Weights (out, in) of a layer; its norms' scales are in ``qkv`` and ``gate_up``."""
+
+    qkv: Tensor
+    qkv_bias: Tensor | None
+    out: Tensor
+    gate_up: Tensor
+    down: Tensor
+
+
 class Decoder:
-    """A Llama decoder over merged weights; `refresh` takes them from the (possibly adapted) model again."""
+    """A Llama or Qwen2 decoder over merged weights; `refresh` takes them from the (possibly adapted) model.
+
+    What is constant for a layer is multiplied into its weights: the scales of the norms, and that of the scores. As in
+    training the residual stream is float32, ``dtype`` is the format of the products.
+    """
 
     def __init__(self, model: Any, dtype: torch.dtype) -> None:
         self._model = model
@@ -56,34 +74,54 @@ class Decoder:
         self.head_size = getattr(config, "head_dim", None) or config.hidden_size // self.heads
         self.context = config.max_position_embeddings
         self._epsilon = config.rms_norm_eps
-        self.refresh()
+        self.layers: list[_MergedLayer] = []
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it holds weights to sample with."""
+        return bool(self.layers)
 
     @torch.no_grad()
     def refresh(self) -> None:
         """Merge the current adapter into fresh copies of the weights."""
+        self.release()
+        trunk = self._trunk
+        positions = torch.arange(self.context, device=self.device)
+        angles = trunk.rotary_emb(torch.zeros((), device=self.device), positions[None])
+        # The second half of the angles repeats the first.
+        self._cosine, self._sine = (table[0, :, : self.head_size // 2].to(self.dtype) for table in angles)
+        self._embedding = trunk.embed_tokens.weight
+        self._head = self._prepared(self._causal.lm_head.weight)
+        self._final_norm = trunk.norm.weight.float()
+        self.layers = [self._merged(layer) for layer in trunk.layers]
 
-        def prepared(weight: Tensor) -> Tensor:
-            return weight.to(self.dtype).contiguous()
-
-        self.embedding = prepared(self._trunk.embed_tokens.weight)
-        tied = self._causal.lm_head.weight is self._trunk.embed_tokens.weight
-        self.head = self.embedding if tied else prepared(self._causal.lm_head.weight)
-        self.final_norm = prepared(self._trunk.norm.weight)
+    def release(self) -> None:
+        """Give the memory of the merged weights back; `refresh` comes before the next sampling."""
         self.layers = []
-        for layer in self._trunk.layers:
-            attention, mlp = layer.self_attn, layer.mlp
-            fused = [merged_weight(linear) for linear in (attention.q_proj, attention.k_proj, attention.v_proj)]
-            gate_up = [merged_weight(linear) for linear in (mlp.gate_proj, mlp.up_proj)]
-            self.layers.append(
-                (
-                    prepared(layer.input_layernorm.weight),
-                    prepared(torch.cat(fused)),
-                    prepared(merged_weight(attention.o_proj)),
-                    prepared(layer.post_attention_layernorm.weight),
-                    prepared(torch.cat(gate_up)),
-                    prepared(merged_weight(mlp.down_proj)),
-                )
-            )
+        self._embedding = self._head = self._final_norm = self._cosine = self._sine = torch.empty(0)
+
+    def _prepared(self, weight: Tensor) -> Tensor:
+        return weight.to(self.dtype).contiguous()
+
+    def _merged(self, layer: Any) -> _MergedLayer:
+        attention, mlp = layer.self_attn, layer.mlp
+        scale = self.head_size**-0.5
+        # The factor of the scores goes into the queries.
+        parts = [(attention.q_proj, scale), (attention.k_proj, 1.0), (attention.v_proj, 1.0)]
+        qkv = torch.cat([merged_weight(linear) * factor for linear, factor in parts])
+        biases = [linear.bias for linear, _ in parts]
+        bias = None
+        if biases[0] is not None:
+            scaled = [bias.float() * factor for bias, (_, factor) in zip(biases, parts, strict=True)]
+            bias = self._prepared(torch.cat(scaled))
+        gate_up = torch.cat([merged_weight(mlp.gate_proj), merged_weight(mlp.up_proj)])
+        return _MergedLayer(
+            self._prepared(qkv.mul_(layer.input_layernorm.weight)),
+            bias,
+            self._prepared(merged_weight(attention.o_proj)),
+            self._prepared(gate_up.mul_(layer.post_attention_layernorm.weight)),
+            self._prepared(merged_weight(mlp.down_proj)),
+        )
 
     def new_cache(self, rows: int, length: int) -> list[tuple[Tensor, Tensor]]:
         """Zeroed keys and values, (rows, kv heads, length, head size) for each layer."""
@@ -97,31 +135,33 @@ class Decoder:
         ]
 
     def forward(
-        self, tokens: Tensor, positions: Tensor, visible: Tensor, start: int, cache: list[tuple[Tensor, Tensor]]
+        self, tokens: Tensor, positions: Tensor, bias: Tensor, start: int, cache: list[tuple[Tensor, Tensor]]
     ) -> Tensor:
         """Logits of the last position, (B, V), after writing ``tokens`` (B, T) into the cache at ``start``.
 
-        ``visible`` (B, 1, T, length of the cache) says which of its entries each token may see.
+        ``bias`` (B, 1, T, length of the cache) is 0 for the entries that each token may see, minus infinity for others.
         """
         rows, width = tokens.shape
-        hidden = self.embedding[tokens]
-        cosine, sine = self._trunk.rotary_emb(hidden, positions)
-        cosine, sine = cosine[:, None].to(self.dtype), sine[:, None].to(self.dtype)
-        for (norm_in, qkv, out, norm_mlp, gate_up, down), (keys, values) in zip(self.layers, cache, strict=True):
-            projected = functional.linear(self._normed(hidden, norm_in), qkv)
-            heads = projected.view(rows, width, self.heads + 2 * self.kv_heads, self.head_size).transpose(1, 2)
-            turning, value = heads.split([self.heads + self.kv_heads, self.kv_heads], dim=1)
-            query, key = _rotated(turning, cosine, sine).split([self.heads, self.kv_heads], dim=1)
-            keys[:, :, start : start + width] = key
-            values[:, :, start : start + width] = value
-            mixed = attended(query, keys, values, visible)
-            hidden = hidden + functional.linear(mixed.transpose(1, 2).reshape(rows, width, -1), out)
-            gate, up = functional.linear(self._normed(hidden, norm_mlp), gate_up).chunk(2, -1)
-            hidden = hidden + functional.linear(functional.silu(gate) * up, down)
-        return functional.linear(self._normed(hidden[:, -1], self.final_norm), self.head)
+        hidden = self._embedding[tokens].float()
+        cosine, sine = self._cosine[positions][:, None], self._sine[positions][:, None]
+        turned, heads = self.heads + self.kv_heads, self.heads + 2 * self.kv_heads
+        for layer, (keys, values) in zip(self.layers, cache, strict=True):
+            projected = functional.linear(self._normed(hidden), layer.qkv, layer.qkv_bias)
+            every = projected.view(rows, width, heads, self.head_size).transpose(1, 2)
+            query_key = rotated(every[:, :turned], cosine, sine)
+            keys[:, :, start : start + width] = query_key[:, self.heads :]
+            values[:, :, start : start + width] = every[:, turned:]
+            mixed = attended(query_key[:, : self.heads], keys, values, bias)
+            hidden = hidden + functional.linear(mixed.transpose(1, 2).reshape(rows, width, -1), layer.out)
+            gate, up = functional.linear(self._normed(hidden), layer.gate_up).chunk(2, -1)
+            hidden = hidden + functional.linear(functional.silu(gate).mul_(up), layer.down)
+        last = functional.rms_norm(hidden[:, -1], hidden.shape[-1:], self._final_norm, self._epsilon)
+        return functional.linear(last.to(self.dtype), self._head)
 
-    def _normed(self, hidden: Tensor, weight: Tensor) -> Tensor:
-        return functional.rms_norm(hidden, (hidden.shape[-1],), weight, self._epsilon)
+    def _normed(self, hidden: Tensor) -> Tensor:
+        # One norm and one factor a row: fewer passes than rms_norm, which a CPU takes apart.
+        mean_square = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True).square_().div_(hidden.shape[-1])
+        return (hidden * mean_square.add_(self._epsilon).rsqrt_()).to(self.dtype)
 
 
 @torch.no_grad()
@@ -156,13 +196,15 @@ def sample(
     for row, prompt in enumerate(prompts):
         tokens[row, longest - len(prompt) :] = torch.tensor(list(prompt), device=decoder.device)
         present[row, longest - len(prompt) :] = True
+    if not decoder.is_ready:
+        decoder.refresh()
     logits, cache = _prefill(decoder, tokens, present)
 
     # One row for each sample of each prompt.
     logits = logits.repeat_interleave(samples, 0)
-    cache = [(k.repeat_interleave(samples, 0), v.repeat_interleave(samples, 0)) for k, v in cache]
-    visible = present.repeat_interleave(samples, 0)
-    next_position = visible.sum(1)
+    _change(cache, lambda entries: entries.repeat_interleave(samples, 0))
+    next_position = present.sum(1).repeat_interleave(samples)
+    hidden_from = _bias(present, decoder.dtype).repeat_interleave(samples, 0)
     owners = [(prompt, index) for prompt in range(len(prompts)) for index in range(samples)]
     drawn: list[list[int]] = [[] for _ in owners]
     log_probs: list[list[float]] = [[] for _ in owners]
@@ -191,16 +233,16 @@ def sample(
             break
         if len(remaining) <= len(live) * (1 - _COMPACT_SHARE):
             kept = torch.tensor(remaining, device=decoder.device)
-            chosen, visible, next_position = chosen[kept], visible[kept], next_position[kept]
+            chosen, hidden_from, next_position = chosen[kept], hidden_from[kept], next_position[kept]
             uniforms = uniforms[kept]
-            cache = [(keys[kept], values[kept]) for keys, values in cache]
+            _change(cache, lambda entries, kept=kept: entries[kept])  # type: ignore[misc]
             live = [live[row] for row in remaining]
         place = longest + step
-        if place == visible.shape[1]:
-            visible = functional.pad(visible, (0, _GROWTH))
-            cache = [(functional.pad(k, (0, 0, 0, _GROWTH)), functional.pad(v, (0, 0, 0, _GROWTH))) for k, v in cache]
-        visible[:, place] = True
-        logits = decoder.forward(chosen[:, None], next_position[:, None], visible[:, None, None], place, cache)
+        if place == hidden_from.shape[1]:
+            hidden_from = functional.pad(hidden_from, (0, _GROWTH), value=float("-inf"))
+            _change(cache, lambda entries: functional.pad(entries, (0, 0, 0, _GROWTH)))
+        hidden_from[:, place] = 0.0
+        logits = decoder.forward(chosen[:, None], next_position[:, None], hidden_from[:, None, None], place, cache)
         next_position = next_position + 1
     return [done[owner] for owner in owners]
 
@@ -213,8 +255,19 @@ def _prefill(decoder: Decoder, tokens: Tensor, present: Tensor) -> tuple[Tensor,
     causal = torch.ones(width, width, dtype=torch.bool, device=tokens.device).tril()
     # A padding row would see nothing and turn to NaN; letting it see itself is harmless, since nobody reads it.
     itself = torch.eye(width, dtype=torch.bool, device=tokens.device)
-    visible = (causal & present[:, None, :]) | itself
-    return decoder.forward(tokens, positions, visible[:, None], 0, cache), cache
+    bias = _bias((causal & present[:, None, :]) | itself, decoder.dtype)
+    return decoder.forward(tokens, positions, bias[:, None], 0, cache), cache
+
+
+def _bias(visible: Tensor, dtype: torch.dtype) -> Tensor:
+    """What is added to scores: 0 where ``visible``, minus infinity elsewhere."""
+    return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, float("-inf"))
+
+
+def _change(cache: list[tuple[Tensor, Tensor]], change: Callable[[Tensor], Tensor]) -> None:
+    """Replace keys and values layer by layer, so that no second cache is ever there."""
+    for number, (keys, values) in enumerate(cache):
+        cache[number] = change(keys), change(values)
 
 
 def draw_tokens(logits: Tensor, temperature: float, uniforms: Tensor) -> tuple[Tensor, Tensor]:
@@ -237,26 +290,21 @@ def draw_tokens(logits: Tensor, temperature: float, uniforms: Tensor) -> tuple[T
 def merged_weight(linear: Any) -> Tensor:
     """(out, in) float32 weight of a linear layer with its active LoRA update, if any, added."""
     base = linear.base_layer if hasattr(linear, "base_layer") else linear
-    weight: Tensor = base.dequantised() if hasattr(base, "dequantised") else base.weight.float()
+    weight: Tensor = base.expanded(torch.float32) if hasattr(base, "expanded") else base.weight.float()
     if base is not linear:
         weight = weight + linear.get_delta_weight(linear.active_adapters[0]).float()
     return weight
 
 
-def attended(query: Tensor, keys: Tensor, values: Tensor, visible: Tensor) -> Tensor:
-    """(B, heads, T, D) attention of ``query`` to ``keys`` and ``values`` (B, kv heads, L, D)."""
+def attended(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
+    """(B, heads, T, D) attention of scaled ``query`` to ``keys`` and ``values`` (B, kv heads, L, D)."""
     rows, heads, width, size = query.shape
     if width > 1:
         return functional.scaled_dot_product_attention(
-            query, keys, values, attn_mask=visible, enable_gqa=heads != keys.shape[1]
+            query, keys, values, attn_mask=bias, scale=1.0, enable_gqa=heads != keys.shape[1]
         )
     # With one query, two products of matrices are several times faster on a CPU than the fused kernel, which is made
     # for long ones. The heads that share keys are its rows.
-    scores = query.reshape(rows, keys.shape[1], -1, size) @ keys.transpose(-1, -2) * size**-0.5
-    mixed: Tensor = scores.masked_fill(~visible, float("-inf")).softmax(-1) @ values
+    scores = query.reshape(rows, keys.shape[1], -1, size) @ keys.transpose(-1, -2)
+    mixed: Tensor = scores.add_(bias).softmax(-1) @ values
     return mixed.view(rows, heads, 1, size)
-
-
-def _rotated(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    half = heads.shape[-1] // 2
-    return heads * cosine + torch.cat([-heads[..., half:], heads[..., :half]], -1) * sine

@@ -79,7 +79,7 @@ def prepare_folder(
         "device": torch.cuda.get_device_name() if compute.device == "cuda" else "cpu",
         "processes": processes,
         "base_precision": compute.base_precision,
-        "autocast": str(compute.autocast_dtype or "none"),
+        "products": str(compute.products),
         "rollout_dtype": str(compute.rollout_dtype),
         "threads": torch.get_num_threads(),
         "seed": settings.seed,

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from securecoderl_edge.model import hidden_states, new_cache, output_weight
+from securecoderl_edge.device import Compute
+from securecoderl_edge.model import output_weight
 from securecoderl_edge.ppo import chunked_log_probs
+from securecoderl_edge.transformer import Past, hidden_states
 
 TokenIds = tuple[int, ...]
 T = TypeVar("T")
@@ -89,7 +90,7 @@ def micro_batches(batch: Batch, max_tokens: int) -> Iterator[list[int]]:
 
 
 def completion_log_probs(
-    model: Any, batch: Batch, temperature: float, autocast: AbstractContextManager[Any] | None = None
+    model: Any, batch: Batch, temperature: float, compute: Compute | None = None
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities of the completion tokens, and the hidden states that predicted them.
 
@@ -99,8 +100,7 @@ def completion_log_probs(
     """
     distinct, places = _without_repeats(batch)
     chosen = distinct.mask > 0
-    with autocast or nullcontext():
-        hidden = _predicting_states(model, distinct)[chosen]
+    hidden = _predicting_states(model, distinct, compute)[chosen]
     flat = chunked_log_probs(hidden, output_weight(model), distinct.tokens[chosen], temperature)
     log_probs = torch.zeros_like(distinct.mask).masked_scatter(chosen, flat)
     state_of = torch.zeros_like(distinct.tokens).masked_scatter(chosen, torch.arange(len(hidden), device=hidden.device))
@@ -119,27 +119,25 @@ def _numbered(items: Sequence[T], device: Any) -> tuple[list[T], Tensor]:
     return list(index), torch.tensor([index[item] for item in items], device=device)
 
 
-def _predicting_states(model: Any, batch: Batch) -> Tensor:
+def _predicting_states(model: Any, batch: Batch, compute: Compute | None) -> Tensor:
     """(B, T, H): the hidden state that predicts each completion token, which is the one before it."""
     device, width = batch.tokens.device, batch.tokens.shape[1]
     prompts, owners = _numbered([prompt for prompt, _ in batch.sequences], device)
     tokens, present = (tensor.to(device) for tensor in _padded(prompts))
-    cache = new_cache()
-    states = hidden_states(model, tokens, cache=cache)
     prompt_lengths = present.sum(1).long()
-    first = states[torch.arange(len(tokens), device=device), prompt_lengths - 1].index_select(0, owners)[:, None]
+    how: dict[str, Any] = {"dtype": compute.products, "recompute": compute.recompute} if compute else {}
+    states, kept = hidden_states(model, tokens, only=prompt_lengths - 1, **how)
+    first = states.index_select(0, owners)
     if width == 1:
         return first
-    # index_select, whose gradients add up in one order: those of keys[owners] do not in float32 on several threads.
-    for layer in cache.layers:
-        layer.keys, layer.values = layer.keys.index_select(0, owners), layer.values.index_select(0, owners)
     # Nothing is predicted from a completion's last token.
     positions = prompt_lengths[owners, None] + torch.arange(width - 1, device=device)
     causal = torch.ones(width - 1, width - 1, dtype=torch.bool, device=device).tril()
     visible = torch.cat(
         [(present > 0)[owners, None].expand(-1, width - 1, -1), causal.expand(len(owners), -1, -1)], dim=2
     )
-    later = hidden_states(model, batch.tokens[:, :-1], positions, visible[:, None], cache)
+    past = Past(kept, owners, visible[:, None])
+    later, _ = hidden_states(model, batch.tokens[:, :-1], positions, past, **how)
     return torch.cat([first, later], dim=1)
 
 

@@ -28,6 +28,7 @@ class SftSettings:
     steps: int = setting(40, "Updates.", minimum=1)
     batch_size: int = setting(32, "Sequences an update.", minimum=1)
     learning_rate: float = setting(3e-4, "Step size of AdamW.", minimum=0)
+    max_tokens: int = setting(512, "Longest solution; longer ones are not learnt from.", minimum=1)
     solutions: str = setting(
         "any",
         "Which solution of a problem: any at random, or the shortest, so that the policy writes in one style.",
@@ -106,9 +107,20 @@ class PpoSettings:
     trace: float = setting(0.95, "Lambda of GAE.", minimum=0, maximum=1)
     temperature: float = setting(0.7, "Sampling temperature.", minimum=0.01)
     max_tokens: int = setting(192, "Longest completion.", minimum=1)
+    max_prompt_tokens: int | None = setting(
+        None, "Problems with longer prompts are left out; by default those that the context has no room for.", minimum=1
+    )
+    rollout_sequences: int = setting(
+        64, "Completions decoded at a time, at least those of one prompt; bounds memory.", minimum=1
+    )
     micro_batch_tokens: int = setting(2048, "Tokens in one forward and backward pass; bounds memory.", minimum=1)
     gradient_norm: float = setting(1.0, "Gradients are scaled down to this norm.", minimum=0)
     rollout: str = setting("own", "Sampler: our own, or Hugging Face's generate.", choices=("own", "hf"))
+
+    def prompt_room(self, context: int) -> int:
+        """Tokens that a prompt may have in a model of this context."""
+        room = context - self.max_tokens
+        return room if self.max_prompt_tokens is None else min(room, self.max_prompt_tokens)
 
 
 @dataclass(frozen=True)
@@ -138,7 +150,22 @@ class TrainSettings:
     phases: tuple[str, ...] = setting(CURRICULUM, "Phases in order, comma-separated.", choices=PHASES)
     seed: int = setting(42, "Seed of every random choice.", minimum=0, maximum=MAX_SEED)
     device: str = setting("auto", "Where the model computes.", choices=("auto", "cpu", "cuda"))
-    base_precision: str = setting("auto", "Number format of the frozen base.", choices=("auto", "int8", "bf16", "fp32"))
+    base_precision: str = setting(
+        "auto",
+        "Number format of the frozen base; auto: int8 on a GPU, fp32 on a CPU. int8-bnb: LLM.int8 of bitsandbytes.",
+        choices=("auto", "int8", "int8-bnb", "fp16", "bf16", "fp32"),
+    )
+    optimizer: str = setting(
+        "adamw",
+        "AdamW with states in float32, or by bitsandbytes in 8 bits, paged out to the host if need be.",
+        choices=("adamw", "adamw8bit", "paged-adamw8bit"),
+    )
+    gradient_checkpointing: bool = setting(
+        False, "Compute layers again in the backward pass: about a third slower, a fraction of the memory."
+    )
+    memory_gib: float | None = setting(
+        None, "Memory to plan for, all of the device's by default; on a GPU the run is held to it.", minimum=0.1
+    )
     warmup_steps: int = setting(5, "Updates over which a phase's learning rate rises from 0.", minimum=0)
     rate_schedule: str = setting(
         "constant",

@@ -9,11 +9,10 @@ from typing import Any
 
 import torch
 
-from securecoderl_edge.learner import Learner, memory_for, next_problems, seed_of
+from securecoderl_edge.learner import Learner, memory_for, next_problems, precision_metrics, seed_of
 from securecoderl_edge.problems import Problem
 from securecoderl_edge.sequences import Batch, completion_log_probs, make_batch, micro_batches
 from securecoderl_edge.settings import SftSettings
-from securecoderl_edge.text import replace_surrogates
 
 _MAX_GRADIENT_NORM = 1.0
 
@@ -26,15 +25,15 @@ def sft_update(
     The loss is the mean negative log-likelihood of the completion's tokens, end of sequence included; prompts and
     padding carry none.
     """
-    started = time.monotonic()
+    started, skipped = time.monotonic(), learner.skipped_steps
     batch = solution_batch(learner, problems, settings, step, seed)
     total = batch.mask.sum()
     loss_sum = torch.zeros(1)
     tensors = {"tokens": batch.tokens, "mask": batch.mask}
-    with memory_for("learning from solutions", "lower ppo.micro_batch_tokens or sft.batch_size"):
+    with memory_for("learning from solutions", "ppo.micro_batch_tokens or sft.batch_size", learner.memory):
         for rows in learner.team.share(list(micro_batches(batch, micro_tokens))):
             piece = batch.rows(rows)
-            log_probs, _ = completion_log_probs(learner.model, piece, 1.0, learner.compute.autocast())
+            log_probs, _ = completion_log_probs(learner.model, piece, 1.0, learner.compute)
             loss = -log_probs.sum() / total
             learner.backward(loss, tensors)
             loss_sum += loss.item()
@@ -47,6 +46,7 @@ def sft_update(
         "tokens": int(total),
         "tokens_per_second": int(total) / seconds,
         "seconds": seconds,
+        **precision_metrics(learner, skipped),
     }
 
 
@@ -57,7 +57,5 @@ def solution_batch(learner: Learner, problems: Sequence[Problem], settings: SftS
     for problem in next_problems(problems, settings.batch_size, step, seed):
         shortest = settings.solutions == "shortest"
         program = min(problem.solutions, key=len) if shortest else chooser.choice(problem.solutions)
-        # A start token would belong before the prompt, which has it already.
-        solution = learner.tokenizer(replace_surrogates(program), add_special_tokens=False)["input_ids"]
-        pairs.append((learner.prompt_tokens(problem), [*solution, learner.tokenizer.eos_token_id]))
+        pairs.append((learner.prompt_tokens(problem), learner.solution_tokens(program)))
     return make_batch(pairs, learner.tokenizer.pad_token_id, learner.compute.device)

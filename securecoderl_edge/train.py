@@ -17,10 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from securecoderl_edge.adapters import ADAPTER_WEIGHTS, read_lora_config
+from securecoderl_edge.architecture import read_architecture
 from securecoderl_edge.device import Compute, choose_compute
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.files import locked, read_json, sha256_of
+from securecoderl_edge.memory import GIB
 from securecoderl_edge.metrics import mirror_to_tensorboard
 from securecoderl_edge.model import (
     POLICY,
@@ -74,7 +78,7 @@ def train(
     return_large_blocks()
     run = Run(out)
     sources = find_sources(settings)
-    compute = choose_compute(settings.device, settings.base_precision)
+    compute = choose_compute(settings.device, settings.base_precision, recompute=settings.gradient_checkpointing)
     team = join(compute.device)
     _check_team(settings, team)
     refuse_other_things(run)
@@ -172,7 +176,7 @@ def _train_phases(
 ) -> None:
     formats = {
         "base_precision": compute.base_precision,
-        "autocast": str(compute.autocast_dtype),
+        "products": str(compute.products),
         "rollout": str(compute.rollout_dtype),
     }
     keys = phase_keys(settings, {**sources.inputs, **formats, "processes": str(team.count)})
@@ -207,23 +211,28 @@ def workplace(
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Workplace]:
     """What the phases work with: model and problems loaded, a scorer that lives as long as the block."""
+    if compute.device == "cuda" and settings.memory_gib is not None:
+        total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, settings.memory_gib * GIB / total))
     tokenizer = load_tokenizer(sources.base)
     model = load_model(settings, sources, compute)
     problems, held_out = hold_out(sources.problems, settings.selection.problems, sources.hold_out_seed)
-    held_out = those_that_fit(held_out, tokenizer, model.config.max_position_embeddings - settings.ppo.max_tokens)
+    architecture = read_architecture(sources.base)
+    held_out = those_that_fit(held_out, tokenizer, settings.ppo.prompt_room(architecture.context))
     reward = settings.reward
     limits = Limits(reward.cpu_seconds, reward.wall_seconds, reward.memory_mib)
     workers = None if team.local_count == 1 else max(1, (os.cpu_count() or 1) // team.local_count)
     with Scorer(workers, limits, reward.stage_rule, reward.severity, reward.sandbox) as scorer:
         yield Workplace(
-            run, settings, sources.inputs, model, tokenizer, compute, team, problems, held_out, scorer, log,
-            should_stop,
+            run, settings, sources.inputs, architecture, model, tokenizer, compute, team, problems, held_out, scorer,
+            log, should_stop,
         )  # fmt: skip
 
 
 def load_model(settings: TrainSettings, sources: Sources, compute: Compute) -> Any:
     """The base model with its adapters as they are before the first phase."""
-    base = load_base(sources.base, compute.base_precision, compute.device)
+    other = compute.products if compute.device == "cuda" else None
+    base = load_base(sources.base, compute.base_precision, compute.device, other)
     model = add_adapters(base, settings.lora, settings.seed)
     for adapter, name in ((sources.policy, POLICY), (sources.reference, REFERENCE)):
         if adapter is not None:

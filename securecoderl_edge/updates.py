@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from securecoderl_edge.collect import Rollout, collect
-from securecoderl_edge.learner import Learner, NotFiniteError, memory_for, next_problems, seed_of
+from securecoderl_edge.learner import Learner, NotFiniteError, memory_for, next_problems, precision_metrics, seed_of
 from securecoderl_edge.meters import summarise
 from securecoderl_edge.model import reference_active
 from securecoderl_edge.ppo import (
@@ -26,7 +26,6 @@ from securecoderl_edge.ppo import (
     whiten,
 )
 from securecoderl_edge.problems import Problem
-from securecoderl_edge.resources import peak_rss_bytes
 from securecoderl_edge.reward import training_reward
 from securecoderl_edge.sequences import Batch, completion_log_probs, make_batch, micro_batches
 from securecoderl_edge.settings import PpoSettings, RewardSettings
@@ -63,7 +62,7 @@ def ppo_update(
 
     KL, entropy and ratios are those of the completions learnt from; where there were none, they are missing.
     """
-    started = time.monotonic()
+    started, skipped = time.monotonic(), learner.skipped_steps
     # 1 sample, 2 score
     chosen = next_problems(problems, ppo.batch_size // ppo.samples_per_prompt, step, seed_of(seed, phase))
     rollout = collect(learner, scorer, chosen, ppo.samples_per_prompt, ppo, seed, phase, "sample", step)
@@ -96,12 +95,8 @@ def ppo_update(
         "seconds_sample": rollout.seconds_sample,
         "seconds_score": rollout.seconds_score,
         "seconds_update": ended - collected,
-        "peak_rss_mib": round(peak_rss_bytes() / 2**20, 1),
+        **precision_metrics(learner, skipped),
     }
-    if learner.scaler.is_enabled():
-        metrics["loss_scale"] = learner.scaler.get_scale()
-    if learner.compute.device == "cuda":
-        metrics["peak_cuda_mib"] = round(torch.cuda.max_memory_allocated() / 2**20, 1)
     return metrics, rollout
 
 
@@ -130,7 +125,7 @@ def _learn(
     pairs = [(prompts[completion.prompt], completion.token_ids) for completion in completions]
     batch = make_batch(pairs, learner.tokenizer.pad_token_id, learner.compute.device)
     pieces = learner.team.share(list(micro_batches(batch, ppo.micro_batch_tokens)))
-    with memory_for("computing log-probabilities", "lower ppo.micro_batch_tokens"):
+    with memory_for("computing log-probabilities", "ppo.micro_batch_tokens", learner.memory):
         with torch.no_grad(), reference_active(learner.model):
             reference = _evaluate(learner, batch, pieces, ppo.temperature).log_probs
         before = _evaluate(learner, batch, pieces, ppo.temperature, for_update=True)
@@ -163,7 +158,7 @@ def _learn(
     first_pass = before.last_pass
     for epoch in range(ppo.epochs):
         means, worst = torch.zeros(len(_MEANS), dtype=torch.float64), 0.0
-        with memory_for("learning", "lower ppo.micro_batch_tokens"):
+        with memory_for("learning", "ppo.micro_batch_tokens", learner.memory):
             for piece in reversed(pieces):
                 again, first_pass = first_pass, None
                 loss, facts, error = _piece_loss(
@@ -221,7 +216,7 @@ def _evaluate(
         width = piece.mask.shape[1]
         is_kept = for_update and number == len(pieces) - 1
         with torch.set_grad_enabled(is_kept):
-            part, hidden = completion_log_probs(learner.model, piece, temperature, learner.compute.autocast())
+            part, hidden = completion_log_probs(learner.model, piece, temperature, learner.compute)
         kept = (part, hidden) if is_kept else None
         log_probs[rows, :width] = part.detach()
         if for_update and learner.value_head is not None:
@@ -259,7 +254,7 @@ def _piece_loss(
     cut = (rows, slice(piece.mask.shape[1]))
     share = float(piece.mask.sum() / batch.mask.sum())
     if forward_pass is None:
-        forward_pass = completion_log_probs(learner.model, piece, ppo.temperature, learner.compute.autocast())
+        forward_pass = completion_log_probs(learner.model, piece, ppo.temperature, learner.compute)
     log_probs, hidden = forward_pass
     surrogate = policy_loss(log_probs, old[cut], advantages[cut], piece.mask, ppo.clip_range)
     loss = 0 * surrogate.loss if only_value else surrogate.loss

@@ -48,10 +48,10 @@ def train_tokenizer(folder: Path) -> int:
     return int(tokenizer.get_vocab_size())
 
 
-def build_model(folder: Path, **changes: Any) -> Path:
-    """Write a random Llama of hidden size 64 with its tokenizer; ``changes`` are fields of LlamaConfig."""
+def build_model(folder: Path, family: str = "llama", **changes: Any) -> Path:
+    """Write a random Llama or Qwen2 of hidden size 64 with its tokenizer; ``changes`` are fields of its config."""
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
     size = train_tokenizer(folder)
     settings: dict[str, Any] = {
@@ -70,7 +70,15 @@ def build_model(folder: Path, **changes: Any) -> Path:
         "initializer_range": 0.2,
     }
     torch.manual_seed(7)
-    LlamaForCausalLM(LlamaConfig(**{**settings, **changes})).save_pretrained(folder)
+    if family == "llama":
+        LlamaForCausalLM(LlamaConfig(**{**settings, **changes})).save_pretrained(folder)
+        return folder
+    model = Qwen2ForCausalLM(Qwen2Config(**{**settings, **changes}))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.normal_(0, 0.5)  # they begin as zeros, which would hide that they are left out
+    model.save_pretrained(folder)
     return folder
 
 
@@ -101,6 +109,13 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Hugging Face folder: tied Llama of hidden size 64, 2 layers, byte-level BPE of about 400 tokens."""
     pytest.importorskip("torch", reason="needs the train extra")
     return build_model(tmp_path_factory.mktemp("tiny") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def tiny_qwen(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As `tiny_model`, a Qwen2: biases in its attention, two query heads for each key."""
+    pytest.importorskip("torch", reason="needs the train extra")
+    return build_model(tmp_path_factory.mktemp("qwen") / "qwen", "qwen2", num_key_value_heads=2)
 
 
 @pytest.fixture(scope="session")

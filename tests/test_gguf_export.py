@@ -14,10 +14,10 @@ from conftest import build_adapter, build_model
 pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 
+from securecoderl_edge.architecture import read_architecture
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export import gguf as gguf_export
 from securecoderl_edge.export import run as export_run
-from securecoderl_edge.export.architecture import read_architecture
 from securecoderl_edge.export.gguf import write_gguf
 from securecoderl_edge.export.merge import merged_tensors
 from securecoderl_edge.export.run import export_gguf, export_merged, manifest_path
@@ -197,7 +197,7 @@ def test_a_damaged_export_is_not_taken_for_the_same(
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}, "Qwen2ForCausalLM"),
+        ({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}, "GPT2LMHeadModel"),
         ({"attention_bias": True}, "attention_bias"),
         ({"hidden_act": "gelu"}, "hidden_act"),
         ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "rope_theta": 1e4}}, "yarn"),

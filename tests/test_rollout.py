@@ -109,7 +109,8 @@ def test_one_query_attends_as_the_fused_kernel_says(kv_heads: int) -> None:
     expected = torch.nn.functional.scaled_dot_product_attention(
         query, keys, values, attn_mask=visible, enable_gqa=kv_heads < 4
     )
-    torch.testing.assert_close(attended(query, keys, values, visible), expected)
+    bias = torch.zeros(visible.shape).masked_fill(~visible, -torch.inf)
+    torch.testing.assert_close(attended(query * 8**-0.5, keys, values, bias), expected)
 
 
 def test_completions_stop_at_the_end_token_and_are_reported_as_they_finish(adapted: Any, tokenizer: Any) -> None:
@@ -153,7 +154,8 @@ def test_a_damaged_model_folder_is_named(file: str, tiny_model: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"architectures": ["Qwen2ForCausalLM"]}, "architecture Qwen2ForCausalLM"),
+        ({"architectures": ["GPT2LMHeadModel"]}, "architecture GPT2LMHeadModel"),
+        ({"use_sliding_window": True}, "use_sliding_window = True"),
         ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 10000.0}}, "rope type longrope"),
         ({"rope_parameters": None, "rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope type dynamic"),
         ({"rope_parameters": "linear"}, "rope type linear"),

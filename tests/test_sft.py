@@ -28,7 +28,7 @@ SETTINGS = SftSettings(batch_size=2)
 def learner(tiny_model: Path) -> Learner:
     model = add_adapters(load_base(tiny_model), LoraSettings(rank=4), seed=3)
     optimizer = torch.optim.AdamW(adapter_parameters(model, POLICY).values(), lr=0.0)
-    return Learner(model, load_tokenizer(tiny_model), Compute("cpu", "fp32", None), optimizer)
+    return Learner(model, load_tokenizer(tiny_model), Compute("cpu", "fp32", torch.float32), optimizer)
 
 
 def test_solutions_end_with_the_end_token_and_padding_is_masked(learner: Learner) -> None:

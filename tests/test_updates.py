@@ -35,7 +35,7 @@ PROBLEMS = [
 PPO = PpoSettings(
     batch_size=8, samples_per_prompt=4, max_tokens=10, epochs=1, micro_batch_tokens=300, learning_rate=0.01
 )
-FP32 = Compute("cpu", "fp32", None)
+FP32 = Compute("cpu", "fp32", torch.float32)
 
 
 @pytest.fixture(scope="module")

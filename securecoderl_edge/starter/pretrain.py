@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from securecoderl_edge.model import hidden_states, load_base, load_tokenizer, output_weight
+from securecoderl_edge.model import load_base, load_tokenizer, output_weight
 from securecoderl_edge.prompts import format_prompt
 from securecoderl_edge.starter.families import GENERAL, SECURITY
 from securecoderl_edge.starter.generate import build_problem, compositions
@@ -142,7 +142,7 @@ def pretrain(
         model.parameters(), lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.05, fused=True
     )
     # Fusing the many small operations of a small model about doubles the speed; it needs a C++ compiler.
-    encode = torch.compile(hidden_states, dynamic=True) if compiled else hidden_states
+    encode = torch.compile(model.model, dynamic=True) if compiled else model.model
     chooser = batches(
         [len(a) + len(b) for a, b in zip(prompts, programs, strict=True)], batch_size, random.Random(seed)
     )
@@ -160,7 +160,7 @@ def pretrain(
         for group in optimizer.param_groups:
             group["lr"] = learning_rate * warm * cooled
         with torch.autocast("cpu", torch.bfloat16):
-            hidden = encode(model, tokens[:, :-1])[answer]
+            hidden = encode(input_ids=tokens[:, :-1], use_cache=False).last_hidden_state[answer]
             logits = hidden @ output_weight(model).T
         loss = functional.cross_entropy(logits.float(), tokens[:, 1:][answer])
         loss.backward()

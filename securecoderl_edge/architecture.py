@@ -1,0 +1,144 @@
+"""What a config.json says about a Llama or Qwen2 model; variants whose sums we would get wrong are refused."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from securecoderl_edge.errors import UsageError
+from securecoderl_edge.files import read_json
+
+FAMILIES = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2"}
+# Variants that the layers of `transformer`, `rollout` and the exporters do not compute.
+_ONLY_SUPPORTED = {
+    "hidden_act": "silu",
+    "attention_bias": False,
+    "mlp_bias": False,
+    "partial_rotary_factor": 1.0,
+    "use_sliding_window": False,
+}
+# Their rotations change with the length of the text, so keys that are kept for a prompt would be wrong later on.
+_CHANGING_ROPE_TYPES = ("dynamic", "longrope")
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Sizes and constants of a LlamaForCausalLM or a Qwen2ForCausalLM.
+
+    Attributes:
+        family: ``llama`` or ``qwen2``, whose q, k and v projections have biases.
+        rope_type: as transformers names it.
+        rope_factor: the divisor of positions under linear rope scaling; 1 without scaling.
+    """
+
+    family: str
+    layers: int
+    hidden: int
+    intermediate: int
+    heads: int
+    key_value_heads: int
+    head_size: int
+    vocabulary: int
+    context: int
+    norm_epsilon: float
+    rope_type: str
+    rope_theta: float
+    rope_factor: float
+    tied: bool
+
+    @property
+    def query_size(self) -> int:
+        """Outputs of the q projection."""
+        return self.heads * self.head_size
+
+    @property
+    def key_value_size(self) -> int:
+        """Outputs of the k projection, and of the v projection."""
+        return self.key_value_heads * self.head_size
+
+    def linears(self) -> dict[str, tuple[int, int]]:
+        """Name within a layer and (out, in) of each linear layer."""
+        return {
+            "self_attn.q_proj": (self.query_size, self.hidden),
+            "self_attn.k_proj": (self.key_value_size, self.hidden),
+            "self_attn.v_proj": (self.key_value_size, self.hidden),
+            "self_attn.o_proj": (self.hidden, self.query_size),
+            "mlp.gate_proj": (self.intermediate, self.hidden),
+            "mlp.up_proj": (self.intermediate, self.hidden),
+            "mlp.down_proj": (self.hidden, self.intermediate),
+        }
+
+    def tensors(self) -> dict[str, tuple[int, ...]]:
+        """Hugging Face name and shape of every weight that the model must have."""
+        shapes: dict[str, tuple[int, ...]] = {
+            "model.embed_tokens.weight": (self.vocabulary, self.hidden),
+            "model.norm.weight": (self.hidden,),
+        }
+        if not self.tied:
+            shapes["lm_head.weight"] = (self.vocabulary, self.hidden)
+        for layer in range(self.layers):
+            stem = f"model.layers.{layer}"
+            shapes[f"{stem}.input_layernorm.weight"] = (self.hidden,)
+            shapes[f"{stem}.post_attention_layernorm.weight"] = (self.hidden,)
+            for name, shape in self.linears().items():
+                shapes[f"{stem}.{name}.weight"] = shape
+                if self.family == "qwen2" and name in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"):
+                    shapes[f"{stem}.{name}.bias"] = shape[:1]
+        return shapes
+
+    def parameters(self) -> int:
+        """How many numbers the model has."""
+        return sum(math.prod(shape) for shape in self.tensors().values())
+
+
+def read_architecture(folder: Path) -> Architecture:
+    """Read and check ``folder/config.json``; missing keys have the defaults of transformers.
+
+    Raises:
+        UsageError: another architecture, or a variant that is not computed here (named).
+        SceError: no readable config.json.
+    """
+    return architecture_of(read_json(folder / "config.json"), str(folder / "config.json"))
+
+
+def architecture_of(config: dict[str, Any], where: str) -> Architecture:
+    """The architecture of a decoded config.json; errors as in `read_architecture`."""
+    names = config.get("architectures")
+    name = names[0] if isinstance(names, list) and names else config.get("model_type", "unknown")
+    if name not in FAMILIES:
+        raise UsageError(f"{where}: architecture {name} is not supported ({', '.join(FAMILIES)})")
+    if config.get("quantization_config"):
+        raise UsageError(f"{where}: the model is already quantised; a base model must have its original weights")
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if not isinstance(rope, dict):
+        raise UsageError(f"{where}: rope type {rope} is not supported")
+    for key, only in _ONLY_SUPPORTED.items():
+        found = rope.get(key, config.get(key, only))
+        if found != only:
+            raise UsageError(f"{where}: {key} = {found} is not supported, only {only}")
+    kind = rope.get("rope_type") or rope.get("type") or "default"
+    if kind in _CHANGING_ROPE_TYPES:
+        raise UsageError(f"{where}: rope type {kind} is not supported")
+    try:
+        heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
+        return Architecture(
+            family=FAMILIES[name],
+            layers=int(config["num_hidden_layers"]),
+            hidden=hidden,
+            intermediate=int(config["intermediate_size"]),
+            heads=heads,
+            key_value_heads=int(config.get("num_key_value_heads") or heads),
+            head_size=int(config.get("head_dim") or hidden // heads),
+            vocabulary=int(config["vocab_size"]),
+            context=int(config.get("max_position_embeddings", 2048)),
+            norm_epsilon=float(config.get("rms_norm_eps", 1e-6)),
+            rope_type=str(kind),
+            # transformers 5 writes it into ``rope_parameters``, older versions beside ``rope_scaling``.
+            rope_theta=float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0),
+            rope_factor=float(rope["factor"]) if kind == "linear" else 1.0,
+            tied=bool(config.get("tie_word_embeddings", False)),
+        )
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        raise UsageError(f"{where}: a size of the model is missing or no number ({error})") from None

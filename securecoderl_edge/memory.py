@@ -1,0 +1,230 @@
+"""How much memory a phase needs, by part, from sizes alone: before anything is loaded, and without torch.
+
+One peak is when sampling ends (merged weights, keys and values), the other in the backward pass (what layers keep,
+logits). The larger one counts, since the merged weights are dropped before the update. `benchmarks/gpu_fit.py` compares
+the plan with measured peaks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from securecoderl_edge.architecture import Architecture
+from securecoderl_edge.settings import PpoSettings, TrainSettings
+
+GIB = 1 << 30
+# The context of CUDA and the workspaces of its libraries; an assumption until a GPU was at hand to measure it.
+CUDA_CONTEXT_BYTES = GIB // 2
+# torch, transformers and peft, imported: measured on Linux with torch's CPU build.
+CPU_FRAMEWORK_BYTES = 420 << 20
+BYTES = {"fp32": 4, "float32": 4, "fp16": 2, "float16": 2, "bf16": 2, "bfloat16": 2}
+# As in `ppo` and `rollout`.
+LOGITS_CHUNK_BYTES = 128 << 20
+CACHE_GROWTH = 32
+_VALUE_HEAD_WIDTH = 256
+_BLOCK = 256  # numbers that share a scale in an 8-bit optimizer
+_SMALLEST_8BIT = 4096  # smaller tensors keep states of 32 bits
+
+
+@dataclass(frozen=True)
+class Formats:
+    """Bytes of a number, by use; ``base`` is that of linear layers, ``other`` that of embedding and output."""
+
+    device: str
+    base: int
+    other: int
+    products: int
+    rollout: int
+
+    @classmethod
+    def of(cls, device: str, base_precision: str, products: str, rollout: str) -> Formats:
+        """From the names of the formats, as `device.Compute` has them."""
+        eight_bit = base_precision in ("int8", "int8-bnb")
+        other = (BYTES[products] if device == "cuda" else 4) if eight_bit else BYTES[base_precision]
+        return cls(device, 1 if eight_bit else other, other, BYTES[products], BYTES[rollout])
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Bytes by part; what is there ``always``, what is added in ``sampling``, and what in the ``update``."""
+
+    always: dict[str, int]
+    sampling: dict[str, int]
+    update: dict[str, int]
+
+    @property
+    def peak(self) -> int:
+        """The most at one time."""
+        return sum(self.always.values()) + max(sum(self.sampling.values()), sum(self.update.values()))
+
+    @property
+    def peaks_in(self) -> str:
+        """Which of the two it is."""
+        return "sampling" if sum(self.sampling.values()) > sum(self.update.values()) else "update"
+
+
+def plan_memory(
+    shape: Architecture,
+    settings: TrainSettings,
+    formats: Formats,
+    longest_prompt: int,
+    phase: str,
+    framework: int | None = None,
+) -> MemoryPlan:
+    """The memory of one phase.
+
+    Args:
+        longest_prompt: tokens.
+        framework: bytes of the process before the model is loaded; by default what was measured elsewhere.
+    """
+    ppo = settings.ppo
+    is_sft = phase == "sft"
+    gae = not is_sft and ppo.advantage == "gae"
+    adapted = [shape.linears()[name] for name in shape.linears() if name.split(".")[1] in settings.lora.targets]
+    trained = shape.layers * sum(settings.lora.rank * (rows + columns) for rows, columns in adapted)
+    head = (shape.hidden + 2) * _VALUE_HEAD_WIDTH + 1 if gae else 0
+    if framework is None:
+        framework = CUDA_CONTEXT_BYTES if formats.device == "cuda" else CPU_FRAMEWORK_BYTES
+    always = {
+        "base weights": _weights(shape, formats),
+        "adapters": 2 * 4 * trained,  # policy and reference
+        "gradients": 4 * (trained + head),
+        "optimizer": _optimizer(shape, settings, adapted) + 8 * head,
+        "value head": 4 * head,
+        "framework": framework,
+    }
+    samples = settings.selection.samples if is_sft else ppo.samples_per_prompt
+    count = settings.selection.problems * samples if is_sft else ppo.batch_size
+    sampling: dict[str, int] = {}
+    if not is_sft or settings.selection.problems:
+        sampling = _sampling(shape, formats, ppo, longest_prompt, samples, count)
+    if is_sft:
+        batch = settings.sft.max_tokens, settings.sft.batch_size, 1
+    else:
+        batch = ppo.max_tokens, ppo.batch_size // ppo.samples_per_prompt, ppo.samples_per_prompt
+    return MemoryPlan(
+        {name: size for name, size in always.items() if size},
+        sampling,
+        _update(shape, settings, formats, longest_prompt, *batch, adapted),
+    )
+
+
+def knobs(settings: TrainSettings, plan: MemoryPlan) -> Iterator[tuple[str, TrainSettings]]:
+    """What to change to need less memory, the cheapest first: each as a sentence, with the settings that it makes."""
+    ppo = settings.ppo
+    if plan.peaks_in == "sampling":
+        sequences = ppo.rollout_sequences // 2
+        while sequences >= ppo.samples_per_prompt:
+            changed = replace(settings, ppo=replace(ppo, rollout_sequences=sequences))
+            yield f"--set ppo.rollout_sequences={sequences}", changed
+            sequences //= 2
+    else:
+        if not settings.gradient_checkpointing:
+            yield "--gradient-checkpointing", replace(settings, gradient_checkpointing=True)
+        tokens = ppo.micro_batch_tokens // 2
+        while tokens >= ppo.max_tokens:
+            changed = replace(settings, gradient_checkpointing=True, ppo=replace(ppo, micro_batch_tokens=tokens))
+            yield f"--gradient-checkpointing --set ppo.micro_batch_tokens={tokens}", changed
+            tokens //= 2
+    if settings.base_precision not in ("auto", "int8", "int8-bnb"):
+        yield "--base-precision int8", replace(settings, base_precision="int8")
+
+
+def first_knob(
+    settings: TrainSettings, plan: MemoryPlan, limit: int, planned: Callable[[TrainSettings], MemoryPlan]
+) -> str:
+    """The first knob with which the plan fits into ``limit`` bytes, or what there is to try."""
+    tried = ""
+    for sentence, changed in knobs(settings, plan):
+        if planned(changed).peak <= limit:
+            return f"use {sentence}"
+        tried = sentence
+    return f"even with {tried} it would not fit; take a smaller model" if tried else "take a smaller model"
+
+
+def _weights(shape: Architecture, formats: Formats) -> int:
+    linears = shape.layers * sum(rows * columns for rows, columns in shape.linears().values())
+    scales = shape.layers * sum(rows for rows, _ in shape.linears().values()) if formats.base == 1 else 0
+    return linears * formats.base + 4 * scales + (shape.parameters() - linears) * formats.other
+
+
+def _optimizer(shape: Architecture, settings: TrainSettings, adapted: list[tuple[int, int]]) -> int:
+    total = 0
+    for rows, columns in adapted:
+        for size in (settings.lora.rank * rows, settings.lora.rank * columns):
+            if settings.optimizer == "adamw" or size < _SMALLEST_8BIT:
+                total += 8 * size
+            else:
+                total += 2 * (size + 4 * math.ceil(size / _BLOCK))
+    return shape.layers * total
+
+
+def _sampling(
+    shape: Architecture, formats: Formats, ppo: PpoSettings, longest_prompt: int, samples: int, count: int
+) -> dict[str, int]:
+    linears = shape.layers * sum(rows * columns for rows, columns in shape.linears().values())
+    output = shape.vocabulary * shape.hidden
+    rows = min(count, max(samples, ppo.rollout_sequences))
+    prompts = math.ceil(rows / samples)
+    length = longest_prompt + math.ceil(ppo.max_tokens / CACHE_GROWTH) * CACHE_GROWTH
+    token = 2 * shape.layers * shape.key_value_size * formats.rollout
+    # One layer's tensors, while the prompts are processed: float32 residuals, the two halves of the MLP, their product.
+    prompt_pass = prompts * longest_prompt * (12 * shape.hidden + 4 * shape.intermediate * formats.rollout)
+    # Logits, their float32 copy, probabilities and sums of them.
+    drawing = rows * shape.vocabulary * (formats.rollout + 4 * 4)
+    # One layer is copied when the cache grows.
+    growing = rows * length * token // shape.layers
+    return {
+        "merged weights": linears * formats.rollout
+        + (output * formats.rollout if formats.rollout != formats.other else 0),
+        "keys and values": rows * length * token,
+        "one step": max(prompt_pass, drawing + growing),
+    }
+
+
+def _update(
+    shape: Architecture,
+    settings: TrainSettings,
+    formats: Formats,
+    longest_prompt: int,
+    completion: int,
+    prompts: int,
+    samples: int,
+    adapted: list[tuple[int, int]],
+) -> dict[str, int]:
+    """The largest piece: whole prompts with their completions, up to the bound, or a single sequence over it."""
+    ppo, hidden, products = settings.ppo, shape.hidden, formats.products
+    most = max(ppo.micro_batch_tokens, longest_prompt + completion)
+    group = longest_prompt + samples * completion
+    whole = min(prompts, most // group)
+    if whole:
+        prompt_tokens, completions = whole * longest_prompt, whole * samples
+    else:
+        prompt_tokens, completions = longest_prompt, max(1, (most - longest_prompt) // completion)
+    tokens = prompt_tokens + completions * completion
+    seen = prompt_tokens + completions * (longest_prompt + completion)  # keys and values of a layer
+
+    names = settings.lora.targets
+    inputs = hidden * (bool({"q_proj", "k_proj", "v_proj"} & set(names)) + bool({"gate_proj", "up_proj"} & set(names)))
+    inputs += shape.intermediate * ("down_proj" in names)
+    # What a layer keeps: the residuals before both norms, the inputs of adapters, what attention and the MLP read.
+    kept = tokens * (2 * 4 * hidden + products * (inputs + 2 * shape.query_size + 2 * shape.intermediate))
+    kept += 2 * seen * shape.key_value_size * products + tokens * products * settings.lora.rank * len(adapted)
+    # While a layer is differentiated: gradients of the residual and of the MLP's two halves, and a weight in full.
+    passing = tokens * (2 * 4 * hidden + 3 * products * shape.intermediate)
+    passing += (products if products != formats.base else 0) * hidden * shape.intermediate
+    if settings.gradient_checkpointing:
+        boundaries = tokens * 4 * hidden + 2 * prompt_tokens * shape.key_value_size * products
+        activations = shape.layers * boundaries + kept + passing
+    else:
+        activations = shape.layers * kept + passing
+
+    predicted = completions * completion
+    rows = min(predicted, max(1, LOGITS_CHUNK_BYTES // (4 * shape.vocabulary)))
+    output = shape.vocabulary * hidden * 4 if formats.other != 4 else 0  # the output projection in float32
+    return {
+        "activations": activations,
+        "logits": rows * shape.vocabulary * 4 + output + 3 * 4 * predicted * hidden,
+    }

@@ -1,0 +1,133 @@
+"""The forward pass that training differentiates: Llama and Qwen2 layers over frozen weights with LoRA.
+
+It computes what Hugging Face's model does (a test compares them) from the same modules, with three differences: prompts
+are processed once for all their completions, a layer keeps less for the backward pass (`fused`), and the residual
+stream is float32 whatever the products are computed in: on a V100 that is float16, whose range sums of 24 layers leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from securecoderl_edge.fused import project, rms_norm, rotate, swiglu
+
+KeysValues = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Past:
+    """What completions see of the prompts that they continue.
+
+    Attributes:
+        layers: each layer's keys and values (prompts, kv heads, C, D); gradients flow back through them.
+        owners: (B,) the prompt of each completion.
+        visible: (B, 1, L, C + L), True where a token sees a prompt's or a completion's token.
+    """
+
+    layers: Sequence[KeysValues]
+    owners: Tensor
+    visible: Tensor
+
+
+def hidden_states(
+    model: Any,
+    tokens: Tensor,
+    positions: Tensor | None = None,
+    past: Past | None = None,
+    *,
+    dtype: torch.dtype | None = None,
+    only: Tensor | None = None,
+    recompute: bool = False,
+) -> tuple[Tensor, list[KeysValues]]:
+    """(B, L, H) last hidden states, float32, of right-padded ``tokens`` (B, L), and each layer's keys and values.
+
+    Under the causal mask no token sees the padding to its right.
+
+    Args:
+        positions: (B, L) places in their sequences, of tokens that continue a ``past``.
+        dtype: of the matrix products; by default that of the embedding.
+        only: (B,) the one token of each row whose hidden state is wanted, (B, 1, H): of the last layer the others give
+            their keys and values alone. Without a past.
+        recompute: keep nothing but what goes from layer to layer, and compute a layer again in the backward pass
+            (gradient checkpointing, arXiv:1604.06174).
+    """
+    trunk = model.get_base_model().model if hasattr(model, "peft_config") else model.model
+    embedded, device = trunk.embed_tokens(tokens), tokens.device
+    dtype = dtype or embedded.dtype
+    hidden = embedded.float()
+    if positions is None:
+        positions = torch.arange(tokens.shape[1], device=device)[None]
+    cosine, sine = trunk.rotary_emb(hidden, positions)
+    half = cosine.shape[-1] // 2  # the second half repeats the first
+    angles = cosine[:, None, :, :half].to(dtype), sine[:, None, :, :half].to(dtype)
+    # Added to the scores; made here once, since every layer's attention would make it of the booleans.
+    bias = None
+    if past is not None:
+        bias = torch.zeros(past.visible.shape, dtype=dtype, device=device).masked_fill_(~past.visible, float("-inf"))
+    kept: list[KeysValues] = []
+    for number, layer in enumerate(trunk.layers):
+        before = (*past.layers[number], past.owners) if past is not None else None
+        wanted = only if number == len(trunk.layers) - 1 else None
+        arguments = (layer, trunk.config, hidden, angles, bias, before, wanted, dtype)
+        if recompute and torch.is_grad_enabled():
+            hidden, keys, values = checkpoint(_layer, *arguments, use_reentrant=False, preserve_rng_state=False)
+        else:
+            hidden, keys, values = _layer(*arguments)
+        kept.append((keys, values))
+    return rms_norm(hidden, trunk.norm.weight, trunk.config.rms_norm_eps, torch.float32), kept
+
+
+def _layer(
+    layer: Any,
+    config: Any,
+    hidden: Tensor,
+    angles: tuple[Tensor, Tensor],
+    bias: Tensor | None,
+    past: tuple[Tensor, Tensor, Tensor] | None,
+    only: Tensor | None,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One decoder layer; returns its output and its keys and values, without those of the past."""
+    attention, mlp = layer.self_attn, layer.mlp
+    rows = len(hidden)
+
+    def heads(flat: Tensor) -> Tensor:
+        return flat.view(*flat.shape[:2], -1, attention.head_dim).transpose(1, 2)
+
+    normed = rms_norm(hidden, layer.input_layernorm.weight, config.rms_norm_eps, dtype)
+    inputs = (attention.q_proj, attention.k_proj, attention.v_proj)
+    query_angles = angles
+    if only is None:
+        query, key, value = map(heads, project(normed, inputs, dtype))
+    else:
+        key, value = map(heads, project(normed, inputs[1:], dtype))
+        row = torch.arange(rows, device=only.device)
+        hidden, normed = hidden[row, only][:, None], normed[row, only][:, None]
+        query = heads(project(normed, inputs[:1], dtype)[0])
+        query_angles = angles[0][0, 0, only][:, None, None], angles[1][0, 0, only][:, None, None]
+        seen = torch.arange(key.shape[2], device=only.device) <= only[:, None]
+        bias = torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, float("-inf"))[
+            :, None, None
+        ]
+    query, key = rotate(query, *query_angles), rotate(key, *angles)
+    keys, values = key, value
+    if past is not None:
+        past_keys, past_values, owners = past
+        # index_select, whose gradients add up in one order: those of keys[owners] do not in float32 on several threads.
+        keys = torch.cat([past_keys.index_select(0, owners), key], 2)
+        values = torch.cat([past_values.index_select(0, owners), value], 2)
+    mixed = functional.scaled_dot_product_attention(
+        query, keys, values, attn_mask=bias, is_causal=bias is None, enable_gqa=query.shape[1] != keys.shape[1]
+    )
+    flat = mixed.transpose(1, 2).reshape(rows, query.shape[2], -1)
+    hidden = hidden + project(flat, (attention.o_proj,), dtype)[0]
+    normed = rms_norm(hidden, layer.post_attention_layernorm.weight, config.rms_norm_eps, dtype)
+    gate, up = project(normed, (mlp.gate_proj, mlp.up_proj), dtype)
+    return hidden + project(swiglu(gate, up), (mlp.down_proj,), dtype)[0], key, value

@@ -1,0 +1,89 @@
+"""A base model's weights from its safetensors files, tensor by tensor: no wider copy of the model ever exists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.int8 import Int8Linear, with_int8_linears
+from securecoderl_edge.weight_files import weight_files
+
+# Tables that older versions of transformers saved and newer ones compute.
+_COMPUTED = re.compile(r"rotary_emb\.inv_freq$")
+
+
+def load_model(folder: Path, dtype: torch.dtype, device: str, *, int8: bool = False) -> Any:
+    """The model of ``folder`` on ``device``, in ``dtype``; with ``int8`` its linear layers but the output are int8.
+
+    Memory peaks at the finished model and one tensor of the files, of which no other part is held.
+
+    Raises:
+        SceError: a tensor is missing, damaged, unexpected, of another shape, or holds what ``dtype`` cannot.
+    """
+    from accelerate import init_empty_weights
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    with init_empty_weights(include_buffers=False):
+        # The attention that takes the masks of ours as they are.
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=torch.float32)
+    if int8:
+        with_int8_linears(model)
+    tied = bool(config.tie_word_embeddings)
+    for name, tensor in read_tensors(folder):
+        if _COMPUTED.search(name) or (tied and name == "lm_head.weight"):
+            continue
+        _put(model, name, tensor.to(device), dtype, folder)
+    if tied:
+        model.tie_weights()
+    missing = [name for name, parameter in model.named_parameters() if parameter.is_meta]
+    if missing:
+        raise SceError(f"{folder}: the weights have no {missing[0]}, so they are not those of its config.json")
+    return model.to(device)  # its computed tables
+
+
+def read_tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
+    """Name and content of every tensor of a model folder, one at a time.
+
+    Raises:
+        SceError: a file is missing or damaged.
+    """
+    for path in weight_files(folder):
+        try:
+            with safe_open(path, framework="pt") as file:
+                names = list(file.keys())
+            for name in names:
+                # Opened anew each time: what a file's mapping has read stays in memory until it is closed.
+                with safe_open(path, framework="pt") as file:
+                    yield name, file.get_tensor(name)
+        except SafetensorError as error:
+            raise SceError(f"cannot load the weights of {folder}: {path.name} is damaged ({error})") from None
+
+
+def _put(model: nn.Module, name: str, tensor: Tensor, dtype: torch.dtype, folder: Path) -> None:
+    """Make ``tensor`` the parameter ``name`` of the model."""
+    owner, _, last = name.rpartition(".")
+    try:
+        module = model.get_submodule(owner)
+        expected = dict(module.named_parameters(recurse=False))[last]
+    except (AttributeError, KeyError):
+        raise SceError(f"{folder}: the weights hold {name}, which this architecture does not have") from None
+    shape = tuple(expected.shape)
+    if tuple(tensor.shape) != shape:
+        raise SceError(f"{folder}: {name} has the shape {tuple(tensor.shape)}; its config.json says {shape}")
+    if not tensor.is_floating_point():
+        raise SceError(f"{folder}: {name} has the type {tensor.dtype}; a base model must have its original weights")
+    if isinstance(module, Int8Linear) and last == "weight":
+        module.quantise(tensor)
+        return
+    cast = tensor.to(dtype, copy=True)
+    if dtype == torch.float16 and not bool(cast.isfinite().all()):
+        raise SceError(f"{folder}: {name} has values that float16 cannot hold; use --base-precision fp32 or int8")
+    module.register_parameter(last, nn.Parameter(cast, requires_grad=False))
