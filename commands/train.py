@@ -118,11 +118,26 @@ def _print_plan(plan: Plan) -> None:
     facts = {
         "model": f"{plan.model}, {plan.parameters / 1e6:.1f} M weights, {plan.trained_parameters / 1e6:.2f} M trained",
         "computed on": f"{plan.device}, base in {plan.base_precision}, products in {plan.products_in}",
-        "problems": f"{plan.usable} of {plan.problems} fit the context; {plan.held_out} more held out to choose by",
         "longest prompt": f"{plan.longest_prompt} of {plan.context} tokens",
     }
+    if plan.counts:
+        counts = plan.counts
+        facts["problems"] = f"{counts.usable} of {counts.problems} fit; {counts.held_out} more held out to choose by"
     for name, fact in facts.items():
         data.print(f"{name:15} {fact}")
+    for line in plan.missing:
+        data.print(f"{'not here':15} {line}")
+    _print_phases(plan)
+    _print_memory(plan)
+    tokens = sum(phase.most_tokens or 0 for phase in plan.phases)
+    data.print(f"at most {tokens:,} tokens sampled, were each completion as long as permitted")
+    if plan.seconds is None:
+        data.print("no time guess: that takes one timed update, with the model, the problems and the device at hand")
+    else:
+        data.print(f"in all about {duration(plan.seconds)}, judged by one update and one evaluation of each phase")
+
+
+def _print_phases(plan: Plan) -> None:
     table = Table(box=None)
     for column in ("phase", "updates", "rate", "batch", "evaluations", "s/update", "time"):
         table.add_column(column, justify="left" if column == "phase" else "right")
@@ -131,12 +146,33 @@ def _print_plan(plan: Plan) -> None:
         table.add_row(
             phase.name, str(phase.steps), f"{phase.learning_rate:g}",
             str(phase.prompts) if samples == 1 else f"{phase.prompts} x {samples}",
-            str(phase.evaluations), f"{phase.seconds_per_update:.2f}", duration(phase.seconds),
+            str(phase.evaluations),
+            "-" if phase.seconds_per_update is None else f"{phase.seconds_per_update:.2f}",
+            "-" if phase.seconds is None else duration(phase.seconds),
         )  # fmt: skip
     data.print(table)
-    tokens = sum(phase.most_tokens or 0 for phase in plan.phases)
-    data.print(f"at most {tokens:,} tokens sampled, were each completion as long as permitted")
-    data.print(f"in all about {duration(plan.seconds)}, judged by one update and one evaluation of each phase")
+
+
+def _print_memory(plan: Plan) -> None:
+    """Memory by part: one column for the supervised phase, one for the others, which need the same."""
+    columns = {phase.name if phase.name == "sft" else "ppo": phase.memory for phase in plan.phases}
+    table = Table(box=None)
+    table.add_column("memory, GiB")
+    for name in columns:
+        table.add_column(name, justify="right")
+
+    def row(label: str, sizes: list[int | None]) -> None:
+        table.add_row(label, *("-" if size is None else f"{size / 2**30:.3f}" for size in sizes))
+
+    plans = list(columns.values())
+    for group in ("always", "sampling", "update"):
+        parts = dict.fromkeys(name for memory in plans for name in getattr(memory, group))
+        for part in parts:
+            label = part if group == "always" else f"{group}: {part}"
+            row(label, [getattr(memory, group).get(part) for memory in plans])
+    row("peak", [memory.peak for memory in plans])
+    data.print(table)
+    data.print(f"fits in {plan.limit_bytes / 2**30:.3g} GiB")
 
 
 class _Interrupt:

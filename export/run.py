@@ -14,9 +14,10 @@ from typing import Any
 from securecoderl_edge.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from securecoderl_edge.errors import MissingExtra, UsageError
 from securecoderl_edge.export.gguf import QUANTS, write_gguf
-from securecoderl_edge.export.merge import COMPANION_FILES, weight_files, write_merged
+from securecoderl_edge.export.merge import COMPANION_FILES, write_merged
 from securecoderl_edge.export.verify import Agreement, verify_gguf
 from securecoderl_edge.files import sha256_of, temporary_beside, write_atomically
+from securecoderl_edge.weight_files import weight_files
 
 # Part of what makes two exports the same: raise it when the files we write change.
 FORMAT_VERSION = 1

@@ -76,7 +76,8 @@ class _Project(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        flat, reduced, *factors = ctx.saved_tensors or (None, None)
+        nothing = gradients[0].new_empty(0)
+        flat, reduced, *factors = ctx.saved_tensors or (nothing, nothing)
         sizes = [len(factor) for factor in factors[::2]]
         slopes: list[Tensor] = []  # of x A^T
         factor_gradients: list[Tensor] = []

@@ -133,10 +133,11 @@ def make_optimizer(name: str, groups: list[dict[str, Any]]) -> torch.optim.Optim
     if name == "adamw":
         return torch.optim.AdamW(groups, betas=betas, weight_decay=0.0)
     try:
-        from bitsandbytes import optim
+        import bitsandbytes
     except ImportError:
         raise MissingExtra("bitsandbytes", "train") from None
-    kind = optim.PagedAdamW8bit if name == "paged-adamw8bit" else optim.AdamW8bit
+    of_bitsandbytes: Any = bitsandbytes.optim
+    kind = of_bitsandbytes.PagedAdamW8bit if name == "paged-adamw8bit" else of_bitsandbytes.AdamW8bit
     optimizer: torch.optim.Optimizer = kind(groups, betas=betas, weight_decay=0.0)
     return optimizer
 

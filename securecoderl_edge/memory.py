@@ -8,10 +8,11 @@ the plan with measured peaks.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from securecoderl_edge.architecture import Architecture
+from securecoderl_edge.errors import UsageError
 from securecoderl_edge.settings import PpoSettings, TrainSettings
 
 GIB = 1 << 30
@@ -23,6 +24,7 @@ BYTES = {"fp32": 4, "float32": 4, "fp16": 2, "float16": 2, "bf16": 2, "bfloat16"
 # As in `ppo` and `rollout`.
 LOGITS_CHUNK_BYTES = 128 << 20
 CACHE_GROWTH = 32
+PREFILL_TOKENS = 4096
 _VALUE_HEAD_WIDTH = 256
 _BLOCK = 256  # numbers that share a scale in an 8-bit optimizer
 _SMALLEST_8BIT = 4096  # smaller tensors keep states of 32 bits
@@ -42,7 +44,7 @@ class Formats:
     def of(cls, device: str, base_precision: str, products: str, rollout: str) -> Formats:
         """From the names of the formats, as `device.Compute` has them."""
         eight_bit = base_precision in ("int8", "int8-bnb")
-        other = (BYTES[products] if device == "cuda" else 4) if eight_bit else BYTES[base_precision]
+        other = BYTES[products if eight_bit else base_precision]
         return cls(device, 1 if eight_bit else other, other, BYTES[products], BYTES[rollout])
 
 
@@ -95,11 +97,12 @@ def plan_memory(
         "value head": 4 * head,
         "framework": framework,
     }
-    samples = settings.selection.samples if is_sft else ppo.samples_per_prompt
-    count = settings.selection.problems * samples if is_sft else ppo.batch_size
-    sampling: dict[str, int] = {}
-    if not is_sft or settings.selection.problems:
-        sampling = _sampling(shape, formats, ppo, longest_prompt, samples, count)
+    # Held-out problems are answered in every phase.
+    batches = [(settings.selection.problems, settings.selection.samples)]
+    if not is_sft:
+        batches.append((ppo.batch_size // ppo.samples_per_prompt, ppo.samples_per_prompt))
+    sampled = [_sampling(shape, formats, ppo, longest_prompt, *batch) for batch in batches if batch[0]]
+    sampling = max(sampled, key=lambda parts: sum(parts.values()), default={})
     if is_sft:
         batch = settings.sft.max_tokens, settings.sft.batch_size, 1
     else:
@@ -111,8 +114,33 @@ def plan_memory(
     )
 
 
-def knobs(settings: TrainSettings, plan: MemoryPlan) -> Iterator[tuple[str, TrainSettings]]:
-    """What to change to need less memory, the cheapest first: each as a sentence, with the settings that it makes."""
+def fitting_plan(
+    shape: Architecture, settings: TrainSettings, formats: Formats, longest_prompt: int, phase: str, limit: int
+) -> MemoryPlan:
+    """As `plan_memory`, and it is within ``limit`` bytes.
+
+    Raises:
+        UsageError: it is not; the message has the first knob that helps.
+    """
+    plan = plan_memory(shape, settings, formats, longest_prompt, phase)
+    if plan.peak <= limit:
+        return plan
+    advice = "take a smaller model"
+    for knob, changed in _knobs(settings, plan):
+        if changed.base_precision == "int8" != settings.base_precision:
+            formats = replace(formats, base=1)
+        if plan_memory(shape, changed, formats, longest_prompt, phase).peak <= limit:
+            advice = f"use {knob}"
+            break
+        advice = f"even with {knob} it does not fit, so take a smaller model"
+    raise UsageError(
+        f"{phase} needs about {plan.peak / GIB:.1f} GiB, there are {limit / GIB:.1f}, and {plan.peaks_in} takes most; "
+        f"{advice}"
+    )
+
+
+def _knobs(settings: TrainSettings, plan: MemoryPlan) -> Iterator[tuple[str, TrainSettings]]:
+    """What to change to need less, the cheapest first, each with the settings that it makes."""
     ppo = settings.ppo
     if plan.peaks_in == "sampling":
         sequences = ppo.rollout_sequences // 2
@@ -128,20 +156,8 @@ def knobs(settings: TrainSettings, plan: MemoryPlan) -> Iterator[tuple[str, Trai
             changed = replace(settings, gradient_checkpointing=True, ppo=replace(ppo, micro_batch_tokens=tokens))
             yield f"--gradient-checkpointing --set ppo.micro_batch_tokens={tokens}", changed
             tokens //= 2
-    if settings.base_precision not in ("auto", "int8", "int8-bnb"):
+    if settings.base_precision not in ("int8", "int8-bnb"):
         yield "--base-precision int8", replace(settings, base_precision="int8")
-
-
-def first_knob(
-    settings: TrainSettings, plan: MemoryPlan, limit: int, planned: Callable[[TrainSettings], MemoryPlan]
-) -> str:
-    """The first knob with which the plan fits into ``limit`` bytes, or what there is to try."""
-    tried = ""
-    for sentence, changed in knobs(settings, plan):
-        if planned(changed).peak <= limit:
-            return f"use {sentence}"
-        tried = sentence
-    return f"even with {tried} it would not fit; take a smaller model" if tried else "take a smaller model"
 
 
 def _weights(shape: Architecture, formats: Formats) -> int:
@@ -162,25 +178,28 @@ def _optimizer(shape: Architecture, settings: TrainSettings, adapted: list[tuple
 
 
 def _sampling(
-    shape: Architecture, formats: Formats, ppo: PpoSettings, longest_prompt: int, samples: int, count: int
+    shape: Architecture, formats: Formats, ppo: PpoSettings, longest_prompt: int, problems: int, samples: int
 ) -> dict[str, int]:
     linears = shape.layers * sum(rows * columns for rows, columns in shape.linears().values())
     output = shape.vocabulary * shape.hidden
-    rows = min(count, max(samples, ppo.rollout_sequences))
-    prompts = math.ceil(rows / samples)
+    prompts = min(problems, max(1, ppo.rollout_sequences // samples))
+    rows = prompts * samples
     length = longest_prompt + math.ceil(ppo.max_tokens / CACHE_GROWTH) * CACHE_GROWTH
     token = 2 * shape.layers * shape.key_value_size * formats.rollout
     # One layer's tensors, while the prompts are processed: float32 residuals, the two halves of the MLP, their product.
-    prompt_pass = prompts * longest_prompt * (12 * shape.hidden + 4 * shape.intermediate * formats.rollout)
+    at_a_time = min(prompts, max(1, PREFILL_TOKENS // longest_prompt))
+    prompt_pass = at_a_time * longest_prompt * (12 * shape.hidden + 4 * shape.intermediate * formats.rollout)
     # Logits, their float32 copy, probabilities and sums of them.
     drawing = rows * shape.vocabulary * (formats.rollout + 4 * 4)
+    # A layer's halves of the MLP in float32, joined and scaled, while the weights are merged.
+    merging = 4 * 4 * shape.hidden * shape.intermediate
     # One layer is copied when the cache grows.
     growing = rows * length * token // shape.layers
     return {
         "merged weights": linears * formats.rollout
         + (output * formats.rollout if formats.rollout != formats.other else 0),
         "keys and values": rows * length * token,
-        "one step": max(prompt_pass, drawing + growing),
+        "one step": max(prompt_pass, drawing + growing, merging - rows * length * token),
     }
 
 

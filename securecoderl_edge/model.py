@@ -6,8 +6,11 @@ training left, which the KL penalty is measured against.
 
 from __future__ import annotations
 
+import importlib.util
+import logging
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -46,6 +49,7 @@ def require_torch() -> None:
     """
     # Read when torch loads: threads that wait are to sleep soon, since sandboxed programs need the same cores.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    _import_bitsandbytes()
     for package in ("torch", "transformers", "peft", "safetensors"):
         try:
             __import__(package)
@@ -53,17 +57,42 @@ def require_torch() -> None:
             raise MissingExtra(error.name or package, "train") from None
         except ImportError as error:
             raise SceError(f"{package} is installed, but does not load: {_first_line(error)}") from None
-    from transformers.utils import logging
+    from transformers.utils import logging as transformers_logging
 
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
 
 
-def base_folder(name: str) -> Path:
+def _import_bitsandbytes() -> None:
+    """Import it, if it is there, before peft does, which tells nobody how.
+
+    It would fetch a kernel for 4-bit products from the hub, where the package that can do so is installed, and warn
+    where it is not. Nothing here computes in 4 bits, and nothing is fetched that nobody has named.
+    """
+    if importlib.util.find_spec("bitsandbytes") is None or "bitsandbytes" in sys.modules:
+        return
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+    before = sys.modules.get("kernels")
+    sys.modules["kernels"] = None  # type: ignore[assignment]  # to be imported is then an ImportError
+    try:
+        __import__("bitsandbytes")
+    except Exception:  # a build that does not load here; `int8-bnb` and the 8-bit optimizers will say so
+        pass
+    finally:
+        if before is None:
+            del sys.modules["kernels"]
+        else:
+            sys.modules["kernels"] = before
+
+
+def base_folder(name: str, *, download: bool = True) -> Path:
     """The local folder of a base model: ``nano``, a folder, or a hub id (downloaded only here, when named).
 
+    Args:
+        download: otherwise a hub id must have been downloaded before.
+
     Raises:
-        UsageError: no such folder, or it holds no model.
+        UsageError: no such folder, it holds no model, or a hub id is not on this disk.
         SceError: a hub id that cannot be had.
     """
     if name == NANO:
@@ -83,8 +112,10 @@ def base_folder(name: str) -> Path:
         raise MissingExtra("huggingface_hub", "train") from None
     try:
         patterns = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model"]
-        return Path(snapshot_download(name, allow_patterns=patterns))
+        return Path(snapshot_download(name, allow_patterns=patterns, local_files_only=not download))
     except Exception as error:  # the hub's client raises many kinds; each means that the model cannot be had
+        if not download:
+            raise UsageError(f"{name} is not on this disk; sce train downloads it") from None
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise SceError(f"cannot get {name} from the hub ({reason}); give a local folder instead") from None
 

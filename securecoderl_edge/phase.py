@@ -26,10 +26,10 @@ from securecoderl_edge.checkpoint import (
 )
 from securecoderl_edge.collect import Rollout
 from securecoderl_edge.device import Compute, memory_limit
-from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.errors import SceError
 from securecoderl_edge.files import read_json, remove_leftovers, sha256_of, temporary_beside
 from securecoderl_edge.learner import Learner, NotFiniteError, make_optimizer
-from securecoderl_edge.memory import GIB, MemoryPlan, first_knob, plan_memory
+from securecoderl_edge.memory import fitting_plan
 from securecoderl_edge.metrics import RowFile
 from securecoderl_edge.model import (
     POLICY,
@@ -149,32 +149,16 @@ class Phase:
         """
         learner = self._learner()
         usable = self._usable_problems(learner)
-        learner.memory = self._memory(max(len(learner.prompt_tokens(problem)) for problem in usable))
+        place = self.place
+        longest = max(len(learner.prompt_tokens(problem)) for problem in usable)
+        limit = memory_limit(place.settings, place.compute.device, place.team.local_count)
+        learner.memory = fitting_plan(
+            place.architecture, place.settings, place.compute.formats(), longest, self.name, limit
+        )
         return learner, usable
 
-    def _memory(self, longest_prompt: int) -> MemoryPlan:
-        """What the phase will need.
-
-        Raises:
-            UsageError: more than there is.
-        """
-        place, compute = self.place, self.place.compute
-
-        def planned(settings: TrainSettings) -> MemoryPlan:
-            return plan_memory(place.architecture, settings, compute.formats(), longest_prompt, self.name)
-
-        plan, limit = planned(place.settings), memory_limit(place.settings, compute.device, place.team.local_count)
-        if plan.peak > limit:
-            knob = first_knob(place.settings, plan, limit, planned)
-            raise UsageError(
-                f"{self.name} needs about {plan.peak / GIB:.1f} GiB, there are {limit / GIB:.1f}; {knob}, "
-                "or see the parts with --dry-run"
-            )
-        return plan
-
-    def time_one(self) -> tuple[float, float]:
+    def time_one(self, learner: Learner, usable: list[Problem]) -> tuple[float, float]:
         """Seconds of one update at learning rate 0, and of one evaluation (0.0 if there are none); writes nothing."""
-        learner, usable = self.prepare()
         # An untrained policy may have nothing but flat groups, from which nothing would be learnt, and no time taken.
         settings = self.place.settings
         settings = replace(settings, ppo=replace(settings.ppo, skip_flat_groups=False))
@@ -213,7 +197,10 @@ class Phase:
         room = ppo.prompt_room(self.place.architecture.context)
         usable = [problem for problem in self.place.problems if len(learner.prompt_tokens(problem)) <= room]
         if not usable:
-            raise SceError(f"{settings.problems}: no prompt of at most {room} tokens, with {ppo.max_tokens} to answer")
+            raise SceError(
+                f"{settings.problems}: no prompt leaves {ppo.max_tokens} tokens of room for the answer "
+                f"(the context holds {self.place.architecture.context}), or is as short as ppo.max_prompt_tokens says"
+            )
         if self.name != "sft":
             return usable
         longest = settings.sft.max_tokens

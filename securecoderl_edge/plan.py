@@ -1,17 +1,25 @@
-"""What a training run would do and how long it would take, from one timed update of each kind; nothing is written."""
+"""What a training run would do, need and take; nothing is written and nothing downloaded.
+
+Where model, problems and device are at hand, one update of each kind is timed. Where they are not, the plan rests on
+sizes alone and says what is missing, so that a run on another machine can be planned on a laptop.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from securecoderl_edge.device import choose_compute
+from securecoderl_edge.architecture import Architecture, architecture_of, read_architecture
+from securecoderl_edge.device import V100, Compute, choose_compute, compute_on_cuda, memory_limit
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.model import POLICY, adapter_parameters
+from securecoderl_edge.memory import MemoryPlan, fitting_plan
+from securecoderl_edge.model import base_folder
 from securecoderl_edge.parallel import Team
-from securecoderl_edge.phase import Phase, Workplace
+from securecoderl_edge.phase import Phase
 from securecoderl_edge.runs import Run
 from securecoderl_edge.schedules import peak_rate, phase_steps
-from securecoderl_edge.settings import TrainSettings
+from securecoderl_edge.settings import RECIPES, TrainSettings
 
 
 @dataclass(frozen=True)
@@ -21,7 +29,8 @@ class PhasePlan:
     Attributes:
         sequences: completions or solutions in one update. prompts: different ones among them.
         most_tokens: of all completions of the phase, were each as long as permitted; None for sft.
-        seconds: for all updates and evaluations, from one timed one of each.
+        evaluations: at most, without early stops.
+        seconds_per_update, seconds: from one timed update and evaluation; None where nothing was timed.
     """
 
     name: str
@@ -31,13 +40,29 @@ class PhasePlan:
     prompts: int
     most_tokens: int | None
     evaluations: int
-    seconds_per_update: float
-    seconds: float
+    memory: MemoryPlan
+    seconds_per_update: float | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class ProblemCounts:
+    """Of the problems to learn from: how many there are, and how many of them fit."""
+
+    problems: int
+    usable: int
+    held_out: int
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A whole run."""
+    """A whole run.
+
+    Attributes:
+        counts: None where the problems are not at hand.
+        limit_bytes: the memory that there is, or that was asked to be planned for.
+        missing: what was not at hand, as sentences.
+    """
 
     model: str
     device: str
@@ -45,58 +70,108 @@ class Plan:
     products_in: str
     parameters: int
     trained_parameters: int
-    problems: int
-    held_out: int
-    usable: int
+    counts: ProblemCounts | None
     longest_prompt: int
     context: int
+    limit_bytes: int
     phases: tuple[PhasePlan, ...]
+    missing: tuple[str, ...] = field(default=())
 
     @property
-    def seconds(self) -> float:
-        """For all phases."""
-        return sum(phase.seconds for phase in self.phases)
+    def seconds(self) -> float | None:
+        """For all phases; None where they were not timed."""
+        every = [phase.seconds for phase in self.phases]
+        return None if None in every else sum(seconds for seconds in every if seconds is not None)
 
 
 def make_plan(settings: TrainSettings, run: Run) -> Plan:
-    """Resolve everything, load the model, time one update and one evaluation of each kind.
+    """Resolve everything; load the model and time one update and one evaluation of each kind, if that can be done.
 
     Raises:
         UsageError: the run could not work.
     """
+    missing: list[str] = []
+    try:
+        compute = _compute(settings, missing)
+        shape = _shape(settings.model, missing)
+        if not settings.problems.startswith("starter") and not Path(settings.problems).is_file():
+            if settings.ppo.max_prompt_tokens is None:
+                raise UsageError(f"{settings.problems}: no such file; make one with: sce data import")
+            missing.append(f"{settings.problems} is not here; make it with: sce data import")
+        if missing:
+            return _from_sizes(settings, compute, shape, missing)
+        return _timed(settings, compute, shape, run)
+    except SceError as error:
+        raise error if isinstance(error, UsageError) else UsageError(str(error)) from None
+
+
+def known_shapes() -> dict[str, dict[str, object]]:
+    """The config.json of the models that the built-in recipes name, by hub id."""
+    shapes: dict[str, dict[str, object]] = json.loads((RECIPES / "shapes.json").read_text(encoding="utf-8"))
+    return shapes
+
+
+def _compute(settings: TrainSettings, missing: list[str]) -> Compute:
+    recompute = settings.gradient_checkpointing
+    try:
+        return choose_compute(settings.device, settings.base_precision, recompute=recompute)
+    except UsageError:
+        if settings.device != "cuda":
+            raise
+    compute = compute_on_cuda(V100, settings.base_precision, recompute=recompute)
+    missing.append("this machine has no CUDA GPU; planned for one of compute capability 7.0 (V100)")
+    return compute
+
+
+def _shape(name: str, missing: list[str]) -> Architecture:
+    try:
+        return read_architecture(base_folder(name, download=False))
+    except UsageError:
+        if name not in known_shapes():
+            raise
+    missing.append(f"{name} is not on this disk; sce train downloads it")
+    return architecture_of(known_shapes()[name], name)
+
+
+def _from_sizes(settings: TrainSettings, compute: Compute, shape: Architecture, missing: list[str]) -> Plan:
+    room = settings.ppo.prompt_room(shape.context)
+    if room < 1:
+        raise UsageError(f"ppo.max_tokens leaves no room for a prompt in a context of {shape.context} tokens")
+    if compute.device == "cuda" and settings.memory_gib is None and any("no CUDA GPU" in line for line in missing):
+        raise UsageError("no CUDA GPU here: say with --memory-gib how much memory to plan for")
+    phases = tuple(_phase(settings, compute, shape, name, room) for name in settings.phases)
+    return _plan(settings, compute, shape, None, room, phases, tuple(missing))
+
+
+def _timed(settings: TrainSettings, compute: Compute, shape: Architecture, run: Run) -> Plan:
     # Imported late: train.py is the caller's other way.
     from securecoderl_edge.train import find_sources, workplace
 
-    try:
-        sources = find_sources(settings)
-        compute = choose_compute(settings.device, settings.base_precision)
-        with workplace(run, settings, sources, compute, Team()) as place:
-            phases = [_timed(place, number, name) for number, name in enumerate(settings.phases, 1)]
-            learner, usable = Phase(place, 1, settings.phases[-1], "").prepare()
-    except SceError as error:
-        raise error if isinstance(error, UsageError) else UsageError(str(error)) from None
-    return Plan(
-        model=settings.model,
-        device=compute.device,
-        base_precision=compute.base_precision,
-        products_in=str(compute.products).removeprefix("torch."),
-        parameters=sum(p.numel() for name, p in place.model.named_parameters() if "lora_" not in name),
-        trained_parameters=sum(p.numel() for p in adapter_parameters(place.model, POLICY).values()),
-        problems=len(place.problems),
-        held_out=len(place.held_out),
-        usable=len(usable),
-        longest_prompt=max(len(learner.prompt_tokens(problem)) for problem in usable),
-        context=int(place.model.config.max_position_embeddings),
-        phases=tuple(phases),
-    )
+    sources = find_sources(settings)
+    with workplace(run, settings, sources, compute, Team()) as place:
+        phases, longest, usable = [], 0, 0
+        for number, name in enumerate(settings.phases, 1):
+            phase = Phase(place, number, name, "")
+            learner, problems = phase.prepare()
+            prompt, usable = max(len(learner.prompt_tokens(problem)) for problem in problems), len(problems)
+            longest = max(longest, prompt)
+            each = phase.time_one(learner, problems)
+            phases.append(_phase(settings, compute, shape, name, prompt, each, evaluates=bool(place.held_out)))
+        counts = ProblemCounts(len(place.problems), usable, len(place.held_out))
+    return _plan(settings, compute, shape, counts, longest, tuple(phases))
 
 
-def _timed(place: Workplace, number: int, name: str) -> PhasePlan:
-    settings, ppo = place.settings, place.settings.ppo
-    steps = phase_steps(settings)[name]
-    seconds, per_evaluation = Phase(place, number, name, "").time_one()
-    evaluations = 1 + -(-steps // settings.selection.every) if place.held_out else 0
-    is_sft = name == "sft"
+def _phase(
+    settings: TrainSettings,
+    compute: Compute,
+    shape: Architecture,
+    name: str,
+    longest_prompt: int,
+    seconds: tuple[float, float] | None = None,
+    evaluates: bool = True,
+) -> PhasePlan:
+    ppo, steps, is_sft = settings.ppo, phase_steps(settings)[name], name == "sft"
+    evaluations = 1 + -(-steps // settings.selection.every) if evaluates and settings.selection.problems else 0
     return PhasePlan(
         name=name,
         steps=steps,
@@ -105,6 +180,36 @@ def _timed(place: Workplace, number: int, name: str) -> PhasePlan:
         prompts=settings.sft.batch_size if is_sft else ppo.batch_size // ppo.samples_per_prompt,
         most_tokens=None if is_sft else steps * ppo.batch_size * ppo.max_tokens,
         evaluations=evaluations,
-        seconds_per_update=seconds,
-        seconds=steps * seconds + evaluations * per_evaluation,
+        memory=fitting_plan(
+            shape, settings, compute.formats(), longest_prompt, name, memory_limit(settings, compute.device)
+        ),
+        seconds_per_update=seconds[0] if seconds else None,
+        seconds=steps * seconds[0] + evaluations * seconds[1] if seconds else None,
+    )
+
+
+def _plan(
+    settings: TrainSettings,
+    compute: Compute,
+    shape: Architecture,
+    counts: ProblemCounts | None,
+    longest_prompt: int,
+    phases: tuple[PhasePlan, ...],
+    missing: tuple[str, ...] = (),
+) -> Plan:
+    linears = {name.split(".")[1]: sizes for name, sizes in shape.linears().items()}
+    adapted = sum(sum(linears[name]) for name in settings.lora.targets if name in linears)
+    return Plan(
+        model=settings.model,
+        device=compute.device,
+        base_precision=compute.base_precision,
+        products_in=str(compute.products).removeprefix("torch."),
+        parameters=shape.parameters(),
+        trained_parameters=settings.lora.rank * shape.layers * adapted,
+        counts=counts,
+        longest_prompt=longest_prompt,
+        context=shape.context,
+        limit_bytes=memory_limit(settings, compute.device),
+        phases=phases,
+        missing=missing,
     )

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from securecoderl_edge.fused import rotated
-from securecoderl_edge.memory import CACHE_GROWTH
+from securecoderl_edge.memory import CACHE_GROWTH, PREFILL_TOKENS
 
 # Rows of finished sequences are dropped from the batch once they make up this share of it: dropping copies the cache.
 _COMPACT_SHARE = 0.25
@@ -156,12 +156,14 @@ class Decoder:
             gate, up = functional.linear(self._normed(hidden), layer.gate_up).chunk(2, -1)
             hidden = hidden + functional.linear(functional.silu(gate).mul_(up), layer.down)
         last = functional.rms_norm(hidden[:, -1], hidden.shape[-1:], self._final_norm, self._epsilon)
-        return functional.linear(last.to(self.dtype), self._head)
+        logits: Tensor = functional.linear(last.to(self.dtype), self._head)
+        return logits
 
     def _normed(self, hidden: Tensor) -> Tensor:
         # One norm and one factor a row: fewer passes than rms_norm, which a CPU takes apart.
         mean_square = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True).square_().div_(hidden.shape[-1])
-        return (hidden * mean_square.add_(self._epsilon).rsqrt_()).to(self.dtype)
+        normed: Tensor = (hidden * mean_square.add_(self._epsilon).rsqrt_()).to(self.dtype)
+        return normed
 
 
 @torch.no_grad()
@@ -248,15 +250,21 @@ def sample(
 
 
 def _prefill(decoder: Decoder, tokens: Tensor, present: Tensor) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-    """Process left-padded prompts; returns the next token's logits and the full cache."""
+    """Process left-padded prompts, some at a time; returns the next token's logits and the full cache."""
     width = tokens.shape[1]
     cache = decoder.new_cache(len(tokens), width)
     positions = (present.cumsum(1) - 1).clamp_min(0)
     causal = torch.ones(width, width, dtype=torch.bool, device=tokens.device).tril()
     # A padding row would see nothing and turn to NaN; letting it see itself is harmless, since nobody reads it.
     itself = torch.eye(width, dtype=torch.bool, device=tokens.device)
-    bias = _bias((causal & present[:, None, :]) | itself, decoder.dtype)
-    return decoder.forward(tokens, positions, bias[:, None], 0, cache), cache
+    logits = []
+    at_a_time = max(1, PREFILL_TOKENS // width)
+    for start in range(0, len(tokens), at_a_time):
+        rows = slice(start, start + at_a_time)
+        bias = _bias((causal & present[rows, None, :]) | itself, decoder.dtype)
+        part = [(keys[rows], values[rows]) for keys, values in cache]
+        logits.append(decoder.forward(tokens[rows], positions[rows], bias[:, None], 0, part))
+    return torch.cat(logits), cache
 
 
 def _bias(visible: Tensor, dtype: torch.dtype) -> Tensor:

@@ -21,10 +21,10 @@ import torch
 
 from securecoderl_edge.adapters import ADAPTER_WEIGHTS, read_lora_config
 from securecoderl_edge.architecture import read_architecture
-from securecoderl_edge.device import Compute, choose_compute
+from securecoderl_edge.device import Compute, choose_compute, memory_limit
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.files import locked, read_json, sha256_of
-from securecoderl_edge.memory import GIB
+from securecoderl_edge.memory import GIB, fitting_plan
 from securecoderl_edge.metrics import mirror_to_tensorboard
 from securecoderl_edge.model import (
     POLICY,
@@ -214,10 +214,13 @@ def workplace(
     if compute.device == "cuda" and settings.memory_gib is not None:
         total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, settings.memory_gib * GIB / total))
+    architecture = read_architecture(sources.base)
+    # The least that a phase can need, before anything is loaded; `Phase.prepare` knows the prompts.
+    limit = memory_limit(settings, compute.device, team.local_count)
+    fitting_plan(architecture, settings, compute.formats(), 1, settings.phases[-1], limit)
     tokenizer = load_tokenizer(sources.base)
     model = load_model(settings, sources, compute)
     problems, held_out = hold_out(sources.problems, settings.selection.problems, sources.hold_out_seed)
-    architecture = read_architecture(sources.base)
     held_out = those_that_fit(held_out, tokenizer, settings.ppo.prompt_room(architecture.context))
     reward = settings.reward
     limits = Limits(reward.cpu_seconds, reward.wall_seconds, reward.memory_mib)
@@ -231,8 +234,7 @@ def workplace(
 
 def load_model(settings: TrainSettings, sources: Sources, compute: Compute) -> Any:
     """The base model with its adapters as they are before the first phase."""
-    other = compute.products if compute.device == "cuda" else None
-    base = load_base(sources.base, compute.base_precision, compute.device, other)
+    base = load_base(sources.base, compute.base_precision, compute.device, compute.products)
     model = add_adapters(base, settings.lora, settings.seed)
     for adapter, name in ((sources.policy, POLICY), (sources.reference, REFERENCE)):
         if adapter is not None:

@@ -86,7 +86,7 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        (("train", "--recipe", "nope"), 2, "no recipe 'nope'; there are starter"),
+        (("train", "--recipe", "nope"), 2, "no recipe 'nope'; there are paper-v100"),
         (("train", "--model", "nope"), 2, "no model 'nope'"),
         (("train", "--problems", "nope.jsonl"), 2, "nope.jsonl: no such file"),
         (("train", "--set", "ppo.epoch=1"), 2, "unknown setting 'epoch'"),

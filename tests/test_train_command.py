@@ -36,7 +36,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(tiny_model: Path, problems
     assert result.exit_code == 0
     assert not (tmp_path / "run").exists()
     text = result.stdout
-    assert "18 of 18 fit the context; 2 more held out" in text
+    assert "18 of 18 fit; 2 more held out" in text
     lines = {line.split()[0]: line.split() for line in text.splitlines() if line.strip()}
     assert lines["sft"][1:4] == ["2", "0.0003", "4"]
     assert lines["binary"][1:7] == ["2", "0.001", "2", "x", "4", "2"]
@@ -47,7 +47,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(tiny_model: Path, problems
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--set", "ppo.max_tokens=5000"), "no prompt leaves 5000 tokens of room"),
+        (("--set", "ppo.max_tokens=5000"), "no prompt leaves 5000 tokens of room for the answer"),
         (("--problems", "nowhere.jsonl"), "nowhere.jsonl"),
         (("--init", "nowhere"), "no such run"),
         (("--set", "lora.targets=['nothing']"), "LoRA does not fit"),
