@@ -122,16 +122,16 @@ def architecture_of(config: dict[str, Any], where: str) -> Architecture:
     if kind in _CHANGING_ROPE_TYPES:
         raise UsageError(f"{where}: rope type {kind} is not supported")
     try:
-        heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
+        heads, hidden = _size(config, "num_attention_heads"), _size(config, "hidden_size")
         return Architecture(
             family=FAMILIES[name],
-            layers=int(config["num_hidden_layers"]),
+            layers=_size(config, "num_hidden_layers"),
             hidden=hidden,
-            intermediate=int(config["intermediate_size"]),
+            intermediate=_size(config, "intermediate_size"),
             heads=heads,
             key_value_heads=int(config.get("num_key_value_heads") or heads),
             head_size=int(config.get("head_dim") or hidden // heads),
-            vocabulary=int(config["vocab_size"]),
+            vocabulary=_size(config, "vocab_size"),
             context=int(config.get("max_position_embeddings", 2048)),
             norm_epsilon=float(config.get("rms_norm_eps", 1e-6)),
             rope_type=str(kind),
@@ -140,5 +140,12 @@ def architecture_of(config: dict[str, Any], where: str) -> Architecture:
             rope_factor=float(rope["factor"]) if kind == "linear" else 1.0,
             tied=bool(config.get("tie_word_embeddings", False)),
         )
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{where}: a size of the model is missing or no number ({error})") from None
+
+
+def _size(config: dict[str, Any], key: str) -> int:
+    size = int(config[key])
+    if size < 1:
+        raise ValueError(f"{key} = {size}")
+    return size

@@ -10,12 +10,10 @@ import torch
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.machine import cpu_flags, memory_bytes
-from securecoderl_edge.memory import GIB, Formats
+from securecoderl_edge.memory import GIB, HAS_BF16, HAS_INT8_UNITS, Formats
 from securecoderl_edge.settings import TrainSettings
 
 V100 = (7, 0)
-_HAS_BF16 = (8, 0)
-_HAS_INT8_UNITS = (7, 5)
 
 
 @dataclass(frozen=True)
@@ -69,14 +67,14 @@ def compute_on_cuda(capability: tuple[int, int], base_precision: str, *, recompu
         UsageError: it cannot compute in ``base_precision``.
     """
     number = "{}.{}".format(*capability)
-    if base_precision == "int8-bnb" and capability < _HAS_INT8_UNITS:
+    if base_precision == "int8-bnb" and capability < HAS_INT8_UNITS:
         raise UsageError(
             f"int8-bnb: LLM.int8 of bitsandbytes needs compute capability 7.5, this GPU has {number}; "
             "--base-precision int8 works on it"
         )
-    if base_precision == "bf16" and capability < _HAS_BF16:
+    if base_precision == "bf16" and capability < HAS_BF16:
         raise UsageError(f"bf16 needs compute capability 8.0, this GPU has {number}; use --base-precision fp16 or int8")
-    half = torch.bfloat16 if capability >= _HAS_BF16 else torch.float16
+    half = torch.bfloat16 if capability >= HAS_BF16 else torch.float16
     # A base in float16 may be so because of its range; products follow it.
     products = torch.float16 if base_precision == "fp16" else half
     return Compute("cuda", "int8" if base_precision == "auto" else base_precision, products, products, recompute)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from securecoderl_edge.device import Compute
-from securecoderl_edge.errors import MissingExtra, SceError
+from securecoderl_edge.errors import MissingExtra, SceError, UsageError
 from securecoderl_edge.memory import GIB, MemoryPlan
 from securecoderl_edge.model import POLICY, adapter_parameters
 from securecoderl_edge.parallel import Team
@@ -128,7 +128,10 @@ def make_optimizer(name: str, groups: list[dict[str, Any]]) -> torch.optim.Optim
 
     Raises:
         MissingExtra: bitsandbytes is needed and not installed.
+        UsageError: a CPU has no memory to page out to.
     """
+    if name == "paged-adamw8bit" and groups[0]["params"][0].device.type == "cpu":
+        raise UsageError("paged-adamw8bit pages from a GPU to the host; on a CPU use --optimizer adamw8bit")
     betas = (0.9, 0.95)
     if name == "adamw":
         return torch.optim.AdamW(groups, betas=betas, weight_decay=0.0)

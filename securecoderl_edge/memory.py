@@ -20,6 +20,8 @@ GIB = 1 << 30
 CUDA_CONTEXT_BYTES = GIB // 2
 # torch, transformers and peft, imported: measured on Linux with torch's CPU build.
 CPU_FRAMEWORK_BYTES = 420 << 20
+# Compute capabilities from which a GPU multiplies bfloat16, and int8 as LLM.int8 does.
+HAS_BF16, HAS_INT8_UNITS = (8, 0), (7, 5)
 BYTES = {"fp32": 4, "float32": 4, "fp16": 2, "float16": 2, "bf16": 2, "bfloat16": 2}
 # As in `ppo` and `rollout`.
 LOGITS_CHUNK_BYTES = 128 << 20

@@ -69,9 +69,10 @@ def _import_bitsandbytes() -> None:
     It would fetch a kernel for 4-bit products from the hub, where the package that can do so is installed, and warn
     where it is not. Nothing here computes in 4 bits, and nothing is fetched that nobody has named.
     """
+    # It also warns at every product whose inputs are not float16.
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     if importlib.util.find_spec("bitsandbytes") is None or "bitsandbytes" in sys.modules:
         return
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     before = sys.modules.get("kernels")
     sys.modules["kernels"] = None  # type: ignore[assignment]  # to be imported is then an ImportError
     try:

@@ -24,7 +24,9 @@ from securecoderl_edge.schedules import phase_steps
 from securecoderl_edge.settings import PHASES, TrainSettings
 
 # They change when a run is saved or what a folder is called, not what is learnt.
-_WITHOUT_EFFECT = ("checkpoint_every", "init", "model", "problems", "phases", "device")
+_WITHOUT_EFFECT = (
+    "checkpoint_every", "init", "model", "problems", "phases", "device", "gradient_checkpointing", "memory_gib",
+)  # fmt: skip
 # Of [ppo] the supervised phase uses these: how a batch is cut, and how held-out problems are answered.
 _PPO_IN_SFT = ("max_tokens", "micro_batch_tokens", "temperature", "rollout")
 

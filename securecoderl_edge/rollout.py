@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from securecoderl_edge.fused import rotated
+from securecoderl_edge.int8 import Int8Linear
 from securecoderl_edge.memory import CACHE_GROWTH, PREFILL_TOKENS
 
 # Rows of finished sequences are dropped from the batch once they make up this share of it: dropping copies the cache.
@@ -298,7 +299,15 @@ def draw_tokens(logits: Tensor, temperature: float, uniforms: Tensor) -> tuple[T
 def merged_weight(linear: Any) -> Tensor:
     """(out, in) float32 weight of a linear layer with its active LoRA update, if any, added."""
     base = linear.base_layer if hasattr(linear, "base_layer") else linear
-    weight: Tensor = base.expanded(torch.float32) if hasattr(base, "expanded") else base.weight.float()
+    weight: Tensor
+    if isinstance(base, Int8Linear):
+        weight = base.expanded(torch.float32)
+    elif base.weight.dtype == torch.int8:  # LLM.int8
+        from peft.utils.integrations import dequantize_module_weight
+
+        weight = dequantize_module_weight(base).float()
+    else:
+        weight = base.weight.float()
     if base is not linear:
         weight = weight + linear.get_delta_weight(linear.active_adapters[0]).float()
     return weight

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,7 +39,7 @@ PROJECT = read_toml(Path(__file__).parents[1] / "pyproject.toml")["project"]
 GROUPS = ("machine", "sandbox", "extras", "llama_cpp", "torch")
 WORKS = {"works": True, "death": "", "batch_error": 1e-4, "float_error": 0.01}
 CRASHES = {"works": False, "death": "signal 11 (SIGSEGV)", "batch_error": None, "float_error": None}
-V100 = {"name": "Tesla V100-SXM2-16GB", "capability": [7, 0], "memory_bytes": 16 << 30}
+V100 = {"name": "Tesla V100-SXM2-16GB", "capability": [7, 0], "memory_bytes": 16 << 30, "free_bytes": 15 << 30}
 
 
 def needs(*packages: str) -> pytest.MarkDecorator:
@@ -309,6 +310,24 @@ def test_a_v100_under_cuda_13_has_no_kernels_and_is_sent_to_the_wheels_that_have
     assert "compute capability 7.5" in findings[2][1]
 
 
+def test_what_a_gpu_can_compute_in_is_named() -> None:
+    (volta, *_) = torch_facts.judge_gpu(V100, ["sm_70"], "CUDA 12.6")
+    assert "15.0 GiB of it free" in volta[1]
+    assert "works: --base-precision int8, fp16, fp32, 8-bit optimizers" in volta[1]
+    (ampere, *_) = torch_facts.judge_gpu(V100 | {"capability": [8, 0]}, ["sm_80"], "CUDA 12.6")
+    assert "int8-bnb, bf16" in ampere[1]
+
+
+def test_whether_the_recipe_of_the_device_fits_is_said() -> None:
+    state, found, step = torch_facts.judge_recipe("paper-v100", "cuda", 16 << 30)
+    assert (state, step) == ("ok", "")
+    assert re.fullmatch(r"paper-v100 needs at most \d+\.\d GiB of 16\.0 GiB", found)
+    state, _, step = torch_facts.judge_recipe("paper-v100", "cuda", 4 << 30)
+    assert state == "note"
+    assert "--dry-run" in step
+    assert torch_facts.judge_recipe("starter", "cpu", 8 << 30)[0] == "ok"
+
+
 @pytest.mark.parametrize(
     ("capability", "architectures", "states"),
     [
@@ -324,7 +343,7 @@ def test_a_v100_under_cuda_13_has_no_kernels_and_is_sent_to_the_wheels_that_have
 def test_a_gpu_runs_binaries_of_its_major_version_and_ptx_of_any_earlier_one(
     capability: list[int], architectures: list[str], states: list[str]
 ) -> None:
-    gpu = {"name": "GPU", "capability": capability, "memory_bytes": 1 << 30}
+    gpu = {"name": "GPU", "capability": capability, "memory_bytes": 1 << 30, "free_bytes": 1 << 29}
     assert [state for state, *_ in torch_facts.judge_gpu(gpu, architectures, "CUDA 12.6")] == states
 
 

@@ -194,6 +194,23 @@ def test_a_damaged_export_is_not_taken_for_the_same(
         export_gguf(tiny_model, None, "f32", out, force=False)
 
 
+def test_qwen2_exports_to_equal_logits_and_its_biases_are_missed(
+    tiny_qwen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agreement = export_and_measure(tiny_qwen, None, "f32", tmp_path / "m.gguf")
+    check_bounds(agreement, "f32")
+    assert agreement.greedy_equal == 20
+
+    def without_biases(base: Path, adapter: Path | None) -> Any:
+        for name, tensor in merged_tensors(base, adapter):
+            yield name, tensor * 0 if name.endswith("bias") else tensor
+
+    monkeypatch.setattr(gguf_export, "merged_tensors", without_biases)
+    wrong = export_and_measure(tiny_qwen, None, "f32", tmp_path / "wrong.gguf")
+    with pytest.raises(SceError):
+        check_bounds(wrong, "f32")
+
+
 @pytest.mark.parametrize(
     ("changes", "named"),
     [

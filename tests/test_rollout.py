@@ -26,10 +26,11 @@ def tokenizer(tiny_model: Path) -> Any:
     return load_tokenizer(tiny_model)
 
 
-@pytest.fixture
-def adapted(tiny_model: Path) -> Any:
+@pytest.fixture(params=["llama", "qwen2"])
+def adapted(request: pytest.FixtureRequest, tiny_model: Path, tiny_qwen: Path) -> Any:
     """A model whose policy adapter does something."""
-    model = add_adapters(load_base(tiny_model), LoraSettings(rank=4), seed=1)
+    folder = tiny_model if request.param == "llama" else tiny_qwen
+    model = add_adapters(load_base(folder), LoraSettings(rank=4), seed=1)
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -225,6 +225,23 @@ def test_a_run_that_was_stopped_and_resumed_equals_an_uninterrupted_one_bit_for_
     assert all(torch.equal(value, policy(whole)[key]) for key, value in policy(parts).items())
 
 
+def test_states_of_8_bits_are_resumed_bit_for_bit(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes")
+    # Tensors of 4,096 numbers and more have such states.
+    config = settings("lora.rank=64", "sft.steps=4", optimizer="adamw8bit", phases=("sft", "binary"))
+    whole = train(config, tmp_path / "a" / "whole")
+    asked = iter((False, True, False, False, True))
+    parts = tmp_path / "b" / "parts"
+    for _ in range(2):
+        with pytest.raises(Stopped):
+            train(config, parts, should_stop=lambda: next(asked))
+    saved = load_file(next((parts / "phases/1-sft/checkpoints").glob("step-*/optimizer.safetensors")))
+    assert {tensor.dtype for tensor in saved.values()} >= {torch.uint8, torch.float32}
+    train(config, parts)
+    first, second = (load_file(run / "policy/adapter_model.safetensors") for run in (whole.path, parts))
+    assert all(torch.equal(value, second[key]) for key, value in first.items())
+
+
 def test_updates_lost_in_a_crash_are_repeated_with_the_same_result(
     settings: Callable[..., TrainSettings], finished: Run, tmp_path: Path
 ) -> None:

@@ -10,7 +10,14 @@ from securecoderl_edge.doctor.findings import Finding, Section, State, install_c
 # As in pyproject.toml, which an installed package cannot read; a test compares the two.
 BASE = ("click>=8.1", "rich>=13.7", "numpy>=1.26", "bandit>=1.8")
 EXTRAS = {
-    "train": ("torch>=2.6", "transformers>=5.0", "peft>=0.18", "safetensors>=0.5", "accelerate>=1.0"),
+    "train": (
+        "torch>=2.6",
+        "transformers>=5.0",
+        "peft>=0.18",
+        "safetensors>=0.5",
+        "accelerate>=1.0",
+        "bitsandbytes>=0.48",
+    ),
     "gguf": ("gguf>=0.17", "llama-cpp-python>=0.3.36,<0.4"),
     "plots": ("matplotlib>=3.8",),
     "dev": ("pytest>=8.0", "hypothesis>=6.100", "ruff>=0.8", "mypy>=1.13"),

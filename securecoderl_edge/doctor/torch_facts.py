@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
 
+from securecoderl_edge.architecture import architecture_of, read_architecture
 from securecoderl_edge.doctor.children import ask_child
 from securecoderl_edge.doctor.findings import Finding, Section, State, gibibytes, install_command
+from securecoderl_edge.machine import memory_bytes
+from securecoderl_edge.memory import HAS_BF16, HAS_INT8_UNITS, Formats, plan_memory
+from securecoderl_edge.model import base_folder
+from securecoderl_edge.settings import RECIPES, resolve
 
 WORKER = "securecoderl_edge.doctor.torch_worker"
-# https://github.com/pytorch/pytorch/blob/main/RELEASE.md: the last wheels with kernels for Volta and older.
-_OLDER_CUDA = "pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cu126"
+_NEEDED_CAPABILITY = {"int8": (0, 0), "fp16": (0, 0), "fp32": (0, 0), "int8-bnb": HAS_INT8_UNITS, "bf16": HAS_BF16}
+# https://github.com/pytorch/pytorch/blob/main/RELEASE.md: CUDA 12.6 wheels, the last with kernels for Volta and older,
+# are built up to torch 2.14.
+_OLDER_CUDA = "pip install --force-reinstall 'torch<2.15' --index-url https://download.pytorch.org/whl/cu126"
 
 
 def examine_torch() -> Section:
@@ -42,10 +50,12 @@ def examine_torch() -> Section:
         add("CPU", "ok", "multiplies bfloat16 natively, which sce uses")
     else:
         add("CPU", "note", "no bfloat16 products (AVX-512 BF16 or AMX): sce computes in fp32 on it")
+    add("recipe", *judge_recipe("starter", "cpu", memory_bytes()))
     gpus: list[dict[str, Any]] = facts.get("gpus", [])
     for gpu in gpus:
         for state, found, step in judge_gpu(gpu, facts["architectures"], build):
             add("GPU", state, found, step)
+        add("recipe", *judge_recipe("paper-v100", "cuda", gpu["memory_bytes"]))
     if not gpus and not answers.death:
         add("GPU", "note", f"none: {facts['why_none'] or 'sce trains on the CPU'}")
     return section
@@ -55,27 +65,43 @@ def judge_gpu(gpu: dict[str, Any], architectures: Sequence[str], build: str) -> 
     """State, sentence and next step of what applies to a GPU.
 
     Args:
-        gpu: ``{"name", "capability": [major, minor], "memory_bytes"}``.
+        gpu: ``{"name", "capability": [major, minor], "memory_bytes", "free_bytes"}``.
         architectures: those that torch has kernels for, such as ``sm_80`` or ``compute_90`` (of which kernels for later
             ones can be made).
         build: in words, for the sentence.
     """
     capability = tuple(gpu["capability"])
     number = "{}.{}".format(*capability)
-    name = f"{gpu['name']}, compute capability {number}, {gibibytes(gpu['memory_bytes'])}"
+    sizes = f"{gibibytes(gpu['memory_bytes'])}, {gibibytes(gpu['free_bytes'])} of it free"
+    name = f"{gpu['name']}, compute capability {number}, {sizes}"
     found: list[tuple[State, str, str]] = []
     if build.startswith("CUDA") and not _has_kernels(capability, architectures):
         step = _OLDER_CUDA if capability < (7, 5) else "install a newer torch"
         known = " ".join(architectures) or "none"
         found.append(("bad", f"{name}: this torch ({build}) has no kernels for it, only for {known}", step))
     else:
-        found.append(("ok", name, ""))
-    if capability < (8, 0):
-        found.append(("note", f"{gpu['name']}: no bfloat16, so sce computes in fp32 on it", ""))
-    if capability < (7, 5):
+        works = [format for format, needed in _NEEDED_CAPABILITY.items() if capability >= needed]
+        found.append(("ok", f"{name}; works: --base-precision {', '.join(works)}, 8-bit optimizers", ""))
+    if capability < HAS_BF16:
+        found.append(("note", f"{gpu['name']}: no bfloat16; products are float16, the loss is scaled for them", ""))
+    if capability < HAS_INT8_UNITS:
         needs = "LLM.int8 of bitsandbytes needs compute capability 7.5; the int8 layers of sce itself do not"
         found.append(("note", f"{gpu['name']}: {needs}", ""))
     return found
+
+
+def judge_recipe(name: str, device: str, limit: int) -> tuple[State, str, str]:
+    """Whether a built-in recipe fits into ``limit`` bytes of the device, from sizes alone."""
+    settings = resolve(name, (), {})
+    config = json.loads((RECIPES / "shapes.json").read_text(encoding="utf-8")).get(settings.model)
+    shape = architecture_of(config, name) if config else read_architecture(base_folder(settings.model))
+    formats = Formats.of(device, *(("int8", "fp16", "fp16") if device == "cuda" else ("fp32", "fp32", "fp32")))
+    longest = settings.ppo.prompt_room(shape.context)
+    peak = max(plan_memory(shape, settings, formats, longest, phase).peak for phase in settings.phases)
+    found = f"{name} needs at most {gibibytes(peak)} of {gibibytes(limit)}"
+    if peak <= limit:
+        return "ok", found, ""
+    return "note", found, f"sce train --recipe {name} --dry-run names what to lower"
 
 
 def _has_kernels(capability: tuple[int, ...], architectures: Sequence[str]) -> bool:

@@ -36,7 +36,14 @@ def _gpus(torch: Any) -> dict[str, Any]:
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
         capability = [properties.major, properties.minor]
-        gpus.append({"name": properties.name, "capability": capability, "memory_bytes": properties.total_memory})
+        gpus.append(
+            {
+                "name": properties.name,
+                "capability": capability,
+                "memory_bytes": properties.total_memory,
+                "free_bytes": torch.cuda.mem_get_info(index)[0],
+            }
+        )
     return {"gpus": gpus, "architectures": torch.cuda.get_arch_list()}
 
 

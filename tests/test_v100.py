@@ -1,0 +1,225 @@
+"""The path of a V100 (compute capability 7.0) on a CPU: float16 products, int8 weights of our own, a scaled loss."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from securecoderl_edge.device import V100, Compute, compute_on_cuda
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.learner import Learner, NotFiniteError, make_optimizer
+from securecoderl_edge.model import (
+    POLICY,
+    LoraSettings,
+    adapter_parameters,
+    add_adapters,
+    load_base,
+    load_tokenizer,
+    make_value_head,
+)
+from securecoderl_edge.problems import Problem, Test
+from securecoderl_edge.rollout import Decoder
+from securecoderl_edge.scorer import Scorer
+from securecoderl_edge.settings import PpoSettings, RewardSettings, SftSettings
+from securecoderl_edge.sft import sft_update
+from securecoderl_edge.updates import ppo_update
+
+PROBLEMS = [Problem(f"p{n}", f"Add {n}.", tests=(Test("1\n", f"{n}\n"),), solutions=("print(1)",)) for n in range(4)]
+PPO = PpoSettings(
+    batch_size=2, samples_per_prompt=1, advantage="gae", max_tokens=10, epochs=2, learning_rate=1e-3, kl_coefficient=0.1
+)
+
+
+def on_v100() -> Compute:
+    """What a V100 would compute in, on the CPU."""
+    return replace(compute_on_cuda(V100, "auto", recompute=True), device="cpu")
+
+
+def make_learner(folder: Path, compute: Compute, optimizer: str = "adamw") -> Learner:
+    model = add_adapters(
+        load_base(folder, compute.base_precision, "cpu", compute.products), LoraSettings(rank=64), seed=3
+    )
+    head = make_value_head(model.config.hidden_size, 3)
+    groups = [{"params": list(p), "lr": 1e-3} for p in (adapter_parameters(model, POLICY).values(), head.parameters())]
+    decoder = Decoder(model, compute.rollout_dtype)
+    return Learner(model, load_tokenizer(folder), compute, make_optimizer(optimizer, groups), decoder, head)
+
+
+@pytest.fixture(scope="module")
+def scorer() -> Iterator[Scorer]:
+    with Scorer(1) as opened:
+        yield opened
+
+
+class NoBfloat16(TorchDispatchMode):
+    """Raises where an operation makes a bfloat16 tensor."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = function(*args, **(kwargs or {}))
+        for each in found if isinstance(found, (tuple, list)) else (found,):
+            assert not (isinstance(each, torch.Tensor) and each.dtype == torch.bfloat16), f"{function} made bfloat16"
+        return found
+
+
+@pytest.fixture
+def no_bitsandbytes_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    bitsandbytes = pytest.importorskip("bitsandbytes")
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a product of bitsandbytes")
+
+    for name in ("matmul", "matmul_4bit"):
+        monkeypatch.setattr(bitsandbytes, name, refuse)
+    for name in ("int8_linear_matmul", "int8_mixed_scaled_mm", "igemmlt"):
+        monkeypatch.setattr(bitsandbytes.functional, name, refuse, raising=False)
+
+
+def test_a_v100_gets_int8_weights_and_float16_products() -> None:
+    compute = compute_on_cuda(V100, "auto")
+    assert (compute.base_precision, compute.products, compute.rollout_dtype) == ("int8", torch.float16, torch.float16)
+    assert compute_on_cuda((8, 0), "auto").products == torch.bfloat16
+    assert compute_on_cuda((8, 0), "fp16").products == torch.float16
+
+
+@pytest.mark.parametrize(("precision", "words"), [("bf16", "needs compute capability 8.0"), ("int8-bnb", "7.5")])
+def test_what_a_v100_cannot_compute_is_refused_with_what_it_can(precision: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words) as caught:
+        compute_on_cuda(V100, precision)
+    assert "int8" in str(caught.value)
+
+
+def test_no_update_computes_in_bfloat16_or_by_bitsandbytes(
+    tiny_qwen: Path, scorer: Scorer, no_bitsandbytes_products: None
+) -> None:
+    with NoBfloat16():
+        learner = make_learner(tiny_qwen, on_v100())
+        before = [parameter.clone() for parameter in adapter_parameters(learner.model, POLICY).values()]
+        supervised = sft_update(learner, PROBLEMS, SftSettings(batch_size=2), 1, 0, 2048)
+        metrics, _ = ppo_update(learner, scorer, PROBLEMS, PPO, RewardSettings(), 1.0, "partial", 1, 0)
+    assert metrics["val/first_ratio_error"] == 0
+    assert metrics["loss_scale"] >= 1
+    assert supervised["skipped_steps"] + metrics["skipped_steps"] >= 0
+    after = adapter_parameters(learner.model, POLICY).values()
+    assert all(parameter.dtype == torch.float32 for parameter in after)
+    assert any(not torch.equal(old, new) for old, new in zip(before, after, strict=True))
+
+
+def test_float16_gradients_that_would_vanish_survive_by_the_scale(tiny_model: Path) -> None:
+    """A loss of 1e-6 has gradients that float16 rounds to zero; scaled and unscaled they are those of float32."""
+    found = []
+    for products in (torch.float32, torch.float16):
+        learner = make_learner(tiny_model, Compute("cpu", "fp32", products))
+        learner.optimizer = torch.optim.SGD(learner.optimizer.param_groups, lr=1.0)
+        before = torch.cat([p.detach().flatten() for p in adapter_parameters(learner.model, POLICY).values()])
+        settings = SftSettings(batch_size=2)
+        real = learner.backward
+        learner.backward = lambda loss, tensors, real=real: real(1e-6 * loss, tensors)  # type: ignore[method-assign]
+        sft_update(learner, PROBLEMS, settings, 1, 0, 2048)
+        after = torch.cat([p.detach().flatten() for p in adapter_parameters(learner.model, POLICY).values()])
+        found.append((after - before).double())
+    assert float(found[0].abs().max()) > 0
+    assert float(found[0] @ found[1] / found[0].norm() / found[1].norm()) > 0.99
+
+
+def test_gradients_that_overflow_at_every_scale_stop_the_run(tiny_model: Path) -> None:
+    learner = make_learner(tiny_model, on_v100())
+    parameter = next(iter(adapter_parameters(learner.model, POLICY).values()))
+
+    def overflow() -> None:
+        learner.backward(parameter.sum(), {})
+        parameter.grad.fill_(float("inf"))  # type: ignore[union-attr]
+        learner.step(1.0, {})
+
+    for _ in range(16):  # from 2^16 to 1
+        overflow()
+    assert (learner.skipped_steps, learner.scaler.get_scale()) == (16, 1.0)
+    with pytest.raises(NotFiniteError, match="at whatever scale"):
+        overflow()
+
+
+def test_a_value_that_float16_cannot_hold_is_named(tiny_model: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    for file in tiny_model.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["model.norm.weight"] = tensors["model.norm.weight"] * 1e6
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(SceError, match=r"model\.norm\.weight has values that float16 cannot hold"):
+        load_base(tmp_path, "fp16")
+
+
+def test_a_paged_optimizer_is_refused_on_a_cpu(tiny_model: Path) -> None:
+    with pytest.raises(UsageError, match="use --optimizer adamw8bit"):
+        make_learner(tiny_model, Compute("cpu", "fp32", torch.float32), "paged-adamw8bit")
+
+
+def test_an_8_bit_optimizer_keeps_bytes_and_learns(tiny_model: Path) -> None:
+    pytest.importorskip("bitsandbytes")
+    learner = make_learner(tiny_model, Compute("cpu", "fp32", torch.float32), "adamw8bit")
+    losses = [sft_update(learner, PROBLEMS, SftSettings(batch_size=4), 1, 0, 2048)["loss/sft"] for _ in range(8)]
+    assert losses[-1] < losses[0]
+    states = [value for state in learner.optimizer.state.values() for value in state.values()]
+    assert any(isinstance(value, torch.Tensor) and value.dtype == torch.uint8 for value in states)
+
+
+def test_bitsandbytes_int8_layers_train_with_a_ratio_of_one(tiny_model: Path) -> None:
+    """On a CPU only to see that its layers pass through ours; `compute_on_cpu` refuses them."""
+    pytest.importorskip("bitsandbytes")
+    from securecoderl_edge.rollout import merged_weight
+    from securecoderl_edge.sequences import completion_log_probs, make_batch
+
+    model = add_adapters(load_base(tiny_model, "int8-bnb", "cpu", torch.float32), LoraSettings(rank=4), seed=1)
+    batch = make_batch([([5, 6, 7], [8, 9, 1]), ([4], [3, 2, 2, 1])], padding=0, device="cpu")
+    compute = Compute("cpu", "int8-bnb", torch.float32)
+    with torch.no_grad():
+        old, _ = completion_log_probs(model, batch, 0.7, compute)
+    new, _ = completion_log_probs(model, batch, 0.7, compute)
+    assert torch.equal(old, new)
+    found = torch.autograd.grad(new.sum(), list(adapter_parameters(model, POLICY).values()))
+    assert any(bool(gradient.any()) for gradient in found)
+    plain = load_base(tiny_model).model.layers[0].self_attn.q_proj.weight
+    merged = merged_weight(model.get_base_model().model.layers[0].self_attn.q_proj)
+    torch.testing.assert_close(merged, plain, atol=0.02 * float(plain.abs().max()), rtol=0)
+
+
+def test_the_plan_of_the_paper_s_recipe_needs_neither_gpu_nor_network_nor_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import socket
+
+    from click.testing import CliRunner
+
+    from securecoderl_edge.cli import sce
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("asked another machine")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    result = CliRunner().invoke(sce, ["train", "--recipe", "paper-v100", "--dry-run"], catch_exceptions=False)
+    assert result.exit_code == 0
+    for words in (
+        "fits in 16 GiB", "1346.5 M weights", "base in int8, products in float16", "base weights",
+        "update: activations", "no CUDA GPU", "is not on this disk", "apps-plus.jsonl is not here",
+    ):  # fmt: skip
+        assert words in " ".join(result.stdout.split()), words
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_shapes_of_the_recipes_have_the_parameters_that_their_makers_state() -> None:
+    from securecoderl_edge.architecture import architecture_of
+    from securecoderl_edge.plan import known_shapes
+
+    counts = {name: architecture_of(config, name).parameters() for name, config in known_shapes().items()}
+    assert counts["deepseek-ai/deepseek-coder-1.3b-instruct"] == 1_346_471_936
+    assert counts["Qwen/Qwen2.5-Coder-0.5B-Instruct"] == 494_032_768
+    assert json.dumps(known_shapes())
