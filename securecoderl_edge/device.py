@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -98,12 +99,17 @@ def compute_on_cpu(base_precision: str, *, recompute: bool = False) -> Compute:
 
 
 def memory_limit(settings: TrainSettings, device: str, processes: int = 1) -> int:
-    """Bytes that a process of the run may take: of its GPU, or its share of the machine's memory."""
-    if settings.memory_gib is not None:
-        return int(settings.memory_gib * GIB)
-    if device == "cuda":
-        return int(torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory)
-    return memory_bytes() // processes
+    """Bytes that a process of the run may take: of its GPU, or its share of the machine's memory.
+
+    Where there is no GPU to ask, it has what the settings say.
+    """
+    asked = math.inf if settings.memory_gib is None else settings.memory_gib * GIB
+    there = math.inf
+    if device == "cpu":
+        there = memory_bytes() / processes
+    elif torch.cuda.is_available():
+        there = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+    return int(min(asked, there))
 
 
 def cpu_has_bf16() -> bool:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from securecoderl_edge.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.architecture import Architecture
 from securecoderl_edge.checkpoint import (
     KEEP,
@@ -27,7 +22,7 @@ from securecoderl_edge.checkpoint import (
 from securecoderl_edge.collect import Rollout
 from securecoderl_edge.device import Compute, memory_limit
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.files import read_json, remove_leftovers, sha256_of, temporary_beside
+from securecoderl_edge.files import remove_leftovers, temporary_beside
 from securecoderl_edge.learner import Learner, NotFiniteError, make_optimizer
 from securecoderl_edge.memory import fitting_plan
 from securecoderl_edge.metrics import RowFile
@@ -37,10 +32,10 @@ from securecoderl_edge.model import (
     lasting_name,
     load_adapter,
     make_value_head,
-    save_adapter,
 )
 from securecoderl_edge.parallel import Team
 from securecoderl_edge.problems import Problem
+from securecoderl_edge.published import check_published, publish
 from securecoderl_edge.rollout import Decoder
 from securecoderl_edge.runs import DONE_FILE, Run
 from securecoderl_edge.schedules import partial_weight, peak_rate, phase_steps, rate_share, running_pass_rate
@@ -344,32 +339,6 @@ class Phase:
         if self.place.team.is_writer:
             publish(self.folder / "adapter", self.place.model, lasting_name(self.place.settings.model), facts)
         self.place.team.wait()
-
-
-def publish(folder: Path, model: Any, base_name: str, facts: dict[str, Any]) -> None:
-    """Save the policy adapter, with `DONE_FILE` beside it, as ``folder``, which appears when it is whole.
-
-    Raises:
-        SceError: the system cannot write it.
-    """
-    try:
-        with temporary_beside(folder) as temporary:
-            save_adapter(model, temporary, base_name)
-            facts = {**facts, "sha256": sha256_of(temporary / ADAPTER_WEIGHTS)}
-            (temporary / DONE_FILE).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-            shutil.rmtree(folder, ignore_errors=True)
-    except SafetensorError as error:
-        raise SceError(f"cannot write {folder}: {error}") from error
-
-
-def check_published(folder: Path) -> None:
-    """Make sure that an adapter is as `publish` left it.
-
-    Raises:
-        SceError: it is not.
-    """
-    if read_json(folder / DONE_FILE).get("sha256") != sha256_of(folder / ADAPTER_WEIGHTS):
-        raise SceError(f"{folder / ADAPTER_WEIGHTS} is damaged (wrong sha256); delete {folder} to make it again")
 
 
 def _sample_rows(phase: str, step: int, rollout: Rollout) -> list[dict[str, Any]]:

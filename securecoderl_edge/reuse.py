@@ -21,14 +21,12 @@ from securecoderl_edge.files import read_json, sha256_of, temporary_beside
 from securecoderl_edge.metrics import RowFile
 from securecoderl_edge.runs import DONE_FILE, Run
 from securecoderl_edge.schedules import phase_steps
-from securecoderl_edge.settings import PHASES, TrainSettings
+from securecoderl_edge.settings import PHASES, TrainSettings, without_changeable
 
-# They change when a run is saved or what a folder is called, not what is learnt.
-_WITHOUT_EFFECT = (
-    "checkpoint_every", "init", "model", "problems", "phases", "device", "gradient_checkpointing", "memory_gib",
-)  # fmt: skip
-# Of [ppo] the supervised phase uses these: how a batch is cut, and how held-out problems are answered.
-_PPO_IN_SFT = ("max_tokens", "micro_batch_tokens", "temperature", "rollout")
+# What a folder is called, or a part of what is hashed by content.
+_WITHOUT_EFFECT = ("init", "model", "problems", "phases", "device")
+# Of [ppo] the supervised phase uses these: which problems fit, and how held-out ones are answered.
+_PPO_IN_SFT = ("max_tokens", "max_prompt_tokens", "temperature", "rollout")
 
 
 def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, str]:
@@ -39,7 +37,7 @@ def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, 
     """
     keys: dict[str, str] = {}
     before: list[str] = []
-    table = to_table(settings)
+    table = without_changeable(to_table(settings))
     for phase in settings.phases:
         before.append(phase)
         used = {name: value for name, value in table.items() if name not in (*_WITHOUT_EFFECT, *PHASES)}

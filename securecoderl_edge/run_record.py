@@ -22,7 +22,7 @@ from securecoderl_edge.machine import describe_machine
 from securecoderl_edge.model import lasting_name
 from securecoderl_edge.runs import LATEST, RUNS, Run
 from securecoderl_edge.sandbox import as_choice, describe_layers
-from securecoderl_edge.settings import TrainSettings
+from securecoderl_edge.settings import TrainSettings, without_changeable
 
 # In the order in which --no-resume deletes them: what tells that the folder is a run goes last.
 _OWN_NAMES = (
@@ -59,8 +59,12 @@ def prepare_folder(
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
     if not config.is_file() and (run.path / "phases").exists():
         raise UsageError(f"{config} is gone, so the run cannot go on; give another --out, or --no-resume to start anew")
+    if config.is_file() and not (run.path / "phases").exists():
+        # It was refused before it began, for want of memory, say; what was changed about it is what was asked for.
+        config.unlink()
     if config.is_file():
-        changed = first_difference(read_toml(config), table)
+        before = read_toml(config)
+        changed = first_difference(without_changeable(before), without_changeable(table))
         if changed:
             raise UsageError(
                 f"{run.path} was made with other settings ({changed}); "
@@ -71,6 +75,9 @@ def prepare_folder(
         for key, value in inputs.items():
             if record.get(key) != value:
                 raise UsageError(f"{run.path} was made from other {named.get(key, key)}; give another --out")
+        if before != table:
+            with write_atomically(config) as out:
+                out.write(to_toml(table))
         return
     environment = {
         "base_model": lasting_name(settings.model),

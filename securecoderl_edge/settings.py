@@ -19,6 +19,14 @@ CURRICULUM = ("sft", "binary", "partial")
 PPO_FLAGS = ("batch_size", "learning_rate", "rollout")
 REWARD_FLAGS = ("sandbox",)
 RECIPES = Path(__file__).parent / "recipes"
+# What may change while a run goes on: time, memory and rounding depend on it, not what is learnt.
+CHANGEABLE = (
+    "checkpoint_every",
+    "gradient_checkpointing",
+    "memory_gib",
+    "ppo.micro_batch_tokens",
+    "ppo.rollout_sequences",
+)
 
 
 @dataclass(frozen=True)
@@ -241,6 +249,17 @@ def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any]) -> T
             f"ppo.batch_size {ppo.batch_size} is no multiple of ppo.samples_per_prompt {ppo.samples_per_prompt}"
         )
     return settings
+
+
+def without_changeable(table: dict[str, Any]) -> dict[str, Any]:
+    """A table of settings without those that are `CHANGEABLE`."""
+    kept: dict[str, Any] = {}
+    for name, value in table.items():
+        if isinstance(value, dict):
+            kept[name] = {inner: each for inner, each in value.items() if f"{name}.{inner}" not in CHANGEABLE}
+        elif name not in CHANGEABLE:
+            kept[name] = value
+    return kept
 
 
 def cap_steps(settings: TrainSettings, max_steps: int) -> TrainSettings:

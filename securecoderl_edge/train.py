@@ -39,8 +39,9 @@ from securecoderl_edge.model import (
 )
 from securecoderl_edge.models import find_run
 from securecoderl_edge.parallel import Team, join
-from securecoderl_edge.phase import Log, Phase, Stopped, Workplace, check_published, publish
+from securecoderl_edge.phase import Log, Phase, Stopped, Workplace
 from securecoderl_edge.problems import Problem, digest_of_problems, load_problems
+from securecoderl_edge.published import check_published, publish
 from securecoderl_edge.resources import return_large_blocks
 from securecoderl_edge.reuse import phase_keys, take_over
 from securecoderl_edge.run_record import prepare_folder, refuse_other_things, sha256_of_folder
@@ -77,8 +78,9 @@ def train(
     """
     return_large_blocks()
     run = Run(out)
-    sources = find_sources(settings)
+    # Before the sources, which may have to be downloaded.
     compute = choose_compute(settings.device, settings.base_precision, recompute=settings.gradient_checkpointing)
+    sources = find_sources(settings)
     team = join(compute.device)
     _check_team(settings, team)
     refuse_other_things(run)

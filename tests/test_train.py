@@ -392,7 +392,7 @@ def test_a_policy_is_there_as_a_whole_or_not_at_all(
         save_adapter(model, folder, base_name)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("securecoderl_edge.phase.save_adapter", killed)
+    monkeypatch.setattr("securecoderl_edge.published.save_adapter", killed)
     with pytest.raises(KeyboardInterrupt):
         train(settings("sft.steps=1", phases=("sft",)), tmp_path / "run")
     assert [path.name for path in (tmp_path / "run/phases/1-sft").iterdir()] == ["checkpoints"]

@@ -507,3 +507,26 @@ def test_a_run_that_was_half_thrown_away_can_be_thrown_away_again(
         with pytest.raises(Killed):
             train(settings(phases=("sft",)), tmp_path / "run", resume=False)
     assert train(settings(phases=("sft",)), tmp_path / "run", resume=False).policy.exists()
+
+
+def test_a_run_that_was_refused_before_it_began_takes_other_settings(
+    settings: Callable[..., TrainSettings], tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=r"needs about .* GiB, there are 0\.1"):
+        train(settings(memory_gib=0.1), tmp_path / "run")
+    assert train(settings("seed=7", phases=("sft",)), tmp_path / "run").policy.is_dir()
+
+
+def test_what_decides_memory_alone_may_change_while_a_run_goes_on(
+    settings: Callable[..., TrainSettings], whole: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "a").mkdir()
+    with pytest.raises(phase.Stopped):
+        train(settings(), tmp_path / "a" / "run", should_stop=lambda: True)
+    changed = settings("ppo.rollout_sequences=8", "checkpoint_every=2", gradient_checkpointing=True, memory_gib=9.0)
+    run = train(changed, tmp_path / "a" / "run")
+    assert "rollout_sequences = 8" in (run.path / "config.toml").read_text()
+    # Nothing of it changes a number here: the whole run decodes all of its completions at a time too.
+    assert [row["phase"] for row in rows(run)] == [row["phase"] for row in rows(whole)]
+    with pytest.raises(UsageError, match=r"other settings \(ppo.epochs"):
+        train(settings("ppo.epochs=2"), run.path)
