@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from securecoderl_edge.device import cpu_has_matrix_units
 from securecoderl_edge.fused import rotated
 from securecoderl_edge.int8 import Int8Linear
 from securecoderl_edge.memory import CACHE_GROWTH, PREFILL_TOKENS
@@ -75,12 +76,20 @@ class Decoder:
         self.head_size = getattr(config, "head_dim", None) or config.hidden_size // self.heads
         self.context = config.max_position_embeddings
         self._epsilon = config.rms_norm_eps
+        # With matrix units it takes half the time of the products, which in bfloat16 are slow in batches.
+        self._fused = self.device.type == "cpu" and dtype == torch.bfloat16 and cpu_has_matrix_units()
         self.layers: list[_MergedLayer] = []
 
     @property
     def is_ready(self) -> bool:
         """Whether it holds weights to sample with."""
         return bool(self.layers)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Size of the merged weights, all of which each step reads."""
+        every = (weight for layer in self.layers for weight in vars(layer).values() if weight is not None)
+        return int(sum(weight.nbytes for weight in every) + self._head.nbytes)
 
     @torch.no_grad()
     def refresh(self) -> None:
@@ -152,7 +161,7 @@ class Decoder:
             query_key = rotated(every[:, :turned], cosine, sine)
             keys[:, :, start : start + width] = query_key[:, self.heads :]
             values[:, :, start : start + width] = every[:, turned:]
-            mixed = attended(query_key[:, : self.heads], keys, values, bias)
+            mixed = attended(query_key[:, : self.heads], keys, values, bias, fused=self._fused)
             hidden = hidden + functional.linear(mixed.transpose(1, 2).reshape(rows, width, -1), layer.out)
             gate, up = functional.linear(self._normed(hidden), layer.gate_up).chunk(2, -1)
             hidden = hidden + functional.linear(functional.silu(gate).mul_(up), layer.down)
@@ -313,15 +322,19 @@ def merged_weight(linear: Any) -> Tensor:
     return weight
 
 
-def attended(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
-    """(B, heads, T, D) attention of scaled ``query`` to ``keys`` and ``values`` (B, kv heads, L, D)."""
+def attended(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor, *, fused: bool = False) -> Tensor:
+    """(B, heads, T, D) attention of scaled ``query`` to ``keys`` and ``values`` (B, kv heads, L, D).
+
+    Args:
+        fused: also for one query by torch's fused kernel.
+    """
     rows, heads, width, size = query.shape
-    if width > 1:
+    if width > 1 or fused:
         return functional.scaled_dot_product_attention(
             query, keys, values, attn_mask=bias, scale=1.0, enable_gqa=heads != keys.shape[1]
         )
-    # With one query, two products of matrices are several times faster on a CPU than the fused kernel, which is made
-    # for long ones. The heads that share keys are its rows.
+    # In float32 two products of matrices are several times faster for one query than the fused kernel, which is made
+    # for many. The heads that share keys are its rows.
     scores = query.reshape(rows, keys.shape[1], -1, size) @ keys.transpose(-1, -2)
     mixed: Tensor = scores.add_(bias).softmax(-1) @ values
     return mixed.view(rows, heads, 1, size)
