@@ -31,6 +31,11 @@ class Projection:
         return linear.expanded(dtype) if isinstance(linear, Int8Linear) else linear.weight.to(dtype)
 
 
+def score_bias(visible: Tensor, dtype: torch.dtype) -> Tensor:
+    """What is added to attention scores: 0 where ``visible``, minus infinity elsewhere."""
+    return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, float("-inf"))
+
+
 def project(inputs: Tensor, layers: Sequence[Any], dtype: torch.dtype) -> list[Tensor]:
     """(..., out) outputs of linear layers, with their active LoRA adapters, that read the same ``inputs`` (..., in).
 

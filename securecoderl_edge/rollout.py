@@ -7,6 +7,7 @@ the distribution sampled from is the one whose log-probabilities PPO computes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from securecoderl_edge.device import cpu_has_matrix_units
-from securecoderl_edge.fused import rotated
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.fused import rotated, score_bias
 from securecoderl_edge.int8 import Int8Linear
 from securecoderl_edge.memory import CACHE_GROWTH, PREFILL_TOKENS
 
@@ -201,6 +203,9 @@ def sample(
 
     Returns:
         all completions, ordered by prompt, then by sample.
+
+    Raises:
+        SceError: the logits are not finite: the weights are not, or the format is too narrow for them.
     """
     longest = max(len(prompt) for prompt in prompts)
     tokens = torch.zeros(len(prompts), longest, dtype=torch.long, device=decoder.device)
@@ -216,7 +221,7 @@ def sample(
     logits = logits.repeat_interleave(samples, 0)
     _change(cache, lambda entries: entries.repeat_interleave(samples, 0))
     next_position = present.sum(1).repeat_interleave(samples)
-    hidden_from = _bias(present, decoder.dtype).repeat_interleave(samples, 0)
+    bias = score_bias(present, decoder.dtype).repeat_interleave(samples, 0)
     owners = [(prompt, index) for prompt in range(len(prompts)) for index in range(samples)]
     drawn: list[list[int]] = [[] for _ in owners]
     log_probs: list[list[float]] = [[] for _ in owners]
@@ -230,6 +235,8 @@ def sample(
             owner = live[row]
             if owner < 0:
                 continue
+            if not math.isfinite(log_prob):
+                raise SceError(f"sampling gives numbers that are not finite in {decoder.dtype}; use a wider format")
             drawn[owner].append(token)
             log_probs[owner].append(log_prob)
             if on_token:
@@ -245,16 +252,16 @@ def sample(
             break
         if len(remaining) <= len(live) * (1 - _COMPACT_SHARE):
             kept = torch.tensor(remaining, device=decoder.device)
-            chosen, hidden_from, next_position = chosen[kept], hidden_from[kept], next_position[kept]
+            chosen, bias, next_position = chosen[kept], bias[kept], next_position[kept]
             uniforms = uniforms[kept]
             _change(cache, lambda entries, kept=kept: entries[kept])  # type: ignore[misc]
             live = [live[row] for row in remaining]
         place = longest + step
-        if place == hidden_from.shape[1]:
-            hidden_from = functional.pad(hidden_from, (0, _GROWTH), value=float("-inf"))
+        if place == bias.shape[1]:
+            bias = functional.pad(bias, (0, _GROWTH), value=float("-inf"))
             _change(cache, lambda entries: functional.pad(entries, (0, 0, 0, _GROWTH)))
-        hidden_from[:, place] = 0.0
-        logits = decoder.forward(chosen[:, None], next_position[:, None], hidden_from[:, None, None], place, cache)
+        bias[:, place] = 0.0
+        logits = decoder.forward(chosen[:, None], next_position[:, None], bias[:, None, None], place, cache)
         next_position = next_position + 1
     return [done[owner] for owner in owners]
 
@@ -271,15 +278,10 @@ def _prefill(decoder: Decoder, tokens: Tensor, present: Tensor) -> tuple[Tensor,
     at_a_time = max(1, PREFILL_TOKENS // width)
     for start in range(0, len(tokens), at_a_time):
         rows = slice(start, start + at_a_time)
-        bias = _bias((causal & present[rows, None, :]) | itself, decoder.dtype)
+        bias = score_bias((causal & present[rows, None, :]) | itself, decoder.dtype)
         part = [(keys[rows], values[rows]) for keys, values in cache]
         logits.append(decoder.forward(tokens[rows], positions[rows], bias[:, None], 0, part))
     return torch.cat(logits), cache
-
-
-def _bias(visible: Tensor, dtype: torch.dtype) -> Tensor:
-    """What is added to scores: 0 where ``visible``, minus infinity elsewhere."""
-    return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, float("-inf"))
 
 
 def _change(cache: list[tuple[Tensor, Tensor]], change: Callable[[Tensor], Tensor]) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from securecoderl_edge.fused import project, rms_norm, rotate, swiglu
+from securecoderl_edge.fused import project, rms_norm, rotate, score_bias, swiglu
 
 KeysValues = tuple[Tensor, Tensor]
 
@@ -68,9 +68,7 @@ def hidden_states(
     half = cosine.shape[-1] // 2  # the second half repeats the first
     angles = cosine[:, None, :, :half].to(dtype), sine[:, None, :, :half].to(dtype)
     # Added to the scores; made here once, since every layer's attention would make it of the booleans.
-    bias = None
-    if past is not None:
-        bias = torch.zeros(past.visible.shape, dtype=dtype, device=device).masked_fill_(~past.visible, float("-inf"))
+    bias = None if past is None else score_bias(past.visible, dtype)
     kept: list[KeysValues] = []
     for number, layer in enumerate(trunk.layers):
         before = (*past.layers[number], past.owners) if past is not None else None
@@ -113,9 +111,7 @@ def _layer(
         query = heads(project(normed, inputs[:1], dtype)[0])
         query_angles = angles[0][0, 0, only][:, None, None], angles[1][0, 0, only][:, None, None]
         seen = torch.arange(key.shape[2], device=only.device) <= only[:, None]
-        bias = torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, float("-inf"))[
-            :, None, None
-        ]
+        bias = score_bias(seen, dtype)[:, None, None]
     query, key = rotate(query, *query_angles), rotate(key, *angles)
     keys, values = key, value
     if past is not None:

@@ -219,3 +219,10 @@ def test_a_package_that_is_broken_is_told_from_one_that_is_missing(
     monkeypatch.setattr("builtins.__import__", failing)
     with pytest.raises(SceError, match=message):
         require_torch()
+
+
+def test_numbers_that_are_not_finite_are_not_sampled_from(adapted: Any, tokenizer: Any) -> None:
+    with torch.no_grad():
+        adapted.get_base_model().model.layers[1].mlp.up_proj.weight.fill_(float("nan"))
+    with pytest.raises(SceError, match=r"not finite in torch\.float32"):
+        draw(Decoder(adapted, torch.float32), tokenizer, temperature=1.0)
