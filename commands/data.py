@@ -75,8 +75,8 @@ def data() -> None:
 def import_(source: Path, config: ImportConfig) -> None:
     """Turn a data set into a problem file (JSONL).
 
-    SRC is an APPS folder (its root, a split or one problem), MBPP or HumanEval as JSONL (.gz too), or a
-    problem file of ours, which is then filtered.
+    SRC is APPS as a folder (its root, a split or one problem) or as the hub's JSONL, APPS+ (data.json), MBPP or
+    HumanEval as JSONL (.gz too), or a problem file of ours, which is then filtered.
     """
     imported = import_problems(source, config.format, config.kind)
     out = Path(config.out if config.out is not None else f"{imported.format}-problems.jsonl")

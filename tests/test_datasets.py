@@ -174,15 +174,16 @@ def test_an_empty_file_is_said_to_be_empty(tmp_path: Path) -> None:
         import_problems(write_lines(tmp_path / "x.jsonl", []))
 
 
-@pytest.mark.parametrize("format", ["auto", "apps", "mbpp", "humaneval", "jsonl"])
+@pytest.mark.parametrize("format", ["auto", "apps", "apps-plus", "mbpp", "humaneval", "jsonl"])
 def test_a_missing_source_is_a_usage_error(tmp_path: Path, format: str) -> None:
     with pytest.raises(UsageError, match="no such file"):
         import_problems(tmp_path / "nowhere", format)
 
 
-def test_a_file_cannot_be_imported_as_a_folder_format(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="the format apps is a folder"):
-        import_problems(write_lines(tmp_path / "x.jsonl", [MBPP_RECORD]), "apps")
+def test_a_folder_cannot_be_imported_as_a_file_format(tmp_path: Path) -> None:
+    for format in ("apps-plus", "mbpp"):
+        with pytest.raises(UsageError, match=f"the format {format} is a file"):
+            import_problems(tmp_path, format)
 
 
 @pytest.mark.parametrize(

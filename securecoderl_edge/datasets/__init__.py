@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
-from securecoderl_edge.datasets import apps, humaneval, mbpp, native
+from securecoderl_edge.datasets import apps, apps_file, humaneval, mbpp, native
 from securecoderl_edge.datasets.tally import Dropped, Tally
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.problems import Problem, read_jsonl
+from securecoderl_edge.problems import Problem
 
 __all__ = ["FORMATS", "KINDS", "Dropped", "Imported", "Tally", "detect_format", "import_problems"]
 
-_READERS = {"apps": apps.read, "mbpp": mbpp.read, "humaneval": humaneval.read, "jsonl": native.read}
+_READERS: dict[str, Callable[[Path, Tally], Iterator[Problem]]] = {
+    "apps": lambda path, tally: apps.read(path, tally) if path.is_dir() else apps_file.read(path, tally, "apps"),
+    "apps-plus": lambda path, tally: apps_file.read(path, tally, "apps-plus"),
+    "mbpp": mbpp.read,
+    "humaneval": humaneval.read,
+    "jsonl": native.read,
+}
 FORMATS = tuple(_READERS)
 KINDS = ("stdin", "call", "all")
 
@@ -45,7 +50,7 @@ def import_problems(source: Path, format: str = "auto", kind: str = "all") -> Im
     """Read problems of a foreign format in constant memory.
 
     Args:
-        source: a file, or for APPS a folder.
+        source: a file; for APPS also a folder.
         format: one of `FORMATS`, or ``auto`` to recognise it.
         kind: ``stdin``, ``call`` or ``all``: which problems to keep, judged by their data.
 
@@ -60,8 +65,8 @@ def import_problems(source: Path, format: str = "auto", kind: str = "all") -> Im
     found = detect_format(source) if format == "auto" else format
     if not source.exists():
         raise UsageError(f"{source}: no such file or folder")
-    if source.is_dir() != (found == "apps"):
-        raise UsageError(f"{source}: the format {found} is a {'folder' if found == 'apps' else 'file'}, this is not")
+    if source.is_dir() and found != "apps":
+        raise UsageError(f"{source}: the format {found} is a file, this is a folder")
     tally = Tally()
     return Imported(found, _filtered(_READERS[found](source, tally), kind, tally), tally)
 
@@ -77,15 +82,18 @@ def detect_format(path: Path) -> str:
         if next(apps.problem_folders(path), None) is None:
             raise UsageError(f"{path}: no APPS problems (folders with question.txt) in this folder")
         return "apps"
-    first = next(islice(read_jsonl(path), 1), None)
+    first = next(apps_file.records(path), None)
     if first is None:
         raise SceError(f"{path}: the file is empty")
-    record = first[1]
+    place, _, record = first
     if not isinstance(record, dict):
-        raise UsageError(f"{path}:{first[0]}: expected one JSON object a line, found {type(record).__name__}")
-    for name, keys in _KEYS_OF_FORMAT.items():
-        if keys <= record.keys():
-            return name
+        raise UsageError(f"{path}: {place}: expected a JSON object, found {type(record).__name__}")
+    if place.startswith("line"):
+        for name, keys in _KEYS_OF_FORMAT.items():
+            if keys <= record.keys():
+                return name
+    if apps_file.looks_like_one(record):
+        return "apps" if "input_output" in record else "apps-plus"
     keys_found = ", ".join(sorted(map(repr, record))[:12]) or "none"
     raise UsageError(f"{path}: not recognised as {', '.join(FORMATS)} (keys of the first record: {keys_found})")
 

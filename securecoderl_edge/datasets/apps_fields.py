@@ -1,0 +1,143 @@
+"""What APPS, its JSONL on the hub and APPS+ have in common: the fields of a problem, and what becomes of each oddity.
+
+Problems with a function name are function-call problems. Inputs and outputs of the others are texts, lists of lines, or
+either of them wrapped in one more list.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from securecoderl_edge.datasets.calls import call_assertion, expected_values, restore_integer_keys
+from securecoderl_edge.datasets.python_source import add_missing_imports, signature
+from securecoderl_edge.datasets.tally import DropRecord, Tally
+from securecoderl_edge.problems import Problem, Test
+
+
+@dataclass(frozen=True)
+class AppsFields:
+    """One problem as it stands in a file; what is not text or a list here is a fault of the record.
+
+    Attributes:
+        function: the name of the function to call; None for a program that reads and prints.
+    """
+
+    id: str
+    source: str
+    statement: str
+    inputs: Any
+    outputs: Any
+    function: Any = None
+    solutions: Any = None
+    starter_code: str = ""
+    difficulty: Any = None
+
+
+def make_problem(fields: AppsFields, tally: Tally) -> Problem:
+    """The problem; single tests that cannot be used are counted in ``tally``.
+
+    Raises:
+        DropRecord: it has no statement, no usable test, or is malformed.
+    """
+    statement = fields.statement.strip()
+    if not statement:
+        raise DropRecord("no statement")
+    inputs, outputs = fields.inputs or [], fields.outputs or []
+    if not isinstance(inputs, list) or not isinstance(outputs, list):
+        raise DropRecord("inputs or outputs are no list")
+    if not inputs or not outputs:
+        raise DropRecord("no tests")
+    if len(inputs) != len(outputs):
+        raise DropRecord("unequal numbers of inputs and outputs")
+    solutions, starter_code, name = _solutions(fields.solutions), fields.starter_code.rstrip(), fields.function
+    common: dict[str, Any] = {
+        "id": fields.id,
+        "source": fields.source,
+        "difficulty": fields.difficulty if isinstance(fields.difficulty, str) else "",
+    }
+    if name is None:
+        tests = _stdin_tests(inputs, outputs, fields.id, tally)
+        return Problem(statement=statement, tests=tests, starter_code=starter_code, solutions=solutions, **common)
+    if not isinstance(name, str) or not name.isidentifier():
+        raise DropRecord("fn_name is no function name")
+    definition = starter_code or (solutions[0] if solutions else "")
+    header = signature(definition, name)
+    return Problem(
+        statement=f"{statement}\n\n{_task(name, header, definition)}",
+        kind="call",
+        entry_point=name,
+        assertions=_assertions(name, definition, inputs, outputs, fields.id, tally),
+        starter_code=add_missing_imports(starter_code),
+        solutions=tuple(add_missing_imports(solution) for solution in solutions),
+        **common,
+    )
+
+
+def _stdin_tests(inputs: list[Any], outputs: list[Any], identifier: str, tally: Tally) -> tuple[Test, ...]:
+    tests = []
+    for given, expected in zip(inputs, outputs, strict=True):
+        try:
+            test = Test(_lines(given), _lines(expected))
+        except TypeError:
+            tally.drop_test(identifier, "input or output is no text")
+            continue
+        if test.output.strip():
+            tests.append(test)
+        else:
+            tally.drop_test(identifier, "blank expected output")
+    if not tests:
+        raise DropRecord("no usable tests")
+    return tuple(tests)
+
+
+def _lines(value: Any) -> str:
+    """The text of a test: a string as it is, a number printed, a list one line an item.
+
+    Raises:
+        TypeError: there is something else in it.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (int, float)):
+        return str(value)
+    if not isinstance(value, list):
+        raise TypeError(type(value).__name__)
+    if len(value) == 1:
+        return _lines(value[0])
+    return "".join(f"{_lines(item).rstrip()}\n" for item in value)
+
+
+def _assertions(
+    name: str, definition: str, inputs: list[Any], outputs: list[Any], identifier: str, tally: Tally
+) -> tuple[str, ...]:
+    # The sandbox gives a method of ``class Solution`` the name of the function, so one form serves both.
+    assertions = []
+    for arguments, expected in zip(inputs, expected_values(outputs, definition, name), strict=True):
+        if not isinstance(arguments, list):
+            tally.drop_test(identifier, "arguments are no list")
+            continue
+        try:
+            assertions.append(call_assertion(name, restore_integer_keys(arguments), restore_integer_keys(expected)))
+        except ValueError:
+            tally.drop_test(identifier, "value has no literal")
+    if not assertions:
+        raise DropRecord("no usable tests")
+    return tuple(assertions)
+
+
+def _is_method(definition: str) -> bool:
+    return "class Solution" in definition
+
+
+def _task(name: str, header: str | None, definition: str) -> str:
+    if _is_method(definition):
+        return f"Write the class `Solution` with the method `{header or name}`."
+    return f"Write the function `{header or name}`."
+
+
+def _solutions(solutions: Any) -> tuple[str, ...]:
+    if not isinstance(solutions, list):
+        return ()
+    texts = (solution.replace("\r\n", "\n") for solution in solutions if isinstance(solution, str))
+    return tuple(dict.fromkeys(text for text in texts if text.strip()))

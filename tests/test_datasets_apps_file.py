@@ -1,0 +1,157 @@
+"""APPS+ and the hub's APPS: one file, read record by record, whatever its keys are called."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dataset_files import consume, only_problem, write_lines
+
+from securecoderl_edge.datasets import detect_format, import_problems
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.problems import Test
+
+RECORD = {"name": "p1", "question": "Add.", "inputs": ["1 2\n"], "outputs": ["3\n"], "difficulty": "interview"}
+
+
+def write(path: Path, records: Any) -> Path:
+    path.write_text(json.dumps(records), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("statement", ["question", "prompt", "description"])
+@pytest.mark.parametrize(("inputs", "outputs"), [("inputs", "outputs"), ("input", "output")])
+@pytest.mark.parametrize(("solutions", "value"), [("solutions", ["print(3)"]), ("canonical_solution", "print(3)")])
+def test_the_same_things_are_found_under_all_of_their_names(
+    tmp_path: Path, statement: str, inputs: str, outputs: str, solutions: str, value: Any
+) -> None:
+    record = {"name": "p1", statement: "Add.", inputs: ["1 2\n"], outputs: ["3\n"], solutions: value}
+    problem = only_problem(write(tmp_path / "data.json", [record]))
+    assert (problem.id, problem.source, problem.statement) == ("apps-plus/p1", "apps-plus", "Add.")
+    assert (problem.tests, problem.solutions) == ((Test("1 2\n", "3\n"),), ("print(3)",))
+
+
+def test_an_object_of_records_gives_them_their_names(tmp_path: Path) -> None:
+    record = {key: value for key, value in RECORD.items() if key != "name"}
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps({"first": record, "second": record}, indent=2), encoding="utf-8")
+    assert [problem.id for problem in import_problems(path).problems] == ["apps-plus/first", "apps-plus/second"]
+
+
+def test_records_without_a_name_are_numbered(tmp_path: Path) -> None:
+    record = {key: value for key, value in RECORD.items() if key != "name"}
+    for path in (write(tmp_path / "array.json", [record] * 2), write_lines(tmp_path / "lines.jsonl", [record] * 2)):
+        assert [problem.id for problem in import_problems(path).problems] == ["apps-plus/0", "apps-plus/1"]
+
+
+def test_the_hub_s_jsonl_is_recognised_and_its_inner_json_read(tmp_path: Path) -> None:
+    record = {
+        "problem_id": 7, "question": "Add.", "solutions": json.dumps(["print(3)"]), "difficulty": "introductory",
+        "input_output": json.dumps({"inputs": ["1\n"], "outputs": ["3\n"]}), "url": "", "starter_code": "",
+    }  # fmt: skip
+    path = write_lines(tmp_path / "train.jsonl", [record])
+    assert detect_format(path) == "apps"
+    problem = only_problem(path)
+    assert (problem.id, problem.solutions, problem.difficulty) == ("apps/7", ("print(3)",), "introductory")
+
+
+def test_a_function_name_makes_a_call_problem_and_a_blank_one_does_not(tmp_path: Path) -> None:
+    call = {**RECORD, "fn_name": "add", "inputs": [[1, 2]], "outputs": [3], "starter_code": "def add(a, b):\n    pass"}
+    problem = only_problem(write(tmp_path / "call.json", [call]))
+    assert (problem.kind, problem.entry_point, problem.assertions) == ("call", "add", ("assert add(1, 2) == 3",))
+    assert only_problem(write(tmp_path / "blank.json", [{**RECORD, "fn_name": ""}])).kind == "stdin"
+
+
+def test_a_file_of_every_oddity_is_imported_with_exact_counts(tmp_path: Path) -> None:
+    records: list[Any] = [
+        RECORD,
+        {"name": "prompt", "prompt": "Add.", "input": ["1"], "output": ["1"], "canonical_solution": "print(1)"},
+        {**RECORD, "name": "lines", "inputs": [["1", "2"]], "outputs": [["3"]]},
+        {**RECORD, "name": "numbers", "inputs": [1, "2"], "outputs": [1, 2]},
+        {**RECORD, "name": "json", "inputs": json.dumps(["1"]), "outputs": json.dumps(["2"])},
+        {**RECORD, "name": "blank-output", "inputs": ["1", "2"], "outputs": [" \n", "2"]},
+        {**RECORD, "name": "strange-input", "inputs": [{"a": 1}, "2"], "outputs": ["1", "2"]},
+        {**RECORD, "name": "call", "fn_name": "f", "inputs": [[1]], "outputs": [2]},
+        # And those that cannot be used:
+        {**RECORD, "name": "nothing-expected", "outputs": [""]},
+        {**RECORD, "name": "no-tests", "inputs": [], "outputs": []},
+        {**RECORD, "name": "unequal", "inputs": ["1", "2"]},
+        {**RECORD, "name": "no-list", "inputs": {"a": 1}},
+        {**RECORD, "name": "broken-json", "inputs": "[1"},
+        {**RECORD, "name": "no-statement", "question": "  "},
+        {**RECORD, "name": "statement-3", "question": 3},
+        {**RECORD, "name": "bad-name", "fn_name": "not a name"},
+        RECORD,
+        "no object",
+    ]
+    problems, dropped, tests = consume(import_problems(write(tmp_path / "data.json", records), kind="stdin"))
+    assert [problem.id.partition("/")[2] for problem in problems] == [
+        "p1", "prompt", "lines", "numbers", "json", "blank-output", "strange-input",
+    ]  # fmt: skip
+    assert dropped == {
+        "call problem, not stdin": 1,
+        "no usable tests": 1,
+        "no tests": 1,
+        "unequal numbers of inputs and outputs": 1,
+        "inputs or outputs are no list": 1,
+        "inputs is not valid JSON": 1,
+        "no statement": 1,
+        "statement is no text": 1,
+        "fn_name is no function name": 1,
+        "id used before": 1,
+        "record is no object but a str": 1,
+    }
+    assert tests == {"blank expected output": 2, "input or output is no text": 1}
+
+
+def test_what_was_left_out_is_named_by_its_place(tmp_path: Path) -> None:
+    imported = import_problems(write(tmp_path / "data.json", [RECORD, {**RECORD, "name": "x", "inputs": []}]))
+    list(imported.problems)
+    assert imported.tally.dropped["no tests"].first == "data.json:record 1"
+
+
+def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "data.json"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps([RECORD]).encode())
+    assert only_problem(path).id == "apps-plus/p1"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (json.dumps([RECORD, RECORD])[:-30].encode(), "no whole JSON after 1 records"),
+        (json.dumps([RECORD]).encode().replace(b"Add.", b"Add \xff"), "no whole JSON after 0 records"),
+        (json.dumps([RECORD]).encode("utf-16"), "UTF-16"),
+    ],
+)
+def test_a_file_that_is_cut_or_of_another_encoding_is_named(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "data.json"
+    path.write_bytes(content)
+    with pytest.raises(SceError, match=words):
+        list(import_problems(path, "apps-plus").problems)
+
+
+def test_an_array_of_something_else_is_not_recognised(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"not recognised .*'text'"):
+        import_problems(write(tmp_path / "data.json", [{"text": "hello"}]))
+    with pytest.raises(UsageError, match="expected a JSON object, found int"):
+        import_problems(write(tmp_path / "numbers.json", [1, 2]))
+
+
+def test_a_large_array_is_read_in_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "data.json"
+    record = json.dumps({**RECORD, "inputs": ["1 2\n" * 250], "outputs": ["3\n"]})
+    with path.open("w") as out:
+        out.write("[" + ",".join([record.replace("p1", f"p{n}") for n in range(5000)]) + "]")
+    size = path.stat().st_size
+    tracemalloc.start()
+    try:
+        count = sum(1 for _ in import_problems(path).problems)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert count == 5000
+    assert peak < size / 3
