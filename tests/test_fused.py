@@ -65,7 +65,7 @@ def test_swiglu_and_rotation_are_what_their_papers_say() -> None:
 
 @pytest.fixture
 def layers() -> list[Any]:
-    """Three layers as peft makes them: one with an adapter, one without, one int8 with an adapter and a bias."""
+    """Layers as peft makes them: with an adapter, without, int8 with an adapter and a bias, and with an adapter again."""
     from peft import LoraConfig, get_peft_model
 
     class Model(nn.Module):
@@ -74,15 +74,16 @@ def layers() -> list[Any]:
             self.first = nn.Linear(8, 6, bias=False)
             self.plain = nn.Linear(8, 5, bias=False)
             self.quantised = Int8Linear.from_linear(nn.Linear(8, 7))
+            self.last = nn.Linear(8, 7, bias=False)
             self.config: dict[str, Any] = {}
 
     torch.manual_seed(1)
-    model = get_peft_model(Model(), LoraConfig(r=2, lora_alpha=6, target_modules=["first", "quantised"]))
+    model = get_peft_model(Model(), LoraConfig(r=2, lora_alpha=6, target_modules=["first", "quantised", "last"]))
     inner = model.base_model.model
     for parameter in inner.parameters():
         if parameter.requires_grad:
             nn.init.normal_(parameter)
-    return [inner.first, inner.plain, inner.quantised]
+    return [inner.first, inner.plain, inner.quantised, inner.last]
 
 
 def test_projections_and_their_gradients_are_those_of_peft(layers: list[Any]) -> None:
