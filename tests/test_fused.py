@@ -65,7 +65,7 @@ def test_swiglu_and_rotation_are_what_their_papers_say() -> None:
 
 @pytest.fixture
 def layers() -> list[Any]:
-    """Layers as peft makes them: with an adapter, without, int8 with an adapter and a bias, and with an adapter again."""
+    """Layers as peft makes them: with an adapter, without, int8 with an adapter and a bias, with an adapter again."""
     from peft import LoraConfig, get_peft_model
 
     class Model(nn.Module):
