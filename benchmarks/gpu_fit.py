@@ -323,7 +323,10 @@ def measure_training(kind: str, folder: Path, precision: str, quick: bool) -> di
         return plan_memory(shape, settings, compute.formats(), ppo.max_prompt_tokens, phase, framework)
 
     baseline = imported_gib()
-    facts: dict[str, Any] = {"device": device_name(), "base": precision, "products": str(compute.products)}
+    facts: dict[str, Any] = {
+        "device": device_name(), "base": precision, "products": str(compute.products),
+        "before_gib": 0.0 if cuda else round(baseline, 3),
+    }  # fmt: skip
     peak = Peak()
     if kind == "rollout":
         started = time.monotonic()

@@ -172,7 +172,8 @@ def _print_memory(plan: Plan) -> None:
             row(label, [getattr(memory, group).get(part) for memory in plans])
     row("peak", [memory.peak for memory in plans])
     data.print(table)
-    data.print(f"fits in {plan.limit_bytes / 2**30:.3g} GiB")
+    without = "" if all(memory.is_whole for memory in plans) else ", apart from what --rollout hf takes to sample"
+    data.print(f"fits in {plan.limit_bytes / 2**30:.3g} GiB{without}")
 
 
 class _Interrupt:

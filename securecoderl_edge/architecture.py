@@ -19,8 +19,8 @@ _ONLY_SUPPORTED = {
     "partial_rotary_factor": 1.0,
     "use_sliding_window": False,
 }
-# Their rotations change with the length of the text, so keys that are kept for a prompt would be wrong later on.
-_CHANGING_ROPE_TYPES = ("dynamic", "longrope")
+# Others rotate differently as the text grows, so keys that are kept for a prompt would be wrong later on.
+_ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def architecture_of(config: dict[str, Any], where: str) -> Architecture:
     if name not in FAMILIES:
         raise UsageError(f"{where}: architecture {name} is not supported ({', '.join(FAMILIES)})")
     if config.get("quantization_config"):
-        raise UsageError(f"{where}: the model is already quantised; a base model must have its original weights")
+        raise UsageError(f"{where}: the model is already quantised; give the folder of its original weights")
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     if not isinstance(rope, dict):
         raise UsageError(f"{where}: rope type {rope} is not supported")
@@ -119,10 +119,12 @@ def architecture_of(config: dict[str, Any], where: str) -> Architecture:
         if found != only:
             raise UsageError(f"{where}: {key} = {found} is not supported, only {only}")
     kind = rope.get("rope_type") or rope.get("type") or "default"
-    if kind in _CHANGING_ROPE_TYPES:
+    if kind not in _ROPE_TYPES:
         raise UsageError(f"{where}: rope type {kind} is not supported")
     try:
         heads, hidden = _size(config, "num_attention_heads"), _size(config, "hidden_size")
+        if FAMILIES[name] == "qwen2" and int(config.get("head_dim") or hidden // heads) * heads != hidden:
+            raise UsageError(f"{where}: head_dim = {config.get('head_dim')} is not supported, only hidden_size / heads")
         return Architecture(
             family=FAMILIES[name],
             layers=_size(config, "num_hidden_layers"),
@@ -140,7 +142,7 @@ def architecture_of(config: dict[str, Any], where: str) -> Architecture:
             rope_factor=float(rope["factor"]) if kind == "linear" else 1.0,
             tied=bool(config.get("tie_word_embeddings", False)),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise UsageError(f"{where}: a size of the model is missing or no number ({error})") from None
 
 

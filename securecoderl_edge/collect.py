@@ -63,8 +63,8 @@ def collect(
             pending[done.prompt, done.token_ids] = score
 
     completions: list[Sampled] = []
-    with memory_for("sampling", "ppo.rollout_sequences or ppo.max_tokens", learner.memory):
-        if learner.decoder is not None and own:
+    with memory_for("sampling", "ppo.rollout_sequences", learner.memory):
+        if learner.decoder is not None and ppo.rollout == "own" and own:
             learner.decoder.refresh()
         at_a_time = max(1, ppo.rollout_sequences // samples)
         for start in range(0, len(own), at_a_time):

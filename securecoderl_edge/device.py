@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.machine import cpu_flags, memory_bytes
+from securecoderl_edge.machine import cpu_flags, memory_limit_bytes
 from securecoderl_edge.memory import GIB, HAS_BF16, HAS_INT8_UNITS, Formats
 from securecoderl_edge.settings import TrainSettings
 
@@ -106,7 +106,7 @@ def memory_limit(settings: TrainSettings, device: str, processes: int = 1) -> in
     asked = math.inf if settings.memory_gib is None else settings.memory_gib * GIB
     there = math.inf
     if device == "cpu":
-        there = memory_bytes() / processes
+        there = memory_limit_bytes() / processes
     elif torch.cuda.is_available():
         there = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
     return int(min(asked, there))

@@ -36,6 +36,18 @@ def score_bias(visible: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, float("-inf"))
 
 
+def shared_heads(query: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, bool]:
+    """Keys and values (B, kv heads, L, D) as attention takes them for the heads of ``query``, and its ``enable_gqa``.
+
+    Several heads may share them. A CPU's kernel knows how; on a GPU the ones that take a mask do not, and what is left
+    would hold all scores in float32. There each head gets its copy.
+    """
+    groups = query.shape[1] // keys.shape[1]
+    if groups == 1 or query.device.type == "cpu":
+        return keys, values, groups > 1
+    return keys.repeat_interleave(groups, 1), values.repeat_interleave(groups, 1), False
+
+
 def project(inputs: Tensor, layers: Sequence[Any], dtype: torch.dtype) -> list[Tensor]:
     """(..., out) outputs of linear layers, with their active LoRA adapters, that read the same ``inputs`` (..., in).
 

@@ -71,6 +71,11 @@ def available_memory_bytes() -> int:
     return max(0, min(free, *(limit - used for limit, used in _container_memory())))
 
 
+def memory_limit_bytes() -> int:
+    """The most memory that all processes here may ever take: what there is, or the container's limit."""
+    return min(memory_bytes(), *(limit for limit, _ in _container_memory()))
+
+
 def load_average() -> list[float]:
     """Runnable processes over the last 1, 5 and 15 minutes; empty where the system does not say."""
     try:

@@ -8,7 +8,6 @@ the plan with measured peaks.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from securecoderl_edge.architecture import Architecture
@@ -52,11 +51,17 @@ class Formats:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes by part; what is there ``always``, what is added in ``sampling``, and what in the ``update``."""
+    """Bytes by part; what is there ``always``, what is added in ``sampling``, and what in the ``update``.
+
+    Attributes:
+        is_whole: False where Hugging Face's generate samples, whose memory is not planned: it keeps every prompt's
+            keys for each of its completions, and much more.
+    """
 
     always: dict[str, int]
     sampling: dict[str, int]
     update: dict[str, int]
+    is_whole: bool = True
 
     @property
     def peak(self) -> int:
@@ -103,6 +108,8 @@ def plan_memory(
     batches = [(settings.selection.problems, settings.selection.samples)]
     if not is_sft:
         batches.append((ppo.batch_size // ppo.samples_per_prompt, ppo.samples_per_prompt))
+    if ppo.rollout == "hf":
+        batches = []  # what generate takes is not known here, see `MemoryPlan.is_whole`
     sampled = [_sampling(shape, formats, ppo, longest_prompt, *batch) for batch in batches if batch[0]]
     sampling = max(sampled, key=lambda parts: sum(parts.values()), default={})
     if is_sft:
@@ -113,6 +120,7 @@ def plan_memory(
         {name: size for name, size in always.items() if size},
         sampling,
         _update(shape, settings, formats, longest_prompt, *batch, adapted),
+        is_whole=ppo.rollout == "own",
     )
 
 
@@ -127,39 +135,44 @@ def fitting_plan(
     plan = plan_memory(shape, settings, formats, longest_prompt, phase)
     if plan.peak <= limit:
         return plan
-    advice = "take a smaller model"
-    for knob, changed in _knobs(settings, plan):
-        if changed.base_precision == "int8" != settings.base_precision:
-            formats = replace(formats, base=1)
-        if plan_memory(shape, changed, formats, longest_prompt, phase).peak <= limit:
-            advice = f"use {knob}"
+    changed, smaller, knobs = settings, plan, {}
+    while smaller.peak > limit:
+        found = _next_knob(changed, smaller, formats)
+        if found is None:
             break
-        advice = f"even with {knob} it does not fit, so take a smaller model"
+        name, knob, changed = found
+        formats = replace(formats, base=1) if changed.base_precision == "int8" else formats
+        before, smaller = smaller.peak, plan_memory(shape, changed, formats, longest_prompt, phase)
+        if smaller.peak < before:
+            knobs[name] = knob
+    advice = f"use {' '.join(knobs.values())}"
+    if smaller.peak > limit:
+        advice = f"{f'even with {advice[4:]} it does not fit: ' if knobs else ''}lower ppo.max_prompt_tokens"
+        advice += " or take a smaller model"
     raise UsageError(
         f"{phase} needs about {plan.peak / GIB:.1f} GiB, there are {limit / GIB:.1f}, and {plan.peaks_in} takes most; "
         f"{advice}"
     )
 
 
-def _knobs(settings: TrainSettings, plan: MemoryPlan) -> Iterator[tuple[str, TrainSettings]]:
-    """What to change to need less, the cheapest first, each with the settings that it makes."""
+def _next_knob(settings: TrainSettings, plan: MemoryPlan, formats: Formats) -> tuple[str, str, TrainSettings] | None:
+    """What to change next to need less where the plan peaks: its name, how to say it, and the settings it makes."""
     ppo = settings.ppo
     if plan.peaks_in == "sampling":
-        sequences = ppo.rollout_sequences // 2
-        while sequences >= ppo.samples_per_prompt:
-            changed = replace(settings, ppo=replace(ppo, rollout_sequences=sequences))
-            yield f"--set ppo.rollout_sequences={sequences}", changed
-            sequences //= 2
+        rows = ppo.rollout_sequences // 2
+        if rows >= ppo.samples_per_prompt:
+            changed = replace(settings, ppo=replace(ppo, rollout_sequences=rows))
+            return "rows", f"--set ppo.rollout_sequences={rows}", changed
     else:
         if not settings.gradient_checkpointing:
-            yield "--gradient-checkpointing", replace(settings, gradient_checkpointing=True)
+            return "recompute", "--gradient-checkpointing", replace(settings, gradient_checkpointing=True)
         tokens = ppo.micro_batch_tokens // 2
-        while tokens >= ppo.max_tokens:
-            changed = replace(settings, gradient_checkpointing=True, ppo=replace(ppo, micro_batch_tokens=tokens))
-            yield f"--gradient-checkpointing --set ppo.micro_batch_tokens={tokens}", changed
-            tokens //= 2
-    if settings.base_precision not in ("int8", "int8-bnb"):
-        yield "--base-precision int8", replace(settings, base_precision="int8")
+        if tokens >= ppo.max_tokens:
+            changed = replace(settings, ppo=replace(ppo, micro_batch_tokens=tokens))
+            return "tokens", f"--set ppo.micro_batch_tokens={tokens}", changed
+    if formats.base != 1:
+        return "base", "--base-precision int8", replace(settings, base_precision="int8")
+    return None
 
 
 def _weights(shape: Architecture, formats: Formats) -> int:
@@ -224,28 +237,36 @@ def _update(
         prompt_tokens, completions = whole * longest_prompt, whole * samples
     else:
         prompt_tokens, completions = longest_prompt, max(1, (most - longest_prompt) // completion)
-    tokens = prompt_tokens + completions * completion
-    seen = prompt_tokens + completions * (longest_prompt + completion)  # keys and values of a layer
-
+    key_values = shape.query_size if formats.device == "cuda" else shape.key_value_size  # see `fused.shared_heads`
     names = settings.lora.targets
     inputs = hidden * (bool({"q_proj", "k_proj", "v_proj"} & set(names)) + bool({"gate_proj", "up_proj"} & set(names)))
     inputs += shape.intermediate * ("down_proj" in names)
-    # What a layer keeps: the residuals before both norms, the inputs of adapters, what attention and the MLP read.
-    kept = tokens * (2 * 4 * hidden + products * (inputs + 2 * shape.query_size + 2 * shape.intermediate))
-    kept += 2 * seen * shape.key_value_size * products + tokens * products * settings.lora.rank * len(adapted)
-    # While a layer is differentiated: gradients of the residual and of the MLP's two halves, and a weight in full.
-    passing = tokens * (2 * 4 * hidden + 3 * products * shape.intermediate)
-    passing += (products if products != formats.base else 0) * hidden * shape.intermediate
-    if settings.gradient_checkpointing:
-        boundaries = tokens * 4 * hidden + 2 * prompt_tokens * shape.key_value_size * products
-        activations = shape.layers * boundaries + kept + passing
-    else:
-        activations = shape.layers * kept + passing
 
+    def one_pass(count: int, seen: int) -> tuple[int, int]:
+        """What a layer keeps of ``count`` tokens that see ``seen`` keys, and what its backward pass adds at a time."""
+        # The residuals before both norms, the inputs of adapters, what attention and the MLP read.
+        kept = count * (2 * 4 * hidden + products * (inputs + 2 * shape.query_size + 2 * shape.intermediate))
+        kept += 2 * seen * key_values * products + count * products * settings.lora.rank * len(adapted)
+        # Gradients of keys and values, of the MLP; a weight in full.
+        added = 2 * seen * key_values * products + count * products * shape.intermediate
+        added += (products if products != formats.base else 0) * hidden * shape.intermediate
+        return kept, added
+
+    # Prompts are processed first, then the completions, each of which sees its own copy of its prompt's keys.
+    prompt_kept, prompt_added = one_pass(prompt_tokens, prompt_tokens)
+    kept, added = one_pass(completions * completion, completions * (longest_prompt + completion))
     predicted = completions * completion
+    # The backward pass lets go of what was held for completions, and collects gradients of their prompts' keys instead.
+    shared = 2 * prompt_tokens * shape.key_value_size * products
+    if settings.gradient_checkpointing:
+        boundary = 4 * hidden
+        held = prompt_tokens * boundary + shared + max(predicted * boundary, shared)
+        layer = max(prompt_kept + prompt_added, kept + added)
+    else:
+        held, layer = prompt_kept + max(kept, shared), max(prompt_added, added)
+    # Before the layers' turn: a chunk of logits and what its product packs, the states that predict tokens, twice, with
+    # their gradients, and the output projection in float32.
     rows = min(predicted, max(1, LOGITS_CHUNK_BYTES // (4 * shape.vocabulary)))
-    output = shape.vocabulary * hidden * 4 if formats.other != 4 else 0  # the output projection in float32
-    return {
-        "activations": activations,
-        "logits": rows * shape.vocabulary * 4 + output + 3 * 4 * predicted * hidden,
-    }
+    output = shape.vocabulary * hidden * 4 if formats.other != 4 else 0
+    logits = 2 * rows * shape.vocabulary * 4 + 3 * 4 * predicted * hidden + output
+    return {"activations": shape.layers * held, "one layer or logits": max(layer, logits)}

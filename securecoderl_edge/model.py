@@ -136,7 +136,7 @@ def load_tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
     if not (folder / "tokenizer.json").is_file():
-        raise SceError(f"{folder}: no tokenizer.json, so its text cannot be tokenised")
+        raise SceError(f"{folder}: no tokenizer.json; download it from where the weights are from")
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # the tokenizers library raises plain exceptions for a damaged file
@@ -173,7 +173,7 @@ def load_base(
         dtype = dtypes.get(precision, other_dtype or torch.float32)
         try:
             model = load_model(folder, dtype, device, int8=precision == "int8")
-        except (OSError, ValueError, RuntimeError, TypeError) as error:
+        except (OSError, ValueError, RuntimeError, TypeError, KeyError) as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
             raise SceError(f"cannot load the weights of {folder}: {_first_line(error)}") from None

@@ -145,7 +145,7 @@ class Phase:
         learner = self._learner()
         usable = self._usable_problems(learner)
         place = self.place
-        longest = max(len(learner.prompt_tokens(problem)) for problem in usable)
+        longest = max(len(learner.prompt_tokens(problem)) for problem in [*usable, *place.held_out])
         limit = memory_limit(place.settings, place.compute.device, place.team.local_count)
         learner.memory = fitting_plan(
             place.architecture, place.settings, place.compute.formats(), longest, self.name, limit

@@ -21,6 +21,9 @@ from securecoderl_edge.runs import Run
 from securecoderl_edge.schedules import peak_rate, phase_steps
 from securecoderl_edge.settings import RECIPES, TrainSettings
 
+# Where neither the problems nor a setting say how long prompts are: few are longer.
+_ASSUMED_PROMPT = 1024
+
 
 @dataclass(frozen=True)
 class PhasePlan:
@@ -134,7 +137,13 @@ def _shape(name: str, missing: list[str]) -> Architecture:
 
 
 def _from_sizes(settings: TrainSettings, compute: Compute, shape: Architecture, missing: list[str]) -> Plan:
+    unknown = set(settings.lora.targets) - {name.split(".")[1] for name in shape.linears()}
+    if unknown or not settings.lora.targets:
+        raise UsageError(f"lora.targets: LoRA does not fit this model, which has no layer {', '.join(sorted(unknown))}")
     room = settings.ppo.prompt_room(shape.context)
+    if settings.ppo.max_prompt_tokens is None and room > _ASSUMED_PROMPT:
+        room = _ASSUMED_PROMPT
+        missing.append(f"no prompt could be counted; planned for {room} tokens, ppo.max_prompt_tokens says otherwise")
     if room < 1:
         raise UsageError(f"ppo.max_tokens leaves no room for a prompt in a context of {shape.context} tokens")
     if compute.device == "cuda" and settings.memory_gib is None and any("no CUDA GPU" in line for line in missing):
@@ -153,7 +162,8 @@ def _timed(settings: TrainSettings, compute: Compute, shape: Architecture, run: 
         for number, name in enumerate(settings.phases, 1):
             phase = Phase(place, number, name, "")
             learner, problems = phase.prepare()
-            prompt, usable = max(len(learner.prompt_tokens(problem)) for problem in problems), len(problems)
+            usable = len(problems)
+            prompt = max(len(learner.prompt_tokens(problem)) for problem in [*problems, *place.held_out])
             longest = max(longest, prompt)
             each = phase.time_one(learner, problems)
             phases.append(_phase(settings, compute, shape, name, prompt, each, evaluates=bool(place.held_out)))

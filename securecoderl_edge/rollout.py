@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from securecoderl_edge.device import cpu_has_matrix_units
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.fused import rotated, score_bias
+from securecoderl_edge.fused import rotated, score_bias, shared_heads
 from securecoderl_edge.int8 import Int8Linear
 from securecoderl_edge.memory import CACHE_GROWTH, PREFILL_TOKENS
 
@@ -332,8 +332,9 @@ def attended(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor, *, fused
     """
     rows, heads, width, size = query.shape
     if width > 1 or fused:
+        keys, values, shared = shared_heads(query, keys, values)
         return functional.scaled_dot_product_attention(
-            query, keys, values, attn_mask=bias, scale=1.0, enable_gqa=heads != keys.shape[1]
+            query, keys, values, attn_mask=bias, scale=1.0, enable_gqa=shared
         )
     # In float32 two products of matrices are several times faster for one query than the fused kernel, which is made
     # for many. The heads that share keys are its rows.

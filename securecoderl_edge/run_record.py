@@ -59,7 +59,7 @@ def prepare_folder(
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
     if not config.is_file() and (run.path / "phases").exists():
         raise UsageError(f"{config} is gone, so the run cannot go on; give another --out, or --no-resume to start anew")
-    if config.is_file() and not (run.path / "phases").exists():
+    if config.is_file() and not any((run.path / name).exists() for name in ("phases", "policy", "metrics.jsonl")):
         # It was refused before it began, for want of memory, say; what was changed about it is what was asked for.
         config.unlink()
     if config.is_file():
@@ -75,7 +75,7 @@ def prepare_folder(
         for key, value in inputs.items():
             if record.get(key) != value:
                 raise UsageError(f"{run.path} was made from other {named.get(key, key)}; give another --out")
-        if before != table:
+        if before != table and not run.policy.exists():
             with write_atomically(config) as out:
                 out.write(to_toml(table))
         return

@@ -253,11 +253,14 @@ def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any]) -> T
 
 def without_changeable(table: dict[str, Any]) -> dict[str, Any]:
     """A table of settings without those that are `CHANGEABLE`."""
+    # Hugging Face's sampler draws for all that it decodes together from one generator.
+    of_hf = "ppo.rollout_sequences" if table.get("ppo", {}).get("rollout") == "hf" else None
+    changeable = set(CHANGEABLE) - {of_hf}
     kept: dict[str, Any] = {}
     for name, value in table.items():
         if isinstance(value, dict):
-            kept[name] = {inner: each for inner, each in value.items() if f"{name}.{inner}" not in CHANGEABLE}
-        elif name not in CHANGEABLE:
+            kept[name] = {inner: each for inner, each in value.items() if f"{name}.{inner}" not in changeable}
+        elif name not in changeable:
             kept[name] = value
     return kept
 

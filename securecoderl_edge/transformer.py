@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from securecoderl_edge.fused import project, rms_norm, rotate, score_bias, swiglu
+from securecoderl_edge.fused import project, rms_norm, rotate, score_bias, shared_heads, swiglu
 
 KeysValues = tuple[Tensor, Tensor]
 
@@ -116,11 +116,12 @@ def _layer(
     keys, values = key, value
     if past is not None:
         past_keys, past_values, owners = past
-        # index_select, whose gradients add up in one order: those of keys[owners] do not in float32 on several threads.
+        # index_select, whose gradients add up in one order on a CPU: those of keys[owners] do not on several threads.
         keys = torch.cat([past_keys.index_select(0, owners), key], 2)
         values = torch.cat([past_values.index_select(0, owners), value], 2)
+    keys, values, shared = shared_heads(query, keys, values)
     mixed = functional.scaled_dot_product_attention(
-        query, keys, values, attn_mask=bias, is_causal=bias is None, enable_gqa=query.shape[1] != keys.shape[1]
+        query, keys, values, attn_mask=bias, is_causal=bias is None, enable_gqa=shared
     )
     flat = mixed.transpose(1, 2).reshape(rows, query.shape[2], -1)
     hidden = hidden + project(flat, (attention.o_proj,), dtype)[0]

@@ -98,7 +98,7 @@ def test_too_little_memory_is_refused_with_the_first_knob_that_helps(
 
 def test_a_base_in_float32_is_told_of_int8(shape: Architecture, settings: TrainSettings) -> None:
     settings = replace(settings, base_precision="fp32", selection=replace(settings.selection, problems=0))
-    with pytest.raises(UsageError, match="use --base-precision int8"):
+    with pytest.raises(UsageError, match="--base-precision int8"):
         fitting_plan(shape, settings, Formats.of("cpu", "fp32", "fp32", "bf16"), 64, "partial", 7 * GIB)
 
 
@@ -123,7 +123,7 @@ print(json.dumps(gpu_fit.measure_training(sys.argv[2], Path(sys.argv[3]), sys.ar
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peaks are read from /proc")
 @pytest.mark.parametrize("kind", ["update", "sft"])
 def test_the_plan_is_within_15_percent_of_what_is_measured(kind: str, tmp_path: Path) -> None:
-    """On the real code, one layer of a wide model: most of the memory is the plan's, not Python's."""
+    """On the real code and four layers of the paper's model; what Python and torch take themselves is left out."""
     benchmarks = Path(__file__).parents[1] / "benchmarks"
     sys.path.insert(0, str(benchmarks))
     try:
@@ -138,4 +138,5 @@ def test_the_plan_is_within_15_percent_of_what_is_measured(kind: str, tmp_path: 
     figures = json.loads(done.stdout.splitlines()[-1])
     parts = ["sft"] if kind == "sft" else ["sampling", "learning"]
     for part in parts:
-        assert figures[f"{part}_planned_gib"] == pytest.approx(figures[f"{part}_gib"], rel=0.15), figures
+        planned, measured = (figures[f"{part}{key}"] - figures["before_gib"] for key in ("_planned_gib", "_gib"))
+        assert planned == pytest.approx(measured, rel=0.15), figures

@@ -12,7 +12,7 @@ BASE = ("click>=8.1", "rich>=13.7", "numpy>=1.26", "bandit>=1.8", "ijson>=3.2")
 EXTRAS = {
     "train": (
         "torch>=2.6",
-        "transformers>=5.0",
+        "transformers>=5.23",
         "peft>=0.18",
         "safetensors>=0.5",
         "accelerate>=1.0",

@@ -11,7 +11,7 @@ from typing import Any
 from securecoderl_edge.architecture import architecture_of, read_architecture
 from securecoderl_edge.doctor.children import ask_child
 from securecoderl_edge.doctor.findings import Finding, Section, State, gibibytes, install_command
-from securecoderl_edge.machine import memory_bytes
+from securecoderl_edge.machine import memory_limit_bytes
 from securecoderl_edge.memory import HAS_BF16, HAS_INT8_UNITS, Formats, plan_memory
 from securecoderl_edge.model import base_folder
 from securecoderl_edge.settings import RECIPES, resolve
@@ -50,7 +50,7 @@ def examine_torch() -> Section:
         add("CPU", "ok", "multiplies bfloat16 natively, which sce uses")
     else:
         add("CPU", "note", "no bfloat16 products (AVX-512 BF16 or AMX): sce computes in fp32 on it")
-    add("recipe", *judge_recipe("starter", "cpu", memory_bytes()))
+    add("recipe", *judge_recipe("starter", "cpu", memory_limit_bytes()))
     gpus: list[dict[str, Any]] = facts.get("gpus", [])
     for gpu in gpus:
         for state, found, step in judge_gpu(gpu, facts["architectures"], build):
