@@ -140,6 +140,8 @@ def test_a_cut_file_and_a_missing_shard_are_named(changed: Callable[..., Path]) 
         ({"quantization_config": {"load_in_8bit": True}}, "already quantised"),
         ({"architectures": ["MambaForCausalLM"], "model_type": "mamba"}, "MambaForCausalLM is not supported"),
         ({"num_attention_heads": 0}, "a size of the model"),
+        ({"hidden_size": float("inf")}, "a size of the model"),
+        ({"rope_parameters": {"rope_type": "foo"}}, "rope type foo is not supported"),
     ],
 )
 def test_a_model_that_cannot_be_a_base_is_refused_before_its_weights_are_read(
@@ -151,3 +153,38 @@ def test_a_model_that_cannot_be_a_base_is_refused_before_its_weights_are_read(
     (folder / "model.safetensors").unlink()
     with pytest.raises(SceError, match=words):
         load_base(folder)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("size", [1.0, 1e-2, 1e-4, 1e-5])
+def test_int8_keeps_rows_of_small_weights_in_every_format(dtype: torch.dtype, size: float) -> None:
+    weight = torch.randn(200, 64, generator=torch.Generator().manual_seed(1)) * size
+    linear = torch.nn.Linear(64, 200, bias=False)
+    linear.weight.data = weight
+    expanded = Int8Linear.from_linear(linear).expanded(dtype).float()
+    step = weight.abs().amax(1, keepdim=True) / 127
+    # Half a step of the rounding, and what the format itself rounds.
+    rounding = weight.abs() * torch.finfo(dtype).eps + torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
+    assert bool(((expanded - weight).abs() <= 0.51 * step + rounding).all())
+
+
+def test_tensors_are_read_one_at_a_time(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import gc
+    import weakref
+
+    from securecoderl_edge import weights
+
+    seen: list[weakref.ref[Tensor]] = []
+    real = weights.read_tensors
+
+    def watched(folder: Path) -> Any:
+        for name, tensor in real(folder):
+            gc.collect()
+            assert sum(each() is not None for each in seen) <= 1, "an earlier tensor is still held"
+            seen.append(weakref.ref(tensor))
+            yield name, tensor
+            del tensor
+
+    monkeypatch.setattr(weights, "read_tensors", watched)
+    load_base(tiny_model, "int8")
+    assert len(seen) > 10
