@@ -122,7 +122,7 @@ def make_model(folder: Path, tokenizer: Path | None, layers: int | None) -> None
 
     from securecoderl_edge.architecture import architecture_of
     from securecoderl_edge.model import NANO, base_folder
-    from securecoderl_edge.plan import known_shapes
+    from securecoderl_edge.settings import known_shapes
 
     config = dict(known_shapes()[MODEL])
     if layers:

@@ -89,7 +89,7 @@ def compute_on_cpu(base_precision: str, *, recompute: bool = False) -> Compute:
     than either.
 
     Raises:
-        UsageError: never for what a setting permits, but bitsandbytes computes on no CPU as it does on a GPU.
+        UsageError: for ``int8-bnb``, which computes otherwise on a CPU than on a GPU.
     """
     if base_precision == "int8-bnb":
         raise UsageError("int8-bnb needs a CUDA GPU; on a CPU use --base-precision int8")

@@ -6,9 +6,10 @@ sizes alone and says what is missing, so that a run on another machine can be pl
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import torch
 
 from securecoderl_edge.architecture import Architecture, architecture_of, read_architecture
 from securecoderl_edge.device import V100, Compute, choose_compute, compute_on_cuda, memory_limit
@@ -19,7 +20,7 @@ from securecoderl_edge.parallel import Team
 from securecoderl_edge.phase import Phase
 from securecoderl_edge.runs import Run
 from securecoderl_edge.schedules import peak_rate, phase_steps
-from securecoderl_edge.settings import RECIPES, TrainSettings
+from securecoderl_edge.settings import TrainSettings, known_shapes
 
 # Where neither the problems nor a setting say how long prompts are: few are longer.
 _ASSUMED_PROMPT = 1024
@@ -108,12 +109,6 @@ def make_plan(settings: TrainSettings, run: Run) -> Plan:
         raise error if isinstance(error, UsageError) else UsageError(str(error)) from None
 
 
-def known_shapes() -> dict[str, dict[str, object]]:
-    """The config.json of the models that the built-in recipes name, by hub id."""
-    shapes: dict[str, dict[str, object]] = json.loads((RECIPES / "shapes.json").read_text(encoding="utf-8"))
-    return shapes
-
-
 def _compute(settings: TrainSettings, missing: list[str]) -> Compute:
     recompute = settings.gradient_checkpointing
     try:
@@ -146,7 +141,7 @@ def _from_sizes(settings: TrainSettings, compute: Compute, shape: Architecture, 
         missing.append(f"no prompt could be counted; planned for {room} tokens, ppo.max_prompt_tokens says otherwise")
     if room < 1:
         raise UsageError(f"ppo.max_tokens leaves no room for a prompt in a context of {shape.context} tokens")
-    if compute.device == "cuda" and settings.memory_gib is None and any("no CUDA GPU" in line for line in missing):
+    if compute.device == "cuda" and settings.memory_gib is None and not torch.cuda.is_available():
         raise UsageError("no CUDA GPU here: say with --memory-gib how much memory to plan for")
     phases = tuple(_phase(settings, compute, shape, name, room) for name in settings.phases)
     return _plan(settings, compute, shape, None, room, phases, tuple(missing))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -210,6 +211,12 @@ def load_recipe(name: str) -> dict[str, Any]:
         known = ", ".join(sorted(path.stem for path in RECIPES.glob("*.toml")))
         raise UsageError(f"no recipe {name!r}; there are {known}, or give a .toml file")
     return read_toml(Path(name))
+
+
+def known_shapes() -> dict[str, dict[str, object]]:
+    """The config.json of the models that the built-in recipes name, by hub id."""
+    shapes: dict[str, dict[str, object]] = json.loads((RECIPES / "shapes.json").read_text(encoding="utf-8"))
+    return shapes
 
 
 def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any]) -> TrainSettings:

@@ -15,8 +15,7 @@ from securecoderl_edge.architecture import Architecture, architecture_of
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.learner import memory_for
 from securecoderl_edge.memory import GIB, Formats, MemoryPlan, fitting_plan, plan_memory
-from securecoderl_edge.plan import known_shapes
-from securecoderl_edge.settings import TrainSettings, resolve
+from securecoderl_edge.settings import TrainSettings, known_shapes, resolve
 
 V100 = Formats.of("cuda", "int8", "float16", "float16")
 PAPER = "deepseek-ai/deepseek-coder-1.3b-instruct"

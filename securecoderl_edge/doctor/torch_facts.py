@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +13,7 @@ from securecoderl_edge.doctor.findings import Finding, Section, State, gibibytes
 from securecoderl_edge.machine import memory_limit_bytes
 from securecoderl_edge.memory import HAS_BF16, HAS_INT8_UNITS, Formats, plan_memory
 from securecoderl_edge.model import base_folder
-from securecoderl_edge.settings import RECIPES, resolve
+from securecoderl_edge.settings import known_shapes, resolve
 
 WORKER = "securecoderl_edge.doctor.torch_worker"
 _NEEDED_CAPABILITY = {"int8": (0, 0), "fp16": (0, 0), "fp32": (0, 0), "int8-bnb": HAS_INT8_UNITS, "bf16": HAS_BF16}
@@ -93,7 +92,7 @@ def judge_gpu(gpu: dict[str, Any], architectures: Sequence[str], build: str) -> 
 def judge_recipe(name: str, device: str, limit: int) -> tuple[State, str, str]:
     """Whether a built-in recipe fits into ``limit`` bytes of the device, from sizes alone."""
     settings = resolve(name, (), {})
-    config = json.loads((RECIPES / "shapes.json").read_text(encoding="utf-8")).get(settings.model)
+    config = known_shapes().get(settings.model)
     shape = architecture_of(config, name) if config else read_architecture(base_folder(settings.model))
     formats = Formats.of(device, *(("int8", "fp16", "fp16") if device == "cuda" else ("fp32", "fp32", "fp32")))
     longest = settings.ppo.prompt_room(shape.context)
