@@ -265,7 +265,7 @@ def settings_for(precision: str, quick: bool) -> Any:
     cuda = torch.cuda.is_available()
     share = 8 if quick else 1
     overrides = (
-        f"ppo.max_tokens={NEW_TOKENS // share}", f"ppo.max_prompt_tokens={PROMPT_TOKENS // share}",
+        f"ppo.max_tokens={NEW_TOKENS // share}", f"prompt.max_tokens={PROMPT_TOKENS // share}",
         f"sft.max_tokens={NEW_TOKENS // share}", f"sft.batch_size={BATCH}", "selection.problems=0",
         "ppo.value_warmup_steps=0", f"ppo.epochs={4 if cuda else 1}", f"device='{'cuda' if cuda else 'cpu'}'",
     )  # fmt: skip
@@ -305,22 +305,22 @@ def measure_training(kind: str, folder: Path, precision: str, quick: bool) -> di
         groups.append({"params": list(head.parameters()), "lr": 1e-3})
     decoder = Decoder(model, compute.rollout_dtype)
     learner = Learner(model, load_tokenizer(folder), compute, make_optimizer("adamw", groups), decoder, head)
-    ppo, count = settings.ppo, BATCH
+    ppo, count, prompt_tokens = settings.ppo, BATCH, settings.prompt.max_tokens or 0
     if kind == "rollout":
         # The same length at the end, most of it prompt, so that it does not take an hour.
-        whole = ppo.max_tokens + ppo.max_prompt_tokens
-        count, ppo = ROLLOUT_SEQUENCES, replace(ppo, max_tokens=ROLLOUT_NEW_TOKENS, max_prompt_tokens=whole - 32)
+        prompt_tokens += ppo.max_tokens - 32
+        count, ppo = ROLLOUT_SEQUENCES, replace(ppo, max_tokens=ROLLOUT_NEW_TOKENS)
         settings = replace(settings, ppo=replace(ppo, batch_size=count))
     problems = [Problem(str(n), "s", tests=(Test("", "1"),), solutions=("pass",)) for n in range(count)]
     generator = torch.Generator().manual_seed(2)
     size = min(shape.vocabulary, 30_000)
     for problem in problems:
-        ids = torch.randint(10, size, (ppo.max_prompt_tokens,), generator=generator)
+        ids = torch.randint(10, size, (prompt_tokens,), generator=generator)
         learner.prompts[problem.id] = ids.tolist()
 
     def planned(phase: str) -> Any:
         framework = 0 if cuda else round(baseline * GIB)
-        return plan_memory(shape, settings, compute.formats(), ppo.max_prompt_tokens, phase, framework)
+        return plan_memory(shape, settings, compute.formats(), prompt_tokens, phase, framework)
 
     baseline = imported_gib()
     facts: dict[str, Any] = {

@@ -49,7 +49,7 @@ from figures import publish
 
 from securecoderl_edge.files import write_atomically
 from securecoderl_edge.problems import Problem, Test
-from securecoderl_edge.prompts import format_prompt
+from securecoderl_edge.prompts import OURS
 from securecoderl_edge.resources import peak_rss_bytes
 from securecoderl_edge.reward import Score, make_score
 from securecoderl_edge.security import Scan
@@ -234,7 +234,7 @@ def make_problems(tokenizer: Any, count: int) -> list[Problem]:
         for _ in range(PROMPT_TOKENS):
             statement = f"{problem.statement} {rng.choice(words)}".strip()
             problem = Problem(f"random/{len(problems)}", statement, tests=(Test("", "1"),))
-            size = len(tokenizer(format_prompt(problem))["input_ids"])
+            size = len(tokenizer(OURS.prompt(problem))["input_ids"])
             if size >= PROMPT_TOKENS:
                 break
         if size == PROMPT_TOKENS:
@@ -373,7 +373,7 @@ def run_trl(folder: Path, updates: int) -> dict[str, Any]:
 
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
     model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
-    prompts = [format_prompt(problem) for problem in make_problems(tokenizer, (updates + 1) * BATCH // SAMPLES)]
+    prompts = [OURS.prompt(problem) for problem in make_problems(tokenizer, (updates + 1) * BATCH // SAMPLES)]
     clock = Clock()
     seen = {"prompt": 0, "sampled": 0}
 

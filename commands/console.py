@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Protocol
 
 from rich.console import Console
@@ -17,6 +18,7 @@ from rich.progress import (
 )
 from rich.table import Column
 
+from securecoderl_edge.errors import UsageError
 from securecoderl_edge.text import escape_controls
 
 
@@ -50,6 +52,16 @@ def warn_of_level(sandbox: str) -> None:
         say("the sandbox for macOS was never tried on a Mac; sce doctor tries it")
 
 
+def refuse_to_overwrite(out: Path, force: bool) -> None:
+    """Leave a file that is there alone unless ``--force`` was given.
+
+    Raises:
+        UsageError: it is there.
+    """
+    if out.exists() and not force:
+        raise UsageError(f"{out} exists; overwrite it with --force or name another file")
+
+
 class Tracker(Protocol):
     """Progress of one piece of work."""
 
@@ -59,11 +71,11 @@ class Tracker(Protocol):
 
 
 @contextmanager
-def track(total: int, description: str, *, lines: bool = True, shown: bool = True) -> Iterator[Tracker]:
+def track(total: int | None, description: str, *, lines: bool = True, shown: bool = True) -> Iterator[Tracker]:
     """Show progress on stderr: a bar with the time left on a terminal, else a line for each update.
 
     Args:
-        total: units of work.
+        total: units of work; None where nobody knows.
         lines: False shows nothing but the bar; off a terminal the caller says what is worth a line.
         shown: False shows nothing at all.
     """
@@ -80,7 +92,7 @@ def track(total: int, description: str, *, lines: bool = True, shown: bool = Tru
         )
         with Progress(*columns, console=talk, transient=True, expand=True) as progress:
             yield _Bar(progress, total, description)
-    elif lines:
+    elif lines and total is not None:
         yield _Lines(total, description)
     else:
         yield _Silent()
@@ -97,7 +109,7 @@ def duration(seconds: float) -> str:
 
 
 class _Bar:
-    def __init__(self, progress: Progress, total: int, description: str) -> None:
+    def __init__(self, progress: Progress, total: int | None, description: str) -> None:
         self._progress = progress
         self._task = progress.add_task(description, total=total, note="")
 

@@ -15,6 +15,7 @@ from securecoderl_edge.errors import UsageError
 from securecoderl_edge.export.run import ExportResult, export_gguf, export_merged
 from securecoderl_edge.model import base_folder
 from securecoderl_edge.models import ModelSpec, resolve_model
+from securecoderl_edge.prompts import OURS, PROBLEM_HEADING
 from securecoderl_edge.runs import latest_run
 
 _HF_DTYPES = {"f32": "float32", "f16": "float16"}
@@ -50,7 +51,8 @@ def export(source: str | None, config: ExportConfig) -> None:
     if config.format == "hf":
         if quant not in _HF_DTYPES:
             raise UsageError(f"a Hugging Face folder is written as f32 or f16, not {quant}")
-        folder = export_merged(base, spec.adapter, _HF_DTYPES[quant], _target(spec, config.out, "-hf"), config.force)
+        target = _target(spec, config.out, "-hf")
+        folder = export_merged(base, spec.adapter, _HF_DTYPES[quant], target, config.force, spec.prompt_style)
         click.echo(f"{folder}: merged Hugging Face folder, {quant}", err=True)
         if config.json:
             click.echo(json.dumps({"path": str(folder), "quant": quant}))
@@ -63,6 +65,7 @@ def export(source: str | None, config: ExportConfig) -> None:
         out,
         config.force,
         log=lambda message: click.echo(f"{out}: {message}", err=True),
+        prompt_style=spec.prompt_style,
     )
     _report(result)
     if config.json:
@@ -107,6 +110,8 @@ def _report(result: ExportResult) -> None:
         f"top-1 {agreement.top1:.1%}, "
         f"greedy text equal on {agreement.greedy_equal}/{agreement.prompts} prompts",
         "  next: sce bench",
-        f"  in llama.cpp: llama-cli -no-cnv -m {shlex.quote(str(result.path))} -p '### Problem ...'",
     ]
+    if manifest.prompt_style == OURS.style:
+        command = f"llama-cli -no-cnv -m {shlex.quote(str(result.path))} -p '{PROBLEM_HEADING} ...'"
+        lines.append(f"  in llama.cpp: {command}")
     click.echo("\n".join(lines), err=True)

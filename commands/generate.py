@@ -20,6 +20,7 @@ from securecoderl_edge.generation import answer
 from securecoderl_edge.given import example_tests, parse_test, read_prompt, read_requests, read_tests
 from securecoderl_edge.models import resolve_model
 from securecoderl_edge.problems import Problem
+from securecoderl_edge.prompts import STYLES, PromptFormat, choose_format
 from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_SEED, MAX_THREADS, Runtime, Sampling
 from securecoderl_edge.switches import SANDBOX_CHOICES
@@ -50,6 +51,12 @@ _SAMPLES_TOGETHER = 64
 @click.option(
     "--sandbox", type=click.Choice(SANDBOX_CHOICES), default="auto", help="Isolation of programs.  [default: auto]"
 )
+@click.option(
+    "--prompt-style",
+    type=click.Choice(("auto", *STYLES)),
+    default="auto",
+    help="How the prompt is put to the model; auto: as it was trained.  [default: auto]",
+)
 @click.option("--code-only/--raw", "code_only", default=True, help="The program, or all that the model wrote.")
 @click.option("--jsonl", type=click.Path(path_type=Path), help="Many prompts, one JSON object a line.")
 def generate(
@@ -64,6 +71,7 @@ def generate(
     timeout: float | None,
     threads: int | None,
     sandbox: str,
+    prompt_style: str,
     code_only: bool,
     jsonl: Path | None,
 ) -> None:
@@ -91,12 +99,13 @@ def generate(
     sampling = Sampling(temperature, max_tokens, seed)
     warn_of_level(sandbox)
     with Scorer(sandbox=sandbox) as scorer, contextlib.closing(open_runtime(spec, threads=threads)) as runtime:
+        format = choose_format(prompt_style, spec.prompt_style or runtime.prompt_style, runtime.chat_template)
         if jsonl is not None:
-            is_accepted = _answer_all(runtime, scorer, problems, n, sampling, timeout)
+            is_accepted = _answer_all(runtime, scorer, problems, n, sampling, timeout, format)
         else:
             started = time.monotonic()
             with _draft(n == 1 and data.is_terminal and talk.is_terminal) as shown:
-                found = answer(runtime, scorer, problems, n, sampling, _until(timeout, shown))[0]
+                found = answer(runtime, scorer, problems, n, sampling, _until(timeout, shown), format)[0]
             verdict = found.verdict("tests" if given else "examples in the prompt")
             spent = f"{found.tokens} tokens in {duration(time.monotonic() - started)}"
             say(f"{verdict}, seed {seed}, {spent}")
@@ -113,13 +122,14 @@ def _answer_all(
     n: int,
     sampling: Sampling,
     timeout: float | None,
+    format: PromptFormat,
 ) -> bool:
     """Answer many prompts, a JSON line each; whether all have a program that passed."""
     accepted, width = 0, max(1, _SAMPLES_TOGETHER // n)
     on_token = _until(timeout, None)
     with track(len(problems), "prompts", lines=False) as progress:
         for start in range(0, len(problems), width):
-            for found in answer(runtime, scorer, problems[start : start + width], n, sampling, on_token):
+            for found in answer(runtime, scorer, problems[start : start + width], n, sampling, on_token, format):
                 click.echo(json.dumps({**found.to_record(), "seed": sampling.seed}))
                 accepted += found.accepted > 0
                 progress.update(1, f"{accepted} passed")

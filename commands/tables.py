@@ -14,6 +14,8 @@ from securecoderl_edge.report import (
     Comparison,
     Table,
     comparison_table,
+    pass_table,
+    prompts_in_words,
     quality_table,
     speed_table,
     stage_table,
@@ -29,8 +31,10 @@ def show_bench(summaries: Sequence[EvaluationSummary], comparisons: Sequence[Com
     # A pipe has no width; rich would take 80 columns.
     console = data if data.is_terminal else new_console(width=PIPE_WIDTH)
     if console.width >= WIDE:
-        for table in (quality_table(summaries, lines=2), speed_table(summaries), stage_table(summaries)):
-            _print(console, table)
+        passes = pass_table(summaries, lines=2)
+        for table in (quality_table(summaries, lines=2), passes, speed_table(summaries), stage_table(summaries)):
+            if table is not None:
+                _print(console, table)
     else:
         for summary in summaries:
             _print_below(console, summary)
@@ -38,6 +42,8 @@ def show_bench(summaries: Sequence[EvaluationSummary], comparisons: Sequence[Com
         pair = f"{comparison.second} minus {comparison.first}"
         console.print(f"{pair}, paired over {comparison.problems} problems:")
         _print(console, comparison_table(comparison, with_p_values=console.width >= WIDE))
+    for line in prompts_in_words(summaries):
+        console.print(line)
     problems = max((summary.problems for summary in summaries), default=0)
     console.print(
         f"{problems} problems. Intervals are 95 %: Wilson for rates, bootstrap over problems for means. "
@@ -61,7 +67,9 @@ def _print_below(console: Console, summary: EvaluationSummary) -> None:
     shown = RichTable(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     shown.add_column(no_wrap=True)
     shown.add_column(overflow="fold")
-    for table in (quality_table([summary]), speed_table([summary]), stage_table([summary])):
+    for table in (quality_table([summary]), pass_table([summary]), speed_table([summary]), stage_table([summary])):
+        if table is None:
+            continue
         for title, cell in zip(table.columns[1:], table.rows[0][1:], strict=True):
             shown.add_row(title, cell)
     console.print(summary.label, style="bold")

@@ -122,7 +122,10 @@ def _print_plan(plan: Plan) -> None:
     }
     if plan.counts:
         counts = plan.counts
-        facts["problems"] = f"{counts.usable} of {counts.problems} fit; {counts.held_out} more held out to choose by"
+        cut = f", {counts.cut} of them cut to do so" if counts.cut else ""
+        facts["problems"] = (
+            f"{counts.usable} of {counts.problems} fit{cut}; {counts.held_out} more held out to choose by"
+        )
     for name, fact in facts.items():
         data.print(f"{name:15} {fact}")
     for line in plan.missing:

@@ -13,6 +13,7 @@ from securecoderl_edge.architecture import Architecture, read_architecture
 from securecoderl_edge.errors import MissingExtra, SceError, UsageError
 from securecoderl_edge.export.merge import merged_tensors, tensor_shapes
 from securecoderl_edge.export.vocabulary import Vocabulary, read_vocabulary
+from securecoderl_edge.prompts import STYLE_KEY
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,12 +41,15 @@ class GgufSummary:
     tokenizer_fingerprint: str
 
 
-def write_gguf(base: Path, adapter: Path | None, quant: str, path: Path, name: str) -> GgufSummary:
+def write_gguf(
+    base: Path, adapter: Path | None, quant: str, path: Path, name: str, prompt_style: str | None = None
+) -> GgufSummary:
     """Write ``base`` with ``adapter`` merged in to ``path``; callers pass a temporary path and rename it.
 
     Args:
         quant: one of `QUANTS`.
         name: the model's name in the file's header.
+        prompt_style: the style of prompts that the model was trained with here; the header will say so.
 
     Raises:
         UsageError: architecture, tokenizer or adapter that export does not support (named).
@@ -61,6 +65,8 @@ def write_gguf(base: Path, adapter: Path | None, quant: str, path: Path, name: s
     try:
         _add_header(writer, shape, quant, name)
         _add_vocabulary(writer, vocabulary)
+        if prompt_style is not None:
+            writer.add_string(STYLE_KEY, prompt_style)
         types, data_bytes = _add_tensor_infos(writer, shape, names, quant)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from securecoderl_edge.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS, read_lora_config
 from securecoderl_edge.errors import MissingExtra, SceError, UsageError
 from securecoderl_edge.files import read_json, write_atomically
+from securecoderl_edge.prompts import STYLE_KEY
 from securecoderl_edge.weight_files import WEIGHTS, WEIGHTS_INDEX, weight_files
 
 if TYPE_CHECKING:
@@ -121,7 +122,9 @@ def merged_tensors(base: Path, adapter: Path | None) -> Iterator[tuple[str, torc
                 yield name, tensor
 
 
-def write_merged(base: Path, adapter: Path | None, out: Path, dtype: str = "float32") -> None:
+def write_merged(
+    base: Path, adapter: Path | None, out: Path, dtype: str = "float32", prompt_style: str | None = None
+) -> None:
     """Write ``base`` with ``adapter`` merged in as a Hugging Face folder that needs neither.
 
     Shards hold about 1 GiB each, so that no more than one of them is in memory. What was written stays there
@@ -129,6 +132,7 @@ def write_merged(base: Path, adapter: Path | None, out: Path, dtype: str = "floa
 
     Args:
         dtype: ``float32`` or ``float16``.
+        prompt_style: the style of prompts that the model was trained with here; config.json will say so.
     """
     import torch
 
@@ -148,7 +152,7 @@ def write_merged(base: Path, adapter: Path | None, out: Path, dtype: str = "floa
     config = read_json(base / "config.json")
     config.pop("torch_dtype", None)
     with write_atomically(out / "config.json") as text:
-        json.dump({**config, "dtype": dtype}, text, indent=2)
+        json.dump({**config, "dtype": dtype, **({STYLE_KEY: prompt_style} if prompt_style else {})}, text, indent=2)
     if len(shards) > 1:
         with write_atomically(out / WEIGHTS_INDEX) as text:
             json.dump({"metadata": {}, "weight_map": weight_map}, text, indent=2)

@@ -20,7 +20,7 @@ from securecoderl_edge.files import sha256_of, temporary_beside, write_atomicall
 from securecoderl_edge.weight_files import weight_files
 
 # Part of what makes two exports the same: raise it when the files we write change.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 _PACKAGES = ("securecoderl-edge", "gguf", "llama-cpp-python", "torch", "transformers", "peft")
 
@@ -30,6 +30,7 @@ class Manifest:
     """What an exported file is, where it came from, and how far it agrees with that.
 
     Attributes:
+        prompt_style: the style of prompts that the model was trained with here; None if that is not known.
         sources: sha256 of every file of the base and of the adapter that went into it.
     """
 
@@ -38,6 +39,7 @@ class Manifest:
     sha256: str
     bytes: int
     quant: str
+    prompt_style: str | None
     parameters: int
     bits_per_weight: float
     tensor_types: dict[str, int]
@@ -64,6 +66,7 @@ def export_gguf(
     out: Path,
     force: bool,
     log: Callable[[str], None] = lambda message: None,
+    prompt_style: str | None = None,
 ) -> ExportResult:
     """Write ``base`` with ``adapter`` merged in as the GGUF file ``out``, verified before it gets that name.
 
@@ -71,6 +74,7 @@ def export_gguf(
         quant: one of `QUANTS`.
         force: replace a file that is not this same export.
         log: told what is being done.
+        prompt_style: the style of prompts that the model was trained with here; the file will say so.
 
     Raises:
         UsageError: ``out`` exists, or the model is of a kind that export does not support (named).
@@ -84,14 +88,14 @@ def export_gguf(
     if out.exists() and not out.is_file():
         raise UsageError(f"{out} is no regular file; choose another --out")
     if out.exists():
-        earlier = _find_earlier(out, quant, sources)
+        earlier = _find_earlier(out, quant, sources, prompt_style)
         if earlier:
             return ExportResult(out, earlier, reused=True)
         if not force:
             raise UsageError(f"{out} exists and is not this export; replace it with --force or choose another --out")
     with temporary_beside(out) as temporary:
         log(f"writing {quant} ...")
-        summary = write_gguf(base, adapter, quant, temporary, out.stem)
+        summary = write_gguf(base, adapter, quant, temporary, out.stem, prompt_style)
         log("verifying against the source ...")
         agreement = verify_gguf(temporary, base, adapter, quant)
         manifest = Manifest(
@@ -100,6 +104,7 @@ def export_gguf(
             sha256=sha256_of(temporary),
             bytes=temporary.stat().st_size,
             quant=quant,
+            prompt_style=prompt_style,
             **asdict(summary),
             sources=sources,
             agreement=agreement,
@@ -110,8 +115,10 @@ def export_gguf(
     return ExportResult(out, manifest, reused=False)
 
 
-def export_merged(base: Path, adapter: Path | None, dtype: str, out: Path, force: bool) -> Path:
-    """Write a merged Hugging Face folder; it gets its name when it is whole.
+def export_merged(
+    base: Path, adapter: Path | None, dtype: str, out: Path, force: bool, prompt_style: str | None = None
+) -> Path:
+    """Write a merged Hugging Face folder; it gets its name when it is whole. Its config.json names ``prompt_style``.
 
     Raises:
         UsageError: ``out`` exists, or the adapter cannot be merged.
@@ -122,7 +129,7 @@ def export_merged(base: Path, adapter: Path | None, dtype: str, out: Path, force
     if out.exists() and not (out / "config.json").is_file():
         raise UsageError(f"{out} is not a model folder, so --force does not replace it; choose another --out")
     with temporary_beside(out) as temporary:
-        write_merged(base, adapter, temporary, dtype)
+        write_merged(base, adapter, temporary, dtype, prompt_style)
         replaced = temporary.with_name(f"{temporary.name}-replaced")
         if out.exists():
             out.rename(replaced)
@@ -149,14 +156,15 @@ def hash_sources(base: Path, adapter: Path | None) -> dict[str, str]:
     return {name: sha256_of(path) for name, path in paths.items() if path.is_file()}
 
 
-def _find_earlier(out: Path, quant: str, sources: dict[str, str]) -> Manifest | None:
+def _find_earlier(out: Path, quant: str, sources: dict[str, str], prompt_style: str | None) -> Manifest | None:
     """The manifest beside ``out`` if it describes this very file and this very export."""
     try:
         record: dict[str, Any] = json.loads(manifest_path(out).read_text(encoding="utf-8"))
         manifest = Manifest(**{**record, "agreement": Agreement(**record["agreement"])})
     except (OSError, ValueError, TypeError, KeyError):
         return None
-    same = (manifest.format_version, manifest.quant, manifest.sources) == (FORMAT_VERSION, quant, sources)
+    wanted = (FORMAT_VERSION, quant, sources, prompt_style)
+    same = (manifest.format_version, manifest.quant, manifest.sources, manifest.prompt_style) == wanted
     return manifest if same and sha256_of(out) == manifest.sha256 else None
 
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.verify import Agreement
-from securecoderl_edge.export.vocabulary import load_tokenizer
 from securecoderl_edge.runtimes.llama import BATCH, LlamaContext, LlamaModel
+from securecoderl_edge.token_counts import read_tokenizer
 
 # Of two logits this close either may be taken for the larger one.
 _TIE = 1e-3
@@ -49,7 +49,7 @@ def measure(
     Raises:
         SceError: the file cannot be loaded, or the vocabularies differ in size.
     """
-    tokenizer = load_tokenizer(base)
+    tokenizer = read_tokenizer(base)
     model = LlamaModel(path)
     try:
         equal = sum(model.tokenize(text) == tokenizer.encode(text).ids for text in texts)

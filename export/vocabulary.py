@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.errors import MissingExtra, SceError, UsageError
+from securecoderl_edge.chat import read_chat_template
+from securecoderl_edge.errors import UsageError
 from securecoderl_edge.files import read_json
+from securecoderl_edge.token_counts import read_tokenizer
 
 # Token types of GGUF's tokenizer.ggml.token_type.
 NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5
@@ -53,25 +55,6 @@ class Vocabulary:
     chat_template: str | None
 
 
-def load_tokenizer(base: Path) -> Any:
-    """The ``tokenizers.Tokenizer`` of a model folder.
-
-    Raises:
-        SceError: tokenizer.json is missing or damaged.
-    """
-    try:
-        from tokenizers import Tokenizer
-    except ModuleNotFoundError:
-        raise MissingExtra("tokenizers", "train") from None
-    path = base / "tokenizer.json"
-    if not path.is_file():
-        raise SceError(f"{base} has no tokenizer.json; export needs the fast tokenizer of the model")
-    try:
-        return Tokenizer.from_file(str(path))
-    except Exception as error:  # the bindings raise bare Exception
-        raise SceError(f"{path}: not a tokenizer ({error})") from None
-
-
 def fingerprint(tokenizer: Any) -> str:
     """sha256 of the ids of a fixed probe text, without special tokens."""
     ids = tokenizer.encode(_PROBE, add_special_tokens=False).ids
@@ -86,7 +69,7 @@ def read_vocabulary(base: Path, size: int) -> Vocabulary:
         SceError: a file is missing or damaged.
     """
     where = base / "tokenizer.json"
-    tokenizer = load_tokenizer(base)
+    tokenizer = read_tokenizer(base)
     document = read_json(where)
     model = document["model"]
     _refuse_unsupported(where, document)
@@ -97,6 +80,7 @@ def read_vocabulary(base: Path, size: int) -> Vocabulary:
     config_eos, config_bos = _config_id(base, "eos_token_id"), _config_id(base, "bos_token_id")
     eos = ids["eos"] if ids["eos"] is not None else config_eos
     bos = ids["bos"] if ids["bos"] is not None else config_bos
+    template = read_chat_template(base)
     with_specials, bare = (tokenizer.encode("a", add_special_tokens=flag).ids for flag in (True, False))
     return Vocabulary(
         pre=_pre_tokenizer(document, digest, where),
@@ -110,7 +94,7 @@ def read_vocabulary(base: Path, size: int) -> Vocabulary:
         pad=ids["pad"],
         adds_bos=len(with_specials) > len(bare) and with_specials[0] == bos,
         adds_eos=len(with_specials) > len(bare) and with_specials[-1] == eos,
-        chat_template=_chat_template(base, settings),
+        chat_template=template.source if template is not None else None,
     )
 
 
@@ -168,11 +152,3 @@ def _config_id(base: Path, key: str) -> int | None:
     value = read_json(base / "config.json").get(key)
     value = value[0] if isinstance(value, list) and value else value
     return value if isinstance(value, int) else None
-
-
-def _chat_template(base: Path, settings: dict[str, Any]) -> str | None:
-    separate = base / "chat_template.jinja"
-    if separate.is_file():
-        return separate.read_text(encoding="utf-8")
-    template = settings.get("chat_template")
-    return template if isinstance(template, str) else None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.config import setting
+from securecoderl_edge.datasets import BENCHMARKS, benchmark_problems, open_problems
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.evaluate import BATCH, Evaluation, Progress, evaluate
 from securecoderl_edge.evaluation_log import EvaluationLog
@@ -20,7 +21,8 @@ from securecoderl_edge.models import (
     resolve_model,
     with_distinct_labels,
 )
-from securecoderl_edge.problems import STARTER, Problem, load_problems
+from securecoderl_edge.problems import MAX_TESTS, STARTER, Problem
+from securecoderl_edge.prompts import STYLES, choose_format
 from securecoderl_edge.report import Comparison, comparison_record, summary_record
 from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_THREADS, Sampling
@@ -36,7 +38,25 @@ class BenchSettings:
     """What the figures of a bench depend on, beside the models."""
 
     device: str = setting("cpu", "Where models run.", choices=("cpu",))
-    problems: str = setting("starter:eval", "Built-in set or JSONL file.", metavar="SET|FILE")
+    problems: str = setting(
+        "starter:eval",
+        "Built-in set; humaneval or mbpp, if their files are here; or a file in any format that sce data import reads.",
+        metavar="SET|FILE",
+    )
+    prompt: str = setting(
+        "auto",
+        "How problems are put to the model: as it was trained here; else chat if it was trained to chat, else code.",
+        choices=("auto", *STYLES),
+    )
+    max_prompt_tokens: int | None = setting(
+        None,
+        "Longer prompts lose the end of their statement.  [default: what the context has room for]",
+        minimum=1,
+        metavar="N",
+    )
+    max_tests: int = setting(
+        MAX_TESTS, "Tests of a problem, the first ones; of humaneval and mbpp always all.", minimum=1, metavar="N"
+    )
     limit: int | None = setting(None, "Only the first N problems.", minimum=1, metavar="N")
     samples: int = setting(1, "Programs for each problem.", minimum=1, maximum=MAX_SAMPLES, metavar="N")
     temperature: float = setting(0.7, "Randomness of sampling; 0 is greedy.", minimum=0, metavar="X")
@@ -74,9 +94,11 @@ def choose_models(names: Sequence[str], is_comparing: bool = False) -> tuple[lis
 
 
 def bench_problems(settings: BenchSettings) -> list[Problem]:
-    """The problems to solve; ``starter`` alone means its evaluation split. Errors as in `load_problems`."""
+    """The problems to solve; ``starter`` alone means its evaluation split. Errors as in `open_problems`."""
     source = f"{STARTER}:eval" if settings.problems == STARTER else settings.problems
-    return load_problems(source)[: settings.limit]
+    if source in BENCHMARKS:
+        return benchmark_problems(source)[: settings.limit]
+    return open_problems(source, settings.max_tests)[: settings.limit]
 
 
 def measure(
@@ -102,6 +124,7 @@ def measure(
         log = EvaluationLog.open(out, spec.label, {"label": spec.label, "sha256": spec.content_hash(), **keys})
     runtime = open_runtime(spec, threads=settings.threads, parallel=settings.parallel, device=settings.device)
     with contextlib.closing(runtime):
+        format = choose_format(settings.prompt, spec.prompt_style or runtime.prompt_style, runtime.chat_template)
         return evaluate(
             runtime,
             problems,
@@ -113,6 +136,8 @@ def measure(
             file_bytes=spec.file_bytes(),
             log=log,
             batch=max(BATCH, settings.parallel or 0),
+            format=format,
+            max_prompt_tokens=settings.max_prompt_tokens,
         )
 
 

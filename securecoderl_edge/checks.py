@@ -1,18 +1,25 @@
-"""Do the reference solutions of problems pass their own tests?
+"""Do the reference solutions of problems pass their own tests, and how long do they take?
 
 Wrong tests hurt reinforcement learning more than few tests: a problem that nothing can solve only adds noise.
 A problem *passes* when at least one of its solutions passes all its tests; solutions that fail beside a
 passing one are counted, but do not fail the problem, because collections such as APPS hold submissions in old
 Python versions and for other graders. A problem without solutions is *unchecked*: neither passed nor failed.
+
+A solution that returns outside of functions is no Python program, though graders that wrap programs take it. It is
+wrapped in a function here, and counts if it passes so.
+
+A time limit that is a multiple of what the references take on this machine means the same on a slow machine as on a
+fast one.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from securecoderl_edge.datasets.python_source import returns_at_top_level, wrap_in_function
 from securecoderl_edge.problems import Problem
 
 if TYPE_CHECKING:
@@ -20,37 +27,88 @@ if TYPE_CHECKING:
 
 # Solutions handed to the scorer at once: enough to keep every worker busy, few enough to report progress.
 _BATCH = 64
+# A limit below it would measure the start of the interpreter, and what else runs on the machine.
+LEAST_SECONDS = 1.0
+DOES_NOT_PARSE = "does not parse"
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A problem none of whose solutions passes, and how the best of them fails."""
+    """A problem none of whose solutions passes, and how the best of them fails.
+
+    Attributes:
+        kind: ``does not parse``, or the verdict of most of the tests that it fails.
+    """
 
     id: str
+    kind: str
     reason: str
 
 
 @dataclass(frozen=True)
+class Passed:
+    """What a problem that passes is worth keeping.
+
+    Attributes:
+        solutions: those that pass, wrapped where that was needed.
+        cpu_seconds: what the slowest test of the slowest of them took.
+    """
+
+    solutions: tuple[str, ...]
+    cpu_seconds: float
+
+    def time_limit(self, factor: float) -> float:
+        """CPU seconds for a test: ``factor`` times what the references took, in steps of 0.1, but not too few."""
+        return max(LEAST_SECONDS, round(factor * self.cpu_seconds, 1))
+
+
+@dataclass(frozen=True)
 class CheckReport:
-    """The outcome of a check; ``total`` = ``passed`` + failed + unchecked problems."""
+    """The outcome of a check; ``total`` = passed + failed + unchecked problems.
+
+    Attributes:
+        passing: what is known of the problems that pass, by id.
+        top_level_returns: solutions that return outside of functions. repaired: those of them that pass when wrapped.
+    """
 
     total: int
-    passed: int
+    passing: dict[str, Passed]
     failed: tuple[Failure, ...]
     unchecked: tuple[str, ...]
     solutions: int
     failing_solutions: int
+    top_level_returns: int
+    repaired: int
+
+    @property
+    def passed(self) -> int:
+        """How many problems pass."""
+        return len(self.passing)
+
+    def kinds(self) -> dict[str, int]:
+        """How many problems fail in which way, most first."""
+        return dict(Counter(failure.kind for failure in self.failed).most_common())
 
     def to_record(self) -> dict[str, Any]:
         """The JSON document of ``sce data check --json``."""
         return {
             "total": self.total,
             "passed": self.passed,
-            "failed": [{"id": failure.id, "reason": failure.reason} for failure in self.failed],
+            "failed": [{"id": each.id, "kind": each.kind, "reason": each.reason} for each in self.failed],
+            "kinds": self.kinds(),
             "unchecked": list(self.unchecked),
             "solutions": self.solutions,
             "failing_solutions": self.failing_solutions,
+            "top_level_returns": {"found": self.top_level_returns, "repaired": self.repaired},
+            "cpu_seconds": {identifier: round(each.cpu_seconds, 4) for identifier, each in self.passing.items()},
         }
+
+    def checked(self, problem: Problem, factor: float) -> Problem:
+        """The problem with the solutions that pass, and a time limit made from theirs; unchanged if none was run."""
+        found = self.passing.get(problem.id)
+        if found is None:
+            return problem
+        return replace(problem, solutions=found.solutions, time_limit_s=found.time_limit(factor))
 
 
 def check_problems(
@@ -59,45 +117,91 @@ def check_problems(
     """Run every reference solution of every problem in the sandbox.
 
     Args:
-        scorer: an open scorer; its limits decide what counts as a timeout.
+        scorer: an open scorer; a test may take as long as its limits or the problem's own say, whichever is more.
         on_progress: called with the number of solutions that have been run since the last call.
     """
-    best: dict[str, Score] = {}
-    solutions = failing = 0
-    for batch in _batches(problems):
-        scores = scorer.score_all(batch)
-        for (problem, _, _), score in zip(batch, scores, strict=True):
+    found = {problem.id: _Found() for problem in problems}
+    solutions = returning = repaired = 0
+    for batch in _batches(problems, scorer.limits.cpu_seconds):
+        futures = [scorer.inspect_async(each.problem, each.program) for each in batch]
+        for each, future in zip(batch, futures, strict=True):
+            score, run = future.result()
+            slowest = max((execution.cpu_seconds for execution in run.executions), default=0.0)
+            found[each.problem.id].add(each.program, score, slowest)
             solutions += 1
-            failing += not _passes(score)
-            if problem.id not in best or _rank(score) > _rank(best[problem.id]):
-                best[problem.id] = score
+            returning += each.is_wrapped
+            repaired += each.is_wrapped and _passes(score)
         if on_progress is not None:
             on_progress(len(batch))
-    failed = tuple(
-        Failure(problem.id, _reason(best[problem.id], len(problem.solutions)))
-        for problem in problems
-        if problem.id in best and not _passes(best[problem.id])
-    )
+    run_ids = [problem.id for problem in problems if problem.solutions]
+    passing = {each: Passed(tuple(found[each].passing), found[each].seconds) for each in run_ids if found[each].passing}
     return CheckReport(
         total=len(problems),
-        passed=len(best) - len(failed),
-        failed=failed,
+        passing=passing,
+        failed=tuple(found[each].failure(each) for each in run_ids if each not in passing),
         unchecked=tuple(problem.id for problem in problems if not problem.solutions),
         solutions=solutions,
-        failing_solutions=failing,
+        failing_solutions=solutions - sum(len(each.solutions) for each in passing.values()),
+        top_level_returns=returning,
+        repaired=repaired,
     )
 
 
-def _batches(problems: Iterable[Problem]) -> Iterator[list[tuple[Problem, str, int]]]:
-    batch: list[tuple[Problem, str, int]] = []
+@dataclass
+class _Found:
+    """What the solutions of one problem did so far."""
+
+    passing: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    best: Score | None = None
+    count: int = 0
+
+    def add(self, program: str, score: Score, slowest: float) -> None:
+        self.count += 1
+        if _passes(score):
+            self.passing.append(program)
+            self.seconds = max(self.seconds, slowest)
+        if self.best is None or _rank(score) > _rank(self.best):
+            self.best = score
+
+    def failure(self, identifier: str) -> Failure:
+        subject = "the solution" if self.count == 1 else f"the best of {self.count} solutions"
+        assert self.best is not None
+        if self.best.stage == 0:
+            return Failure(identifier, DOES_NOT_PARSE, f"{subject} does not parse")
+        verdicts = Counter(verdict for verdict in self.best.verdicts if verdict != "pass").most_common()
+        kinds = ", ".join(f"{count} {verdict}" for verdict, count in verdicts)
+        reason = f"{subject} passes {self.best.passed} of {self.best.total} tests ({kinds})"
+        return Failure(identifier, verdicts[0][0], reason)
+
+
+@dataclass(frozen=True)
+class _Solution:
+    problem: Problem
+    program: str
+    is_wrapped: bool
+
+
+def _batches(problems: Iterable[Problem], cpu_seconds: float) -> Iterator[list[_Solution]]:
+    batch: list[_Solution] = []
     for problem in problems:
-        for sample, solution in enumerate(problem.solutions):
-            batch.append((problem, solution, sample))
+        limit = None if problem.time_limit_s is None else max(problem.time_limit_s, cpu_seconds)
+        patient = replace(problem, time_limit_s=limit)
+        for solution in problem.solutions:
+            wrapped = _wrapped(solution)
+            batch.append(_Solution(patient, wrapped or solution, wrapped is not None))
             if len(batch) == _BATCH:
                 yield batch
                 batch = []
     if batch:
         yield batch
+
+
+def _wrapped(solution: str) -> str | None:
+    try:
+        return wrap_in_function(solution) if returns_at_top_level(solution) else None
+    except RecursionError:
+        return None
 
 
 def _passes(score: Score) -> bool:
@@ -106,12 +210,3 @@ def _passes(score: Score) -> bool:
 
 def _rank(score: Score) -> tuple[int, int]:
     return score.passed, score.stage
-
-
-def _reason(score: Score, solutions: int) -> str:
-    subject = "the solution" if solutions == 1 else f"the best of {solutions} solutions"
-    if score.stage == 0:
-        return f"{subject} does not parse"
-    verdicts = Counter(verdict for verdict in score.verdicts if verdict != "pass")
-    kinds = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
-    return f"{subject} passes {score.passed} of {score.total} tests ({kinds})"

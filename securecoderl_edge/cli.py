@@ -20,7 +20,7 @@ COMMANDS = {
     "bench": "Measure quality, speed and memory of models on problems.",
     "generate": "Write a program for a prompt, checked before it is shown.",
     "score": "Score programs against problems in the sandbox.",
-    "data": "Import, check and show problem files.",
+    "data": "Import, check, show, count and split problem files.",
     "report": "Show a training run as one page: what was kept, curves, programs.",
     "doctor": "Check this machine: processor, sandbox, extras, llama.cpp and torch.",
 }

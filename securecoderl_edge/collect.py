@@ -59,7 +59,7 @@ def collect(
         if (done.prompt, done.token_ids) not in pending:
             text = learner.tokenizer.decode(done.token_ids, skip_special_tokens=True)
             problem = problems[done.prompt]
-            score = scorer.score_async(problem, extract_program(text, "auto", problem), extract="auto")
+            score = scorer.score_async(problem, extract_program(text, "auto", problem, learner.format), extract="auto")
             pending[done.prompt, done.token_ids] = score
 
     completions: list[Sampled] = []

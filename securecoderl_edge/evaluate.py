@@ -8,10 +8,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation_log import EvaluationLog
 from securecoderl_edge.extraction import extract_program
 from securecoderl_edge.problems import Problem, digest_of_problems
-from securecoderl_edge.prompts import format_prompt
+from securecoderl_edge.prompts import OURS, PromptFormat, fit_problem
 from securecoderl_edge.runtimes.protocol import Completion, Runtime, Sampling, Usage
 from securecoderl_edge.summary import EvaluationSummary, Row, summarise
 
@@ -42,10 +43,11 @@ class Evaluation:
     rows: tuple[Row, ...]
     usage: Usage
     file_bytes: int | None = None
+    prompt_style: str = OURS.style
 
     def summary(self) -> EvaluationSummary:
         """The figures with their intervals."""
-        return summarise(self.label, self.rows, self.usage, self.file_bytes)
+        return summarise(self.label, self.rows, self.usage, self.file_bytes, self.prompt_style)
 
 
 def evaluate(
@@ -60,6 +62,8 @@ def evaluate(
     file_bytes: int | None = None,
     log: EvaluationLog | None = None,
     batch: int = BATCH,
+    format: PromptFormat = OURS,
+    max_prompt_tokens: int | None = None,
 ) -> Evaluation:
     """Generate ``samples`` programs for each problem and score them.
 
@@ -70,14 +74,18 @@ def evaluate(
         sampling: its seed gives each batch a seed of its own, so that problems do not share their draws.
         label: the model's name in the result; the runtime's own without it.
         batch: completions asked of the runtime at once.
+        format: how problems are put to the model.
+        max_prompt_tokens: statements of longer prompts lose their end, as those that the context has no room for do.
 
     Raises:
-        SceError: a prompt does not fit the model's context, or the runtime or the sandbox broke down.
+        SceError: no prompt fits the model's context, or the runtime or the sandbox broke down.
     """
     sampling = sampling or Sampling()
+    room = runtime.context - sampling.max_tokens
+    room = room if max_prompt_tokens is None else min(room, max_prompt_tokens)
     width = max(1, batch // samples)
     starts = range(0, len(problems), width)
-    collected = _Collected([problems[start : start + width] for start in starts], samples, log, on_progress)
+    collected = _Collected([problems[start : start + width] for start in starts], samples, format, log, on_progress)
     total = before = runtime.usage()
     try:
         for start in starts:
@@ -85,21 +93,33 @@ def evaluate(
             if collected.has_all(chunk):
                 continue
             seed = batch_seed(sampling.seed, start)
-            prompts = [format_prompt(problem) for problem in chunk]
-            answers = runtime.generate(prompts, samples, replace(sampling, seed=seed))
+            shown = [_fitting(problem, format, runtime, room) for problem in chunk]
+            answers = runtime.generate(
+                [format.prompt(problem) for problem in shown], samples, replace(sampling, seed=seed)
+            )
             spent, before = _difference(runtime.usage(), before), runtime.usage()
             if log is not None:
                 log.add_usage(spent)
-            for problem, completions in zip(chunk, answers, strict=True):
+            for problem, as_shown, completions in zip(chunk, shown, answers, strict=True):
                 for sample, completion in enumerate(completions):
-                    collected.score(scorer, problem, sample, completion)
+                    collected.score(scorer, problem, as_shown, sample, completion)
             collected.collect()
     except BaseException:
         # What has been paid for is kept, whatever ended the bench.
         collected.collect(only_finished=True)
         raise
     usage = log.usage() if log is not None else _difference(runtime.usage(), total)
-    return Evaluation(label or runtime.name, collected.in_order(), usage, file_bytes)
+    return Evaluation(label or runtime.name, collected.in_order(), usage, file_bytes, format.style)
+
+
+def _fitting(problem: Problem, format: PromptFormat, runtime: Runtime, room: int) -> Problem:
+    fitting = fit_problem(problem, format, runtime.count_tokens, room)
+    if fitting is None:
+        raise SceError(
+            f"{problem.id}: the prompt leaves no room in the context of {runtime.context} tokens even without a "
+            "statement; lower --max-tokens"
+        )
+    return fitting
 
 
 class _Collected:
@@ -109,10 +129,11 @@ class _Collected:
         self,
         chunks: Sequence[Sequence[Problem]],
         samples: int,
+        format: PromptFormat,
         log: EvaluationLog | None,
         on_progress: Callable[[Progress], None],
     ) -> None:
-        self._samples, self._log, self._on_progress = samples, log, on_progress
+        self._samples, self._format, self._log, self._on_progress = samples, format, log, on_progress
         # What is drawn for a problem depends on those beside it.
         self._digests: dict[str, str] = {}
         for chunk in chunks:
@@ -132,12 +153,21 @@ class _Collected:
         """Whether no sample of these problems is missing."""
         return all((problem.id, sample) in self._rows for problem in problems for sample in range(self._samples))
 
-    def score(self, scorer: Scorer, problem: Problem, sample: int, completion: Completion) -> None:
-        """Hand a completion to the sandbox, unless its row is there already."""
+    def score(self, scorer: Scorer, problem: Problem, as_shown: Problem, sample: int, completion: Completion) -> None:
+        """Hand a completion to the sandbox, unless its row is there already.
+
+        Args:
+            as_shown: the problem as the model saw it, whose statement may have lost its end.
+        """
         if (problem.id, sample) in self._rows:
             return
-        generation = {**_generation(completion), "batch_hash": self._digests[problem.id]}
-        future = scorer.score_async(problem, extract_program(completion.text, "auto", problem), sample, "auto")
+        generation = {
+            **_generation(completion),
+            "prompt_cut": as_shown is not problem,
+            "batch_hash": self._digests[problem.id],
+        }
+        program = extract_program(completion.text, "auto", as_shown, self._format)
+        future = scorer.score_async(problem, program, sample, "auto")
         self._pending.append((generation, future))
 
     def collect(self, only_finished: bool = False) -> None:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from securecoderl_edge.problems import Problem
-from securecoderl_edge.prompts import PROBLEM_HEADING, SOLUTION_HEADING, STOP_MARKERS, format_prompt
+from securecoderl_edge.prompts import OURS, PROBLEM_HEADING, SOLUTION_HEADING, STOP_MARKERS, PromptFormat
 from securecoderl_edge.switches import EXTRACT_MODES
 
 # The first look ahead makes sure that what follows matches at once: without it a long line takes quadratic time.
@@ -40,6 +40,11 @@ _LEXEME = re.compile(
 )
 _REST_OF_STRING = {quotes: re.compile(rf"(?:\\.|[^\\])*?(?:{quotes}|\Z)", re.DOTALL) for quotes in (3 * "'", 3 * '"')}
 
+# Where a file that was begun ends: given code is an open function; what comes after any other is not the answer.
+_UNINDENTED = re.compile(r"\S")
+_NEXT_PROBLEM = re.compile(r"\"\"\"|'''|```")
+_NEXT_STEP = re.compile(r"\"\"\"|'''|```|assert\b|print\b")
+
 _BULLET = re.compile(r"(?:\d+[.)]|[-*•])[ \t]+")
 _HEADING = re.compile(r"[A-Z][A-Za-z ]*:\s*\Z")
 _END_OF_WORDS = re.compile(r"[=(\[{`:\"]")
@@ -48,13 +53,19 @@ _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 _OPERATORS = frozenset(("and", "as", "else", "for", "from", "if", "import", "in", "is", "lambda", "not", "or"))
 
 
-def extract_program(completion: str, mode: str = "auto", problem: Problem | None = None) -> str:
+def extract_program(
+    completion: str, mode: str = "auto", problem: Problem | None = None, format: PromptFormat = OURS
+) -> str:
     """The Python text in a completion.
 
     ``raw`` takes the completion as it is. ``auto`` takes, in this order: what follows the repeated prompt of
     ``problem``; what stands before a special token or a heading of our own template; the first fenced block
     of Python, to the end of the text when its fence is never closed; and, of a program without fences, what
-    is between the sentences before and after it.
+    is between the sentences before and after it. A completion of a file that was begun (style ``code``) is put
+    behind that beginning and ends where something else begins.
+
+    Args:
+        format: how ``problem`` was put to the model.
 
     Raises:
         ValueError: unknown mode.
@@ -63,7 +74,9 @@ def extract_program(completion: str, mode: str = "auto", problem: Problem | None
         raise ValueError(f"extract mode must be one of {', '.join(EXTRACT_MODES)}, not {mode!r}")
     if mode == "raw":
         return completion
-    program = _program_in(_answer_in(completion, problem))
+    if format.style == "code" and problem is not None:
+        return _continued(completion, problem, format)
+    program = _program_in(_answer_in(completion, problem, format))
     # Nothing is a program, one that runs clean; a completion that says something else must not pass for it.
     return program if _has_code(program) else completion
 
@@ -73,10 +86,34 @@ def _has_code(program: str) -> bool:
     return any(line.strip() and not line.lstrip().startswith("#") for line in program.split("\n"))
 
 
-def _answer_in(completion: str, problem: Problem | None) -> str:
+def _continued(completion: str, problem: Problem, format: PromptFormat) -> str:
+    """The file that a model was given the beginning of, with what it wrote, up to where something else begins.
+
+    Given code ends in an open function, which ends where a line is no longer indented. Without given code a file ends
+    at the text of a next problem, and a function-call problem also at the first assertion or print.
+    """
+    answer = _answer_in(completion, problem, format)
+    first = next((line for line in answer.split("\n") if line.strip()), "")
+    given = problem.starter_code.rstrip()
+    if (given and first and not first[0].isspace()) or _FENCE.match(answer.lstrip("\n")):
+        # The whole program over again, as models that were trained to chat write it.
+        program = _program_in(answer)
+        return program if _has_code(program) else completion
+    stop = _UNINDENTED if given else _NEXT_PROBLEM if problem.kind == "stdin" else _NEXT_STEP
+    begun = False
+    for place, is_statement in _lines(answer, 0):
+        line = _line(answer, place)
+        if begun and is_statement and stop.match(line):
+            answer = answer[:place]
+            break
+        begun = begun or bool(line.strip())
+    return f"{given}\n{answer}" if given else answer
+
+
+def _answer_in(completion: str, problem: Problem | None, format: PromptFormat = OURS) -> str:
     """Without repeated prompt, thoughts, special tokens and further sections of our template."""
     text, start = completion, completion.lstrip()
-    echoes = [format_prompt(problem).strip(), problem.statement.strip()] if problem is not None else []
+    echoes = [format.prompt(problem).strip(), problem.statement.strip()] if problem is not None else []
     echo = next((each for each in echoes if each and start.startswith(each)), None)
     if echo is not None:
         text = start[len(echo) :].removeprefix("\n")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.extraction import extract_program
 from securecoderl_edge.problems import Problem, Test
-from securecoderl_edge.prompts import format_prompt
+from securecoderl_edge.prompts import OURS, PromptFormat
 from securecoderl_edge.runtimes.protocol import Completion, Runtime, Sampling
 
 if TYPE_CHECKING:
@@ -117,22 +117,28 @@ def answer(
     n: int,
     sampling: Sampling,
     on_token: Callable[[int, int, str], None] | None = None,
+    format: PromptFormat = OURS,
 ) -> list[Answer]:
     """Sample ``n`` programs for each problem, check them, and rank them.
 
     Problems may have no tests: their programs are parsed and scanned, not judged by output. Accepted ones
     come first, then those with the higher reward, then those that the model was surer of.
 
+    Args:
+        format: how problems are put to the model.
+
     Raises:
         SceError: a prompt is too long for the model, or the runtime or the sandbox broke down.
     """
-    prompts = [format_prompt(problem) for problem in problems]
+    prompts = [format.prompt(problem) for problem in problems]
     sampled = runtime.generate(prompts, n, sampling, on_token)
     handed_in = [
         (
             problem,
             completion,
-            scorer.score_async(_testable(problem), extract_program(completion.text, "auto", problem), sample, "auto"),
+            scorer.score_async(
+                _testable(problem), extract_program(completion.text, "auto", problem, format), sample, "auto"
+            ),
         )
         for problem, completions in zip(problems, sampled, strict=True)
         for sample, completion in enumerate(completions)

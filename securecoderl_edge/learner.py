@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from securecoderl_edge.device import Compute
 from securecoderl_edge.errors import MissingExtra, SceError, UsageError
 from securecoderl_edge.memory import GIB, MemoryPlan
-from securecoderl_edge.model import POLICY, adapter_parameters
+from securecoderl_edge.model import POLICY, adapter_parameters, encode_prompt
 from securecoderl_edge.parallel import Team
 from securecoderl_edge.problems import Problem
-from securecoderl_edge.prompts import format_prompt
+from securecoderl_edge.prompts import OURS, PromptFormat
 from securecoderl_edge.resources import peak_rss_bytes
 from securecoderl_edge.rollout import Decoder
 from securecoderl_edge.text import replace_surrogates
@@ -47,6 +47,7 @@ class Learner:
         scaler: keeps small gradients in float16; does nothing in other formats.
         memory: what the phase was planned to need.
         running: numbers that go from update to update, such as the scale of the advantages; part of a checkpoint.
+        format: how problems are put to the model.
         prompts: caches each problem's prompt tokens by problem id.
         skipped_steps: steps of this process that were left out because float16 overflowed.
     """
@@ -60,8 +61,8 @@ class Learner:
     team: Team = field(default_factory=Team)
     memory: MemoryPlan | None = None
     running: dict[str, float] = field(default_factory=dict)
+    format: PromptFormat = OURS
     prompts: dict[str, list[int]] = field(default_factory=dict)
-
     skipped_steps: int = 0
 
     def __post_init__(self) -> None:
@@ -71,13 +72,14 @@ class Learner:
     def prompt_tokens(self, problem: Problem) -> list[int]:
         """Token ids of the problem's prompt."""
         if problem.id not in self.prompts:
-            self.prompts[problem.id] = list(self.tokenizer(format_prompt(problem))["input_ids"])
+            self.prompts[problem.id] = encode_prompt(self.tokenizer, self.format.prompt(problem))
         return self.prompts[problem.id]
 
     def solution_tokens(self, program: str) -> list[int]:
         """Token ids of a reference solution, with the end of sequence."""
         # A start token would belong before the prompt, which has it already.
-        solution = self.tokenizer(replace_surrogates(program), add_special_tokens=False)["input_ids"]
+        answer = replace_surrogates(self.format.answer(program))
+        solution = self.tokenizer(answer, add_special_tokens=False)["input_ids"]
         return [*solution, self.tokenizer.eos_token_id]
 
     def backward(self, loss: Tensor, tensors: Mapping[str, Tensor]) -> None:

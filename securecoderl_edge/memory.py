@@ -147,7 +147,7 @@ def fitting_plan(
             knobs[name] = knob
     advice = f"use {' '.join(knobs.values())}"
     if smaller.peak > limit:
-        advice = f"{f'even with {advice[4:]} it does not fit: ' if knobs else ''}lower ppo.max_prompt_tokens"
+        advice = f"{f'even with {advice[4:]} it does not fit: ' if knobs else ''}lower prompt.max_tokens"
         advice += " or take a smaller model"
     raise UsageError(
         f"{phase} needs about {plan.peak / GIB:.1f} GiB, there are {limit / GIB:.1f}, and {plan.peaks_in} takes most; "

@@ -21,6 +21,7 @@ from securecoderl_edge.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.architecture import read_architecture
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import MissingExtra, SceError, UsageError
+from securecoderl_edge.files import read_json
 
 if TYPE_CHECKING:
     import torch
@@ -146,6 +147,27 @@ def load_tokenizer(folder: Path) -> Any:
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
+
+
+def encode_prompt(tokenizer: Any, text: str) -> list[int]:
+    """Token ids of a prompt, with the start token that the tokenizer adds unless the text begins with it, as chat
+    templates do.
+    """
+    start = tokenizer.bos_token
+    has_start = start is not None and text.startswith(start)
+    return list(tokenizer(text, add_special_tokens=not has_start)["input_ids"])
+
+
+def end_tokens(folder: Path, tokenizer: Any) -> frozenset[int]:
+    """The tokens that end an answer: the tokenizer's, and what generation_config.json names besides.
+
+    Raises:
+        SceError: that file is damaged.
+    """
+    file = folder / "generation_config.json"
+    named = read_json(file).get("eos_token_id") if file.is_file() else None
+    others = named if isinstance(named, list) else [named]
+    return frozenset({tokenizer.eos_token_id, *(token for token in others if isinstance(token, int))})
 
 
 def load_base(

@@ -15,7 +15,8 @@ from securecoderl_edge.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.files import sha256_of
 from securecoderl_edge.model import NANO, base_folder
-from securecoderl_edge.runs import LATEST, RUNS, Run, latest_run
+from securecoderl_edge.prompts import OURS, STYLE_KEY, STYLES
+from securecoderl_edge.runs import DONE_FILE, LATEST, RUNS, Run, latest_run
 
 POLICY = "policy"
 BASE = "base"
@@ -39,6 +40,8 @@ class ModelSpec:
         source: the GGUF file, the HF folder, the hub id, or ``nano``.
         adapter: the folder of a LoRA adapter on ``source``, in PEFT format.
         role: what it is in its run: ``base``, ``policy``, ``export`` or a phase's name; empty outside a run.
+        prompt_style: the style of prompts that it was trained with here, or that its run compares it by; None if
+            nothing says so. A GGUF file says it itself.
     """
 
     label: str
@@ -46,6 +49,7 @@ class ModelSpec:
     source: str
     adapter: Path | None = None
     role: str = ""
+    prompt_style: str | None = None
 
     def files(self) -> list[Path]:
         """The files that make up the model, in a fixed order; empty for a hub id."""
@@ -86,7 +90,7 @@ def resolve_model(text: str | None) -> ModelSpec:
     if text is None:
         return default_model()
     if text == NANO:
-        return ModelSpec(NANO, "hf", NANO)
+        return ModelSpec(NANO, "hf", NANO, prompt_style=OURS.style)
     path = Path(text)
     if path.is_file() and text != str(RUNS / LATEST):
         return _from_file(path)
@@ -168,9 +172,9 @@ def _from_file(path: Path) -> ModelSpec:
 def _from_folder(path: Path) -> ModelSpec:
     label = path.resolve().name
     if (path / ADAPTER_WEIGHTS).is_file():
-        return ModelSpec(label, "hf", _base_of_adapter(path), adapter=path)
+        return ModelSpec(label, "hf", _base_of_adapter(path), adapter=path, prompt_style=_style_in(path / DONE_FILE))
     if (path / "config.json").is_file():
-        return ModelSpec(label, "hf", str(path))
+        return ModelSpec(label, "hf", str(path), prompt_style=_style_in(path / "config.json"))
     files = sorted(path.glob("*.gguf"))
     if files:
         raise UsageError(f"{path} is a folder of GGUF files; name one, such as {files[0]}")
@@ -212,11 +216,11 @@ def _part(run: Run, part: str) -> ModelSpec:
         return _policy(run)
     if part == BASE:
         return _base(run)
-    return ModelSpec(f"{_run_label(run)}:{part}", "hf", _base(run).source, adapter=run.adapter(part), role=part)
+    return replace(_base(run), label=f"{_run_label(run)}:{part}", adapter=run.adapter(part), role=part)
 
 
 def _policy(run: Run) -> ModelSpec:
-    return ModelSpec(_run_label(run), "hf", _base(run).source, adapter=run.adapter(), role=POLICY)
+    return replace(_base(run), label=_run_label(run), adapter=run.adapter(), role=POLICY)
 
 
 def _has_policy(run: Run) -> bool:
@@ -226,14 +230,23 @@ def _has_policy(run: Run) -> bool:
 def _base(run: Run) -> ModelSpec:
     name = run.base_model
     if name == NANO:
-        return ModelSpec(NANO, "hf", NANO, role=BASE)
+        return ModelSpec(NANO, "hf", NANO, role=BASE, prompt_style=run.prompt_style)
     if Path(name).is_dir() or _HUB_ID.fullmatch(name):
-        return ModelSpec(Path(name).name, "hf", name, role=BASE)
+        return ModelSpec(Path(name).name, "hf", name, role=BASE, prompt_style=run.prompt_style)
     raise UsageError(f"{run.path} was trained on {name}, which is no longer there")
 
 
 def _exports(run: Run) -> list[ModelSpec]:
     return [replace(_from_file(file), role="export") for file in sorted(run.exports.glob("*.gguf"))]
+
+
+def _style_in(file: Path) -> str | None:
+    """The style of prompts that export or training have written into a JSON file beside the weights."""
+    try:
+        style = json.loads(file.read_text(encoding="utf-8")).get(STYLE_KEY)
+    except (OSError, ValueError, AttributeError):
+        return None
+    return style if style in STYLES else None
 
 
 def _model_files(folder: Path) -> list[Path]:

@@ -35,6 +35,7 @@ from securecoderl_edge.model import (
 )
 from securecoderl_edge.parallel import Team
 from securecoderl_edge.problems import Problem
+from securecoderl_edge.prompts import STYLE_KEY, Fitted, PromptFormat
 from securecoderl_edge.published import check_published, publish
 from securecoderl_edge.rollout import Decoder
 from securecoderl_edge.runs import DONE_FILE, Run
@@ -66,7 +67,8 @@ class Workplace:
     Attributes:
         inputs: hashes of base model and problems.
         architecture: of the base model.
-        problems: those to learn from. held_out: those to choose by.
+        fitted: the problems to learn from. held_out: those to choose by. Their prompts fit.
+        say: called with what a user wants to know once.
     """
 
     run: Run
@@ -77,10 +79,12 @@ class Workplace:
     tokenizer: Any
     compute: Compute
     team: Team
-    problems: list[Problem]
+    fitted: Fitted
     held_out: list[Problem]
+    format: PromptFormat
     scorer: Scorer
     log: Log
+    say: Callable[[str], None]
     should_stop: Callable[[], bool]
 
 
@@ -184,18 +188,13 @@ class Phase:
         optimizer = make_optimizer(place.settings.optimizer, groups)
         samples = self.name != "sft" or place.held_out
         decoder = Decoder(place.model, place.compute.rollout_dtype) if samples else None
-        return Learner(place.model, place.tokenizer, place.compute, optimizer, decoder, head, place.team)
+        return Learner(
+            place.model, place.tokenizer, place.compute, optimizer, decoder, head, place.team, format=place.format
+        )
 
     def _usable_problems(self, learner: Learner) -> list[Problem]:
-        """Problems whose prompt leaves room in the context; for sft, those with a reference solution."""
-        settings, ppo = self.place.settings, self.place.settings.ppo
-        room = ppo.prompt_room(self.place.architecture.context)
-        usable = [problem for problem in self.place.problems if len(learner.prompt_tokens(problem)) <= room]
-        if not usable:
-            raise SceError(
-                f"{settings.problems}: no prompt leaves {ppo.max_tokens} tokens of room for the answer "
-                f"(the context holds {self.place.architecture.context}), or is as short as ppo.max_prompt_tokens says"
-            )
+        """Those that can be learnt from: for sft, the ones with a reference solution that is not too long."""
+        settings, usable = self.place.settings, list(self.place.fitted.problems)
         if self.name != "sft":
             return usable
         longest = settings.sft.max_tokens
@@ -212,6 +211,8 @@ class Phase:
                 "so the sft phase cannot run; "
                 "leave it out with --phases binary,partial"
             )
+        if len(solved) < len(usable) and not self.is_trial:
+            self.place.say(f"sft: {len(solved)} of {len(usable)} problems have a solution of at most {longest} tokens")
         return solved
 
     def _resume(self, learner: Learner) -> Progress:
@@ -337,6 +338,7 @@ class Phase:
             ],
         }
         if self.place.team.is_writer:
+            facts[STYLE_KEY] = self.place.format.style
             publish(self.folder / "adapter", self.place.model, lasting_name(self.place.settings.model), facts)
         self.place.team.wait()
 

@@ -51,10 +51,11 @@ class PhasePlan:
 
 @dataclass(frozen=True)
 class ProblemCounts:
-    """Of the problems to learn from: how many there are, and how many of them fit."""
+    """Of the problems to learn from: how many there are, how many of them fit, and how many of those had to be cut."""
 
     problems: int
     usable: int
+    cut: int
     held_out: int
 
 
@@ -99,7 +100,7 @@ def make_plan(settings: TrainSettings, run: Run) -> Plan:
         compute = _compute(settings, missing)
         shape = _shape(settings.model, missing)
         if not settings.problems.startswith("starter") and not Path(settings.problems).is_file():
-            if settings.ppo.max_prompt_tokens is None:
+            if settings.prompt.max_tokens is None:
                 raise UsageError(f"{settings.problems}: no such file; make one with: sce data import")
             missing.append(f"{settings.problems} is not here; make it with: sce data import")
         if missing:
@@ -135,10 +136,10 @@ def _from_sizes(settings: TrainSettings, compute: Compute, shape: Architecture, 
     unknown = set(settings.lora.targets) - {name.split(".")[1] for name in shape.linears()}
     if unknown or not settings.lora.targets:
         raise UsageError(f"lora.targets: LoRA does not fit this model, which has no layer {', '.join(sorted(unknown))}")
-    room = settings.ppo.prompt_room(shape.context)
-    if settings.ppo.max_prompt_tokens is None and room > _ASSUMED_PROMPT:
+    room = settings.prompt_room(shape.context)
+    if settings.prompt.max_tokens is None and room > _ASSUMED_PROMPT:
         room = _ASSUMED_PROMPT
-        missing.append(f"no prompt could be counted; planned for {room} tokens, ppo.max_prompt_tokens says otherwise")
+        missing.append(f"no prompt could be counted; planned for {room} tokens, prompt.max_tokens says otherwise")
     if room < 1:
         raise UsageError(f"ppo.max_tokens leaves no room for a prompt in a context of {shape.context} tokens")
     if compute.device == "cuda" and settings.memory_gib is None and not torch.cuda.is_available():
@@ -162,7 +163,8 @@ def _timed(settings: TrainSettings, compute: Compute, shape: Architecture, run: 
             longest = max(longest, prompt)
             each = phase.time_one(learner, problems)
             phases.append(_phase(settings, compute, shape, name, prompt, each, evaluates=bool(place.held_out)))
-        counts = ProblemCounts(len(place.problems), usable, len(place.held_out))
+        total = len(place.fitted.problems) + place.fitted.left_out
+        counts = ProblemCounts(total, usable, place.fitted.cut, len(place.held_out))
     return _plan(settings, compute, shape, counts, longest, tuple(phases))
 
 

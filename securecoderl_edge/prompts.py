@@ -1,26 +1,192 @@
-"""Problem -> prompt.
+"""Problem -> prompt, in one of several styles.
 
-One template serves supervised training, reinforcement learning, bench and generate: a model that was trained
-on one prompt and measured on another is measured on the difference between them.
+One `PromptFormat` serves supervised training, reinforcement learning, bench and generate: a model that was trained on
+one prompt and measured on another is measured on the difference between them.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from securecoderl_edge.chat import ChatTemplate
+from securecoderl_edge.errors import UsageError
 from securecoderl_edge.problems import Problem
 from securecoderl_edge.text import replace_surrogates
 
 PROBLEM_HEADING, SOLUTION_HEADING = "### Problem", "### Solution"
-# A line that starts with one of these opens a section of our own template: the program has ended before it.
-STOP_MARKERS = (PROBLEM_HEADING, SOLUTION_HEADING)
+INSTRUCTION_HEADING, RESPONSE_HEADING = "### Instruction:", "### Response:"
+# A line that is one of these opens a section of a template: the program has ended before it.
+STOP_MARKERS = (PROBLEM_HEADING, SOLUTION_HEADING, INSTRUCTION_HEADING, RESPONSE_HEADING)
+
+# What a policy can be trained on; ``code`` asks a model for the rest of a file, which no reference solution is.
+TRAINED_STYLES = ("stdin", "paper", "chat")
+STYLES = (*TRAINED_STYLES, "code")
+# Where an export says which style its model was trained with.
+STYLE_KEY = "securecoderl_edge.prompt_style"
+# Stands where the rest of a statement was cut off.
+CUT = "[...]"
+
+_HEADER = re.compile(r"Write the function `(?P<header>[^`]+)`")
+# A statement of this kind repeats what the given code says.
+_COMPLETION_TASK = "Complete the function `"
 
 
-def format_prompt(problem: Problem) -> str:
-    """The text a model continues; the program is to follow it directly."""
-    return format_statement(problem.statement, problem.starter_code)
+@dataclass(frozen=True)
+class PromptFormat:
+    """How problems are put to a model.
+
+    Attributes:
+        style: ``stdin``, the sections of our own template; ``paper``, SecureCodeRL's function stub between
+            "### Instruction" and "### Response"; ``chat``, a question in the model's own chat template; ``code``, the
+            beginning of a Python file, for base models that were trained on files alone.
+        chat: the template, for ``chat``.
+    """
+
+    style: str = "stdin"
+    chat: ChatTemplate | None = None
+
+    def __post_init__(self) -> None:
+        if self.style not in STYLES:
+            raise UsageError(f"no prompt style {self.style!r}; there are {', '.join(STYLES)}")
+        if self.style == "chat" and self.chat is None:
+            raise UsageError("prompt style chat: the model comes without a chat template; choose another style")
+
+    def prompt(self, problem: Problem) -> str:
+        """The text a model continues; the answer is to follow it directly."""
+        if self.style == "paper":
+            text = f"{INSTRUCTION_HEADING}\nComplete the following code:\n\n{_stub(problem)}\n\n{RESPONSE_HEADING}\n"
+        elif self.style == "code":
+            text = _file_to_continue(problem)
+        elif self.chat is not None:
+            text = self.chat.ask(replace_surrogates(_question(problem)))
+        else:
+            text = format_statement(problem.statement, problem.starter_code)
+        return replace_surrogates(text)
+
+    def answer(self, program: str) -> str:
+        """What supervised training teaches to write after the prompt; `extraction` finds the program in it again."""
+        return f"```python\n{program.strip(chr(10))}\n```" if self.style == "chat" else program
+
+
+OURS = PromptFormat()
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Problems whose prompts fit.
+
+    Attributes:
+        cut: how many of them have lost the end of their statement.
+        left_out: how many others did not fit.
+    """
+
+    problems: tuple[Problem, ...]
+    cut: int = 0
+    left_out: int = 0
+
+
+def choose_format(asked: str, trained: str | None, chat: ChatTemplate | None) -> PromptFormat:
+    """The format for a model.
+
+    Args:
+        asked: a style, or ``auto``: the one that the model was trained with here; else ``chat`` for a model that was
+            trained to chat, and ``code`` for any other.
+        trained: the style that the model was trained with here, if it was.
+        chat: the model's chat template, if it has one.
+
+    Raises:
+        UsageError: an unknown style, or ``chat`` without a template.
+    """
+    style = asked
+    if style == "auto":
+        style = trained or ("chat" if chat is not None and chat.ends_answers() else "code")
+    return PromptFormat(style, chat if style == "chat" else None)
 
 
 def format_statement(statement: str, starter_code: str = "") -> str:
-    """`format_prompt` for a statement that comes without a problem record, as in ``sce generate``."""
+    """The prompt in our own style for a statement that comes without a problem record."""
     given_code = starter_code.rstrip().lstrip("\r\n")
     given = f"\n\n### Given code\n{given_code}" if given_code else ""
     return replace_surrogates(f"{PROBLEM_HEADING}\n{statement.strip()}{given}\n\n{SOLUTION_HEADING}\n")
+
+
+def fit_problem(
+    problem: Problem, format: PromptFormat, count_tokens: Callable[[str], int], room: int
+) -> Problem | None:
+    """The problem with a prompt of at most ``room`` tokens: itself, or with the end of its statement cut off at a word.
+
+    Returns:
+        None when even the prompt without a statement is too long.
+    """
+    if fits(format.prompt(problem), count_tokens, room):
+        return problem
+    words = list(re.finditer(r"\S+", problem.statement))
+    fitting, kept, too_many = None, -1, len(words)
+    while too_many - kept > 1:
+        middle = (kept + too_many) // 2
+        shorter = replace(problem, statement=f"{problem.statement[: words[middle].start()]}{CUT}")
+        if fits(format.prompt(shorter), count_tokens, room):
+            fitting, kept = shorter, middle
+        else:
+            too_many = middle
+    return fitting
+
+
+def fit_problems(
+    problems: Sequence[Problem], format: PromptFormat, count_tokens: Callable[[str], int], room: int, overlong: str
+) -> Fitted:
+    """The problems whose prompt has at most ``room`` tokens, and what became of the others.
+
+    Args:
+        overlong: ``drop`` leaves the others out, ``truncate`` cuts their statements.
+    """
+    fitting, cut = [], 0
+    for problem in problems:
+        fitted = fit_problem(problem, format, count_tokens, room)
+        if fitted is not None and (fitted is problem or overlong == "truncate"):
+            fitting.append(fitted)
+            cut += fitted is not problem
+    return Fitted(tuple(fitting), cut, len(problems) - len(fitting))
+
+
+def fits(text: str, count_tokens: Callable[[str], int], room: int) -> bool:
+    """Whether a text has at most ``room`` tokens; a text of so few bytes is not even counted."""
+    # No tokenizer here makes more tokens than bytes, but for a start and an end.
+    return len(text.encode("utf-8")) + 2 <= room or count_tokens(text) <= room
+
+
+def _stub(problem: Problem) -> str:
+    """The function stub of the paper: the statement as its docstring, its name from the statement's first letters."""
+    if problem.statement.startswith(_COMPLETION_TASK):
+        return f"{problem.starter_code.rstrip()}\n"
+    if problem.kind == "call":
+        named = _HEADER.search(problem.statement)
+        header = named["header"] if named else f"{problem.entry_point}()"
+    else:
+        start = problem.statement[:50].encode("utf-8", "surrogatepass")
+        header = f"solve_{hashlib.md5(start, usedforsecurity=False).hexdigest()[:5]}()"
+    return f'def {header}:\n    """{_in_docstring(problem.statement.strip())}\n    """\n'
+
+
+def _question(problem: Problem) -> str:
+    parts = [problem.statement.strip()]
+    if problem.starter_code.strip():
+        parts.append(f"Given code:\n```python\n{problem.starter_code.rstrip()}\n```")
+    if problem.kind == "stdin":
+        parts.append("Write a Python 3 program that reads standard input and prints the answer to standard output.")
+    parts.append("Answer with the whole program in one code block.")
+    return "\n\n".join(parts)
+
+
+def _file_to_continue(problem: Problem) -> str:
+    given = f"{problem.starter_code.rstrip()}\n" if problem.starter_code.strip() else ""
+    if problem.statement.startswith(_COMPLETION_TASK):
+        return given
+    return f'"""\n{_in_docstring(problem.statement.strip())}\n"""\n{given}'
+
+
+def _in_docstring(text: str) -> str:
+    return text.replace('"""', "'''")

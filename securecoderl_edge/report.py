@@ -141,6 +141,28 @@ def stage_table(summaries: Sequence[EvaluationSummary]) -> Table:
     return Table(STAGE_COLUMNS, tuple(rows))
 
 
+def pass_table(summaries: Sequence[EvaluationSummary], *, lines: int = 1) -> Table | None:
+    """pass@k in percent, one row a model; None with one sample a problem."""
+    ks = sorted({k for summary in summaries for k in summary.pass_at})
+    if not ks:
+        return None
+    as_rate = Metric("", "", True, lambda row: None)
+    rows = [
+        (summary.label, *(interval_cell(summary.pass_at.get(k), as_rate, lines=lines) for k in ks))
+        for summary in summaries
+    ]
+    return Table(("Model", *(f"pass@{k} %" for k in ks)), tuple(rows))
+
+
+def prompts_in_words(summaries: Sequence[EvaluationSummary]) -> list[str]:
+    """How problems were put to each model, and how many of them were cut, as lines."""
+    lines = []
+    for summary in summaries:
+        cut = f", {summary.cut_prompts} of {summary.problems} prompts cut to fit" if summary.cut_prompts else ""
+        lines.append(f"{summary.label}: prompt style {summary.prompt_style}{cut}")
+    return lines
+
+
 def comparison_table(comparison: Comparison, *, with_p_values: bool = True) -> Table:
     """One row a metric: the difference, its interval, and what follows from it."""
     rows = []
@@ -167,6 +189,7 @@ def summary_record(summary: EvaluationSummary) -> dict[str, Any]:
         "problems": summary.problems,
         "samples": summary.samples,
         **{metric.name: _interval_record(summary.metrics.get(metric.name)) for metric in METRICS},
+        **{f"pass_at_{k}": _interval_record(interval) for k, interval in summary.pass_at.items()},
         "stages": list(summary.stages),
         "completion_tokens_mean": summary.completion_tokens_mean,
         "truncated_rate": summary.truncated_rate,
@@ -176,6 +199,8 @@ def summary_record(summary: EvaluationSummary) -> dict[str, Any]:
         "first_token_seconds_p90": summary.first_token_p90,
         "peak_rss_bytes": summary.peak_rss_bytes,
         "file_bytes": summary.file_bytes,
+        "prompt_style": summary.prompt_style,
+        "cut_prompts": summary.cut_prompts,
     }
 
 
@@ -205,7 +230,7 @@ def to_csv(summaries: Sequence[EvaluationSummary]) -> str:
         for name, value in summary_record(summary).items():
             if isinstance(value, list):
                 row.update({f"stage_{stage}": count for stage, count in enumerate(value)})
-            elif any(name == metric.name for metric in METRICS):
+            elif name.startswith("pass_at_") or any(name == metric.name for metric in METRICS):
                 parts = value or dict.fromkeys(("value", "low", "high", "n"))
                 row[name] = parts["value"]
                 row.update({f"{name}_{part}": parts[part] for part in ("low", "high", "n")})
@@ -227,7 +252,8 @@ def to_markdown(table: Table) -> str:
 
 def bench_markdown(summaries: Sequence[EvaluationSummary], comparisons: Sequence[Comparison] = ()) -> str:
     """All tables of a bench as one markdown text."""
-    parts = [to_markdown(table(summaries)) for table in (quality_table, speed_table, stage_table)]
+    tables = (quality_table(summaries), pass_table(summaries), speed_table(summaries), stage_table(summaries))
+    parts = [to_markdown(table) for table in tables if table is not None]
     for comparison in comparisons:
         title = f"**{comparison.second}** minus **{comparison.first}**, paired, {comparison.problems} problems:"
         parts.append(f"{title}\n\n{to_markdown(comparison_table(comparison))}")

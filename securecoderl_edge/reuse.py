@@ -26,7 +26,7 @@ from securecoderl_edge.settings import PHASES, TrainSettings, without_changeable
 # What a folder is called, or a part of what is hashed by content.
 _WITHOUT_EFFECT = ("init", "model", "problems", "phases", "device")
 # Of [ppo] the supervised phase uses these: which problems fit, and how held-out ones are answered.
-_PPO_IN_SFT = ("max_tokens", "max_prompt_tokens", "temperature", "rollout")
+_PPO_IN_SFT = ("max_tokens", "temperature", "rollout")
 
 
 def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, str]:

@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.adapters import ADAPTER_WEIGHTS
+from securecoderl_edge.config import read_toml
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.files import read_json, write_atomically
+from securecoderl_edge.prompts import OURS, STYLES
 
 RUNS = Path("runs")
 LATEST = "latest"
@@ -62,6 +64,18 @@ class Run:
             return str(json.loads(record.read_text(encoding="utf-8"))["base_model"])
         except (ValueError, KeyError, TypeError):
             raise SceError(f"{record} does not say which base model the run trained; train again") from None
+
+    @property
+    def prompt_style(self) -> str:
+        """The style of prompts that the run trains with; our own where its settings do not say.
+
+        Raises:
+            SceError: the settings are damaged.
+        """
+        config = self.path / "config.toml"
+        table = read_toml(config).get("prompt") if config.is_file() else None
+        style = table.get("style") if isinstance(table, dict) else None
+        return style if style in STYLES else OURS.style
 
     def phase_folder(self, number: int, name: str) -> Path:
         """Where the phase ``name``, the ``number``-th from 1, keeps its files."""

@@ -48,6 +48,11 @@ class Scorer:
         self._scanner = SecurityScanner()
         self._threads = ThreadPoolExecutor(self._pool.workers, thread_name_prefix="scorer")
 
+    @property
+    def limits(self) -> Limits:
+        """Those of a test whose problem has no time limit of its own."""
+        return self._pool.limits
+
     def switches(self, extract: str) -> dict[str, Any]:
         """The fields of every `Score` that tell how it was made: scores that differ in one do not belong together."""
         return {
@@ -55,7 +60,7 @@ class Scorer:
             "stage_rule": self.stage_rule,
             "severity_scale": self.severity_scale,
             "sandbox": self._pool.level,
-            "limits": dataclasses.asdict(self._pool.limits),
+            "limits": dataclasses.asdict(self.limits),
         }
 
     def score(self, problem: Problem, program: str, sample: int = 0, extract: str = "raw") -> Score:
@@ -92,6 +97,10 @@ class Scorer:
     def score_async(self, problem: Problem, program: str, sample: int = 0, extract: str = "raw") -> Future[Score]:
         """Start scoring and return at once."""
         return self._threads.submit(self.score, problem, program, sample, extract)
+
+    def inspect_async(self, problem: Problem, program: str) -> Future[tuple[Score, ProgramRun]]:
+        """`inspect`, started; returns at once."""
+        return self._threads.submit(self.inspect, problem, program)
 
     def score_all(self, items: Sequence[tuple[Problem, str, int]]) -> list[Score]:
         """Score ``(problem, program, sample)`` items in parallel; results are in the order of the items."""

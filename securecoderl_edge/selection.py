@@ -16,7 +16,6 @@ from securecoderl_edge.collect import collect
 from securecoderl_edge.learner import Learner, seed_of, shuffled
 from securecoderl_edge.meters import summarise
 from securecoderl_edge.problems import Problem
-from securecoderl_edge.prompts import format_prompt
 from securecoderl_edge.reward import training_reward
 from securecoderl_edge.settings import TrainSettings
 
@@ -72,11 +71,6 @@ def hold_out(problems: Sequence[Problem], count: int, seed: int) -> tuple[list[P
         [problem for number, problem in enumerate(problems) if number not in held],
         [problem for number, problem in enumerate(problems) if number in held],
     )
-
-
-def those_that_fit(problems: Sequence[Problem], tokenizer: Any, room: int) -> list[Problem]:
-    """The problems whose prompt has at most ``room`` tokens."""
-    return [problem for problem in problems if len(tokenizer(format_prompt(problem))["input_ids"]) <= room]
 
 
 def evaluate_policy(

@@ -10,6 +10,7 @@ from typing import Any
 from securecoderl_edge.config import apply_overrides, build, read_toml, setting
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.model import LoraSettings
+from securecoderl_edge.prompts import TRAINED_STYLES
 from securecoderl_edge.runtimes.protocol import MAX_SEED
 from securecoderl_edge.sandbox.limits import MAX_MEMORY_MIB, MAX_WALL_SECONDS
 from securecoderl_edge.switches import sandbox_setting, severity_setting, stage_rule_setting
@@ -28,6 +29,21 @@ CHANGEABLE = (
     "ppo.micro_batch_tokens",
     "ppo.rollout_sequences",
 )
+
+
+@dataclass(frozen=True)
+class PromptSettings:
+    """How problems are put to the model, while it is trained and afterwards."""
+
+    style: str = setting(
+        "stdin",
+        "Our own sections; the stub of the paper between ### Instruction and ### Response; the model's chat template.",
+        choices=TRAINED_STYLES,
+    )
+    max_tokens: int | None = setting(None, "Longest prompt; by default as long as the context has room for.", minimum=1)
+    overlong: str = setting(
+        "drop", "Longer ones: leave the problem out, or cut the end of its statement off.", choices=("drop", "truncate")
+    )
 
 
 @dataclass(frozen=True)
@@ -116,20 +132,12 @@ class PpoSettings:
     trace: float = setting(0.95, "Lambda of GAE.", minimum=0, maximum=1)
     temperature: float = setting(0.7, "Sampling temperature.", minimum=0.01)
     max_tokens: int = setting(192, "Longest completion.", minimum=1)
-    max_prompt_tokens: int | None = setting(
-        None, "Problems with longer prompts are left out; by default those that the context has no room for.", minimum=1
-    )
     rollout_sequences: int = setting(
         64, "Completions decoded at a time, at least those of one prompt; bounds memory.", minimum=1
     )
     micro_batch_tokens: int = setting(2048, "Tokens in one forward and backward pass; bounds memory.", minimum=1)
     gradient_norm: float = setting(1.0, "Gradients are scaled down to this norm.", minimum=0)
     rollout: str = setting("own", "Sampler: our own, or Hugging Face's generate.", choices=("own", "hf"))
-
-    def prompt_room(self, context: int) -> int:
-        """Tokens that a prompt may have in a model of this context."""
-        room = context - self.max_tokens
-        return room if self.max_prompt_tokens is None else min(room, self.max_prompt_tokens)
 
 
 @dataclass(frozen=True)
@@ -182,6 +190,7 @@ class TrainSettings:
         choices=("constant", "linear"),
     )
     checkpoint_every: int = setting(10, "Updates between checkpoints.", minimum=1)
+    prompt: PromptSettings = field(default_factory=PromptSettings)
     lora: LoraSettings = field(default_factory=LoraSettings)
     sft: SftSettings = field(default_factory=SftSettings)
     ppo: PpoSettings = field(default_factory=PpoSettings)
@@ -195,6 +204,11 @@ class TrainSettings:
         """The table of one phase."""
         table: SftSettings | PhaseSettings = getattr(self, name)
         return table
+
+    def prompt_room(self, context: int) -> int:
+        """Tokens that a prompt may have in a model of this context."""
+        room = context - self.ppo.max_tokens
+        return room if self.prompt.max_tokens is None else min(room, self.prompt.max_tokens)
 
 
 def load_recipe(name: str) -> dict[str, Any]:

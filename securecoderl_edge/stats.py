@@ -124,6 +124,20 @@ def bootstrap_mean(values: Sequence[Sequence[float]], seed: int = 0, resamples: 
     return _percentile_interval(value, means, n)
 
 
+def pass_at_k(n: int, passed: int, k: int) -> float:
+    """The probability that at least one of ``k`` samples passes, estimated without bias from ``n`` of which ``passed``
+    did: 1 - C(n - passed, k) / C(n, k).
+
+    Source: Chen et al., "Evaluating large language models trained on code" (2021), Eq. 1.
+
+    Raises:
+        ValueError: not 1 <= k <= n, or not 0 <= passed <= n.
+    """
+    if not 1 <= k <= n or not 0 <= passed <= n:
+        raise ValueError(f"no pass@{k} from {passed} of {n} samples")
+    return 1.0 - math.comb(n - passed, k) / math.comb(n, k)
+
+
 def paired_difference(
     first: Sequence[Sequence[float]],
     second: Sequence[Sequence[float]],

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from securecoderl_edge.runtimes.protocol import Usage
-from securecoderl_edge.stats import Interval, bootstrap_mean, percentile, rate_interval
+from securecoderl_edge.stats import Interval, bootstrap_mean, pass_at_k, percentile, rate_interval
 
 Row = Mapping[str, Any]
 STAGES = 5
+PASS_AT = (1, 5, 10, 100)
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ class EvaluationSummary:
         metrics: by `Metric.name`; one that applies to no sample (``secure_rate``, maybe) is absent.
         stages: rows that reached each stage 0-4 of the paper's Table 1.
         truncated_rate: share that was cut off at ``max_tokens``.
+        pass_at: by k, the chance that one of k samples passes all tests; empty with one sample a problem.
+        prompt_style: how problems were put to the model. cut_prompts: problems whose statement lost its end.
         prompt_tokens_per_second, decode_tokens_per_second: of the whole batch; None when nothing was timed.
         first_token_p50, first_token_p90: seconds from the start of a prompt's processing to its first token.
         peak_rss_bytes: of the process that ran the model.
@@ -77,10 +80,17 @@ class EvaluationSummary:
     first_token_p90: float | None
     peak_rss_bytes: int | None
     file_bytes: int | None
+    pass_at: Mapping[int, Interval] = field(default_factory=dict)
+    prompt_style: str = ""
+    cut_prompts: int = 0
 
 
 def summarise(
-    label: str, rows: Sequence[Row], usage: Usage | None = None, file_bytes: int | None = None
+    label: str,
+    rows: Sequence[Row],
+    usage: Usage | None = None,
+    file_bytes: int | None = None,
+    prompt_style: str = "",
 ) -> EvaluationSummary:
     """The figures of one model's rows.
 
@@ -106,6 +116,9 @@ def summarise(
         first_token_p90=percentile(first_tokens, 90),
         peak_rss_bytes=usage.peak_rss_bytes if usage else None,
         file_bytes=file_bytes,
+        pass_at=_pass_at(list(groups.values())),
+        prompt_style=prompt_style,
+        cut_prompts=sum(any(row.get("prompt_cut") for row in samples) for samples in groups.values()),
     )
 
 
@@ -133,6 +146,16 @@ def _estimates(groups: Sequence[Sequence[Row]]) -> dict[str, Interval]:
         else:
             found[metric.name] = bootstrap_mean(values)
     return found
+
+
+def _pass_at(groups: Sequence[Sequence[Row]]) -> dict[int, Interval]:
+    """pass@k for those of `PASS_AT` that all problems have enough samples for, and for all of their samples."""
+    least = min(len(rows) for rows in groups)
+    if least < 2:
+        return {}
+    ks = sorted({k for k in (*PASS_AT, least) if k <= least})
+    counts = [(len(rows), sum(0 < row["total"] == row["passed"] for row in rows)) for rows in groups]
+    return {k: bootstrap_mean([[pass_at_k(n, passed, k)] for n, passed in counts]) for k in ks}
 
 
 def _speed(tokens: int, seconds: float) -> float | None:

@@ -41,6 +41,7 @@ from securecoderl_edge.models import find_run
 from securecoderl_edge.parallel import Team, join
 from securecoderl_edge.phase import Log, Phase, Stopped, Workplace
 from securecoderl_edge.problems import Problem, digest_of_problems, load_problems
+from securecoderl_edge.prompts import STYLE_KEY
 from securecoderl_edge.published import check_published, publish
 from securecoderl_edge.resources import return_large_blocks
 from securecoderl_edge.reuse import phase_keys, take_over
@@ -48,8 +49,9 @@ from securecoderl_edge.run_record import prepare_folder, refuse_other_things, sh
 from securecoderl_edge.runs import DONE_FILE, Run, mark_latest
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.scorer import Scorer
-from securecoderl_edge.selection import hold_out, those_that_fit
+from securecoderl_edge.selection import hold_out
 from securecoderl_edge.settings import TrainSettings
+from securecoderl_edge.training_prompts import fit_for_training, fitted_in_words, training_format
 
 __all__ = ["Stopped", "train"]
 
@@ -187,7 +189,7 @@ def _train_phases(
         say(f"sce export does not write models of rope type {rope} yet: the policy will run here, not in llama.cpp")
     with (
         mirror_to_tensorboard(run.path / "tensorboard", log, enabled=team.is_writer) as mirrored,
-        workplace(run, settings, sources, compute, team, mirrored, should_stop) as place,
+        workplace(run, settings, sources, compute, team, mirrored, say, should_stop) as place,
     ):
         for number, phase in enumerate(settings.phases, 1):
             if resume and team.is_writer:
@@ -201,7 +203,8 @@ def _train_phases(
             if number < len(settings.phases) and team.agree(should_stop()):
                 raise Stopped(f"stopped at the end of {phase}")
     if team.is_writer:
-        publish(run.policy, place.model, lasting_name(settings.model), {"phases": list(settings.phases)})
+        facts = {"phases": list(settings.phases), STYLE_KEY: settings.prompt.style}
+        publish(run.policy, place.model, lasting_name(settings.model), facts)
     team.wait()
 
 
@@ -213,6 +216,7 @@ def workplace(
     compute: Compute,
     team: Team,
     log: Log = lambda row: None,
+    say: Callable[[str], None] = lambda message: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Workplace]:
     """What the phases work with: model and problems loaded, a scorer that lives as long as the block."""
@@ -226,14 +230,17 @@ def workplace(
     tokenizer = load_tokenizer(sources.base)
     model = load_model(settings, sources, compute)
     problems, held_out = hold_out(sources.problems, settings.selection.problems, sources.hold_out_seed)
-    held_out = those_that_fit(held_out, tokenizer, settings.ppo.prompt_room(architecture.context))
+    format = training_format(settings, sources.base)
+    fitted, held_out = fit_for_training(settings, architecture.context, tokenizer, format, problems, held_out)
+    for line in fitted_in_words(settings, architecture.context, fitted):
+        say(line)
     reward = settings.reward
     limits = Limits(reward.cpu_seconds, reward.wall_seconds, reward.memory_mib)
     workers = None if team.local_count == 1 else max(1, (os.cpu_count() or 1) // team.local_count)
     with Scorer(workers, limits, reward.stage_rule, reward.severity, reward.sandbox) as scorer:
         yield Workplace(
-            run, settings, sources.inputs, architecture, model, tokenizer, compute, team, problems, held_out, scorer,
-            log, should_stop,
+            run, settings, sources.inputs, architecture, model, tokenizer, compute, team, fitted, held_out, format,
+            scorer, log, say, should_stop,
         )  # fmt: skip
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
+from securecoderl_edge.chat import ChatTemplate
 from securecoderl_edge.problems import Problem, Test
-from securecoderl_edge.prompts import format_prompt
+from securecoderl_edge.prompts import OURS
 from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
 
 RIGHT = "print(int(input()) * 2)\n"
@@ -36,7 +37,7 @@ def always(text: str) -> Writer:
 
 def by_problem(texts: dict[Problem, str]) -> Writer:
     """A text for each problem."""
-    answers = {format_prompt(each): text for each, text in texts.items()}
+    answers = {OURS.prompt(each): text for each, text in texts.items()}
     return lambda prompt, _sample, _rng: answers[prompt]
 
 
@@ -44,6 +45,9 @@ class FakeRuntime:
     """Implements `protocol.Runtime`."""
 
     name = "fake"
+    context = 1_000_000
+    prompt_style: str | None = OURS.style
+    chat_template: ChatTemplate | None = None
 
     def __init__(self, write: Writer = mixed, fail_at_call: int | None = None) -> None:
         self.write, self.fail_at_call = write, fail_at_call
@@ -68,6 +72,9 @@ class FakeRuntime:
             [self._complete(index, sample, self.write(prompt, sample, rng), on_token) for sample in range(n)]
             for index, prompt in enumerate(prompts)
         ]
+
+    def count_tokens(self, prompt: str) -> int:
+        return len(prompt.split())
 
     def usage(self) -> Usage:
         return Usage(10 * len(self.prompts), len(self.prompts) / 100, self._tokens, self._tokens / 50, 4_000_000)

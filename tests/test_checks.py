@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 from dataset_files import SHARED, needs_shared
 
-from securecoderl_edge.checks import CheckReport, Failure, check_problems
+from securecoderl_edge.checks import LEAST_SECONDS, CheckReport, Failure, Passed, check_problems
 from securecoderl_edge.datasets import import_problems
 from securecoderl_edge.problems import Problem, Test
 from securecoderl_edge.reward import Score
+from securecoderl_edge.sandbox import Limits, ProgramRun
 from securecoderl_edge.scorer import Scorer
 
 DOUBLE = Problem("double", "Double.", tests=(Test("2\n", "4\n"), Test("3\n", "6\n")))
 RIGHT, HALF_RIGHT, WRONG = "print(2 * int(input()))", "print(4)", "print(0)"
-CRASHING, NO_PYTHON = "raise SystemExit(3)", "return 4"
+CRASHING, NO_PYTHON = "raise SystemExit(3)", "print(4"
 
 
 @pytest.fixture(scope="module")
@@ -30,32 +32,72 @@ def check(scorer: Scorer, *solutions: str) -> CheckReport:
     return check_problems([replace(DOUBLE, solutions=solutions)], scorer)
 
 
+def counts(report: CheckReport) -> tuple[int, int, int, int]:
+    return report.total, report.passed, report.solutions, report.failing_solutions
+
+
 def test_a_problem_whose_solution_passes_all_tests_passes(scorer: Scorer) -> None:
-    assert check(scorer, RIGHT) == CheckReport(1, 1, (), (), 1, 0)
+    assert counts(check(scorer, RIGHT)) == (1, 1, 1, 0)
 
 
 def test_one_passing_solution_is_enough_and_the_others_are_counted(scorer: Scorer) -> None:
-    assert check(scorer, NO_PYTHON, RIGHT, WRONG) == CheckReport(1, 1, (), (), 3, 2)
+    report = check(scorer, NO_PYTHON, RIGHT, WRONG)
+    assert counts(report) == (1, 1, 3, 2)
+    assert report.checked(DOUBLE, 5.0).solutions == (RIGHT,)
+
+
+def test_a_time_limit_is_a_multiple_of_what_the_slowest_reference_took(scorer: Scorer) -> None:
+    slow = f"for _ in range(10_000_000): pass\n{RIGHT}"
+    report = check(scorer, RIGHT, slow)
+    taken = report.passing["double"].cpu_seconds
+    assert taken > 0.1
+    assert report.checked(DOUBLE, 40.0).time_limit_s == round(40.0 * taken, 1)
+    assert check(scorer, RIGHT).checked(DOUBLE, 5.0).time_limit_s == LEAST_SECONDS
+
+
+def test_a_reference_may_take_as_long_as_the_check_permits_even_if_the_problem_says_less(scorer: Scorer) -> None:
+    hasty = replace(DOUBLE, time_limit_s=0.05, solutions=(f"for _ in range(10_000_000): pass\n{RIGHT}",))
+    assert check_problems([hasty], scorer).passed == 1
+
+
+RETURNING = "n = int(input())\nif n > 2:\n    print(6)\n    return\nprint(2 * n)\n"
+
+
+def test_a_solution_that_returns_outside_of_functions_is_wrapped_and_kept_if_it_passes_so(scorer: Scorer) -> None:
+    report = check(scorer, RETURNING, "return 4")
+    assert (report.top_level_returns, report.repaired, report.failing_solutions) == (2, 1, 1)
+    (kept,) = report.checked(DOUBLE, 5.0).solutions
+    compile(kept, "kept", "exec")
+    assert "return" in kept
+
+
+def test_problems_that_were_not_run_stay_as_they_are(scorer: Scorer) -> None:
+    report = check(scorer, WRONG)
+    failed = replace(DOUBLE, solutions=(WRONG,))
+    assert report.checked(failed, 5.0) is failed
 
 
 @pytest.mark.parametrize(
-    ("solutions", "reason"),
+    ("solutions", "kind", "reason"),
     [
-        ((HALF_RIGHT,), "the solution passes 1 of 2 tests (1 wrong)"),
-        ((NO_PYTHON, WRONG, HALF_RIGHT), "the best of 3 solutions passes 1 of 2 tests (1 wrong)"),
-        ((CRASHING,), "the solution passes 0 of 2 tests (2 crash)"),
-        ((NO_PYTHON,), "the solution does not parse"),
+        ((HALF_RIGHT,), "wrong", "the solution passes 1 of 2 tests (1 wrong)"),
+        ((NO_PYTHON, WRONG, HALF_RIGHT), "wrong", "the best of 3 solutions passes 1 of 2 tests (1 wrong)"),
+        ((CRASHING,), "crash", "the solution passes 0 of 2 tests (2 crash)"),
+        ((NO_PYTHON,), "does not parse", "the solution does not parse"),
     ],
 )
 def test_a_failing_problem_is_named_with_its_best_attempt(
-    scorer: Scorer, solutions: tuple[str, ...], reason: str
+    scorer: Scorer, solutions: tuple[str, ...], kind: str, reason: str
 ) -> None:
     report = check(scorer, *solutions)
-    assert (report.passed, report.failed) == (0, (Failure("double", reason),))
+    assert (report.passed, report.failed) == (0, (Failure("double", kind, reason),))
+    assert report.kinds() == {kind: 1}
 
 
 def test_a_problem_without_solutions_neither_passes_nor_fails(scorer: Scorer) -> None:
-    assert check(scorer) == CheckReport(1, 0, (), ("double",), 0, 0)
+    report = check(scorer)
+    assert counts(report) == (1, 0, 0, 0)
+    assert (report.failed, report.unchecked) == ((), ("double",))
 
 
 def test_call_problems_are_checked_by_their_assertions(scorer: Scorer) -> None:
@@ -64,44 +106,57 @@ def test_call_problems_are_checked_by_their_assertions(scorer: Scorer) -> None:
     wrong = replace(call, id="wrong", solutions=("def f(x):\n    return 4",))
     report = check_problems([right, wrong], scorer)
     assert report.passed == 1
-    assert report.failed == (Failure("wrong", "the solution passes 1 of 2 tests (1 wrong)"),)
+    assert report.failed == (Failure("wrong", "wrong", "the solution passes 1 of 2 tests (1 wrong)"),)
 
 
 def test_the_report_becomes_one_json_document() -> None:
-    report = CheckReport(3, 1, (Failure("a", "why"),), ("b",), 4, 2)
+    report = CheckReport(3, {"c": Passed(("pass",), 0.25)}, (Failure("a", "crash", "why"),), ("b",), 4, 2, 1, 0)
     assert report.to_record() == {
         "total": 3,
         "passed": 1,
-        "failed": [{"id": "a", "reason": "why"}],
+        "failed": [{"id": "a", "kind": "crash", "reason": "why"}],
+        "kinds": {"crash": 1},
         "unchecked": ["b"],
         "solutions": 4,
         "failing_solutions": 2,
+        "top_level_returns": {"found": 1, "repaired": 0},
+        "cpu_seconds": {"c": 0.25},
     }
 
 
 class CountingScorer:
-    """Passes every program, and records how many it was given at a time."""
+    """Passes every program, and records how many it has been given by each question for a result."""
+
+    limits = Limits()
 
     def __init__(self) -> None:
-        self.batches: list[int] = []
+        self.given = 0
+        self.most_waiting = 0
 
-    def score_all(self, items: Sequence[tuple[Problem, str, int]]) -> list[Score]:
-        self.batches.append(len(items))
+    def inspect_async(self, problem: Problem, program: str) -> Future[tuple[Score, ProgramRun]]:
+        self.given += 1
+        self.most_waiting = max(self.most_waiting, self.given)
         values: dict[str, Any] = dict.fromkeys(
             ("r_func", "r_sec", "severity", "reward", "reward_paper", "r_tests"), 1.0
         )
         values |= {"stage": 4, "passed": 1, "total": 1, "verdicts": ("pass",), "findings": (), "seconds": 0.0}
-        return [Score(id=problem.id, sample=n, program=program, **values) for problem, program, n in items]
+        future: Future[tuple[Score, ProgramRun]] = Future()
+        future.set_result((Score(id=problem.id, sample=0, program=program, **values), ProgramRun(True, ())))
+        return future
 
 
 def test_progress_adds_up_to_all_solutions_and_batches_stay_small() -> None:
     counting, progress = CountingScorer(), list[int]()
     problems = [replace(DOUBLE, id=str(number), solutions=("a", "b", "c")) for number in range(100)]
-    report = check_problems(problems, cast(Scorer, counting), progress.append)
+
+    def advance(count: int) -> None:
+        progress.append(count)
+        counting.given = 0
+
+    report = check_problems(problems, cast(Scorer, counting), advance)
     assert (report.solutions, report.passed) == (300, 100)
-    assert progress == counting.batches
     assert sum(progress) == 300
-    assert max(progress) < 100
+    assert counting.most_waiting == max(progress) < 100
 
 
 @needs_shared
@@ -109,7 +164,7 @@ def test_the_human_solutions_of_the_apps_samples_pass(scorer: Scorer) -> None:
     problems = import_problems(SHARED / "apps").problems
     # The sixth solution of 4184 takes five seconds of processor time, too near the limit to prove anything.
     chosen = [replace(problem, solutions=problem.solutions[:5]) for problem in problems]
-    assert check_problems(chosen, scorer) == CheckReport(2, 2, (), (), 10, 0)
+    assert counts(check_problems(chosen, scorer)) == (2, 2, 10, 0)
 
 
 @needs_shared

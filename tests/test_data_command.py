@@ -89,7 +89,7 @@ def test_the_kind_filter_is_reported() -> None:
     call = {"id": "c", "statement": "s", "kind": "call", "entry_point": "f", "assertions": ["assert f()"]}
     write_lines(Path("source.jsonl"), [GOOD, call])
     result = run("import", "source.jsonl", "--kind", "call", "--out", "out.jsonl")
-    assert "dropped 1 problems: 1 stdin problem, not call (first: good)" in result.stderr
+    assert "1 problems not asked for: 1 stdin problem, not call (first: good)" in result.stderr
     assert [record["id"] for record in lines("out.jsonl")] == ["c"]
 
 
@@ -101,11 +101,19 @@ def test_an_import_that_leaves_nothing_says_why_and_writes_nothing() -> None:
     assert [path.name for path in Path().iterdir()] == ["source.jsonl"]
 
 
-def test_a_malformed_source_leaves_no_file() -> None:
+def test_a_malformed_line_is_counted_and_the_rest_goes_on() -> None:
     Path("source.jsonl").write_text(f"{json.dumps(MBPP)}\n{{\n")
     result = run("import", "source.jsonl")
+    assert result.exit_code == 0
+    assert "dropped 1 problems: 1 not valid JSON (first: source.jsonl:2)" in result.stderr
+    assert len(lines("mbpp-problems.jsonl")) == 1
+
+
+def test_a_strict_import_of_a_malformed_source_is_an_error_and_leaves_no_file() -> None:
+    Path("source.jsonl").write_text(f"{json.dumps(MBPP)}\n{{\n")
+    result = run("import", "source.jsonl", "--strict")
     assert isinstance(result.exception, SceError)
-    assert str(result.exception).startswith("source.jsonl:2: not valid JSON")
+    assert str(result.exception) == "source.jsonl:2: a record cannot be used: not valid JSON (--strict)"
     assert [path.name for path in Path().iterdir()] == ["source.jsonl"]
 
 
@@ -113,7 +121,7 @@ def test_left_out_tests_are_reported() -> None:
     tests = [{"input": "", "output": " "}, {"input": "", "output": "1"}]
     write_lines(Path("source.jsonl"), [{**GOOD, "tests": tests}])
     result = run("import", "source.jsonl", "--out", "out.jsonl")
-    assert "left out 1 tests: 1 blank expected output (first: source.jsonl:1)" in result.stderr
+    assert "left out 1 tests: 1 blank expected output (first: good)" in result.stderr
 
 
 # check
@@ -132,7 +140,7 @@ def test_a_check_lists_failing_problems_and_exits_with_1() -> None:
     assert result.exit_code == 1
     assert result.stdout == "bad: the solution passes 0 of 1 tests (1 wrong)\n"
     assert result.stderr.splitlines() == [
-        "p.jsonl: 1 of 3 problems pass, 1 fail",
+        "p.jsonl: 1 of 3 problems pass, 1 fail (1 wrong)",
         "1 of 2 solutions fail",
         "1 problems have no solution to check (first: unchecked)",
     ]
@@ -151,7 +159,7 @@ def test_a_check_prints_one_json_document() -> None:
     record = json.loads(result.stdout)
     assert result.exit_code == 1
     assert (record["total"], record["passed"], record["unchecked"]) == (3, 1, ["unchecked"])
-    assert record["failed"] == [{"id": "bad", "reason": "the solution passes 0 of 1 tests (1 wrong)"}]
+    assert record["failed"] == [{"id": "bad", "kind": "wrong", "reason": "the solution passes 0 of 1 tests (1 wrong)"}]
 
 
 def test_failing_problems_are_dropped_and_the_others_keep_all_tests() -> None:

@@ -193,7 +193,7 @@ def test_a_folder_cannot_be_imported_as_a_file_format(tmp_path: Path) -> None:
         ("mbpp", '{"id": "a"}'),
         ("mbpp", '{"task_id": 1, "test_list": "assert f()"}'),
         ("mbpp", '{"task_id": 1, "test_list": [], "code": 3}'),
-        ("humaneval", '["a"]'),
+        ("humaneval", '"a"'),
         ("humaneval", '{"task_id": "1", "prompt": "def f(): pass", "entry_point": 7}'),
         ("jsonl", '{"id": 3, "statement": "s", "tests": [{"input": "", "output": "1"}]}'),
         ("jsonl", '{"id": "a", "statement": "s", "tests": [{"input": "", "output": 1}]}'),
@@ -203,13 +203,25 @@ def test_a_folder_cannot_be_imported_as_a_file_format(tmp_path: Path) -> None:
 def test_a_malformed_line_is_named_with_file_and_number(tmp_path: Path, format: str, line: str) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text(f"\n{line}\n", encoding="utf-8")
-    with pytest.raises(SceError, match=r"x\.jsonl:2: "):
-        list(import_problems(path, format).problems)
+    imported = import_problems(path, format)
+    assert list(imported.problems) == []
+    assert [(entry.count, entry.first) for entry in imported.tally.dropped.values()] == [(1, "x.jsonl:2")]
+    with pytest.raises(SceError, match=r"x\.jsonl:2: a record cannot be used"):
+        list(import_problems(path, format, strict=True).problems)
 
 
-def test_a_broken_gzip_file_is_an_error_with_its_name(tmp_path: Path) -> None:
+def test_a_gzip_file_that_breaks_off_gives_what_is_before_the_break(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl.gz"
-    path.write_bytes(gzip.compress(json.dumps(MBPP_RECORD).encode() * 50)[:-20])
+    lines = (f"{json.dumps({**MBPP_RECORD, 'task_id': number, 'text': str(number) * 9})}\n" for number in range(999))
+    path.write_bytes(gzip.compress("".join(lines).encode())[:-400])
+    problems, dropped, _ = consume(import_problems(path, "mbpp"))
+    assert 100 < len(problems) < 999
+    assert dropped == {"the file is cut short": 1}
+
+
+def test_what_is_no_gzip_file_is_an_error_with_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl.gz"
+    path.write_bytes(b"{}")
     with pytest.raises(SceError, match=r"x\.jsonl\.gz: "):
         list(import_problems(path, "mbpp").problems)
 
@@ -219,8 +231,8 @@ def test_problems_are_read_as_they_are_consumed(tmp_path: Path) -> None:
     imported = import_problems(path)
     assert next(imported.problems).id == "mbpp/7"
     assert imported.tally.read == 1
-    with pytest.raises(SceError):
-        next(imported.problems)
+    assert next(imported.problems, None) is None
+    assert imported.tally.read == 2
 
 
 # The real files

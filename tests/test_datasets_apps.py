@@ -171,8 +171,10 @@ def test_the_kind_filter_judges_by_the_data_and_counts(tmp_path: Path) -> None:
         ("stdin", "apps/train/0001", "call problem, not stdin"),
         ("call", "apps/train/0002", "stdin problem, not call"),
     ):
-        problems, dropped, _ = consume(import_problems(tmp_path, kind=kind))
-        assert ([problem.id for problem in problems], dropped) == ([kept], {reason: 1})
+        imported = import_problems(tmp_path, kind=kind)
+        problems, dropped, _ = consume(imported)
+        assert ([problem.id for problem in problems], dropped) == ([kept], {})
+        assert {reason: entry.count for reason, entry in imported.tally.filtered.items()} == {reason: 1}
 
 
 @needs_shared

@@ -74,6 +74,13 @@ def test_a_file_of_every_oddity_is_imported_with_exact_counts(tmp_path: Path) ->
         {**RECORD, "name": "json", "inputs": json.dumps(["1"]), "outputs": json.dumps(["2"])},
         {**RECORD, "name": "blank-output", "inputs": ["1", "2"], "outputs": [" \n", "2"]},
         {**RECORD, "name": "strange-input", "inputs": [{"a": 1}, "2"], "outputs": ["1", "2"]},
+        {
+            **RECORD,
+            "name": "constraints",
+            "inputs": ["1", "2", "3"],
+            "outputs": ["Constraints:\n1 <= N", "3", "1 \\leq N \\leq 10^5"],
+        },
+        {**RECORD, "name": "many", "inputs": ["1"] * 1_000_000, "outputs": ["2"] * 1_000_000},
         {**RECORD, "name": "call", "fn_name": "f", "inputs": [[1]], "outputs": [2]},
         # And those that cannot be used:
         {**RECORD, "name": "nothing-expected", "outputs": [""]},
@@ -87,12 +94,12 @@ def test_a_file_of_every_oddity_is_imported_with_exact_counts(tmp_path: Path) ->
         RECORD,
         "no object",
     ]
-    problems, dropped, tests = consume(import_problems(write(tmp_path / "data.json", records), kind="stdin"))
+    imported = import_problems(write(tmp_path / "data.json", records), kind="stdin", max_tests=4)
+    problems, dropped, tests = consume(imported)
     assert [problem.id.partition("/")[2] for problem in problems] == [
-        "p1", "prompt", "lines", "numbers", "json", "blank-output", "strange-input",
+        "p1", "prompt", "lines", "numbers", "json", "blank-output", "strange-input", "constraints", "many",
     ]  # fmt: skip
     assert dropped == {
-        "call problem, not stdin": 1,
         "no usable tests": 1,
         "no tests": 1,
         "unequal numbers of inputs and outputs": 1,
@@ -104,7 +111,14 @@ def test_a_file_of_every_oddity_is_imported_with_exact_counts(tmp_path: Path) ->
         "id used before": 1,
         "record is no object but a str": 1,
     }
-    assert tests == {"blank expected output": 2, "input or output is no text": 1}
+    assert tests == {
+        "blank expected output": 2,
+        "input or output is no text": 1,
+        "expected output holds constraints": 2,
+    }
+    assert {reason: entry.count for reason, entry in imported.tally.filtered.items()} == {"call problem, not stdin": 1}
+    kept_of_many = {reason: entry.count for reason, entry in imported.tally.filtered_tests.items()}
+    assert kept_of_many == {"after the first 4 of a problem": 999_996}
 
 
 def test_what_was_left_out_is_named_by_its_place(tmp_path: Path) -> None:
@@ -122,15 +136,26 @@ def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (json.dumps([RECORD, RECORD])[:-30].encode(), "no whole JSON after 1 records"),
-        (json.dumps([RECORD]).encode().replace(b"Add.", b"Add \xff"), "no whole JSON after 0 records"),
-        (json.dumps([RECORD]).encode("utf-16"), "UTF-16"),
+        (json.dumps([RECORD, RECORD])[:-30].encode(), "data.json:after 1 records: .*the file is cut short from here on"),
+        (
+            json.dumps([RECORD]).encode().replace(b"Add.", b"Add \xff"),
+            "data.json:after 0 records: .*the file is not UTF-8 text from here on",
+        ),
     ],
 )
-def test_a_file_that_is_cut_or_of_another_encoding_is_named(tmp_path: Path, content: bytes, words: str) -> None:
+def test_a_file_that_breaks_off_gives_what_is_before_and_is_named(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "data.json"
     path.write_bytes(content)
+    problems, dropped, _ = consume(import_problems(path, "apps-plus"))
+    assert (len(problems), sum(dropped.values())) == (content.count(b"Add.") // 2, 1)
     with pytest.raises(SceError, match=words):
+        list(import_problems(path, "apps-plus", strict=True).problems)
+
+
+def test_text_in_utf_16_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "data.json"
+    path.write_bytes(json.dumps([RECORD]).encode("utf-16"))
+    with pytest.raises(SceError, match="UTF-16"):
         list(import_problems(path, "apps-plus").problems)
 
 

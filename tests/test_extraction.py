@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import securecoderl_edge
 from securecoderl_edge.extraction import extract_program
 from securecoderl_edge.problems import Problem, Test, load_problems
-from securecoderl_edge.prompts import format_prompt
+from securecoderl_edge.prompts import OURS
 
 PROGRAM = "import sys\n\nn = int(input())\nprint(n * 2)\n"
 PROBLEM = Problem("p", "Double a number.", tests=(Test("2", "4"),))
@@ -86,8 +86,8 @@ def test_a_program_is_taken_out_of_a_completion(completion: str, program: str) -
 @pytest.mark.parametrize(
     "echo",
     [
-        format_prompt(PROBLEM),
-        "\n" + format_prompt(PROBLEM),
+        OURS.prompt(PROBLEM),
+        "\n" + OURS.prompt(PROBLEM),
         "Double a number.\n",
         "### Problem\nOther\n\n### Solution\n",
     ],

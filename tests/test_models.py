@@ -50,7 +50,7 @@ def make_gguf(path: Path, content: bytes = b"GGUF and more") -> Path:
 
 
 def test_nano_is_the_built_in_model() -> None:
-    assert resolve_model("nano") == ModelSpec("nano", "hf", "nano")
+    assert resolve_model("nano") == ModelSpec("nano", "hf", "nano", prompt_style="stdin")
 
 
 def test_a_gguf_file_is_read_by_its_first_bytes() -> None:

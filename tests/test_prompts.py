@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from securecoderl_edge.problems import Problem, Test
-from securecoderl_edge.prompts import format_prompt, format_statement
+from securecoderl_edge.prompts import OURS, format_statement
 
 
 def test_a_prompt_holds_the_statement_and_ends_where_the_program_begins() -> None:
@@ -21,12 +21,12 @@ def test_given_code_keeps_the_indentation_of_its_first_line() -> None:
 
 def test_a_prompt_never_shows_tests_or_solutions() -> None:
     problem = Problem("a", "Add.", tests=(Test("secret input", "secret output"),), solutions=("secret program",))
-    assert "secret" not in format_prompt(problem)
+    assert "secret" not in OURS.prompt(problem)
 
 
 def test_a_problem_and_its_statement_give_the_same_prompt() -> None:
     problem = Problem("a", "Add.", tests=(Test("", "1"),), starter_code="x = 1")
-    assert format_prompt(problem) == format_statement("Add.", "x = 1")
+    assert OURS.prompt(problem) == format_statement("Add.", "x = 1")
 
 
 def test_half_of_a_surrogate_pair_becomes_a_question_mark_that_any_tokenizer_reads() -> None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from fake_runtime import FakeRuntime
 
 from securecoderl_edge import evaluate
 from securecoderl_edge.device import Compute
 from securecoderl_edge.learner import Learner
 from securecoderl_edge.model import POLICY, LoraSettings, adapter_parameters, add_adapters, load_base, load_tokenizer
 from securecoderl_edge.problems import Problem, Test
-from securecoderl_edge.prompts import format_prompt
+from securecoderl_edge.prompts import OURS
+from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.settings import SftSettings
 from securecoderl_edge.sft import sft_update, solution_batch
 
@@ -45,7 +46,7 @@ def test_solutions_end_with_the_end_token_and_padding_is_masked(learner: Learner
 def test_the_loss_is_the_mean_over_solution_tokens_alone(learner: Learner) -> None:
     total, count = 0.0, 0
     for problem in PROBLEMS:
-        prompt = learner.tokenizer(format_prompt(problem))["input_ids"]
+        prompt = learner.tokenizer(OURS.prompt(problem))["input_ids"]
         solution = [*learner.tokenizer(problem.solutions[0])["input_ids"], learner.tokenizer.eos_token_id]
         with torch.no_grad():
             logits = learner.model(torch.tensor([[*prompt, *solution]])).logits[0].log_softmax(-1)
@@ -65,19 +66,9 @@ def test_supervised_training_reinforcement_learning_and_bench_use_one_prompt(lea
     prompts = {
         learner.tokenizer.decode(prompt) for prompt, _ in solution_batch(learner, PROBLEMS, SETTINGS, 1, 1).sequences
     }
-    assert prompts == {format_prompt(problem) for problem in PROBLEMS}
+    assert prompts == {OURS.prompt(problem) for problem in PROBLEMS}
     assert prompts == {learner.tokenizer.decode(learner.prompt_tokens(problem)) for problem in PROBLEMS}
-    asked: list[Any] = []
-
-    class Refusing:
-        name = "none"
-
-        def usage(self) -> None: ...
-
-        def generate(self, texts: list[str], *_: Any) -> None:
-            asked.extend(texts)
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        evaluate.evaluate(Refusing(), PROBLEMS, None)  # type: ignore[arg-type]
-    assert set(asked) == prompts
+    runtime = FakeRuntime()
+    with Scorer(workers=1) as scorer:
+        evaluate.evaluate(runtime, PROBLEMS, scorer)
+    assert set(runtime.prompts) == prompts

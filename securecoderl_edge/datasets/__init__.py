@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from securecoderl_edge.datasets import apps, apps_file, humaneval, mbpp, native
-from securecoderl_edge.datasets.tally import Dropped, Tally
+from securecoderl_edge.datasets import apps, apps_file, code_contests, humaneval, mbpp, native, securecoderl
+from securecoderl_edge.datasets.records import Unreadable, form_of, read_records
+from securecoderl_edge.datasets.tally import Dropped, DropRecord, MalformedRecord, Tally
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.problems import Problem
+from securecoderl_edge.problems import MAX_TESTS, STARTER, Problem, load_problems
 
-__all__ = ["FORMATS", "KINDS", "Dropped", "Imported", "Tally", "detect_format", "import_problems"]
+__all__ = [
+    "BENCHMARKS", "FORMATS", "KINDS", "MAX_TESTS_KEPT", "Dropped", "Imported", "Tally",
+    "benchmark_problems", "detect_format", "find_benchmark", "import_problems", "open_problems",
+]  # fmt: skip
 
-_READERS: dict[str, Callable[[Path, Tally], Iterator[Problem]]] = {
-    "apps": lambda path, tally: apps.read(path, tally) if path.is_dir() else apps_file.read(path, tally, "apps"),
-    "apps-plus": lambda path, tally: apps_file.read(path, tally, "apps-plus"),
-    "mbpp": mbpp.read,
-    "humaneval": humaneval.read,
-    "jsonl": native.read,
-}
-FORMATS = tuple(_READERS)
+# From a record, what the file calls it, and the tally to the problem.
+_Reader = Callable[[dict[str, Any], str, Tally], Problem]
+
+FORMATS = ("apps", "apps-plus", "mbpp", "humaneval", "code-contests", "securecoderl", "jsonl")
 KINDS = ("stdin", "call", "all")
+# Some collections have thousands of tests for a problem; training and evaluation take the first few.
+MAX_TESTS_KEPT = 100
 
-# Keys of a record that tell a JSONL format from the others, the most telling format first.
+# Keys of a record that tell a format from the others, the most telling format first.
 _KEYS_OF_FORMAT = {
     "mbpp": {"task_id", "test_list"},
     "humaneval": {"task_id", "prompt", "entry_point", "test"},
+    "code-contests": {"name", "description", "public_tests"},
+    "securecoderl": {"prompt", "test_cases"},
     "jsonl": {"id", "statement"},
 }
+
+
+# Files that the published benchmarks come in, as they are called where they are published, and as `sce data import`
+# calls what it makes of them.
+BENCHMARKS = {
+    "humaneval": ("humaneval-problems.jsonl", "humaneval.jsonl", "HumanEval.jsonl.gz", "HumanEval.jsonl"),
+    "mbpp": ("mbpp-problems.jsonl", "mbpp.jsonl", "sanitized-mbpp.json"),
+}
+_HUB_IDS = {"humaneval": "openai/openai_humaneval", "mbpp": "google-research-datasets/mbpp --files 'full/test*'"}
 
 
 @dataclass(frozen=True)
@@ -37,8 +53,8 @@ class Imported:
 
     Attributes:
         format: one of `FORMATS`.
-        problems: the problems, read as they are consumed, each with all of its tests.
-        tally: what was kept and dropped so far; final when ``problems`` is exhausted.
+        problems: the problems, read as they are consumed.
+        tally: what was kept and left out so far; final when ``problems`` is exhausted.
     """
 
     format: str
@@ -46,66 +62,199 @@ class Imported:
     tally: Tally
 
 
-def import_problems(source: Path, format: str = "auto", kind: str = "all") -> Imported:
+def import_problems(
+    source: Path | Sequence[Path],
+    format: str = "auto",
+    kind: str = "all",
+    max_tests: int = MAX_TESTS_KEPT,
+    strict: bool = False,
+) -> Imported:
     """Read problems of a foreign format in constant memory.
 
+    What cannot be used is counted and named in the tally, and the rest goes on.
+
     Args:
-        source: a file; for APPS also a folder.
+        source: a file, the parts of one, or for APPS a folder.
         format: one of `FORMATS`, or ``auto`` to recognise it.
         kind: ``stdin``, ``call`` or ``all``: which problems to keep, judged by their data.
+        max_tests: keep the first so many tests of a problem.
+        strict: what cannot be used is an error.
 
     Raises:
         UsageError: no such file, format or kind, or a format that is not recognised.
-        SceError: while problems are consumed: a record that breaks the format, with file and line.
+        SceError: while problems are consumed: the file cannot be read at all, is of another format, or holds what
+            ``strict`` forbids.
     """
     if kind not in KINDS:
         raise UsageError(f"no kind of problems {kind!r}; there are {', '.join(KINDS)}")
     if format != "auto" and format not in FORMATS:
         raise UsageError(f"no dataset format {format!r}; there are {', '.join(FORMATS)}")
-    found = detect_format(source) if format == "auto" else format
-    if not source.exists():
-        raise UsageError(f"{source}: no such file or folder")
-    if source.is_dir() and found != "apps":
-        raise UsageError(f"{source}: the format {found} is a file, this is a folder")
+    paths = [source] if isinstance(source, Path) else list(source)
+    found = detect_format(paths[0]) if format == "auto" else format
+    for path in paths:
+        if not path.exists():
+            raise UsageError(f"{path}: no such file or folder")
+        if path.is_dir() and found != "apps":
+            raise UsageError(f"{path}: the format {found} is a file, this is a folder")
     tally = Tally()
-    return Imported(found, _filtered(_READERS[found](source, tally), kind, tally), tally)
+    problems = (problem for path in paths for problem in _read(path, found, tally))
+    return Imported(found, _filtered(problems, kind, max_tests, tally, strict), tally)
+
+
+def open_problems(source: str, max_tests: int = MAX_TESTS) -> list[Problem]:
+    """The problems of a built-in set, or of a file or folder in any of the formats.
+
+    Raises:
+        UsageError: no such set or file, or a format that is not recognised.
+        SceError: it holds no problem that can be used; a problem file of ours breaks the format.
+    """
+    if source == STARTER or source.startswith(f"{STARTER}:"):
+        return load_problems(source, max_tests)
+    path = Path(source)
+    format = detect_format(path)
+    if format == "jsonl":
+        return load_problems(source, max_tests)
+    imported = import_problems(path, format, max_tests=max_tests)
+    problems = list(imported.problems)
+    if not problems:
+        reasons = "; ".join(f"{entry.count} {reason}" for reason, entry in imported.tally.dropped.items())
+        raise SceError(f"{source}: holds no {format} problem that can be used ({reasons})")
+    return problems
+
+
+def benchmark_problems(name: str) -> list[Problem]:
+    """All problems of one of `BENCHMARKS` that published results are measured on, with all of their tests.
+
+    Raises:
+        UsageError: its file is not here.
+        SceError: it holds no such problem.
+    """
+    path = find_benchmark(name)
+    problems = [problem for problem in open_problems(str(path), sys.maxsize) if problem.source == name]
+    if name == "mbpp":
+        problems = [problem for problem in problems if mbpp.TEST_SPLIT in problem.tags]
+    if not problems:
+        raise SceError(f"{path}: holds no problem of {name} that published results are measured on")
+    return problems
+
+
+def find_benchmark(name: str) -> Path:
+    """The file of one of `BENCHMARKS` in the current folder.
+
+    Raises:
+        UsageError: there is none. Nothing is downloaded: the name of a benchmark is no hub id.
+    """
+    for file in map(Path, BENCHMARKS[name]):
+        if file.is_file():
+            return file
+    raise UsageError(
+        f"no file of {name} here (looked for {', '.join(BENCHMARKS[name])}); name one with --problems FILE, or get it "
+        f"with: sce data import {_HUB_IDS[name]}"
+    )
 
 
 def detect_format(path: Path) -> str:
-    """The format of a file or folder, by the keys of its first record or by its folders.
+    """The format of a file or folder, by the keys of its first readable record or by its folders.
 
     Raises:
         UsageError: it does not exist, or is none of `FORMATS`.
-        SceError: it cannot be read, or its first line is not JSON.
+        SceError: it cannot be read.
     """
     if path.is_dir():
         if next(apps.problem_folders(path), None) is None:
             raise UsageError(f"{path}: no APPS problems (folders with question.txt) in this folder")
         return "apps"
-    first = next(apps_file.records(path), None)
-    if first is None:
-        raise SceError(f"{path}: the file is empty")
-    place, _, record = first
-    if not isinstance(record, dict):
-        raise UsageError(f"{path}: {place}: expected a JSON object, found {type(record).__name__}")
-    if place.startswith("line"):
-        for name, keys in _KEYS_OF_FORMAT.items():
-            if keys <= record.keys():
-                return name
+    if form_of(path) == "prompts":
+        return "securecoderl"
+    unreadable = None
+    for record in read_records(path):
+        if isinstance(record.value, Unreadable):
+            unreadable = unreadable or f"{path}:{record.place}: {record.value.reason}"
+        elif not isinstance(record.value, dict):
+            kind = type(record.value).__name__
+            raise UsageError(f"{path}:{record.place}: expected a JSON object, found {kind}")
+        else:
+            return _format_of(record.value) or _refuse(path, record.value)
+    raise SceError(unreadable or f"{path}: the file is empty")
+
+
+def _format_of(record: dict[str, Any]) -> str | None:
+    for name, keys in _KEYS_OF_FORMAT.items():
+        if keys <= record.keys():
+            return name
     if apps_file.looks_like_one(record):
         return "apps" if "input_output" in record else "apps-plus"
-    keys_found = ", ".join(sorted(map(repr, record))[:12]) or "none"
-    raise UsageError(f"{path}: not recognised as {', '.join(FORMATS)} (keys of the first record: {keys_found})")
+    return None
 
 
-def _filtered(problems: Iterator[Problem], kind: str, tally: Tally) -> Iterator[Problem]:
+def _refuse(path: Path, record: dict[str, Any]) -> str:
+    keys = ", ".join(sorted(map(repr, record))[:12]) or "none"
+    raise UsageError(f"{path}: not recognised as {', '.join(FORMATS)} (keys of the first record: {keys})")
+
+
+def _reader(format: str, path: Path) -> _Reader:
+    if format in ("apps", "apps-plus"):
+        return partial(apps_file.problem_from, source=format)
+    if format == "securecoderl":
+        return partial(securecoderl.problem_from, drawn=securecoderl.drawn_by_the_paper(path))
+    readers: dict[str, _Reader] = {
+        "mbpp": mbpp.problem_from,
+        "humaneval": humaneval.problem_from,
+        "code-contests": code_contests.problem_from,
+        "jsonl": native.problem_from,
+    }
+    return readers[format]
+
+
+def _read(path: Path, format: str, tally: Tally) -> Iterator[Problem]:
+    """The problems of one file or folder; what is left out is counted."""
+    if path.is_dir():
+        yield from apps.read(path, tally)
+        return
+    reader = _reader(format, path)
+    before, others = tally.kept, None
+    for record in read_records(path):
+        where = f"{path.name}:{record.place}"
+        try:
+            if isinstance(record.value, Unreadable):
+                raise DropRecord(record.value.reason)
+            if not isinstance(record.value, dict):
+                raise MalformedRecord(f"record is no object but a {type(record.value).__name__}")
+            yield reader(record.value, record.name, tally)
+        except DropRecord as reason:
+            if isinstance(reason, MalformedRecord) and isinstance(record.value, dict):
+                others = others or _format_of(record.value)
+            tally.drop(where, reason)
+    if tally.kept == before and tally.malformed == tally.read and others not in (None, format):
+        raise UsageError(f"{path}: holds no {format} records; it looks like {others}: --format {others}")
+
+
+def _filtered(problems: Iterator[Problem], kind: str, max_tests: int, tally: Tally, strict: bool) -> Iterator[Problem]:
     seen: set[str] = set()
     for problem in problems:
-        if kind not in ("all", problem.kind):
-            tally.drop(problem.id, f"{problem.kind} problem, not {kind}")
-        elif problem.id in seen:
+        if problem.id in seen:
             tally.drop(problem.id, "id used before")
+        elif kind not in ("all", problem.kind):
+            tally.filter(problem.id, f"{problem.kind} problem, not {kind}")
         else:
             seen.add(problem.id)
             tally.kept += 1
-            yield problem
+            yield _with_few_tests(problem, max_tests, tally)
+        if strict:
+            _check_strictly(tally)
+    if strict:
+        _check_strictly(tally)
+
+
+def _with_few_tests(problem: Problem, max_tests: int, tally: Tally) -> Problem:
+    surplus = problem.test_count - max_tests
+    if surplus <= 0:
+        return problem
+    tally.filter_tests(problem.id, f"after the first {max_tests} of a problem", surplus)
+    return replace(problem, tests=problem.tests[:max_tests], assertions=problem.assertions[:max_tests])
+
+
+def _check_strictly(tally: Tally) -> None:
+    for what, counts in (("record", tally.dropped), ("test", tally.dropped_tests)):
+        for reason, entry in counts.items():
+            raise SceError(f"{entry.first}: a {what} cannot be used: {reason} (--strict)")

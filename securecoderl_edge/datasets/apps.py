@@ -47,7 +47,7 @@ def read(path: Path, tally: Tally) -> Iterator[Problem]:
         try:
             yield _problem(folder, identifier, tally)
         except DropRecord as reason:
-            tally.drop(identifier, str(reason))
+            tally.drop(identifier, reason)
 
 
 def _is_problem(folder: Path) -> bool:

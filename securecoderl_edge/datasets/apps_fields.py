@@ -1,7 +1,6 @@
 """What APPS, its JSONL on the hub and APPS+ have in common: the fields of a problem, and what becomes of each oddity.
 
-Problems with a function name are function-call problems. Inputs and outputs of the others are texts, lists of lines, or
-either of them wrapped in one more list.
+Problems with a function name are function-call problems, the others read and print (`stdin_tests`).
 """
 
 from __future__ import annotations
@@ -10,9 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from securecoderl_edge.datasets.calls import call_assertion, expected_values, restore_integer_keys
+from securecoderl_edge.datasets.fields import check_pairs
 from securecoderl_edge.datasets.python_source import add_missing_imports, signature
+from securecoderl_edge.datasets.stdin_tests import stdin_tests
 from securecoderl_edge.datasets.tally import DropRecord, Tally
-from securecoderl_edge.problems import Problem, Test
+from securecoderl_edge.problems import Problem
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,6 @@ def make_problem(fields: AppsFields, tally: Tally) -> Problem:
     inputs, outputs = fields.inputs or [], fields.outputs or []
     if not isinstance(inputs, list) or not isinstance(outputs, list):
         raise DropRecord("inputs or outputs are no list")
-    if not inputs or not outputs:
-        raise DropRecord("no tests")
-    if len(inputs) != len(outputs):
-        raise DropRecord("unequal numbers of inputs and outputs")
     solutions, starter_code, name = _solutions(fields.solutions), fields.starter_code.rstrip(), fields.function
     common: dict[str, Any] = {
         "id": fields.id,
@@ -57,8 +54,9 @@ def make_problem(fields: AppsFields, tally: Tally) -> Problem:
         "difficulty": fields.difficulty if isinstance(fields.difficulty, str) else "",
     }
     if name is None:
-        tests = _stdin_tests(inputs, outputs, fields.id, tally)
+        tests = stdin_tests(inputs, outputs, fields.id, tally)
         return Problem(statement=statement, tests=tests, starter_code=starter_code, solutions=solutions, **common)
+    check_pairs(inputs, outputs)
     if not isinstance(name, str) or not name.isidentifier():
         raise DropRecord("fn_name is no function name")
     definition = starter_code or (solutions[0] if solutions else "")
@@ -72,40 +70,6 @@ def make_problem(fields: AppsFields, tally: Tally) -> Problem:
         solutions=tuple(add_missing_imports(solution) for solution in solutions),
         **common,
     )
-
-
-def _stdin_tests(inputs: list[Any], outputs: list[Any], identifier: str, tally: Tally) -> tuple[Test, ...]:
-    tests = []
-    for given, expected in zip(inputs, outputs, strict=True):
-        try:
-            test = Test(_lines(given), _lines(expected))
-        except TypeError:
-            tally.drop_test(identifier, "input or output is no text")
-            continue
-        if test.output.strip():
-            tests.append(test)
-        else:
-            tally.drop_test(identifier, "blank expected output")
-    if not tests:
-        raise DropRecord("no usable tests")
-    return tuple(tests)
-
-
-def _lines(value: Any) -> str:
-    """The text of a test: a string as it is, a number printed, a list one line an item.
-
-    Raises:
-        TypeError: there is something else in it.
-    """
-    if isinstance(value, str):
-        return value
-    if isinstance(value, (int, float)):
-        return str(value)
-    if not isinstance(value, list):
-        raise TypeError(type(value).__name__)
-    if len(value) == 1:
-        return _lines(value[0])
-    return "".join(f"{_lines(item).rstrip()}\n" for item in value)
 
 
 def _assertions(

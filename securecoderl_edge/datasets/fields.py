@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from securecoderl_edge.datasets.tally import MalformedRecord
+from securecoderl_edge.datasets.tally import DropRecord, MalformedRecord
 
 
 def text(record: dict[str, Any], name: str) -> str:
@@ -33,3 +34,28 @@ def texts(record: dict[str, Any], name: str) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise MalformedRecord(f'"{name}" must be a list of strings')
     return value
+
+
+def first_of(record: dict[str, Any], names: Sequence[str]) -> Any:
+    """The value under the first of the names that has one."""
+    return next((record[name] for name in names if record.get(name) not in (None, "")), None)
+
+
+def given_id(record: dict[str, Any], names: Sequence[str]) -> str | None:
+    """The text or number under the first of the names that has a value; None if there is nothing of the kind."""
+    value = first_of(record, names)
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        return None
+    return str(value).strip() or None
+
+
+def check_pairs(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    """Make sure that every input has its output.
+
+    Raises:
+        DropRecord: there are none, or not equally many.
+    """
+    if not inputs or not outputs:
+        raise DropRecord("no tests")
+    if len(inputs) != len(outputs):
+        raise DropRecord("unequal numbers of inputs and outputs")

@@ -8,37 +8,25 @@ left out. The prompt becomes the given code. Source: Chen et al., 2021, https://
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.datasets.fields import text
 from securecoderl_edge.datasets.python_source import parse, parse_stub, signature
 from securecoderl_edge.datasets.tally import DropRecord, MalformedRecord, Tally
-from securecoderl_edge.errors import SceError
-from securecoderl_edge.problems import Problem, read_jsonl
+from securecoderl_edge.problems import Problem
 
 SOURCE = "humaneval"
 
 
-def read(path: Path, tally: Tally) -> Iterator[Problem]:
-    """Yield the problems of a file; those that cannot be used are counted in ``tally``.
+def problem_from(record: dict[str, Any], _name: str, tally: Tally) -> Problem:
+    """The problem in a record.
 
     Raises:
-        SceError: a line is not JSON or no HumanEval record.
+        DropRecord: it cannot be used.
     """
-    for number, record in read_jsonl(path):
-        try:
-            yield _problem(record, tally)
-        except MalformedRecord as error:
-            raise SceError(f"{path}:{number}: not a HumanEval record: {error}") from None
-        except DropRecord as reason:
-            tally.drop(f"{path.name}:{number}", str(reason))
-
-
-def _problem(record: Any, tally: Tally) -> Problem:
-    if not isinstance(record, dict) or not all(text(record, name) for name in ("task_id", "prompt", "entry_point")):
-        raise MalformedRecord('it needs "task_id", "prompt" and "entry_point"')
+    for name in ("task_id", "prompt", "entry_point"):
+        if not text(record, name):
+            raise MalformedRecord(f'"{name}" is missing')
     identifier = f"{SOURCE}/{text(record, 'task_id').rpartition('/')[2]}"
     prompt, name, solution = (
         text(record, "prompt"),

@@ -7,37 +7,26 @@ first is shown in the statement, because many statements do not say what is retu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.datasets.fields import text, texts
 from securecoderl_edge.datasets.python_source import called_function, signature
 from securecoderl_edge.datasets.tally import DropRecord, MalformedRecord, Tally
-from securecoderl_edge.errors import SceError
-from securecoderl_edge.problems import Problem, read_jsonl
+from securecoderl_edge.problems import Problem
 
 SOURCE = "mbpp"
+# What published results are measured on: problems 11 to 510.
+TEST_SPLIT = "mbpp-test"
 
 
-def read(path: Path, tally: Tally) -> Iterator[Problem]:
-    """Yield the problems of a file; those that cannot be used are counted in ``tally``.
+def problem_from(record: dict[str, Any], _name: str, _tally: Tally) -> Problem:
+    """The problem in a record.
 
     Raises:
-        SceError: a line is not JSON or no MBPP record.
+        DropRecord: it cannot be used.
     """
-    for number, record in read_jsonl(path):
-        try:
-            yield _problem(record)
-        except MalformedRecord as error:
-            raise SceError(f"{path}:{number}: not an MBPP record: {error}") from None
-        except DropRecord as reason:
-            tally.drop(f"{path.name}:{number}", str(reason))
-
-
-def _problem(record: Any) -> Problem:
-    if not isinstance(record, dict) or "task_id" not in record or "test_list" not in record:
-        raise MalformedRecord('it needs "task_id" and "test_list"')
+    if "task_id" not in record or "test_list" not in record:
+        raise MalformedRecord('"task_id" or "test_list" is missing')
     statement = (text(record, "text") or text(record, "prompt")).strip()
     code = text(record, "code").replace("\r\n", "\n")
     tests = [test.replace("\r\n", "\n").strip() for test in texts(record, "test_list") if test.strip()]
@@ -60,4 +49,12 @@ def _problem(record: Any) -> Problem:
         assertions=tuple(f"{setup}\n{test}" if setup else test for test in tests),
         solutions=(code,) if code.strip() else (),
         source=SOURCE,
+        tags=_split_of(record["task_id"]),
     )
+
+
+def _split_of(number: Any) -> tuple[str, ...]:
+    """The split of the paper that a problem belongs to."""
+    splits = {"mbpp-prompt": (1, 10), TEST_SPLIT: (11, 510), "mbpp-validation": (511, 600), "mbpp-train": (601, 974)}
+    inside = isinstance(number, int)
+    return tuple(name for name, (first, last) in splits.items() if inside and first <= number <= last)

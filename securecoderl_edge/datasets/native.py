@@ -1,54 +1,53 @@
 """Our own JSONL: problems as `securecoderl_edge.problems` writes them.
 
 Importing it checks and filters. Unlike `load_problems`, which refuses a file with a bad record, this counts
-problems without tests and tests with a blank expected output, and goes on.
+problems and tests that cannot be used, and goes on.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.datasets.tally import DropRecord, Tally
-from securecoderl_edge.errors import SceError
-from securecoderl_edge.problems import Problem, ProblemError, problem_from_record, read_jsonl
+from securecoderl_edge.datasets.stdin_tests import fault_of
+from securecoderl_edge.datasets.tally import DropRecord, MalformedRecord, Tally
+from securecoderl_edge.problems import Problem, ProblemError, Test, problem_from_record
 
 
-def read(path: Path, tally: Tally) -> Iterator[Problem]:
-    """Yield the problems of a file; those that cannot be used are counted in ``tally``.
+def problem_from(record: dict[str, Any], name: str, tally: Tally) -> Problem:
+    """The problem in a record, with all of its usable tests.
 
     Raises:
-        SceError: a line is not JSON or breaks the format in another way.
+        DropRecord: it cannot be used.
     """
-    for number, record in read_jsonl(path):
-        where = f"{path.name}:{number}"
-        try:
-            yield problem_from_record(_usable(record, where, tally), max_tests=sys.maxsize)
-        except DropRecord as reason:
-            tally.drop(where, str(reason))
-        except ProblemError as error:
-            raise SceError(f"{path}:{number}: {error}") from None
+    where = record["id"] if isinstance(record.get("id"), str) else f"record {name}"
+    try:
+        return problem_from_record(_usable(record, where, tally), max_tests=sys.maxsize)
+    except ProblemError as error:
+        raise MalformedRecord(str(error)) from None
 
 
-def _usable(record: Any, where: str, tally: Tally) -> Any:
-    """The record without tests that expect nothing; other faults are left to `problem_from_record`."""
-    if not isinstance(record, dict):
-        return record
+def _usable(record: dict[str, Any], where: str, tally: Tally) -> dict[str, Any]:
+    """The record without tests that cannot be used; other faults are left to `problem_from_record`."""
     field = "assertions" if record.get("kind") == "call" else "tests"
     tests = record.get(field)
     if not tests:
         raise DropRecord("no tests")
     if not isinstance(tests, list) or field == "assertions":
         return record
-    kept = [test for test in tests if not _expects_nothing(test)]
-    for _ in range(len(tests) - len(kept)):
-        tally.drop_test(where, "blank expected output")
+    kept = []
+    for test in tests:
+        fault = _fault(test)
+        if fault is None:
+            kept.append(test)
+        else:
+            tally.drop_test(where, fault)
     if not kept:
         raise DropRecord("no usable tests")
     return {**record, field: kept}
 
 
-def _expects_nothing(test: Any) -> bool:
-    return isinstance(test, dict) and isinstance(test.get("output"), str) and not test["output"].strip()
+def _fault(test: Any) -> str | None:
+    if not isinstance(test, dict) or not all(isinstance(test.get(name), str) for name in ("input", "output")):
+        return "input or output is no text"
+    return fault_of(Test(test["input"], test["output"]))

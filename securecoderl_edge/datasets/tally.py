@@ -9,8 +9,8 @@ class DropRecord(Exception):
     """One record cannot become a problem; the message is the reason, the same words for the same fault."""
 
 
-class MalformedRecord(Exception):
-    """A record is not of the format that the file claims to have."""
+class MalformedRecord(DropRecord):
+    """A record is not of the format that the file is read as."""
 
 
 @dataclass
@@ -27,22 +27,36 @@ class Tally:
 
     Attributes:
         kept: problems handed out.
-        dropped: records left out, by reason.
-        dropped_tests: single tests left out of problems that were kept or dropped, by reason.
+        filtered: problems left out because the user asked for it, by reason.
+        dropped: records left out because something is wrong with them, by reason.
+        malformed: how many of these are not even of the format that the file is read as.
+        filtered_tests, dropped_tests: single tests left out of problems that were kept or dropped, by reason.
     """
 
     kept: int = 0
+    malformed: int = 0
+    filtered: dict[str, Dropped] = field(default_factory=dict)
     dropped: dict[str, Dropped] = field(default_factory=dict)
+    filtered_tests: dict[str, Dropped] = field(default_factory=dict)
     dropped_tests: dict[str, Dropped] = field(default_factory=dict)
 
     @property
     def read(self) -> int:
         """All records seen so far."""
-        return self.kept + sum(entry.count for entry in self.dropped.values())
+        return self.kept + sum(entry.count for each in (self.filtered, self.dropped) for entry in each.values())
 
-    def drop(self, where: str, reason: str) -> None:
+    def filter(self, where: str, reason: str) -> None:
+        """Count one problem that was not asked for."""
+        self.filtered.setdefault(reason, Dropped(0, where)).count += 1
+
+    def drop(self, where: str, reason: DropRecord | str) -> None:
         """Count one record left out."""
-        self.dropped.setdefault(reason, Dropped(0, where)).count += 1
+        self.malformed += isinstance(reason, MalformedRecord)
+        self.dropped.setdefault(str(reason), Dropped(0, where)).count += 1
+
+    def filter_tests(self, where: str, reason: str, count: int) -> None:
+        """Count tests that were not asked for."""
+        self.filtered_tests.setdefault(reason, Dropped(0, where)).count += count
 
     def drop_test(self, where: str, reason: str) -> None:
         """Count one test left out."""

@@ -95,7 +95,7 @@ def judge_recipe(name: str, device: str, limit: int) -> tuple[State, str, str]:
     config = known_shapes().get(settings.model)
     shape = architecture_of(config, name) if config else read_architecture(base_folder(settings.model))
     formats = Formats.of(device, *(("int8", "fp16", "fp16") if device == "cuda" else ("fp32", "fp32", "fp32")))
-    longest = settings.ppo.prompt_room(shape.context)
+    longest = settings.prompt_room(shape.context)
     peak = max(plan_memory(shape, settings, formats, longest, phase).peak for phase in settings.phases)
     found = f"{name} needs at most {gibibytes(peak)} of {gibibytes(limit)}"
     if peak <= limit:

@@ -36,4 +36,4 @@ def open_runtime(
         return GgufRuntime(Path(spec.source), threads=threads, parallel=width)
     from securecoderl_edge.runtimes.hf import HfRuntime
 
-    return HfRuntime(spec.source, spec.adapter, threads=threads, parallel=width)
+    return HfRuntime(spec.source, spec.adapter, threads=threads, parallel=width, prompt_style=spec.prompt_style)

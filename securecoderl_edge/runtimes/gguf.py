@@ -15,7 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+from securecoderl_edge.chat import ChatTemplate
 from securecoderl_edge.errors import MissingExtra, SceError, UsageError
+from securecoderl_edge.prompts import STYLES
 from securecoderl_edge.runtimes.channel import read_message, write_message
 from securecoderl_edge.runtimes.child import child_environment, module_command
 from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
@@ -58,6 +60,29 @@ class GgufRuntime:
     def context(self) -> int:
         """Most tokens that a prompt and its completion may have together."""
         return int(self._child.description["context"])
+
+    @property
+    def prompt_style(self) -> str | None:
+        """See `protocol.Runtime`; export writes it into the file."""
+        style = self._child.description["prompt_style"]
+        return style if style in STYLES else None
+
+    @property
+    def chat_template(self) -> ChatTemplate | None:
+        """See `protocol.Runtime`."""
+        found = self._child.description
+        return ChatTemplate(found["chat_template"], found["tokens"], self.name) if found["chat_template"] else None
+
+    def count_tokens(self, prompt: str) -> int:
+        """See `protocol.Runtime.count_tokens`. A child that dies of it is not replaced."""
+        try:
+            self._child.send({"type": "count", "prompt": prompt})
+            answer = self._child.receive()
+        except _ChildDied as death:
+            raise SceError(f"{self.name}: {death}") from None
+        if answer["type"] == "error":
+            raise SceError(answer["message"])
+        return int(answer["tokens"])
 
     @property
     def process_id(self) -> int:

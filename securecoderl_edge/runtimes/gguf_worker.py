@@ -1,7 +1,9 @@
 """The child process of `GgufRuntime`: holds the model, answers requests on standard input until that closes.
 
-Requests: ``open`` (path, threads, context, parallel), ``generate`` (prompts, tasks, sampling, stream).
-Answers: ``ready``, ``token``, ``completion``, ``done`` with what was spent, and ``error`` with a sentence.
+Requests: ``open`` (path, threads, context, parallel), ``count`` (prompt), ``generate`` (prompts, tasks, sampling,
+stream).
+Answers: ``ready`` with what the file says, ``count``, ``token``, ``completion``, ``done`` with what was spent, and
+``error`` with a sentence.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.prompts import STYLE_KEY
 from securecoderl_edge.runtimes.batching import BatchDecoder, Spent, Task
 from securecoderl_edge.runtimes.channel import read_message, write_message
 from securecoderl_edge.runtimes.llama import LlamaContext, LlamaModel, max_sequences
@@ -39,7 +42,18 @@ class Worker:
 
     def describe(self) -> dict[str, Any]:
         """What the parent is told once the model is loaded."""
-        return {"type": "ready", "context": self._limit, "vocabulary": self._model.vocabulary_size}
+        return {
+            "type": "ready",
+            "context": self._limit,
+            "vocabulary": self._model.vocabulary_size,
+            "prompt_style": self._model.metadata(STYLE_KEY),
+            "chat_template": self._model.chat_template(),
+            "tokens": self._model.special_tokens(),
+        }
+
+    def count(self, request: dict[str, Any]) -> None:
+        """Serve a ``count`` request."""
+        self._send({"type": "count", "tokens": len(self._model.tokenize(request["prompt"]))})
 
     def generate(self, request: dict[str, Any]) -> None:
         """Serve a ``generate`` request.
@@ -125,6 +139,8 @@ def main() -> None:
                 path = Path(request["path"])
                 worker = Worker(answers, path, request["threads"], request["context"], request["parallel"])
                 write_message(answers, worker.describe())
+            elif worker is not None and request["type"] == "count":
+                worker.count(request)
             elif worker is not None:
                 worker.generate(request)
         except SceError as error:

@@ -7,8 +7,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from securecoderl_edge.adapters import read_lora_config
+from securecoderl_edge.chat import read_chat_template
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.model import base_folder, load_adapter, load_base, load_tokenizer, require_torch
+from securecoderl_edge.model import (
+    base_folder,
+    encode_prompt,
+    end_tokens,
+    load_adapter,
+    load_base,
+    load_tokenizer,
+    require_torch,
+)
 from securecoderl_edge.resources import peak_rss_bytes
 from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
 
@@ -19,11 +28,19 @@ _LOWEST_TEMPERATURE = 1e-6
 class HfRuntime:
     """Implements `protocol.Runtime` with the same decoder that training samples with."""
 
-    def __init__(self, base: str, adapter: Path | None = None, threads: int | None = None, parallel: int = 64) -> None:
+    def __init__(
+        self,
+        base: str,
+        adapter: Path | None = None,
+        threads: int | None = None,
+        parallel: int = 64,
+        prompt_style: str | None = None,
+    ) -> None:
         """Load ``base`` (``nano``, a folder, a hub id) and merge ``adapter`` into it.
 
         Args:
             parallel: sequences decoded at a time.
+            prompt_style: what the model was trained with here, if that is known.
 
         Raises:
             SceError: a model or adapter that cannot be loaded.
@@ -42,6 +59,10 @@ class HfRuntime:
         if adapter is not None:
             model = _with_adapter(model, adapter)
         self._decoder = Decoder(model, torch.float32)
+        self.context = self._decoder.context
+        self.prompt_style = prompt_style
+        self.chat_template = read_chat_template(folder)
+        self._ends = end_tokens(folder, self._tokenizer)
         self._parallel = max(1, parallel)
         self._prompt_tokens, self._decode_tokens = 0, 0
         self._prompt_seconds, self._decode_seconds = 0.0, 0.0
@@ -61,6 +82,10 @@ class HfRuntime:
             completions += self._generate_batch(encoded[start : start + width], n, sampling, start, on_token)
         return completions
 
+    def count_tokens(self, prompt: str) -> int:
+        """See `protocol.Runtime.count_tokens`."""
+        return len(encode_prompt(self._tokenizer, prompt))
+
     def usage(self) -> Usage:
         """Totals since opening; the memory is that of the whole process."""
         return Usage(
@@ -76,13 +101,13 @@ class HfRuntime:
             prompt.encode("utf-8")
         except UnicodeEncodeError:
             raise SceError("the prompt is not valid Unicode text") from None
-        tokens: list[int] = list(self._tokenizer(prompt)["input_ids"])
+        tokens = encode_prompt(self._tokenizer, prompt)
         if not prompt.strip() or not tokens:
             raise UsageError("the prompt is empty")
-        if len(tokens) + max_tokens > self._decoder.context:
+        if len(tokens) + max_tokens > self.context:
             raise SceError(
                 f"the prompt has {len(tokens)} tokens; with {max_tokens} to generate it exceeds the model's context "
-                f"of {self._decoder.context}: shorten it or lower --max-tokens"
+                f"of {self.context}: shorten it or lower --max-tokens"
             )
         return tokens
 
@@ -98,7 +123,6 @@ class HfRuntime:
 
         from securecoderl_edge.rollout import Sampled, sample
 
-        end = self._tokenizer.eos_token_id
         started = time.monotonic()
         first, finished = 0.0, {}
         texts: dict[tuple[int, int], tuple[list[int], str]] = {}
@@ -106,7 +130,7 @@ class HfRuntime:
         def token_drawn(prompt: int, index: int, token: int) -> None:
             nonlocal first
             first = first or time.monotonic() - started
-            if on_token is None or token == end:
+            if on_token is None or token in self._ends:
                 return
             # A token may hold part of a character, so each piece is the growth of the whole text.
             ids, shown = texts.setdefault((prompt, index), ([], ""))
@@ -126,7 +150,7 @@ class HfRuntime:
             n,
             sampling.temperature if sampling.temperature >= _LOWEST_TEMPERATURE else 0.0,
             sampling.max_tokens,
-            frozenset({end}),
+            self._ends,
             torch.rand(len(prompts) * n, sampling.max_tokens, generator=generator),
             ended,
             token_drawn,

@@ -59,6 +59,22 @@ class LlamaModel:
         length = llama_cpp.llama_model_meta_val_str(self._model, key.encode(), buffer, len(buffer))  # type: ignore[arg-type, unused-ignore]
         return buffer.value.decode("utf-8", "replace") if length >= 0 else None
 
+    def chat_template(self) -> str | None:
+        """The file's chat template, Jinja text."""
+        found = llama_cpp.llama_model_chat_template(self._model, None)
+        return found.decode("utf-8", "replace") if found else None
+
+    def special_tokens(self) -> dict[str, str]:
+        """Texts of the start and end tokens, by the names that chat templates use."""
+        ids = {
+            "bos_token": llama_cpp.llama_vocab_bos(self._vocabulary),
+            "eos_token": llama_cpp.llama_vocab_eos(self._vocabulary),
+        }
+        texts = {
+            name: llama_cpp.llama_vocab_get_text(self._vocabulary, token) for name, token in ids.items() if token >= 0
+        }
+        return {name: text.decode("utf-8", "replace") for name, text in texts.items() if text}
+
     def tokenize(self, text: str) -> list[int]:
         """Token ids, special tokens added as the file says, but no second start token."""
         encoded = text.encode("utf-8")

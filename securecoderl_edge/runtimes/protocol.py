@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from securecoderl_edge.chat import ChatTemplate
+
 # What every runtime can take: llama.cpp aborts above so many threads, torch above so large a seed.
 MAX_THREADS = 512
 MAX_SEED = 2**32 - 1
@@ -68,6 +70,21 @@ class Runtime(Protocol):
 
     name: str
 
+    @property
+    def context(self) -> int:
+        """Most tokens that a prompt and its completion may have together."""
+        ...
+
+    @property
+    def prompt_style(self) -> str | None:
+        """The style of prompts that the model was trained with here, as its files say; None if they do not."""
+        ...
+
+    @property
+    def chat_template(self) -> ChatTemplate | None:
+        """The model's own, if it has one."""
+        ...
+
     def generate(
         self,
         prompts: Sequence[str],
@@ -82,6 +99,10 @@ class Runtime(Protocol):
         Raises:
             SceError: a prompt is empty or does not fit the context with ``max_tokens``.
         """
+        ...
+
+    def count_tokens(self, prompt: str) -> int:
+        """Tokens of a prompt, start token included."""
         ...
 
     def usage(self) -> Usage:

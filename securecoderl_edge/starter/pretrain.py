@@ -24,7 +24,7 @@ import torch
 from torch.nn import functional
 
 from securecoderl_edge.model import load_base, load_tokenizer, output_weight
-from securecoderl_edge.prompts import format_prompt
+from securecoderl_edge.prompts import OURS
 from securecoderl_edge.starter.families import GENERAL, SECURITY
 from securecoderl_edge.starter.generate import build_problem, compositions
 
@@ -57,7 +57,7 @@ def write_documents(count: int, rarity: float, wording_rarity: float, seed: int)
         else:
             problem = build_problem(*rng.choice(security), seed * count + number, wording_rarity)
             weights = [1.0 for _ in problem.solutions]
-        documents.append((format_prompt(problem), rng.choices(problem.solutions, weights)[0]))
+        documents.append((OURS.prompt(problem), rng.choices(problem.solutions, weights)[0]))
     return documents
 
 

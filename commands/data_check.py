@@ -1,0 +1,124 @@
+"""`sce data check`: do the reference solutions pass, and how long do they take?"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from securecoderl_edge.commands.console import data as stdout
+from securecoderl_edge.commands.console import refuse_to_overwrite, say, track, warn_of_level
+from securecoderl_edge.commands.options import options_from
+from securecoderl_edge.config import setting
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.problems import MAX_TESTS, STARTER, Problem, load_problems, read_problems, write_problems
+from securecoderl_edge.switches import sandbox_setting
+from securecoderl_edge.text import escape_controls
+
+if TYPE_CHECKING:
+    from securecoderl_edge.checks import CheckReport
+
+
+@dataclass(frozen=True)
+class CheckConfig:
+    """Flags of `sce data check`."""
+
+    out: str | None = setting(None, "Write all problems, with time limits and the solutions that pass.", metavar="FILE")
+    drop_failing: str | None = setting(None, "The same without the problems that fail.", metavar="FILE")
+    time_factor: float = setting(
+        5.0, "Time limit of a test: so many times what the slowest reference takes here.", minimum=1, metavar="X"
+    )
+    max_tests: int = setting(MAX_TESTS, "Tests of a problem to run; training uses the first 5.", minimum=1, metavar="N")
+    cpu_seconds: float = setting(10.0, "CPU time that a reference may take for a test.", minimum=0.1, metavar="S")
+    force: bool = setting(False, "Overwrite files that exist.")
+    sandbox: str = sandbox_setting()
+    workers: int | None = setting(None, "Solutions run at a time.  [default: one a core]", minimum=1, metavar="N")
+    json: bool = setting(False, "Print the outcome as one JSON document.")
+
+
+@click.command()
+@click.argument("file", metavar="FILE")
+@options_from(CheckConfig)
+@click.pass_context
+def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
+    """Run the reference solutions of FILE (or starter[:SPLIT]) in the sandbox.
+
+    A problem passes when one of its solutions passes all its tests. Exit code 1 when a problem fails.
+
+    With --out or --drop-failing the problems are written again: with the solutions that pass, and with a time limit
+    made from what they take on this machine (1 s at least), so that a score does not depend on its speed.
+    """
+    from securecoderl_edge.checks import check_problems
+    from securecoderl_edge.sandbox import Limits
+    from securecoderl_edge.scorer import Scorer
+
+    wanted = [Path(name) for name in (config.out, config.drop_failing) if name is not None]
+    if len({path.resolve() for path in wanted}) < len(wanted):
+        raise UsageError("--out and --drop-failing name the same file; give one of them, or two files")
+    for path in wanted:
+        refuse_to_overwrite(path, config.force)
+    problems = load_problems(file, config.max_tests)
+    warn_of_level(config.sandbox)
+    limits = Limits(cpu_seconds=config.cpu_seconds, wall_seconds=3 * config.cpu_seconds)
+    total = sum(len(problem.solutions) for problem in problems)
+    with (
+        track(total, "solutions run", lines=False) as progress,
+        Scorer(config.workers, limits, sandbox=config.sandbox) as scorer,
+    ):
+        report = check_problems(problems, scorer, progress.update)
+    if config.json:
+        click.echo(json.dumps(report.to_record()))
+    _report(report, file, listed=not config.json)
+    _write(file, report, config)
+    if report.failed:
+        ctx.exit(1)
+
+
+def _report(report: CheckReport, file: str, *, listed: bool) -> None:
+    if listed:
+        for failure in report.failed:
+            stdout.print(escape_controls(f"{failure.id}: {failure.reason}"), soft_wrap=True)
+    kinds = ", ".join(f"{count} {kind}" for kind, count in report.kinds().items())
+    say(f"{file}: {report.passed} of {report.total} problems pass, {len(report.failed)} fail{kinds and f' ({kinds})'}")
+    if report.failing_solutions:
+        say(f"{report.failing_solutions} of {report.solutions} solutions fail")
+    if report.top_level_returns:
+        dropped = report.top_level_returns - report.repaired
+        say(
+            f"{report.top_level_returns} solutions return outside of functions: {report.repaired} pass when wrapped "
+            f"in one, {dropped} do not"
+        )
+    if report.unchecked:
+        say(f"{len(report.unchecked)} problems have no solution to check (first: {report.unchecked[0]})")
+
+
+def _write(file: str, report: CheckReport, config: CheckConfig) -> None:
+    failed = {failure.id for failure in report.failed}
+    if config.drop_failing is not None and len(failed) == report.total:
+        raise SceError(f"{config.drop_failing} was not written: every problem of {file} fails")
+    for name, left_out in ((config.out, set[str]()), (config.drop_failing, failed)):
+        if name is None:
+            continue
+        kept = (each for each in _with_all_tests(file) if each.id not in left_out)
+        count = write_problems(Path(name), (report.checked(problem, config.time_factor) for problem in kept))
+        say(f"wrote {count} problems to {name}{_slowest(report, config.time_factor)}")
+
+
+def _slowest(report: CheckReport, factor: float) -> str:
+    limits = sorted((passed.time_limit(factor), name) for name, passed in report.passing.items())
+    if not limits:
+        return ""
+    return f", time limits {limits[0][0]:g} to {limits[-1][0]:g} s ({limits[-1][1]})"
+
+
+def _with_all_tests(file: str) -> Iterator[Problem]:
+    """The problems of a file without the limit on tests that loading sets."""
+    if file == STARTER or file.startswith(f"{STARTER}:"):
+        yield from load_problems(file)
+    else:
+        yield from (problem for _, problem in read_problems(Path(file), max_tests=sys.maxsize))

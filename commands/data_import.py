@@ -1,0 +1,100 @@
+"""`sce data import`: a data set of another format as a problem file."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from securecoderl_edge.commands.console import refuse_to_overwrite, say, track
+from securecoderl_edge.commands.options import options_from
+from securecoderl_edge.config import setting
+from securecoderl_edge.datasets import FORMATS, KINDS, MAX_TESTS_KEPT, Dropped, Imported, import_problems
+from securecoderl_edge.datasets.hub import download, is_hub_id
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.problems import Problem, write_problems
+
+
+@dataclass(frozen=True)
+class ImportConfig:
+    """Flags of `sce data import`."""
+
+    format: str = setting("auto", "Format of SRC; auto recognises it.", choices=("auto", *FORMATS))
+    out: str | None = setting(None, "JSONL file to write.  [default: FORMAT-problems.jsonl]", metavar="FILE")
+    kind: str = setting("all", "Problems to keep: judged by printed text, by calls, or all.", choices=KINDS)
+    max_tests: int = setting(MAX_TESTS_KEPT, "Tests of a problem to keep, the first ones.", minimum=1, metavar="N")
+    files: str | None = setting(None, "Which files of a hub id: a shell pattern, such as test*.", metavar="PATTERN")
+    strict: bool = setting(False, "Anything that cannot be used is an error, and nothing is written.")
+    force: bool = setting(False, "Overwrite --out when it exists.")
+    json: bool = setting(False, "Print the counts as one JSON document.")
+
+
+@click.command("import")
+@click.argument("source", metavar="SRC")
+@options_from(ImportConfig)
+def import_(source: str, config: ImportConfig) -> None:
+    """Turn a data set into a problem file (JSONL).
+
+    SRC is APPS as a folder (its root, a split or one problem) or as the hub's JSONL, APPS+ (data.json), MBPP (full or
+    sanitised), HumanEval, CodeContests, SecureCodeRL's ppo_prompts_with_tests.json, or a problem file of ours, which is
+    then filtered: as JSON, JSONL, .jsonl.gz or Parquet. The id of a data set on the Hugging Face hub (owner/name) is
+    downloaded.
+
+    What cannot be used is counted and named; --strict makes an error of it.
+    """
+    paths = download(source, config.files) if is_hub_id(source) else [Path(source)]
+    if config.files is not None and not is_hub_id(source):
+        raise UsageError("--files chooses among the files of a hub id; SRC is none")
+    imported = import_problems(paths, config.format, config.kind, config.max_tests, config.strict)
+    out = Path(config.out if config.out is not None else f"{imported.format}-problems.jsonl")
+    if any(out.exists() and path.exists() and out.samefile(path) for path in paths):
+        raise UsageError(f"{out} is the file to import; name another with --out")
+    refuse_to_overwrite(out, config.force)
+    with track(None, "problems read", lines=False) as progress:
+        write_problems(out, _at_least_one(imported, progress.update))
+    _report(imported, out)
+    if config.json:
+        click.echo(json.dumps(_record(imported, out)))
+
+
+def _at_least_one(imported: Imported, on_problem: Callable[[], None]) -> Iterator[Problem]:
+    for problem in imported.problems:
+        on_problem()
+        yield problem
+    tally = imported.tally
+    if tally.kept == 0:
+        reasons = "; ".join(filter(None, (_counts(tally.dropped), _counts(tally.filtered))))
+        raise SceError(f"no problem is left to write: {reasons or 'the source holds none'}")
+
+
+def _report(imported: Imported, out: Path) -> None:
+    tally = imported.tally
+    say(f"{imported.format}: read {tally.read} problems, wrote {tally.kept} to {out}")
+    for words, counts in (
+        ("{} problems not asked for", tally.filtered),
+        ("dropped {} problems", tally.dropped),
+        ("{} tests not asked for", tally.filtered_tests),
+        ("left out {} tests", tally.dropped_tests),
+    ):
+        if counts:
+            say(f"{words.format(sum(entry.count for entry in counts.values()))}: {_counts(counts)}")
+    say(f"next: sce data check {shlex.quote(str(out))}")
+
+
+def _counts(dropped: dict[str, Dropped]) -> str:
+    ordered = sorted(dropped.items(), key=lambda item: -item[1].count)
+    return "; ".join(f"{entry.count} {reason} (first: {entry.first})" for reason, entry in ordered)
+
+
+def _record(imported: Imported, out: Path) -> dict[str, Any]:
+    tally = imported.tally
+    counts = {
+        name: {reason: {"count": entry.count, "first": entry.first} for reason, entry in getattr(tally, name).items()}
+        for name in ("filtered", "dropped", "filtered_tests", "dropped_tests")
+    }
+    return {"format": imported.format, "out": str(out), "read": tally.read, "kept": tally.kept, **counts}

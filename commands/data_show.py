@@ -1,0 +1,173 @@
+"""`sce data show` and `sce data stats`: one problem as a model sees it; all of them in figures."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from securecoderl_edge.commands.console import data as stdout
+from securecoderl_edge.commands.options import options_from
+from securecoderl_edge.config import setting
+from securecoderl_edge.datasets import open_problems
+from securecoderl_edge.errors import UsageError
+from securecoderl_edge.problems import MAX_TESTS, Problem, problem_to_record
+from securecoderl_edge.prompts import OURS, STYLES
+from securecoderl_edge.text import escape_controls
+
+if TYPE_CHECKING:
+    from securecoderl_edge.data_stats import Spread, Stats
+    from securecoderl_edge.token_counts import Reader
+
+_STYLE_HELP = "Style of the prompt; auto: that of the model, or stdin without one."
+_MOST_LISTED = 8
+
+
+@dataclass(frozen=True)
+class ShowConfig:
+    """Flags of `sce data show`."""
+
+    model: str | None = setting(None, "Count tokens for this model, and prompt it as it is used to.", metavar="MODEL")
+    prompt: str = setting("auto", _STYLE_HELP, choices=("auto", *STYLES))
+    json: bool = setting(False, "Print the record, with its prompt, as one JSON document.")
+
+
+@dataclass(frozen=True)
+class StatsConfig:
+    """Flags of `sce data stats`."""
+
+    model: str | None = setting(None, "Measure lengths in tokens of this model.", metavar="MODEL")
+    prompt: str = setting("auto", _STYLE_HELP, choices=("auto", *STYLES))
+    max_tests: int = setting(MAX_TESTS, "Tests of a problem to look at; training uses the first 5.", minimum=1)
+    json: bool = setting(False, "Print the figures as one JSON document.")
+
+
+@click.command()
+@click.argument("file", metavar="FILE")
+@click.argument("problem_id", metavar="ID")
+@options_from(ShowConfig)
+def show(file: str, problem_id: str, config: ShowConfig) -> None:
+    """Show the problem ID of FILE (or starter[:SPLIT]): its prompt as a model sees it, its tests."""
+    problems = {problem.id: problem for problem in open_problems(file)}
+    if problem_id not in problems:
+        raise UsageError(f"{file} has no problem {problem_id!r}{_nearest(problem_id, list(problems))}")
+    problem = problems[problem_id]
+    with _reader(config.model, config.prompt) as reader:
+        prompt = reader.format.prompt(problem) if reader else _format(config.prompt).prompt(problem)
+        tokens = reader.count(prompt) if reader else None
+    if config.json:
+        counted = {} if tokens is None else {"prompt_tokens": tokens}
+        click.echo(json.dumps({**problem_to_record(problem), "prompt": prompt, **counted}))
+    else:
+        click.echo(escape_controls(_description(problem, prompt, tokens, config.model)))
+
+
+@click.command()
+@click.argument("file", metavar="FILE")
+@options_from(StatsConfig)
+def stats(file: str, config: StatsConfig) -> None:
+    """Say what the problems of FILE (or starter[:SPLIT]) are like.
+
+    Kinds, tests and solutions; lengths in tokens with --model; duplicates; and how many tests one constant answer would
+    pass, which a model that games its tests finds out.
+    """
+    from securecoderl_edge.data_stats import compute_stats
+
+    problems = open_problems(file, config.max_tests)
+    with _reader(config.model, config.prompt) as reader:
+        found = compute_stats(problems, reader)
+    if config.json:
+        click.echo(json.dumps(found.to_record()))
+        return
+    for name, text in _figures(found, config.model).items():
+        stdout.print(escape_controls(f"{name:18} {text}"), soft_wrap=True)
+
+
+@contextmanager
+def _reader(model: str | None, style: str) -> Iterator[Reader | None]:
+    if model is None:
+        yield None
+        return
+    from securecoderl_edge.models import resolve_model
+    from securecoderl_edge.token_counts import open_reader
+
+    with open_reader(resolve_model(model), style) as reader:
+        yield reader
+
+
+def _format(style: str) -> Any:
+    from securecoderl_edge.prompts import PromptFormat
+
+    if style == "chat":
+        raise UsageError("--prompt chat needs --model, whose chat template it is")
+    return OURS if style == "auto" else PromptFormat(style)
+
+
+def _description(problem: Problem, prompt: str, tokens: int | None, model: str | None) -> str:
+    facts = {
+        "id": problem.id,
+        "kind": problem.kind,
+        "source": problem.source,
+        "difficulty": problem.difficulty,
+        "tags": ", ".join(problem.tags),
+        "time limit": f"{problem.time_limit_s:g} s" if problem.time_limit_s else "",
+        "solutions": str(len(problem.solutions)),
+    }
+    lines = [f"{name}: {value}" for name, value in facts.items() if value]
+    lines += ["", "--- prompt" + (f": {tokens} tokens of {model}" if tokens is not None else ""), prompt.rstrip("\n")]
+    for number, test in enumerate(problem.tests, 1):
+        lines += ["", f"--- test {number}: input", test.input.rstrip("\n")]
+        lines += [f"--- test {number}: expected output", test.output.rstrip("\n")]
+    for number, assertion in enumerate(problem.assertions, 1):
+        lines += ["", f"--- test {number}", assertion]
+    return "\n".join(lines)
+
+
+def _figures(found: Stats, model: str | None) -> dict[str, str]:
+    half, every = (f"{count} of {found.problems}" for count in (found.constant_half, found.constant_all))
+    figures = {
+        "problems": f"{found.problems}: {_listed(found.kinds)}",
+        "sources": _listed(found.sources),
+        "difficulty": _listed(found.difficulties),
+        "tests a problem": _spread(found.tests),
+        "solutions": f"{_spread(found.solutions)}; {found.without_solution} problems have none",
+        "duplicates": f"{found.equal_statements} statements stand there before; {_near(found)}",
+        "constant answer": (
+            f"passes {found.constant_share:.1%} of the tests of a problem, at least half of them in {half}, "
+            f"all of them in {every}"
+        ),
+    }
+    if found.lengths is not None:
+        lengths = found.lengths
+        figures["prompt tokens"] = f"{_spread(lengths.prompts)} (style {lengths.style}, {model})"
+        if lengths.context is not None:
+            figures["too long"] = f"{lengths.too_long} prompts fill the context of {lengths.context} tokens"
+        if lengths.solutions is not None:
+            figures["solution tokens"] = f"{_spread(lengths.solutions)}, the shortest of each problem"
+    return figures
+
+
+def _near(found: Stats) -> str:
+    if found.near_duplicates is None:
+        return "near-duplicates were not looked for (pip install 'securecoderl-edge[split]')"
+    return f"{found.near_duplicates} problems have near-duplicates ({found.groups} groups of different ones)"
+
+
+def _spread(spread: Spread) -> str:
+    return f"{spread.least} to {spread.most}, p50 {spread.p50}, p90 {spread.p90}, p99 {spread.p99}"
+
+
+def _listed(counts: dict[str, int]) -> str:
+    listed = [f"{count} {name}" for name, count in counts.items()]
+    more = [f"{len(listed) - _MOST_LISTED} more kinds"] if len(listed) > _MOST_LISTED else []
+    return ", ".join([*listed[:_MOST_LISTED], *more])
+
+
+def _nearest(word: str, words: list[str]) -> str:
+    close = difflib.get_close_matches(word, words, n=1)
+    return f"; the nearest is {close[0]!r}" if close else ""

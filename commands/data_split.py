@@ -1,0 +1,122 @@
+"""`sce data split` and `sce data leaks`: what is learnt from holds nothing of what is measured on."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from securecoderl_edge.commands.console import data as stdout
+from securecoderl_edge.commands.console import refuse_to_overwrite, say
+from securecoderl_edge.commands.options import options_from
+from securecoderl_edge.config import setting
+from securecoderl_edge.datasets import open_problems
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.near_duplicates import SIMILARITY
+from securecoderl_edge.problems import write_problems
+from securecoderl_edge.text import escape_controls
+
+_SIMILARITY_HELP = "Share of word pairs in common from which on two problems are near-duplicates."
+
+
+@dataclass(frozen=True)
+class SplitConfig:
+    """Flags of `sce data split`."""
+
+    eval: int = setting(100, "Problems to measure on.", minimum=1, metavar="N")
+    seed: int = setting(42, "Seed of the draw.", minimum=0)
+    tag: str | None = setting(None, "Measure on the problems with this tag instead of a draw.", metavar="TAG")
+    similarity: float = setting(SIMILARITY, _SIMILARITY_HELP, minimum=0.05, maximum=1)
+    train_out: str | None = setting(None, "File to learn from.  [default: FILE-train.jsonl]", metavar="FILE")
+    eval_out: str | None = setting(None, "File to measure on.  [default: FILE-eval.jsonl]", metavar="FILE")
+    force: bool = setting(False, "Overwrite files that exist.")
+    json: bool = setting(False, "Print the outcome, with the ids, as one JSON document.")
+
+
+@dataclass(frozen=True)
+class LeaksConfig:
+    """Flags of `sce data leaks`."""
+
+    similarity: float = setting(SIMILARITY, _SIMILARITY_HELP, minimum=0.05, maximum=1)
+    out: str | None = setting(None, "Write the problems of FILE that OTHER does not hold.", metavar="FILE")
+    force: bool = setting(False, "Overwrite --out when it exists.")
+    json: bool = setting(False, "Print the outcome as one JSON document.")
+
+
+@click.command()
+@click.argument("file", metavar="FILE")
+@options_from(SplitConfig)
+def split(file: str, config: SplitConfig) -> None:
+    """Split FILE into problems to learn from and problems to measure on.
+
+    Near-duplicates fall on one side. The draw depends on seed and statements alone, neither on the order of the file
+    nor on the machine. Near-duplicates of what is measured on are withheld from both files.
+    """
+    from securecoderl_edge.splits import split_problems
+
+    stem = Path(file.replace(":", "-")).name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json")
+    train_out = Path(config.train_out or f"{stem}-train.jsonl")
+    eval_out = Path(config.eval_out or f"{stem}-eval.jsonl")
+    if train_out.resolve() == eval_out.resolve():
+        raise UsageError("--train-out and --eval-out name the same file")
+    for out in (train_out, eval_out):
+        refuse_to_overwrite(out, config.force)
+    problems = open_problems(file, max_tests=sys.maxsize)
+    parts = split_problems(problems, config.eval, config.seed, config.similarity, config.tag)
+    write_problems(train_out, (problems[place] for place in parts.train))
+    write_problems(eval_out, (problems[place] for place in parts.evaluation))
+    say(
+        f"{file}: {len(problems)} problems in {parts.groups} groups of near-duplicates; "
+        f"{len(parts.train)} to learn from in {train_out}, {len(parts.evaluation)} to measure on in {eval_out}"
+    )
+    if parts.withheld:
+        say(f"{len(parts.withheld)} withheld, near-duplicates of what is measured on")
+    if config.json:
+        ids = {name: [problems[place].id for place in getattr(parts, name)] for name in _PARTS}
+        click.echo(json.dumps({"problems": len(problems), "groups": parts.groups, **ids}))
+
+
+_PARTS = ("train", "evaluation", "withheld")
+
+
+@click.command()
+@click.argument("file", metavar="FILE")
+@click.argument("other", metavar="OTHER")
+@options_from(LeaksConfig)
+@click.pass_context
+def leaks(ctx: click.Context, file: str, other: str, config: LeaksConfig) -> None:
+    """Say which problems of FILE stand in OTHER too, word by word or nearly.
+
+    Exit code 1 when there are any.
+    """
+    from securecoderl_edge.splits import find_leaks
+
+    if config.out is not None:
+        refuse_to_overwrite(Path(config.out), config.force)
+    problems, others = open_problems(file, max_tests=sys.maxsize), open_problems(other)
+    found = find_leaks(problems, others, config.similarity)
+    if config.json:
+        records = [leak.to_record() for leak in found]
+        click.echo(json.dumps({"problems": len(problems), "others": len(others), "leaks": records}))
+    else:
+        for leak in found:
+            stdout.print(escape_controls(f"{leak.id}\t{leak.other_id}\t{leak.similarity:.2f}"), soft_wrap=True)
+    exact = sum(leak.similarity == 1 for leak in found)
+    share = f"{len(found)} of {len(problems)} problems of {file} stand in {other}"
+    say(
+        f"{share}: {exact} word by word, {len(found) - exact} nearly"
+        if found
+        else f"no problem of {file} is in {other}"
+    )
+    if config.out is not None:
+        ids = {leak.id for leak in found}
+        if len(ids) == len(problems):
+            raise SceError(f"{config.out} was not written: every problem of {file} stands in {other}")
+        count = write_problems(Path(config.out), (problem for problem in problems if problem.id not in ids))
+        say(f"wrote {count} problems to {shlex.quote(config.out)}")
+    if found:
+        ctx.exit(1)

@@ -1,0 +1,103 @@
+"""A model's own chat template: what its makers put around a question.
+
+Templates are programs that come with a model, written in Jinja. They are rendered in Jinja's sandbox, which lets them
+reach nothing but what they are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from securecoderl_edge.errors import MissingExtra, SceError
+from securecoderl_edge.files import read_json
+
+_SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
+_PROBE = "\x00answer\x00"
+
+
+@dataclass(frozen=True)
+class ChatTemplate:
+    """A template with the tokens that it may name.
+
+    Attributes:
+        source: Jinja text.
+        tokens: texts of the special tokens by name: ``bos_token``, ``eos_token`` and so on.
+        where: the file that it is from, for messages.
+    """
+
+    source: str
+    tokens: Mapping[str, str] = field(default_factory=dict)
+    where: str = ""
+
+    def ask(self, question: str) -> str:
+        """The text that a model continues with its answer to ``question``, start token included if the template has it.
+
+        Raises:
+            SceError: the template cannot be rendered.
+            MissingExtra: jinja2 is not installed.
+        """
+        return self._render([{"role": "user", "content": question}], add_generation_prompt=True)
+
+    def ends_answers(self) -> bool:
+        """Whether an answer is followed by the end-of-sequence token: so it is for models trained to chat.
+
+        Base models often come with the template of their chat models, but with another end of sequence.
+        """
+        eos = self.tokens.get("eos_token")
+        if not eos:
+            return False
+        turns = [{"role": "user", "content": "question"}, {"role": "assistant", "content": _PROBE}]
+        try:
+            return self._render(turns, add_generation_prompt=False).partition(_PROBE)[2].lstrip().startswith(eos)
+        except SceError:
+            return False
+
+    def _render(self, messages: list[dict[str, str]], *, add_generation_prompt: bool) -> str:
+        try:
+            from jinja2 import TemplateError
+            from jinja2.ext import loopcontrols
+            from jinja2.sandbox import ImmutableSandboxedEnvironment
+        except ImportError:
+            raise MissingExtra("jinja2", "train") from None
+
+        def refuse(message: str) -> None:
+            raise TemplateError(message)
+
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+        environment.globals["raise_exception"] = refuse
+        try:
+            template = environment.from_string(self.source)
+            return template.render(messages=messages, add_generation_prompt=add_generation_prompt, **self.tokens)
+        except Exception as error:  # a template is a program: it can fail in any way
+            raise SceError(f"{self.where or 'the model'}: its chat template fails ({str(error)[:120]})") from None
+
+
+def read_chat_template(folder: Path) -> ChatTemplate | None:
+    """The chat template of a Hugging Face folder; None if it has none.
+
+    Raises:
+        SceError: a file is damaged.
+    """
+    file, separate = folder / "tokenizer_config.json", folder / "chat_template.jinja"
+    settings = read_json(file) if file.is_file() else {}
+    source = separate.read_text(encoding="utf-8") if separate.is_file() else _default_of(settings.get("chat_template"))
+    if source is None:
+        return None
+    tokens = {name: text for name in _SPECIAL_TOKENS if (text := _text_of(settings.get(name))) is not None}
+    return ChatTemplate(source, tokens, str(separate if separate.is_file() else file))
+
+
+def _default_of(template: Any) -> str | None:
+    """The template, or the one named default among several."""
+    if isinstance(template, list):
+        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
+        template = named.get("default")
+    return template if isinstance(template, str) else None
+
+
+def _text_of(token: Any) -> str | None:
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None

@@ -1,0 +1,145 @@
+"""What a set of problems is like: sizes, lengths, duplicates, and how much one constant answer would earn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from securecoderl_edge.errors import MissingExtra
+from securecoderl_edge.problems import Problem
+
+if TYPE_CHECKING:
+    from securecoderl_edge.token_counts import Reader
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How a number is distributed: nearest-rank percentiles."""
+
+    least: int
+    p50: int
+    p90: int
+    p99: int
+    most: int
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Lengths in tokens of one model.
+
+    Attributes:
+        solutions: of the shortest solution of each problem; None where there are no solutions.
+        context: what the model can see at once. too_long: prompts that fill it or more.
+    """
+
+    style: str
+    prompts: Spread
+    solutions: Spread | None
+    context: int | None
+    too_long: int
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Of one set of problems.
+
+    Attributes:
+        equal_statements: problems whose statement another one before them has.
+        near_duplicates: problems in groups of two and more near-duplicates; None without datasketch.
+        constant_share: mean over the problems of the largest share of tests that one constant answer passes.
+        constant_half, constant_all: problems where it passes half of the tests or more, or all of two or more.
+    """
+
+    problems: int
+    kinds: dict[str, int]
+    sources: dict[str, int]
+    difficulties: dict[str, int]
+    tests: Spread
+    solutions: Spread
+    without_solution: int
+    equal_statements: int
+    near_duplicates: int | None
+    groups: int | None
+    constant_share: float
+    constant_half: int
+    constant_all: int
+    lengths: Lengths | None = None
+
+    def to_record(self) -> dict[str, Any]:
+        """The JSON document of ``sce data stats --json``."""
+        return asdict(self)
+
+
+def compute_stats(problems: Sequence[Problem], reader: Reader | None = None) -> Stats:
+    """Count and measure ``problems``, of which there is at least one; token lengths where there is a ``reader``."""
+    from securecoderl_edge.near_duplicates import clusters, statement_hash
+
+    try:
+        groups = clusters(problems)
+    except MissingExtra:
+        groups = None
+    constants = [constant_passes(problem) for problem in problems]
+    counted = list(zip(constants, problems, strict=True))
+    return Stats(
+        problems=len(problems),
+        kinds=_counts(problem.kind for problem in problems),
+        sources=_counts(problem.source or "not given" for problem in problems),
+        difficulties=_counts(problem.difficulty or "not given" for problem in problems),
+        tests=spread([problem.test_count for problem in problems]),
+        solutions=spread([len(problem.solutions) for problem in problems]),
+        without_solution=sum(not problem.solutions for problem in problems),
+        equal_statements=len(problems) - len({statement_hash(problem) for problem in problems}),
+        near_duplicates=None if groups is None else sum(len(group) for group in groups if len(group) > 1),
+        groups=None if groups is None else len(groups),
+        constant_share=sum(passes / problem.test_count for passes, problem in counted) / len(problems),
+        constant_half=sum(2 * passes >= problem.test_count for passes, problem in counted),
+        constant_all=sum(passes == problem.test_count > 1 for passes, problem in counted),
+        lengths=None if reader is None else _lengths(problems, reader),
+    )
+
+
+def constant_passes(problem: Problem) -> int:
+    """How many tests of a problem one and the same answer passes at most, whatever the input is."""
+    return max(Counter(_answers(problem)).values(), default=0)
+
+
+def spread(values: Sequence[int]) -> Spread:
+    """The distribution of at least one number."""
+    ordered = sorted(values)
+
+    def at(percent: int) -> int:
+        return ordered[max(0, -(-percent * len(ordered) // 100) - 1)]
+
+    return Spread(ordered[0], at(50), at(90), at(99), ordered[-1])
+
+
+def _answers(problem: Problem) -> list[str]:
+    """What each test expects, equal texts for answers that count as equal."""
+    if problem.kind == "stdin":
+        return ["\n".join(line.rstrip() for line in test.output.rstrip().split("\n")) for test in problem.tests]
+    from securecoderl_edge.assertions import checks
+
+    # An assertion that runs as a whole may be satisfied by nothing that another one is.
+    return [
+        f"{check.comparison}: {check.expected!r}" if check.comparison != "whole" else f"whole {number}"
+        for number, check in enumerate(checks(problem))
+    ]
+
+
+def _lengths(problems: Sequence[Problem], reader: Reader) -> Lengths:
+    prompts = [reader.count(reader.format.prompt(problem)) for problem in problems]
+    shortest = [min(problem.solutions, key=len) for problem in problems if problem.solutions]
+    solutions = [reader.count(reader.format.answer(program)) for program in shortest]
+    return Lengths(
+        style=reader.format.style,
+        prompts=spread(prompts),
+        solutions=spread(solutions) if solutions else None,
+        context=reader.context,
+        too_long=sum(reader.context is not None and count >= reader.context for count in prompts),
+    )
+
+
+def _counts(values: Any) -> dict[str, int]:
+    return dict(Counter(values).most_common())

@@ -1,0 +1,83 @@
+"""SecureCodeRL's ``ppo_prompts_with_tests.json`` (format 2.0), the problems of the paper's own runs.
+
+    {"count": 7408, "format_version": "2.0", "prompts_with_tests": [
+        {"problem_id": ..., "difficulty": ..., "prompt": "def solve_ab12c(): ...", with the statement as its docstring,
+         "test_cases": {"inputs": ["1 2\\n", ...], "outputs": ["3\\n", ...]}}, ...]}
+
+The statement is taken out of the stub. Function-call problems of APPS+ stand among the others with their arguments
+printed as a list and without the name of the function; nothing can solve them, so they are left out.
+
+The paper measured 100 prompts that Python's ``random`` draws with seed 42 from the whole list. Those that can be used
+carry the tag `PAPER_TAG`. Source: https://github.com/SuryanshSS1011/SecureCodeRL
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+from securecoderl_edge.datasets.fields import given_id
+from securecoderl_edge.datasets.python_source import parse
+from securecoderl_edge.datasets.records import PROMPTS_KEY, count_items
+from securecoderl_edge.datasets.stdin_tests import stdin_tests
+from securecoderl_edge.datasets.tally import DropRecord, MalformedRecord, Tally
+from securecoderl_edge.problems import Problem
+
+SOURCE = "securecoderl"
+PAPER_TAG = "paper-eval"
+PAPER_SEED, PAPER_PROMPTS = 42, 100
+
+_STUB = re.compile(r'def solve_\w*\(\):\n    """(?P<statement>.*?)\n?[ ]*"""\s*', re.DOTALL)
+
+
+def problem_from(record: dict[str, Any], name: str, tally: Tally, drawn: frozenset[str]) -> Problem:
+    """The problem in a record.
+
+    Args:
+        name: its position in the list.
+        drawn: the positions that the paper drew, see `drawn_by_the_paper`.
+
+    Raises:
+        DropRecord: it cannot be used.
+    """
+    prompt, cases = record.get("prompt"), record.get("test_cases")
+    if not isinstance(prompt, str):
+        raise MalformedRecord('"prompt" is no text')
+    if not isinstance(cases, dict):
+        raise MalformedRecord('"test_cases" is no object')
+    stub = _STUB.fullmatch(prompt)
+    statement = (stub["statement"] if stub else prompt).strip()
+    if not statement:
+        raise DropRecord("no statement")
+    inputs, outputs = cases.get("inputs") or [], cases.get("outputs") or []
+    if not isinstance(inputs, list) or not isinstance(outputs, list):
+        raise DropRecord("inputs or outputs are no list")
+    identifier = f"{SOURCE}/{given_id(record, ('problem_id', 'id')) or name}"
+    if inputs and all(_is_printed_list(given) for given in inputs):
+        raise DropRecord("arguments of a function that is not named")
+    difficulty = record.get("difficulty")
+    return Problem(
+        id=identifier,
+        statement=statement,
+        tests=stdin_tests(inputs, outputs, identifier, tally),
+        difficulty=difficulty if isinstance(difficulty, str) else "",
+        source=SOURCE,
+        tags=(PAPER_TAG,) if name in drawn else (),
+    )
+
+
+def drawn_by_the_paper(path: Path) -> frozenset[str]:
+    """The positions in a file of the prompts that the paper's evaluator drew for the first model that it was given."""
+    total = count_items(path, PROMPTS_KEY)
+    return frozenset(map(str, random.Random(PAPER_SEED).sample(range(total), min(PAPER_PROMPTS, total))))
+
+
+def _is_printed_list(given: Any) -> bool:
+    tree = parse(given.strip()) if isinstance(given, str) and given.startswith("[") else None
+    if tree is None or len(tree.body) != 1:
+        return False
+    statement = tree.body[0]
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.List)

@@ -1,0 +1,130 @@
+"""Which problems say the same thing: by their normalised statements, and by the share of word pairs that they have in
+common.
+
+Two problems are *near-duplicates* when the Jaccard similarity of their sets of word pairs is at least `SIMILARITY`.
+MinHash (Broder, "On the resemblance and containment of documents", 1997) with locality-sensitive hashing only proposes
+pairs; each is then compared exactly, so what comes out does not depend on hash functions, machines or versions. A pair
+at the threshold is missed with probability 2e-6.
+
+What this does not see: the same task told in other words throughout, or in another language.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from securecoderl_edge.errors import MissingExtra
+from securecoderl_edge.problems import Problem
+
+SIMILARITY = 0.5
+# A pair at the threshold shares all three hashes of some band with probability 1 - (1 - 0.5^3)^100.
+_BANDS, _ROWS = 100, 3
+
+# Scripts without spaces between words: each character counts as one.
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+")
+_NUMBER = re.compile(r"\d+")
+# What importers add to a statement is the same for every problem.
+_TASK = re.compile(r"^(?:Write the (?:function|class)|Complete the function) `.*", re.MULTILINE | re.DOTALL)
+
+
+def normalised_words(problem: Problem) -> list[str]:
+    """The words of statement and given code: case, punctuation, numbers and typography do not count."""
+    text = f"{_TASK.sub('', problem.statement)}\n{problem.starter_code}"
+    text = unicodedata.normalize("NFKC", text).casefold()
+    return _WORD.findall(_NUMBER.sub("0", text))
+
+
+def statement_hash(problem: Problem) -> str:
+    """Equal for problems whose `normalised_words` are."""
+    return hashlib.sha256(" ".join(normalised_words(problem)).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def word_pairs(problem: Problem) -> frozenset[str]:
+    """Pairs of neighbouring words; a single word is a pair of its own."""
+    words = normalised_words(problem)
+    return frozenset(" ".join(words[start : start + 2]) for start in range(max(1, len(words) - 1)))
+
+
+def jaccard(first: frozenset[str], second: frozenset[str]) -> float:
+    """|A & B| / |A | B|; 0 for two empty sets."""
+    shared = len(first & second)
+    return shared / (len(first) + len(second) - shared) if shared else 0.0
+
+
+def similar_pairs(problems: Sequence[Problem], similarity: float = SIMILARITY) -> Iterator[tuple[int, int, float]]:
+    """Yield ``(earlier, later, Jaccard similarity)`` for every two near-duplicates, by position.
+
+    Raises:
+        MissingExtra: datasketch is not installed.
+    """
+    index = _Index()
+    for place, problem in enumerate(problems):
+        pairs = word_pairs(problem)
+        for earlier, likeness in index.similar_to(pairs, similarity):
+            yield earlier, place, likeness
+        index.add(place, pairs)
+
+
+def pairs_between(
+    first: Sequence[Problem], second: Sequence[Problem], similarity: float = SIMILARITY
+) -> Iterator[tuple[int, int, float]]:
+    """Yield ``(place in first, place in second, similarity)`` for near-duplicates of two lists; errors as above."""
+    index = _Index()
+    for place, problem in enumerate(second):
+        index.add(place, word_pairs(problem))
+    for place, problem in enumerate(first):
+        for other, likeness in index.similar_to(word_pairs(problem), similarity):
+            yield place, other, likeness
+
+
+def clusters(problems: Sequence[Problem], similarity: float = SIMILARITY) -> list[list[int]]:
+    """Positions in groups: near-duplicates, and near-duplicates of those, are together; in order of first member.
+
+    Errors as in `similar_pairs`.
+    """
+    parent = list(range(len(problems)))
+
+    def root(place: int) -> int:
+        while parent[place] != place:
+            parent[place] = parent[parent[place]]
+            place = parent[place]
+        return place
+
+    for first, second, _ in similar_pairs(problems, similarity):
+        low, high = sorted((root(first), root(second)))
+        parent[high] = low
+    groups: dict[int, list[int]] = {}
+    for place in range(len(problems)):
+        groups.setdefault(root(place), []).append(place)
+    return list(groups.values())
+
+
+class _Index:
+    """Sets of word pairs, searched by similarity."""
+
+    def __init__(self) -> None:
+        try:
+            from datasketch import MinHash, MinHashLSH
+        except ImportError:
+            raise MissingExtra("datasketch", "split") from None
+        self._sets: dict[int, frozenset[str]] = {}
+        self._empty = MinHash(num_perm=_BANDS * _ROWS, seed=1)
+        self._bands: Any = MinHashLSH(num_perm=_BANDS * _ROWS, params=(_BANDS, _ROWS))
+
+    def add(self, place: int, pairs: frozenset[str]) -> None:
+        self._sets[place] = pairs
+        self._bands.insert(place, self._min_hash(pairs))
+
+    def similar_to(self, pairs: frozenset[str], similarity: float) -> list[tuple[int, float]]:
+        candidates = self._bands.query(self._min_hash(pairs))
+        compared = ((place, jaccard(pairs, self._sets[place])) for place in candidates)
+        return sorted((place, likeness) for place, likeness in compared if likeness >= similarity)
+
+    def _min_hash(self, pairs: frozenset[str]) -> Any:
+        hashed = self._empty.copy()
+        hashed.update_batch([pair.encode("utf-8", "surrogatepass") for pair in sorted(pairs)])
+        return hashed

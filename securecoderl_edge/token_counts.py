@@ -1,0 +1,82 @@
+"""How many tokens a text has for a model, without loading its weights where that can be avoided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from securecoderl_edge.chat import read_chat_template
+from securecoderl_edge.errors import MissingExtra, SceError
+from securecoderl_edge.files import read_json
+from securecoderl_edge.model import base_folder
+from securecoderl_edge.models import ModelSpec
+from securecoderl_edge.prompts import PromptFormat, choose_format
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How a model sees text.
+
+    Attributes:
+        count: tokens of a prompt, start token included.
+        context: most tokens that it can see at once; None if its files do not say.
+    """
+
+    format: PromptFormat
+    count: Callable[[str], int]
+    context: int | None
+
+
+@contextmanager
+def open_reader(spec: ModelSpec, style: str = "auto") -> Iterator[Reader]:
+    """The tokenizer of a model and the format of its prompts.
+
+    Args:
+        style: as in `choose_format`.
+
+    Raises:
+        UsageError: no such style, or none that the model offers.
+        SceError: the tokenizer is missing or damaged.
+        MissingExtra: the package that reads it is not installed.
+    """
+    if spec.kind == "gguf":
+        from securecoderl_edge.runtimes import open_runtime
+
+        with closing(open_runtime(spec, parallel=1)) as runtime:
+            format = choose_format(style, spec.prompt_style or runtime.prompt_style, runtime.chat_template)
+            yield Reader(format, runtime.count_tokens, runtime.context)
+        return
+    folder = base_folder(spec.source)
+    tokenizer = read_tokenizer(folder)
+    chat = read_chat_template(folder)
+    start_token = chat.tokens.get("bos_token") if chat is not None else None
+
+    def count(text: str) -> int:
+        has_start = bool(start_token) and text.startswith(start_token or "")
+        return len(tokenizer.encode(text, add_special_tokens=not has_start).ids)
+
+    context = read_json(folder / "config.json").get("max_position_embeddings")
+    yield Reader(choose_format(style, spec.prompt_style, chat), count, context if isinstance(context, int) else None)
+
+
+def read_tokenizer(folder: Path) -> Any:
+    """The ``tokenizers.Tokenizer`` of a model folder.
+
+    Raises:
+        SceError: tokenizer.json is missing or damaged.
+        MissingExtra: tokenizers is not installed.
+    """
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise MissingExtra("tokenizers", "train") from None
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        raise SceError(f"{folder}: no tokenizer.json; download it from where the weights are from")
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the bindings raise bare Exception
+        raise SceError(f"{path}: not a tokenizer ({error})") from None
