@@ -142,10 +142,26 @@ def load_problems(source: str, max_tests: int = MAX_TESTS) -> list[Problem]:
 
         return load_split(source.partition(":")[2] or "train")
     path = Path(source)
-    problems = [problem for _, problem in read_problems(path, max_tests)]
+    try:
+        problems = [problem for _, problem in read_problems(path, max_tests)]
+    except UsageError:
+        raise
+    except SceError as error:
+        raise SceError(f"{error}{_other_format(path)}") from None
     if not problems:
         raise SceError(f"{path}: the file holds no problems")
     return problems
+
+
+def _other_format(path: Path) -> str:
+    """What else a file that holds no problems of ours may be, and what to do then; empty if nobody knows."""
+    from securecoderl_edge.datasets import detect_format
+
+    try:
+        format = detect_format(path)
+    except SceError:
+        return ""
+    return "" if format == "jsonl" else f"; it looks like {format}: make problems of it with: sce data import {path}"
 
 
 def read_problems(path: Path, max_tests: int = MAX_TESTS) -> Iterator[tuple[int, Problem]]:

@@ -136,7 +136,10 @@ def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (json.dumps([RECORD, RECORD])[:-30].encode(), "data.json:after 1 records: .*the file is cut short from here on"),
+        (
+            json.dumps([RECORD, RECORD])[:-30].encode(),
+            "data.json:after 1 records: .*the file is cut short from here on",
+        ),
         (
             json.dumps([RECORD]).encode().replace(b"Add.", b"Add \xff"),
             "data.json:after 0 records: .*the file is not UTF-8 text from here on",

@@ -1,9 +1,26 @@
-"""Prompts, and programs in completions."""
+"""Prompts: what each style shows, which one a model gets, and what becomes of prompts that are too long."""
 
 from __future__ import annotations
 
+import ast
+from dataclasses import replace
+
+import pytest
+
+from securecoderl_edge.chat import ChatTemplate
+from securecoderl_edge.errors import UsageError
+from securecoderl_edge.extraction import extract_program
 from securecoderl_edge.problems import Problem, Test
-from securecoderl_edge.prompts import OURS, format_statement
+from securecoderl_edge.prompts import (
+    CUT,
+    OURS,
+    STYLES,
+    PromptFormat,
+    choose_format,
+    fit_problem,
+    fit_problems,
+    format_statement,
+)
 
 
 def test_a_prompt_holds_the_statement_and_ends_where_the_program_begins() -> None:
@@ -33,3 +50,135 @@ def test_half_of_a_surrogate_pair_becomes_a_question_mark_that_any_tokenizer_rea
     prompt = format_statement("Print \ud83d.", "x = '\udc00'")
     assert prompt == format_statement("Print ?.", "x = '?'")
     assert format_statement("Print \U0001f600.") == format_statement("Print 😀.")
+
+
+# The other styles
+
+TEMPLATE = ChatTemplate("<user>{{ messages[0].content }}<assistant>", {"eos_token": "<end>"})
+STDIN = Problem("a", 'Print "1".', tests=(Test("", "1"),))
+CALL = Problem(
+    "c",
+    "Add.\n\nWrite the function `add(a, b)`. For example:\nassert add(1, 2) == 3",
+    kind="call",
+    entry_point="add",
+    assertions=("assert add(1, 2) == 3",),
+)
+COMPLETION = replace(
+    CALL,
+    statement="Complete the function `add(a, b)` of the given code, and write the whole program.",
+    starter_code='def add(a, b):\n    """The sum."""',
+)
+
+
+def test_the_paper_style_is_a_stub_between_two_headings() -> None:
+    assert PromptFormat("paper").prompt(STDIN) == (
+        "### Instruction:\nComplete the following code:\n\n"
+        'def solve_c676f():\n    """Print "1".\n    """\n\n\n### Response:\n'
+    )
+    assert 'def add(a, b):\n    """Add.' in PromptFormat("paper").prompt(CALL)
+    assert f"Complete the following code:\n\n{COMPLETION.starter_code}\n" in PromptFormat("paper").prompt(COMPLETION)
+
+
+def test_the_chat_style_asks_for_a_program_in_the_model_s_own_template() -> None:
+    prompt = PromptFormat("chat", TEMPLATE).prompt(STDIN)
+    assert prompt.startswith('<user>Print "1".\n\nWrite a Python 3 program that reads standard input')
+    assert prompt.endswith("in one code block.<assistant>")
+    given = PromptFormat("chat", TEMPLATE).prompt(COMPLETION)
+    assert f"```python\n{COMPLETION.starter_code}\n```" in given
+    assert "standard input" not in given
+
+
+def test_the_code_style_is_the_beginning_of_a_file() -> None:
+    assert PromptFormat("code").prompt(COMPLETION) == f"{COMPLETION.starter_code}\n"
+    prompt = PromptFormat("code").prompt(replace(STDIN, statement='Print """ and stop.'))
+    assert prompt == '"""\nPrint \'\'\' and stop.\n"""\n'
+    ast.parse(prompt)
+
+
+@pytest.mark.parametrize("style", [style for style in STYLES if style != "code"])
+@pytest.mark.parametrize("problem", [STDIN, CALL, COMPLETION])
+def test_the_program_is_found_in_the_answer_that_is_taught(style: str, problem: Problem) -> None:
+    format = PromptFormat(style, TEMPLATE if style == "chat" else None)
+    program = "def add(a, b):\n    return a + b\n\n\nprint(add(1, 2))\n"
+    for completion in (format.answer(program), format.prompt(problem) + format.answer(program)):
+        assert extract_program(completion, "auto", problem, format).strip() == program.strip()
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_no_style_shows_tests_or_solutions(style: str) -> None:
+    problem = Problem("a", "Add.", tests=(Test("secret input", "secret output"),), solutions=("secret program",))
+    assert "secret" not in PromptFormat(style, TEMPLATE if style == "chat" else None).prompt(problem)
+
+
+def test_an_unknown_style_and_a_chat_without_template_are_usage_errors() -> None:
+    with pytest.raises(UsageError, match="no prompt style 'poem'"):
+        PromptFormat("poem")
+    with pytest.raises(UsageError, match="comes without a chat template"):
+        PromptFormat("chat")
+
+
+@pytest.mark.parametrize(
+    ("asked", "trained", "chat", "style"),
+    [
+        ("auto", "paper", None, "paper"),
+        ("auto", None, None, "code"),
+        (
+            "auto",
+            None,
+            ChatTemplate("{% for m in messages %}{{ m.content }}<end>{% endfor %}", {"eos_token": "<end>"}),
+            "chat",
+        ),
+        ("auto", None, TEMPLATE, "code"),
+        ("auto", "stdin", TEMPLATE, "stdin"),
+        ("stdin", "paper", None, "stdin"),
+    ],
+)
+def test_a_model_is_asked_as_it_was_trained(
+    asked: str, trained: str | None, chat: ChatTemplate | None, style: str
+) -> None:
+    assert choose_format(asked, trained, chat).style == style
+
+
+# The token budget
+
+
+def words(text: str) -> int:
+    return len(text.split())
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("room", range(1, 60))
+def test_a_prompt_that_is_too_long_loses_the_end_of_its_statement_and_no_more_than_it_must(
+    style: str, room: int
+) -> None:
+    statement = " ".join(f"word{number}" for number in range(40))
+    problem = replace(STDIN, statement=statement)
+    format = PromptFormat(style, TEMPLATE if style == "chat" else None)
+    fitting = fit_problem(problem, format, words, room)
+    if words(format.prompt(problem)) <= room:
+        assert fitting is problem
+    elif fitting is None:
+        assert words(format.prompt(replace(problem, statement=CUT))) > room
+    else:
+        assert words(format.prompt(fitting)) <= room
+        kept = fitting.statement.removesuffix(CUT)
+        assert statement.startswith(kept)
+        one_more = replace(problem, statement=f"{kept}{statement[len(kept) :].split()[0]} {CUT}")
+        assert words(format.prompt(one_more)) >= room
+
+
+def test_a_prompt_of_few_bytes_is_not_even_counted() -> None:
+    def refuse(text: str) -> int:
+        raise AssertionError(text)
+
+    assert fit_problem(STDIN, OURS, refuse, 1000) is STDIN
+
+
+def test_problems_that_do_not_fit_are_left_out_or_cut_and_counted() -> None:
+    long = replace(STDIN, id="long", statement="word " * 50)
+    dropped = fit_problems([STDIN, long], OURS, words, 20, "drop")
+    assert (dropped.problems, dropped.cut, dropped.left_out) == ((STDIN,), 0, 1)
+    cut = fit_problems([STDIN, long], OURS, words, 20, "truncate")
+    assert (len(cut.problems), cut.cut, cut.left_out) == (2, 1, 0)
+    assert cut.problems[1].statement.endswith(CUT)
+    assert fit_problems([STDIN, long], OURS, words, 3, "truncate").left_out == 2

@@ -20,6 +20,9 @@ def problem_from(record: dict[str, Any], name: str, tally: Tally) -> Problem:
     Raises:
         DropRecord: it cannot be used.
     """
+    for field in ("id", "statement"):
+        if field not in record:
+            raise MalformedRecord(f'"{field}" is missing')
     where = record["id"] if isinstance(record.get("id"), str) else f"record {name}"
     try:
         return problem_from_record(_usable(record, where, tally), max_tests=sys.maxsize)
