@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from securecoderl_edge.commands.console import data as stdout
 from securecoderl_edge.commands.console import refuse_to_overwrite, say, track, warn_of_level
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
@@ -82,7 +81,7 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
 def _report(report: CheckReport, file: str, *, listed: bool) -> None:
     if listed:
         for failure in report.failed:
-            stdout.print(escape_controls(f"{failure.id}: {failure.reason}"), soft_wrap=True)
+            click.echo(escape_controls(f"{failure.id}: {failure.reason}"))
     kinds = ", ".join(f"{count} {kind}" for kind, count in report.kinds().items())
     say(f"{file}: {report.passed} of {report.total} problems pass, {len(report.failed)} fail{kinds and f' ({kinds})'}")
     if report.failing_solutions:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from securecoderl_edge.commands.console import data as stdout
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.datasets import open_problems
@@ -85,7 +84,7 @@ def stats(file: str, config: StatsConfig) -> None:
         click.echo(json.dumps(found.to_record()))
         return
     for name, text in _figures(found, config.model).items():
-        stdout.print(escape_controls(f"{name:18} {text}"), soft_wrap=True)
+        click.echo(escape_controls(f"{name:18} {text}"))
 
 
 @contextmanager

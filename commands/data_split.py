@@ -10,7 +10,6 @@ from pathlib import Path
 
 import click
 
-from securecoderl_edge.commands.console import data as stdout
 from securecoderl_edge.commands.console import refuse_to_overwrite, say
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
@@ -104,7 +103,8 @@ def leaks(ctx: click.Context, file: str, other: str, config: LeaksConfig) -> Non
         click.echo(json.dumps({"problems": len(problems), "others": len(others), "leaks": records}))
     else:
         for leak in found:
-            stdout.print(escape_controls(f"{leak.id}\t{leak.other_id}\t{leak.similarity:.2f}"), soft_wrap=True)
+            columns = (leak.id, leak.other_id, f"{leak.similarity:.2f}")
+            click.echo("\t".join(map(escape_controls, columns)))
     exact = sum(leak.similarity == 1 for leak in found)
     share = f"{len(found)} of {len(problems)} problems of {file} stand in {other}"
     say(

@@ -15,6 +15,7 @@ from securecoderl_edge.stats import (
     mcnemar_exact,
     paired_difference,
     paired_difference_over_seeds,
+    pass_at_k,
     percentile,
     rate_interval,
     wilson_interval,
@@ -238,3 +239,22 @@ def test_mcnemar_stays_finite_for_thousands_of_problems() -> None:
 def test_a_percentile_lies_between_its_neighbours() -> None:
     assert percentile([1.0, 2.0, 3.0, 4.0], 50) == 2.5
     assert percentile([], 50) is None
+
+
+@pytest.mark.parametrize(("n", "passed"), [(1, 0), (1, 1), (5, 0), (5, 2), (7, 3), (7, 7)])
+def test_pass_at_k_is_the_share_of_all_draws_of_k_samples_that_hold_one_that_passes(n: int, passed: int) -> None:
+    outcomes = [True] * passed + [False] * (n - passed)
+    for k in range(1, n + 1):
+        draws = list(itertools.combinations(outcomes, k))
+        assert pass_at_k(n, passed, k) == pytest.approx(sum(map(any, draws)) / len(draws))
+
+
+def test_pass_at_k_does_not_overflow() -> None:
+    assert pass_at_k(10_000, 1, 100) == pytest.approx(0.01)
+    assert pass_at_k(10_000, 9_999, 2) == 1.0
+
+
+@pytest.mark.parametrize(("n", "passed", "k"), [(5, 1, 0), (5, 1, 6), (5, -1, 1), (5, 6, 1)])
+def test_pass_at_k_refuses_what_there_is_not(n: int, passed: int, k: int) -> None:
+    with pytest.raises(ValueError, match="no pass@"):
+        pass_at_k(n, passed, k)
