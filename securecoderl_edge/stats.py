@@ -124,6 +124,29 @@ def bootstrap_mean(values: Sequence[Sequence[float]], seed: int = 0, resamples: 
     return _percentile_interval(value, means, n)
 
 
+def share_interval(shares: Sequence[float], samples: int) -> Interval:
+    """The mean of one share for each problem, such as pass@k, with a Wilson interval at the effective sample size.
+
+    As `rate_interval`, which it equals for k = 1; a bootstrap would say nothing of shares that are all 0 or all 1.
+
+    Args:
+        samples: of all problems together, the most that the effective sample size can be.
+
+    Raises:
+        ValueError: there is no problem, or a share is not between 0 and 1.
+    """
+    count = len(shares)
+    if not count or not all(0 <= share <= 1 for share in shares):
+        raise ValueError("shares are numbers between 0 and 1, one for each problem, and there is at least one")
+    mean, effective = math.fsum(shares) / count, float(count)
+    if count > 1 and 0 < mean < 1:
+        variance = math.fsum((share - mean) ** 2 for share in shares) / count / (count - 1)
+        effective = samples if variance == 0 else mean * (1 - mean) / variance
+    effective = min(max(effective, count), samples)
+    low, high = wilson_interval(min(mean * effective, effective), effective)
+    return Interval(mean, low, high, samples)
+
+
 def pass_at_k(n: int, passed: int, k: int) -> float:
     """The probability that at least one of ``k`` samples passes, estimated without bias from ``n`` of which ``passed``
     did: 1 - C(n - passed, k) / C(n, k).

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from securecoderl_edge.runtimes.protocol import Usage
-from securecoderl_edge.stats import Interval, bootstrap_mean, pass_at_k, percentile, rate_interval
+from securecoderl_edge.stats import Interval, bootstrap_mean, pass_at_k, percentile, rate_interval, share_interval
 
 Row = Mapping[str, Any]
 STAGES = 5
@@ -155,7 +155,8 @@ def _pass_at(groups: Sequence[Sequence[Row]]) -> dict[int, Interval]:
         return {}
     ks = sorted({k for k in (*PASS_AT, least) if k <= least})
     counts = [(len(rows), sum(0 < row["total"] == row["passed"] for row in rows)) for rows in groups]
-    return {k: bootstrap_mean([[pass_at_k(n, passed, k)] for n, passed in counts]) for k in ks}
+    samples = sum(n for n, _ in counts)
+    return {k: share_interval([pass_at_k(n, passed, k) for n, passed in counts], samples) for k in ks}
 
 
 def _speed(tokens: int, seconds: float) -> float | None:

@@ -253,3 +253,60 @@ def test_a_real_hugging_face_folder_is_measured(tiny_model: Path, folder: Path) 
     model = json.loads(out)["models"][0]
     assert model["samples"] == 6
     assert model["first_token_seconds_p50"] > 0
+
+
+def test_several_samples_give_pass_at_k_in_every_format(folder: Path, opened: Opened) -> None:
+    args = ("good.gguf", "bad.gguf", "--problems", "six.jsonl", "--samples", "5")
+    record = json.loads(run(*args, "--json")[1])["models"]
+    assert [record[0][f"pass_at_{k}"]["value"] for k in (1, 5)] == [1.0, 1.0]
+    assert [record[1][f"pass_at_{k}"]["value"] for k in (1, 5)] == [0.0, 0.0]
+    assert "pass_at_10" not in record[0]
+    lines = list(csv.DictReader(io.StringIO(run(*args, "--csv")[1])))
+    assert [line["pass_at_5"] for line in lines] == ["1.0", "0.0"]
+    assert "| Model | pass@1 % | pass@5 % |" in run(*args, "--markdown")[1]
+    assert "pass@5 %" in run(*args)[1]
+    assert "pass@" not in run("good.gguf", "--problems", "six.jsonl")[1]
+
+
+def test_pass_at_k_is_the_mean_of_the_unbiased_estimates(folder: Path, opened: Opened) -> None:
+    from securecoderl_edge.stats import pass_at_k
+    from securecoderl_edge.summary import summarise
+
+    rows = [
+        {"id": str(n), "sample": sample, "stage": 4, "passed": int(sample < n), "total": 1, "reward": 1.0,
+         "reward_paper": 1.0, "r_tests": 1.0, "severity": 0}
+        for n in range(4) for sample in range(6)
+    ]  # fmt: skip
+    found = summarise("m", rows).pass_at
+    assert list(found) == [1, 5, 6]
+    for k, interval in found.items():
+        assert interval.value == pytest.approx(sum(pass_at_k(6, n, k) for n in range(4)) / 4)
+
+
+def test_a_benchmark_file_of_another_format_is_measured_as_it_is(folder: Path, opened: Opened) -> None:
+    record = {
+        "task_id": "HumanEval/0", "prompt": 'def double(x):\n    """Twice x."""\n', "entry_point": "double",
+        "canonical_solution": "    return 2 * x\n",
+        "test": "def check(f):\n" + "".join(f"    assert f({n}) == {2 * n}\n" for n in range(7)),
+    }  # fmt: skip
+    (folder / "HumanEval.jsonl").write_text(json.dumps(record) + "\n")
+    for source, tests in (("humaneval", 7), ("HumanEval.jsonl", 5)):
+        run("good.gguf", "--problems", source, "--prompt", "code", "--out", f"{source}-rows")
+        (row,) = [
+            json.loads(line)
+            for path in Path(f"{source}-rows").glob("*/rows.jsonl")
+            for line in path.read_text().splitlines()
+        ]
+        assert (row["id"], row["total"]) == ("humaneval/0", tests)
+    assert opened[-1][2].prompts == [record["prompt"]]
+
+
+def test_a_benchmark_that_is_not_here_says_how_to_get_it(folder: Path, opened: Opened) -> None:
+    code, _, err = run("good.gguf", "--problems", "mbpp")
+    assert code == 2
+    assert "sce data import google-research-datasets/mbpp --files 'full/test*'" in err
+
+
+def test_the_style_of_the_prompts_is_shown(folder: Path, opened: Opened) -> None:
+    out = run("good.gguf", "--problems", "six.jsonl", "--prompt", "paper", "--max-prompt-tokens", "15")[1]
+    assert "good: prompt style paper, 6 of 6 prompts cut to fit" in out

@@ -18,6 +18,7 @@ from securecoderl_edge.stats import (
     pass_at_k,
     percentile,
     rate_interval,
+    share_interval,
     wilson_interval,
 )
 
@@ -258,3 +259,19 @@ def test_pass_at_k_does_not_overflow() -> None:
 def test_pass_at_k_refuses_what_there_is_not(n: int, passed: int, k: int) -> None:
     with pytest.raises(ValueError, match="no pass@"):
         pass_at_k(n, passed, k)
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=1, max_size=30))
+def test_the_interval_of_shares_is_that_of_the_rate_they_come_from(outcomes: list[list[bool]]) -> None:
+    shares = [sum(samples) / 4 for samples in outcomes]
+    found, expected = share_interval(shares, 4 * len(outcomes)), rate_interval(outcomes)
+    assert (found.value, found.low, found.high) == pytest.approx((expected.value, expected.low, expected.high))
+
+
+def test_shares_that_are_all_equal_to_0_or_1_leave_room_for_doubt() -> None:
+    assert share_interval([0.0] * 40, 40).high == pytest.approx(0.0876, abs=1e-4)
+    assert share_interval([1.0] * 40, 400).low == pytest.approx(0.9124, abs=1e-4)
+    with pytest.raises(ValueError, match="at least one"):
+        share_interval([], 0)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        share_interval([1.5], 1)

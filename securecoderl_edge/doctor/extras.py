@@ -19,6 +19,8 @@ EXTRAS = {
         "bitsandbytes>=0.48",
     ),
     "gguf": ("gguf>=0.17", "llama-cpp-python>=0.3.36,<0.4"),
+    "split": ("datasketch>=1.6",),
+    "hub": ("huggingface-hub>=0.30", "pyarrow>=15"),
     "plots": ("matplotlib>=3.8",),
     "dev": ("pytest>=8.0", "hypothesis>=6.100", "ruff>=0.8", "mypy>=1.13"),
 }
