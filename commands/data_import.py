@@ -76,10 +76,10 @@ def _report(imported: Imported, out: Path) -> None:
     tally = imported.tally
     say(f"{imported.format}: read {tally.read} problems, wrote {tally.kept} to {out}")
     for words, counts in (
-        ("{} problems not asked for", tally.filtered),
+        ("{} problems not taken", tally.filtered),
         ("dropped {} problems", tally.dropped),
-        ("{} tests not asked for", tally.filtered_tests),
-        ("left out {} tests", tally.dropped_tests),
+        ("{} tests not taken", tally.filtered_tests),
+        ("dropped {} tests", tally.dropped_tests),
     ):
         if counts:
             say(f"{words.format(sum(entry.count for entry in counts.values()))}: {_counts(counts)}")

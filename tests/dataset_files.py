@@ -21,6 +21,10 @@ def write_lines(path: Path, records: Sequence[Any]) -> Path:
     return path
 
 
+def filtered_tests(imported: Imported) -> dict[str, int]:
+    return {reason: entry.count for reason, entry in imported.tally.filtered_tests.items()}
+
+
 def consume(imported: Imported) -> tuple[list[Problem], dict[str, int], dict[str, int]]:
     problems = list(imported.problems)
     dropped = {reason: entry.count for reason, entry in imported.tally.dropped.items()}

@@ -89,7 +89,7 @@ def test_the_kind_filter_is_reported() -> None:
     call = {"id": "c", "statement": "s", "kind": "call", "entry_point": "f", "assertions": ["assert f()"]}
     write_lines(Path("source.jsonl"), [GOOD, call])
     result = run("import", "source.jsonl", "--kind", "call", "--out", "out.jsonl")
-    assert "1 problems not asked for: 1 stdin problem, not call (first: good)" in result.stderr
+    assert "1 problems not taken: 1 stdin problem, not call (first: good)" in result.stderr
     assert [record["id"] for record in lines("out.jsonl")] == ["c"]
 
 
@@ -121,7 +121,7 @@ def test_left_out_tests_are_reported() -> None:
     tests = [{"input": "", "output": " "}, {"input": "", "output": "1"}]
     write_lines(Path("source.jsonl"), [{**GOOD, "tests": tests}])
     result = run("import", "source.jsonl", "--out", "out.jsonl")
-    assert "left out 1 tests: 1 blank expected output (first: good)" in result.stderr
+    assert "dropped 1 tests: 1 blank expected output (first: good)" in result.stderr
 
 
 # check

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dataset_files import SHARED, consume, needs_shared, only_problem, write_lines
+from dataset_files import SHARED, consume, filtered_tests, needs_shared, only_problem, write_lines
 
 from securecoderl_edge.datasets import detect_format, import_problems
 from securecoderl_edge.datasets.python_source import signature
@@ -101,7 +101,7 @@ def test_what_depends_on_other_statements_of_a_check_stays_one_test(tmp_path: Pa
     assert "def helper(x)" in whole
     assert "def double" not in whole
     assert whole.endswith("\n\ncheck(double)")
-    assert tests == {"assertion that always holds": 1}
+    assert (tests, filtered_tests(imported)) == ({}, {"assertion that always holds": 1})
 
 
 def test_messages_of_humaneval_assertions_are_left_out(tmp_path: Path) -> None:
@@ -247,7 +247,8 @@ def test_all_of_mbpp_imports() -> None:
 
 @needs_shared
 def test_all_of_humaneval_imports() -> None:
-    problems, dropped, tests = consume(import_problems(SHARED / "HumanEval.jsonl.gz"))
-    assert (len(problems), dropped) == (164, {})
-    assert tests == {"assertion that always holds": 48}
+    imported = import_problems(SHARED / "HumanEval.jsonl.gz", strict=True)
+    problems, dropped, tests = consume(imported)
+    assert (len(problems), dropped, tests) == (164, {}, {})
+    assert filtered_tests(imported) == {"assertion that always holds": 48}
     assert all("candidate" not in assertion for p in problems for assertion in p.assertions if "\n" not in assertion)

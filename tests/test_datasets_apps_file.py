@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from dataset_files import consume, only_problem, write_lines
+from dataset_files import SHARED, consume, filtered_tests, needs_shared, only_problem, write_lines
 
 from securecoderl_edge.datasets import detect_format, import_problems
 from securecoderl_edge.errors import SceError, UsageError
@@ -117,8 +118,7 @@ def test_a_file_of_every_oddity_is_imported_with_exact_counts(tmp_path: Path) ->
         "expected output holds constraints": 2,
     }
     assert {reason: entry.count for reason, entry in imported.tally.filtered.items()} == {"call problem, not stdin": 1}
-    kept_of_many = {reason: entry.count for reason, entry in imported.tally.filtered_tests.items()}
-    assert kept_of_many == {"after the first 4 of a problem": 999_996}
+    assert filtered_tests(imported) == {"after the first 4 of a problem": 999_996}
 
 
 def test_what_was_left_out_is_named_by_its_place(tmp_path: Path) -> None:
@@ -183,3 +183,26 @@ def test_a_large_array_is_read_in_little_memory(tmp_path: Path) -> None:
         tracemalloc.stop()
     assert count == 5000
     assert peak < size / 3
+
+
+@needs_shared
+def test_the_apps_samples_are_the_same_problems_in_both_layouts(tmp_path: Path) -> None:
+    folders = [SHARED / "apps" / "train" / name for name in ("0001", "4184")]
+
+    def read(folder: Path, file: str) -> str:
+        return (folder / file).read_text(encoding="utf-8") if (folder / file).is_file() else ""
+
+    records = [
+        {
+            "problem_id": int(folder.name),
+            "question": read(folder, "question.txt"),
+            "input_output": read(folder, "input_output.json"),
+            "solutions": read(folder, "solutions.json"),
+            "starter_code": read(folder, "starter_code.py"),
+            "difficulty": json.loads(read(folder, "metadata.json") or "{}").get("difficulty", ""),
+        }
+        for folder in folders
+    ]
+    from_hub = list(import_problems(write_lines(tmp_path / "train.jsonl", records)).problems)
+    from_folder = list(import_problems(SHARED / "apps").problems)
+    assert [replace(problem, id="") for problem in from_hub] == [replace(problem, id="") for problem in from_folder]

@@ -27,10 +27,10 @@ class Tally:
 
     Attributes:
         kept: problems handed out.
-        filtered: problems left out because the user asked for it, by reason.
+        filtered: problems left out that nothing is wrong with: of a kind that was not asked for, by reason.
         dropped: records left out because something is wrong with them, by reason.
         malformed: how many of these are not even of the format that the file is read as.
-        filtered_tests, dropped_tests: single tests left out of problems that were kept or dropped, by reason.
+        filtered_tests, dropped_tests: the same of single tests, of problems that were kept or dropped.
     """
 
     kept: int = 0
@@ -46,7 +46,7 @@ class Tally:
         return self.kept + sum(entry.count for each in (self.filtered, self.dropped) for entry in each.values())
 
     def filter(self, where: str, reason: str) -> None:
-        """Count one problem that was not asked for."""
+        """Count one problem that is left out though nothing is wrong with it."""
         self.filtered.setdefault(reason, Dropped(0, where)).count += 1
 
     def drop(self, where: str, reason: DropRecord | str) -> None:
@@ -55,7 +55,7 @@ class Tally:
         self.dropped.setdefault(str(reason), Dropped(0, where)).count += 1
 
     def filter_tests(self, where: str, reason: str, count: int) -> None:
-        """Count tests that were not asked for."""
+        """Count tests that are left out though nothing is wrong with them."""
         self.filtered_tests.setdefault(reason, Dropped(0, where)).count += count
 
     def drop_test(self, where: str, reason: str) -> None:
