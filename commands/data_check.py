@@ -112,6 +112,8 @@ def _slowest(report: CheckReport, factor: float) -> str:
     limits = sorted((passed.time_limit(factor), name) for name, passed in report.passing.items())
     if not limits:
         return ""
+    if limits[0][0] == limits[-1][0]:
+        return f", time limit {limits[0][0]:g} s"
     return f", time limits {limits[0][0]:g} to {limits[-1][0]:g} s ({limits[-1][1]})"
 
 

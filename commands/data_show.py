@@ -135,7 +135,7 @@ def _figures(found: Stats, model: str | None) -> dict[str, str]:
         "difficulty": _listed(found.difficulties),
         "tests a problem": _spread(found.tests),
         "solutions": f"{_spread(found.solutions)}; {found.without_solution} problems have none",
-        "duplicates": f"{found.equal_statements} statements stand there before; {_near(found)}",
+        "duplicates": f"{found.equal_statements} statements repeat an earlier one; {_near(found)}",
         "constant answer": (
             f"passes {found.constant_share:.1%} of the tests of a problem, at least half of them in {half}, "
             f"all of them in {every}"

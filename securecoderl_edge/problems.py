@@ -154,14 +154,16 @@ def load_problems(source: str, max_tests: int = MAX_TESTS) -> list[Problem]:
 
 
 def _other_format(path: Path) -> str:
-    """What else a file that holds no problems of ours may be, and what to do then; empty if nobody knows."""
+    """What else a file that does not hold our problems may be, and what to do then; empty if nobody knows."""
     from securecoderl_edge.datasets import detect_format
 
     try:
         format = detect_format(path)
     except SceError:
         return ""
-    return "" if format == "jsonl" else f"; it looks like {format}: make problems of it with: sce data import {path}"
+    if format == "jsonl":
+        return f"; a file without what cannot be used is made by: sce data import {path}"
+    return f"; it looks like {format}: make problems of it with: sce data import {path}"
 
 
 def read_problems(path: Path, max_tests: int = MAX_TESTS) -> Iterator[tuple[int, Problem]]:

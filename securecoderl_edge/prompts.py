@@ -56,6 +56,7 @@ class PromptFormat:
 
     def prompt(self, problem: Problem) -> str:
         """The text a model continues; the answer is to follow it directly."""
+        problem = _with_task(problem)
         if self.style == "paper":
             text = f"{INSTRUCTION_HEADING}\nComplete the following code:\n\n{_stub(problem)}\n\n{RESPONSE_HEADING}\n"
         elif self.style == "code":
@@ -158,13 +159,21 @@ def fits(text: str, count_tokens: Callable[[str], int], room: int) -> bool:
     return len(text.encode("utf-8")) + 2 <= room or count_tokens(text) <= room
 
 
+def _with_task(problem: Problem) -> Problem:
+    """The problem with the function to write in its statement, if neither that nor the given code names it."""
+    name = problem.entry_point
+    if name is None or re.search(rf"\b{re.escape(name)}\b", f"{problem.statement}\n{problem.starter_code}"):
+        return problem
+    return replace(problem, statement=f"{problem.statement.rstrip()}\n\nWrite the function `{name}`.")
+
+
 def _stub(problem: Problem) -> str:
     """The function stub of the paper: the statement as its docstring, its name from the statement's first letters."""
     if problem.statement.startswith(_COMPLETION_TASK):
         return f"{problem.starter_code.rstrip()}\n"
     if problem.kind == "call":
         named = _HEADER.search(problem.statement)
-        header = named["header"] if named else f"{problem.entry_point}()"
+        header = named["header"] if named and "(" in named["header"] else f"{problem.entry_point}(...)"
     else:
         start = problem.statement[:50].encode("utf-8", "surrogatepass")
         header = f"solve_{hashlib.md5(start, usedforsecurity=False).hexdigest()[:5]}()"

@@ -110,7 +110,7 @@ def test_a_check_writes_time_limits_and_the_solutions_that_pass() -> None:
     assert (checked["solutions"], checked["time_limit_s"]) == (["print(1)"], 1.0)
     assert "time_limit_s" not in unchecked
     assert lines("all.jsonl")[1]["solutions"] == BAD["solutions"]
-    assert "wrote 2 problems to good.jsonl, time limits 1 to 1 s" in result.stderr
+    assert "wrote 2 problems to good.jsonl, time limit 1 s" in result.stderr
 
 
 def test_one_file_is_not_written_twice() -> None:

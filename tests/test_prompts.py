@@ -110,6 +110,14 @@ def test_no_style_shows_tests_or_solutions(style: str) -> None:
     assert "secret" not in PromptFormat(style, TEMPLATE if style == "chat" else None).prompt(problem)
 
 
+@pytest.mark.parametrize("style", STYLES)
+def test_the_function_to_write_is_named_if_the_statement_does_not(style: str) -> None:
+    format = PromptFormat(style, TEMPLATE if style == "chat" else None)
+    assert "Write the function `add`." in format.prompt(replace(CALL, statement="The sum of both."))
+    assert "Write the function `add`." not in format.prompt(replace(CALL, statement="Let add return the sum."))
+    assert format.prompt(COMPLETION).count("Write the function") == 0
+
+
 def test_an_unknown_style_and_a_chat_without_template_are_usage_errors() -> None:
     with pytest.raises(UsageError, match="no prompt style 'poem'"):
         PromptFormat("poem")

@@ -34,16 +34,19 @@ def download(source: str, pattern: str | None = None) -> list[Path]:
     """
     try:
         from huggingface_hub import HfApi, hf_hub_download
-        from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+        from huggingface_hub.utils import logging
     except ImportError:
         raise MissingExtra("huggingface_hub", "hub", f"(or download {source} and name the file)") from None
+    logging.set_verbosity_error()  # each of its tries would be a line of its own
     try:
         names = sorted(HfApi().list_repo_files(source, repo_type="dataset"))
         chosen = choose(names, pattern, source)
         return [Path(hf_hub_download(source, name, repo_type="dataset")) for name in chosen]
-    except (HfHubHTTPError, OfflineModeIsEnabled, OSError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise SceError(f"{source} could not be downloaded from the hub ({reason})") from None
+    except UsageError:
+        raise
+    except Exception as error:  # the hub's client raises many kinds; each means that it cannot be had
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise SceError(f"{source} could not be downloaded from the hub ({reason}); name a file instead") from None
 
 
 def choose(names: list[str], pattern: str | None, source: str) -> list[str]:
