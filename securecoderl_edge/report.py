@@ -155,12 +155,14 @@ def pass_table(summaries: Sequence[EvaluationSummary], *, lines: int = 1) -> Tab
 
 
 def prompts_in_words(summaries: Sequence[EvaluationSummary]) -> list[str]:
-    """How problems were put to each model, and how many of them were cut, as lines."""
+    """How problems were put to the models, and how many of them were cut, as lines: one, where that is the same."""
     lines = []
     for summary in summaries:
         cut = f", {summary.cut_prompts} of {summary.problems} prompts cut to fit" if summary.cut_prompts else ""
-        lines.append(f"{summary.label}: prompt style {summary.prompt_style}{cut}")
-    return lines
+        lines.append(f"prompt style {summary.prompt_style}{cut}")
+    if len(set(lines)) == 1:
+        return lines[:1]
+    return [f"{summary.label}: {line}" for summary, line in zip(summaries, lines, strict=True)]
 
 
 def comparison_table(comparison: Comparison, *, with_p_values: bool = True) -> Table:

@@ -308,5 +308,7 @@ def test_a_benchmark_that_is_not_here_says_how_to_get_it(folder: Path, opened: O
 
 
 def test_the_style_of_the_prompts_is_shown(folder: Path, opened: Opened) -> None:
-    out = run("good.gguf", "--problems", "six.jsonl", "--prompt", "paper", "--max-prompt-tokens", "15")[1]
-    assert "good: prompt style paper, 6 of 6 prompts cut to fit" in out
+    args = ("good.gguf", "bad.gguf", "--problems", "six.jsonl")
+    cut = run(*args, "--prompt", "paper", "--max-prompt-tokens", "15")[1].splitlines()
+    assert "prompt style paper, 6 of 6 prompts cut to fit" in cut
+    assert "prompt style stdin" in run(*args)[1].splitlines()

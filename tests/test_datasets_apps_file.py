@@ -206,3 +206,29 @@ def test_the_apps_samples_are_the_same_problems_in_both_layouts(tmp_path: Path) 
     from_hub = list(import_problems(write_lines(tmp_path / "train.jsonl", records)).problems)
     from_folder = list(import_problems(SHARED / "apps").problems)
     assert [replace(problem, id="") for problem in from_hub] == [replace(problem, id="") for problem in from_folder]
+
+
+def test_numbers_of_any_size_are_read_exactly(tmp_path: Path) -> None:
+    call = {**RECORD, "fn_name": "f", "inputs": [[2**70]], "outputs": [1.5], "starter_code": "def f(n):"}
+    problem = only_problem(write(tmp_path / "data.json", [call]))
+    assert problem.assertions == (f"assert f({2**70}) == 1.5",)
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        ("[" * 100_000, "nested too deeply from here on"),
+        ('[{"question":' * 50_000, "nested too deeply from here on"),
+        ('[{"question": "q", "inputs": [' + "9" * 6000 + "]}]", "no JSON with numbers of a sane length from here on"),
+    ],
+)
+def test_json_that_would_take_all_memory_is_named(tmp_path: Path, broken: str, words: str) -> None:
+    path = tmp_path / "data.json"
+    # Of the piece of the file that is parsed at a time with a number too long, nothing is read.
+    long = {**RECORD, "name": "p2", "question": "Add. " * 20_000}
+    path.write_text(f"[{json.dumps(RECORD)}, {json.dumps(long)}, {broken}", encoding="utf-8")
+    problems, dropped, _ = consume(import_problems(path, "apps-plus"))
+    assert problems[0].id == "apps-plus/p1"
+    ((reason, count),) = dropped.items()
+    assert words in reason
+    assert count == 1

@@ -52,7 +52,7 @@ def problem_from(record: dict[str, Any], _name: str, tally: Tally) -> Problem:
         solutions=_python_solutions(record.get("solutions")),
         difficulty=_difficulty(record.get("difficulty")),
         source=SOURCE,
-        tags=tuple(tag for tag in record.get("cf_tags") or () if isinstance(tag, str) and tag),
+        tags=_texts_of(record.get("cf_tags")),
         time_limit_s=_seconds(record.get("time_limit")),
     )
 
@@ -81,6 +81,10 @@ def _python_solutions(value: Any) -> tuple[str, ...]:
         return ()
     kept = (program for language, program in pairs if language in _PYTHON_3 and isinstance(program, str))
     return tuple(dict.fromkeys(program.replace("\r\n", "\n") for program in kept if program.strip()))
+
+
+def _texts_of(value: Any) -> tuple[str, ...]:
+    return tuple(each for each in value if isinstance(each, str) and each) if isinstance(value, list) else ()
 
 
 def _difficulty(value: Any) -> str:

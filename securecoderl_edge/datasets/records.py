@@ -12,6 +12,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,9 +23,11 @@ Form = Literal["lines", "array", "object", "prompts", "parquet"]
 
 _BOM = b"\xef\xbb\xbf"
 _HEAD_BYTES = 1 << 16
-PROMPTS_KEY = "prompts_with_tests"
+# Where SecureCodeRL's prompts stand; the second is of an older form, without tests.
+_PROMPTS_KEYS = ("prompts_with_tests", "prompts")
 _PROMPTS = re.compile(rb'\A\{.*?"(?:prompts_with_tests|prompts)"\s*:\s*\[', re.DOTALL)
 _ROWS_AT_A_TIME = 64
+_DEEPEST = 100
 
 
 @dataclass(frozen=True)
@@ -88,18 +91,9 @@ def form_of(path: Path) -> Form:
     return "object" if head.startswith(b"{") and after_key.startswith(b"{") else "lines"
 
 
-def count_items(path: Path, prefix: str) -> int:
-    """How many items the array ``prefix`` of a JSON file has; as many as there are before it breaks off."""
-    import ijson
-
-    count = 0
-    try:
-        with path.open("rb") as file:
-            for place, event, _ in ijson.parse(_after_bom(file)):
-                count += place == f"{prefix}.item" and event in ("start_map", "string", "number", "null")
-    except (ijson.JSONError, UnicodeDecodeError, OSError):
-        pass  # the reader that comes after says so
-    return count
+def count_items(path: Path) -> int:
+    """How many records there are, as many as come before a break."""
+    return sum(not isinstance(record.value, Unreadable) for record in read_records(path))
 
 
 def _lines(path: Path) -> Iterator[Record]:
@@ -131,22 +125,53 @@ def _items(path: Path, form: Form) -> Iterator[Record]:
     count = 0
     try:
         with path.open("rb") as file:
-            start = _after_bom(file)
-            if form == "object":
-                every = ijson.kvitems(start, "", use_float=True)
-            else:
-                prefix = "item" if form == "array" else f"{PROMPTS_KEY}.item"
-                items = ijson.items(start, prefix, use_float=True)
-                every = ((str(index), record) for index, record in enumerate(items))
-            for name, value in every:
+            for name, value in _values(ijson.basic_parse(_after_bom(file)), form):
+                name = str(count) if name is None else name
                 yield Record(f"record {name}", name, value)
                 count += 1
-    except (ijson.JSONError, UnicodeDecodeError, OverflowError, RecursionError) as error:
-        reason = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) or "UTF" in str(error) else "cut short"
-        whole = f"the file is {reason} from here on: {' '.join(str(error).split())[:80]}"
-        yield Record(f"after {count} records", "", Unreadable(whole))
+    # A ValueError is text in another encoding. A SystemError is how ijson's C code says that a number has more digits
+    # than Python reads; it may come up at any call after the piece of the file with that number was read.
+    except (ijson.JSONError, _TooDeep, ValueError, SystemError) as error:
+        text = " ".join(str(error).split())[:80]
+        reason = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) or "UTF" in text else "cut short"
+        reason = "nested too deeply" if isinstance(error, _TooDeep) else reason
+        reason = "no JSON with numbers of a sane length" if isinstance(error, SystemError) else reason
+        yield Record(f"after {count} records", "", Unreadable(f"the file is {reason} from here on: {text}"))
     except OSError as error:
         raise SceError(f"{path}: {error.strerror}") from None
+
+
+def _values(events: Iterator[tuple[str, Any]], form: Form) -> Iterator[tuple[str | None, Any]]:
+    """The values in the outermost array or object of a JSON text with their keys, or in the array of prompts."""
+    import ijson
+
+    next(events)
+    key: str | None = None
+    builder, depth = None, 0
+    for event, value in events:
+        if builder is None:
+            # Between values: a key, the end, or the beginning of the next value.
+            if event == "map_key":
+                key = value
+                continue
+            if event in ("end_map", "end_array"):
+                continue
+            if form == "prompts" and key in _PROMPTS_KEYS and event == "start_array":
+                key = None
+                continue
+            builder, depth = ijson.ObjectBuilder(), 0
+        depth += event.startswith("start_") - event.startswith("end_")
+        if depth > _DEEPEST:
+            raise _TooDeep(f"more than {_DEEPEST} levels")
+        builder.event(event, float(value) if isinstance(value, Decimal) else value)
+        if depth == 0:
+            if form != "prompts" or key is None:
+                yield key, builder.value
+            builder = None
+
+
+class _TooDeep(Exception):
+    """JSON that no data set is nested like."""
 
 
 def _rows(path: Path) -> Iterator[Record]:

@@ -21,7 +21,7 @@ from typing import Any
 
 from securecoderl_edge.datasets.fields import given_id
 from securecoderl_edge.datasets.python_source import parse
-from securecoderl_edge.datasets.records import PROMPTS_KEY, count_items
+from securecoderl_edge.datasets.records import count_items
 from securecoderl_edge.datasets.stdin_tests import stdin_tests
 from securecoderl_edge.datasets.tally import DropRecord, MalformedRecord, Tally
 from securecoderl_edge.problems import Problem
@@ -71,7 +71,7 @@ def problem_from(record: dict[str, Any], name: str, tally: Tally, drawn: frozens
 
 def drawn_by_the_paper(path: Path) -> frozenset[str]:
     """The positions in a file of the prompts that the paper's evaluator drew for the first model that it was given."""
-    total = count_items(path, PROMPTS_KEY)
+    total = count_items(path)
     return frozenset(map(str, random.Random(PAPER_SEED).sample(range(total), min(PAPER_PROMPTS, total))))
 
 
