@@ -53,7 +53,7 @@ def bench(
     from securecoderl_edge.scorer import Scorer
 
     specs, pairs = choose_models(models, is_comparing)
-    problems = bench_problems(config)
+    problems = bench_problems(config, say)
     _warn_of_load()
     warn_of_level(config.sandbox)
     done: dict[int, Evaluation] = {}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from securecoderl_edge.commands.console import say
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.datasets import open_problems
@@ -52,7 +53,7 @@ class StatsConfig:
 @options_from(ShowConfig)
 def show(file: str, problem_id: str, config: ShowConfig) -> None:
     """Show the problem ID of FILE (or starter[:SPLIT]): its prompt as a model sees it, its tests."""
-    problems = {problem.id: problem for problem in open_problems(file)}
+    problems = {problem.id: problem for problem in open_problems(file, tell=say)}
     if problem_id not in problems:
         raise UsageError(f"{file} has no problem {problem_id!r}{_nearest(problem_id, list(problems))}")
     problem = problems[problem_id]
@@ -77,7 +78,7 @@ def stats(file: str, config: StatsConfig) -> None:
     """
     from securecoderl_edge.data_stats import compute_stats
 
-    problems = open_problems(file, config.max_tests)
+    problems = open_problems(file, config.max_tests, say)
     with _reader(config.model, config.prompt) as reader:
         found = compute_stats(problems, reader)
     if config.json:

@@ -64,7 +64,7 @@ def split(file: str, config: SplitConfig) -> None:
         raise UsageError("--train-out and --eval-out name the same file")
     for out in (train_out, eval_out):
         refuse_to_overwrite(out, config.force)
-    problems = open_problems(file, max_tests=sys.maxsize)
+    problems = open_problems(file, sys.maxsize, say)
     parts = split_problems(problems, config.eval, config.seed, config.similarity, config.tag)
     write_problems(train_out, (problems[place] for place in parts.train))
     write_problems(eval_out, (problems[place] for place in parts.evaluation))
@@ -96,7 +96,7 @@ def leaks(ctx: click.Context, file: str, other: str, config: LeaksConfig) -> Non
 
     if config.out is not None:
         refuse_to_overwrite(Path(config.out), config.force)
-    problems, others = open_problems(file, max_tests=sys.maxsize), open_problems(other)
+    problems, others = open_problems(file, sys.maxsize, say), open_problems(other, tell=say)
     found = find_leaks(problems, others, config.similarity)
     if config.json:
         records = [leak.to_record() for leak in found]

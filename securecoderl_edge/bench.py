@@ -93,12 +93,12 @@ def choose_models(names: Sequence[str], is_comparing: bool = False) -> tuple[lis
     return specs, [(0, other) for other in range(1, len(specs))] if is_comparing else []
 
 
-def bench_problems(settings: BenchSettings) -> list[Problem]:
-    """The problems to solve; ``starter`` alone means its evaluation split. Errors as in `open_problems`."""
+def bench_problems(settings: BenchSettings, tell: Callable[[str], None] = lambda message: None) -> list[Problem]:
+    """The problems to solve; ``starter`` alone means its evaluation split. Errors, ``tell``: as in `open_problems`."""
     source = f"{STARTER}:eval" if settings.problems == STARTER else settings.problems
     if source in BENCHMARKS:
-        return benchmark_problems(source)[: settings.limit]
-    return open_problems(source, settings.max_tests)[: settings.limit]
+        return benchmark_problems(source, tell)[: settings.limit]
+    return open_problems(source, settings.max_tests, tell)[: settings.limit]
 
 
 def measure(

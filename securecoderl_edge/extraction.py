@@ -15,7 +15,15 @@ import re
 from collections.abc import Iterator, Sequence
 
 from securecoderl_edge.problems import Problem
-from securecoderl_edge.prompts import OURS, PROBLEM_HEADING, SOLUTION_HEADING, STOP_MARKERS, PromptFormat
+from securecoderl_edge.prompts import (
+    INSTRUCTION_HEADING,
+    OURS,
+    PROBLEM_HEADING,
+    RESPONSE_HEADING,
+    SOLUTION_HEADING,
+    STOP_MARKERS,
+    PromptFormat,
+)
 from securecoderl_edge.switches import EXTRACT_MODES
 
 # The first look ahead makes sure that what follows matches at once: without it a long line takes quadratic time.
@@ -29,8 +37,11 @@ _TOKEN = r"(?:<\|[\w▁]+\|>|<｜[\w▁]+｜>|</?s>)"
 _FIRST_TOKENS = re.compile(rf"(?:\s*{_TOKEN})+(?=\s|\Z|\w)")
 _LAST_TOKEN = re.compile(rf"{_TOKEN}[ \t]*$|<[|｜][\w▁]*[|｜]?\Z", re.MULTILINE)
 _SECTION = re.compile(rf"^(?:{'|'.join(map(re.escape, STOP_MARKERS))})[ \t]*$", re.MULTILINE)
-# A prompt in our template, though not that of this problem or not letter by letter; or the end of one.
-_PROMPT = re.compile(rf"(?:{PROBLEM_HEADING}[ \t]*\n.*?\n)?{SOLUTION_HEADING}[ \t]*\n", re.DOTALL)
+# A prompt in one of our templates, though not that of this problem or not letter by letter; or the end of one.
+_PROMPT = re.compile(
+    rf"(?:(?:{PROBLEM_HEADING}|{INSTRUCTION_HEADING})[ \t]*\n.*?\n)?(?:{SOLUTION_HEADING}|{RESPONSE_HEADING})[ \t]*\n",
+    re.DOTALL,
+)
 _THOUGHT = re.compile(r"\s*<think>.*?(?:</think>|\Z)", re.DOTALL)
 
 # The parts of Python that decide where a statement begins: comments, strings, brackets, line ends.

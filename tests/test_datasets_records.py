@@ -63,8 +63,12 @@ def test_a_problem_file_that_is_none_is_said_to_be_another_format_where_it_is_lo
 def test_a_file_in_any_format_is_opened_as_problems(tmp_path: Path) -> None:
     for record, name in ((MBPP_RECORD, "mbpp/7"), (HUMANEVAL_RECORD, "humaneval/9"), (OURS, "a")):
         assert [each.id for each in open_problems(str(write_lines(tmp_path / "x.jsonl", [record])))] == [name]
-    with pytest.raises(SceError, match=r"holds no mbpp problem that can be used \(1 no tests\)"):
+    with pytest.raises(SceError, match=r"holds no mbpp problem that can be used: 1 no tests"):
         open_problems(str(write_lines(tmp_path / "x.jsonl", [{**MBPP_RECORD, "test_list": []}])))
+    told: list[str] = []
+    open_problems(str(write_lines(tmp_path / "x.jsonl", [MBPP_RECORD, {}])), tell=told.append)
+    assert len(told) == 1
+    assert '1 records cannot be used: 1 "task_id" or "test_list" is missing (first: x.jsonl:2)' in told[0]
 
 
 def test_parts_of_a_data_set_are_read_one_after_the_other(tmp_path: Path) -> None:

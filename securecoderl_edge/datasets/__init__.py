@@ -101,8 +101,13 @@ def import_problems(
     return Imported(found, _filtered(problems, kind, max_tests, tally, strict), tally)
 
 
-def open_problems(source: str, max_tests: int = MAX_TESTS) -> list[Problem]:
+def open_problems(
+    source: str, max_tests: int = MAX_TESTS, tell: Callable[[str], None] = lambda message: None
+) -> list[Problem]:
     """The problems of a built-in set, or of a file or folder in any of the formats.
+
+    Args:
+        tell: called with a sentence about records that cannot be used, if there are any.
 
     Raises:
         UsageError: no such set or file, or a format that is not recognised.
@@ -116,13 +121,16 @@ def open_problems(source: str, max_tests: int = MAX_TESTS) -> list[Problem]:
         return load_problems(source, max_tests)
     imported = import_problems(path, format, max_tests=max_tests)
     problems = list(imported.problems)
+    dropped = imported.tally.dropped
+    reasons = "; ".join(f"{entry.count} {reason} (first: {entry.first})" for reason, entry in dropped.items())
     if not problems:
-        reasons = "; ".join(f"{entry.count} {reason}" for reason, entry in imported.tally.dropped.items())
-        raise SceError(f"{source}: holds no {format} problem that can be used ({reasons})")
+        raise SceError(f"{source}: holds no {format} problem that can be used: {reasons}")
+    if dropped:
+        tell(f"{source}: {sum(entry.count for entry in dropped.values())} records cannot be used: {reasons}")
     return problems
 
 
-def benchmark_problems(name: str) -> list[Problem]:
+def benchmark_problems(name: str, tell: Callable[[str], None] = lambda message: None) -> list[Problem]:
     """All problems of one of `BENCHMARKS` that published results are measured on, with all of their tests.
 
     Raises:
@@ -130,7 +138,7 @@ def benchmark_problems(name: str) -> list[Problem]:
         SceError: it holds no such problem.
     """
     path = find_benchmark(name)
-    problems = [problem for problem in open_problems(str(path), sys.maxsize) if problem.source == name]
+    problems = [problem for problem in open_problems(str(path), sys.maxsize, tell) if problem.source == name]
     if name == "mbpp":
         problems = [problem for problem in problems if mbpp.TEST_SPLIT in problem.tags]
     if not problems:
