@@ -19,10 +19,17 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-QUANTS = ("f32", "f16", "q8_0")
+OWN_TYPES = ("f32", "f16", "bf16", "q8_0")
 
+ROPE_TYPES = ("default", "linear", "llama3")
+# llama.cpp reads the divisors of llama3 rope from a tensor of this name.
+_ROPE_DIVISORS = "rope_freqs.weight"
 # Elements of one q8_0 block: a row is a whole number of them or stays f16.
 _Q8_0_BLOCK = 32
+
+
+class OutOfRangeError(SceError):
+    """A weight is too large for the type that it is to be written in."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,7 @@ def write_gguf(
     """Write ``base`` with ``adapter`` merged in to ``path``; callers pass a temporary path and rename it.
 
     Args:
-        quant: one of `QUANTS`.
+        quant: one of `OWN_TYPES`.
         name: the model's name in the file's header.
         prompt_style: the style of prompts that the model was trained with here; the header will say so.
 
@@ -55,10 +62,14 @@ def write_gguf(
         UsageError: architecture, tokenizer or adapter that export does not support (named).
         SceError: a source file is missing or damaged.
     """
+    import numpy as np
+
     gguf = _gguf()
     shape = read_architecture(base)
-    if shape.rope_type not in ("default", "linear"):
-        raise UsageError(f"{base}: rope type {shape.rope_type!r} is not supported by export, only default and linear")
+    if shape.rope_type not in ROPE_TYPES:
+        raise UsageError(
+            f"{base}: rope type {shape.rope_type!r} is not supported by export, only {', '.join(ROPE_TYPES)}"
+        )
     vocabulary = read_vocabulary(base, shape.vocabulary)
     names = _gguf_names(base, shape)
     writer = gguf.GGUFWriter(path, shape.family)
@@ -68,11 +79,16 @@ def write_gguf(
         if prompt_style is not None:
             writer.add_string(STYLE_KEY, prompt_style)
         types, data_bytes = _add_tensor_infos(writer, shape, names, quant)
+        divisors = np.array(shape.rope_divisors, dtype=np.float32)
+        if divisors.size:
+            writer.add_tensor_info(_ROPE_DIVISORS, divisors.shape, divisors.dtype, divisors.nbytes)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
         for target, tensor in _arranged_tensors(base, adapter, shape, names):
             writer.write_tensor_data(_encode(target, tensor, types[target]))
+        if divisors.size:
+            writer.write_tensor_data(divisors)
     finally:
         writer.close()
     parameters = sum(math.prod(sizes) for sizes in shape.tensors().values())
@@ -127,7 +143,7 @@ def _is_redundant(name: str, shape: Architecture) -> bool:
 
 def _add_header(writer: Any, shape: Architecture, quant: str, name: str) -> None:
     gguf = _gguf()
-    kinds = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "q8_0": "MOSTLY_Q8_0"}
+    kinds = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "bf16": "MOSTLY_BF16", "q8_0": "MOSTLY_Q8_0"}
     writer.add_type(gguf.GGUFType.MODEL)
     writer.add_name(name)
     writer.add_file_type(gguf.LlamaFileType[kinds[quant]])
@@ -222,7 +238,7 @@ def _encode(name: str, tensor: torch.Tensor, kind: str) -> np.ndarray[Any, Any]:
     values = tensor.contiguous().numpy()
     if not np.isfinite(values).all():
         raise SceError(f"weight {name} has values that are not finite; the model or its adapter is broken")
-    if kind != "f32" and np.abs(values).max(initial=0.0) > np.finfo(np.float16).max:
-        raise SceError(f"weight {name} has values that {kind} cannot hold; export with --quant f32")
+    if kind not in ("f32", "bf16") and np.abs(values).max(initial=0.0) > np.finfo(np.float16).max:
+        raise OutOfRangeError(f"weight {name} has values that {kind} cannot hold; export with --quant f32")
     encoded: np.ndarray[Any, Any] = gguf.quants.quantize(values, gguf.GGMLQuantizationType[kind.upper()])
     return encoded

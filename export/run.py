@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
+import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from securecoderl_edge.errors import MissingExtra, UsageError
-from securecoderl_edge.export.gguf import QUANTS, write_gguf
+from securecoderl_edge.export.agreement import Agreement
+from securecoderl_edge.export.gguf import OWN_TYPES, GgufSummary, OutOfRangeError, write_gguf
 from securecoderl_edge.export.merge import COMPANION_FILES, write_merged
-from securecoderl_edge.export.verify import Agreement, verify_gguf
+from securecoderl_edge.export.quantise import LLAMA_CPP_TYPES, quantise, tensor_types
+from securecoderl_edge.export.verify import reference_of, verify_gguf
 from securecoderl_edge.files import sha256_of, temporary_beside, write_atomically
 from securecoderl_edge.weight_files import weight_files
 
 # Part of what makes two exports the same: raise it when the files we write change.
 FORMAT_VERSION = 2
+QUANTS = (*OWN_TYPES, *LLAMA_CPP_TYPES)
 
 _PACKAGES = ("securecoderl-edge", "gguf", "llama-cpp-python", "torch", "transformers", "peft")
 
@@ -67,6 +73,7 @@ def export_gguf(
     force: bool,
     log: Callable[[str], None] = lambda message: None,
     prompt_style: str | None = None,
+    workbench: Workbench | None = None,
 ) -> ExportResult:
     """Write ``base`` with ``adapter`` merged in as the GGUF file ``out``, verified before it gets that name.
 
@@ -75,6 +82,7 @@ def export_gguf(
         force: replace a file that is not this same export.
         log: told what is being done.
         prompt_style: the style of prompts that the model was trained with here; the file will say so.
+        workbench: shared by several exports of the same source.
 
     Raises:
         UsageError: ``out`` exists, or the model is of a kind that export does not support (named).
@@ -93,11 +101,12 @@ def export_gguf(
             return ExportResult(out, earlier, reused=True)
         if not force:
             raise UsageError(f"{out} exists and is not this export; replace it with --force or choose another --out")
-    with temporary_beside(out) as temporary:
-        log(f"writing {quant} ...")
-        summary = write_gguf(base, adapter, quant, temporary, out.stem, prompt_style)
+    with ExitStack() as stack:
+        shared = workbench or stack.enter_context(Workbench(base, adapter, prompt_style, log))
+        temporary = stack.enter_context(temporary_beside(out))
+        summary = shared.write(quant, temporary, out)
         log("verifying against the source ...")
-        agreement = verify_gguf(temporary, base, adapter, quant)
+        agreement = verify_gguf(temporary, base, quant, shared.reference())
         manifest = Manifest(
             format_version=FORMAT_VERSION,
             file=out.name,
@@ -113,6 +122,66 @@ def export_gguf(
     with write_atomically(manifest_path(out)) as text:
         json.dump(asdict(manifest), text, indent=2)
     return ExportResult(out, manifest, reused=False)
+
+
+class Workbench:
+    """What several exports of one source share: what the source says, and the float file that llama.cpp quantises.
+
+    Use it as a context manager; what was made is deleted at the end.
+    """
+
+    def __init__(
+        self,
+        base: Path,
+        adapter: Path | None,
+        prompt_style: str | None = None,
+        log: Callable[[str], None] = lambda message: None,
+    ) -> None:
+        self._base, self._adapter, self._prompt_style, self._log = base, adapter, prompt_style, log
+        self._stack = ExitStack()
+        self._reference: Path | None = None
+        self._float: tuple[Path, GgufSummary] | None = None
+
+    def __enter__(self) -> Workbench:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def reference(self) -> Path:
+        """See `reference_of`; made once."""
+        if self._reference is None:
+            self._reference = self._stack.enter_context(reference_of(self._base, self._adapter))
+        return self._reference
+
+    def write(self, quant: str, path: Path, out: Path) -> GgufSummary:
+        """Write one file at ``path``, which will be called ``out``; what is in it."""
+        if quant in OWN_TYPES:
+            self._log(f"writing {quant} ...")
+            return write_gguf(self._base, self._adapter, quant, path, out.stem, self._prompt_style)
+        source, summary = self._float_file(out)
+        self._log(f"writing {quant} ...")
+        quantise(source, path, quant)
+        types, data_bytes = tensor_types(path)
+        bits = round(8 * data_bytes / summary.parameters, 3)
+        return replace(summary, tensor_types=types, bits_per_weight=bits)
+
+    def _float_file(self, out: Path) -> tuple[Path, GgufSummary]:
+        """A verified float file to quantise, on the disk where ``out`` will be; in f32 where f16 cannot hold it."""
+        if self._float is None:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            folder = tempfile.TemporaryDirectory(prefix=f".{out.stem[:40]}.tmp-{os.getpid()}-", dir=out.parent)
+            path = Path(self._stack.enter_context(folder)) / "float.gguf"
+            kind = "f16"
+            self._log("writing the float file that is quantised ...")
+            try:
+                summary = write_gguf(self._base, self._adapter, kind, path, out.stem, self._prompt_style)
+            except OutOfRangeError:
+                kind = "f32"
+                summary = write_gguf(self._base, self._adapter, kind, path, out.stem, self._prompt_style)
+            verify_gguf(path, self._base, kind, self.reference())
+            self._float = path, summary
+        return self._float
 
 
 def export_merged(

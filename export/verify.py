@@ -9,10 +9,14 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.export.agreement import Agreement, check_bounds
 from securecoderl_edge.prompts import format_statement
 from securecoderl_edge.runtimes.child import child_environment, module_command
 
@@ -44,82 +48,43 @@ PROMPTS: tuple[str, ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """How far a file agrees with its source, over all positions of all prompts and greedy continuations.
+@contextmanager
+def reference_of(base: Path, adapter: Path | None) -> Iterator[Path]:
+    """A folder with what ``base`` plus ``adapter`` say, for comparing any number of files with it.
 
-    Attributes:
-        tokenised_equal: texts of the probe corpus whose token ids are equal, of ``texts``.
-        max_abs_difference: of logits.
-        mean_kl: Kullback-Leibler divergence of the file's distribution from the source's, in nats, mean over
-            positions.
-        top1: share of positions where both prefer the same token.
-        greedy_equal: prompts whose greedy continuations are equal token by token, ties within 1e-3 apart.
+    Raises:
+        SceError: the source cannot be loaded or run.
     """
-
-    texts: int
-    tokenised_equal: int
-    prompts: int
-    positions: int
-    max_abs_difference: float
-    mean_kl: float
-    top1: float
-    greedy_equal: int
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """What a file must reach: no more than these differences, at least this top-1 agreement."""
-
-    max_abs_difference: float
-    mean_kl: float
-    top1: float
-    all_greedy_equal: bool
+    with tempfile.TemporaryDirectory(prefix="sce-reference-") as name:
+        request = {
+            "base": str(base.resolve()),
+            "adapter": str(adapter.resolve()) if adapter else None,
+            "prompts": PROMPTS,
+            "new_tokens": NEW_TOKENS,
+            "folder": name,
+        }
+        _ask_child("securecoderl_edge.export.reference", request)
+        yield Path(name)
 
 
-# Logits and their differences grow with the model, so f16 and q8_0 are bounded by their distributions. Errors
-# of the conversion are far beyond: on random weights, no permutation gives top-1 0.27, a wrong theta 0.73.
-BOUNDS = {
-    "f32": Bounds(1e-3, 1e-5, 0.99, all_greedy_equal=True),
-    "f16": Bounds(0.5, 1e-3, 0.95, all_greedy_equal=False),
-    "q8_0": Bounds(5.0, 0.02, 0.80, all_greedy_equal=False),
-}
+def verify_gguf(path: Path, base: Path, quant: str, reference: Path) -> Agreement:
+    """Compare ``path`` with its source.
 
-
-def verify_gguf(path: Path, base: Path, adapter: Path | None, quant: str) -> Agreement:
-    """Compare ``path`` with ``base`` plus ``adapter``.
+    Args:
+        reference: of the source, see `reference_of`.
 
     Raises:
         SceError: they disagree beyond `BOUNDS`, or the file crashes llama.cpp; the message has the figures.
     """
-    agreement = _measure_in_child(path, base, adapter)
+    request = {
+        "path": str(path.resolve()),
+        "base": str(base.resolve()),
+        "texts": probe_texts(base),
+        "reference": str(reference),
+    }
+    agreement = Agreement(**_ask_child("securecoderl_edge.export.verify_worker", request))
     check_bounds(agreement, quant)
     return agreement
-
-
-def check_bounds(agreement: Agreement, quant: str) -> None:
-    """Hold an agreement against the bounds of its quantisation.
-
-    Raises:
-        SceError: a bound is missed; the message has the figures.
-    """
-    bounds = BOUNDS[quant]
-    failures = []
-    if agreement.tokenised_equal < agreement.texts:
-        failures.append(
-            f"{agreement.texts - agreement.tokenised_equal} of {agreement.texts} texts tokenise differently"
-        )
-    if agreement.max_abs_difference >= bounds.max_abs_difference:
-        failures.append(f"logits differ by {agreement.max_abs_difference:.3g} (bound {bounds.max_abs_difference:g})")
-    if agreement.mean_kl >= bounds.mean_kl:
-        failures.append(f"KL is {agreement.mean_kl:.3g} (bound {bounds.mean_kl:g})")
-    if agreement.top1 < bounds.top1:
-        failures.append(f"top-1 agreement is {agreement.top1:.3f} (bound {bounds.top1:g})")
-    if bounds.all_greedy_equal and agreement.greedy_equal < agreement.prompts:
-        different = agreement.prompts - agreement.greedy_equal
-        failures.append(f"greedy text differs on {different} of {agreement.prompts} prompts")
-    if failures:
-        raise SceError(f"the {quant} export does not agree with its source: {'; '.join(failures)}; nothing was written")
 
 
 def probe_texts(base: Path) -> list[str]:
@@ -133,17 +98,10 @@ def probe_texts(base: Path) -> list[str]:
     return [*PROMPTS, *modules, "x = 1\n".join(["", *added, ""])]
 
 
-def _measure_in_child(path: Path, base: Path, adapter: Path | None) -> Agreement:
-    request = {
-        "path": str(path.resolve()),
-        "base": str(base.resolve()),
-        "adapter": str(adapter.resolve()) if adapter else None,
-        "prompts": PROMPTS,
-        "texts": probe_texts(base),
-        "new_tokens": NEW_TOKENS,
-    }
+def _ask_child(module: str, request: dict[str, Any]) -> dict[str, Any]:
+    """The answer of a fresh process that runs ``module``; what crashes there is a sentence here."""
     ended = subprocess.run(
-        module_command("securecoderl_edge.export.verify_worker"),
+        module_command(module),
         input=json.dumps(request),
         capture_output=True,
         encoding="utf-8",
@@ -155,7 +113,7 @@ def _measure_in_child(path: Path, base: Path, adapter: Path | None) -> Agreement
         how = f"signal {signal.Signals(-ended.returncode).name}" if ended.returncode < 0 else "an error"
         last = ended.stderr.strip().splitlines()[-1:] or ["it said nothing"]
         raise SceError(f"verification of the export ended by {how}: {last[0][:300]}; nothing was written")
-    answer = json.loads(ended.stdout)
+    answer: dict[str, Any] = json.loads(ended.stdout)
     if "error" in answer:
         raise SceError(f"the export cannot be verified: {answer['error']}; nothing was written")
-    return Agreement(**answer)
+    return answer

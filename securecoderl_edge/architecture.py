@@ -31,6 +31,7 @@ class Architecture:
         family: ``llama`` or ``qwen2``, whose q, k and v projections have biases.
         rope_type: as transformers names it.
         rope_factor: the divisor of positions under linear rope scaling; 1 without scaling.
+        rope_divisors: under llama3 scaling the divisor of each pair's rotation speed (head_size / 2); empty otherwise.
     """
 
     family: str
@@ -47,6 +48,7 @@ class Architecture:
     rope_theta: float
     rope_factor: float
     tied: bool
+    rope_divisors: tuple[float, ...] = ()
 
     @property
     def query_size(self) -> int:
@@ -123,7 +125,10 @@ def architecture_of(config: dict[str, Any], where: str) -> Architecture:
         raise UsageError(f"{where}: rope type {kind} is not supported")
     try:
         heads, hidden = _size(config, "num_attention_heads"), _size(config, "hidden_size")
-        if FAMILIES[name] == "qwen2" and int(config.get("head_dim") or hidden // heads) * heads != hidden:
+        head_size = int(config.get("head_dim") or hidden // heads)
+        # transformers 5 writes it into ``rope_parameters``, older versions beside ``rope_scaling``.
+        theta = float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0)
+        if FAMILIES[name] == "qwen2" and head_size * heads != hidden:
             raise UsageError(f"{where}: head_dim = {config.get('head_dim')} is not supported, only hidden_size / heads")
         return Architecture(
             family=FAMILIES[name],
@@ -132,18 +137,33 @@ def architecture_of(config: dict[str, Any], where: str) -> Architecture:
             intermediate=_size(config, "intermediate_size"),
             heads=heads,
             key_value_heads=int(config.get("num_key_value_heads") or heads),
-            head_size=int(config.get("head_dim") or hidden // heads),
+            head_size=head_size,
             vocabulary=_size(config, "vocab_size"),
             context=int(config.get("max_position_embeddings", 2048)),
             norm_epsilon=float(config.get("rms_norm_eps", 1e-6)),
             rope_type=str(kind),
-            # transformers 5 writes it into ``rope_parameters``, older versions beside ``rope_scaling``.
-            rope_theta=float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0),
+            rope_theta=theta,
             rope_factor=float(rope["factor"]) if kind == "linear" else 1.0,
             tied=bool(config.get("tie_word_embeddings", False)),
+            rope_divisors=_llama3_divisors(rope, theta, head_size) if kind == "llama3" else (),
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise UsageError(f"{where}: a size of the model is missing or no number ({error})") from None
+
+
+def _llama3_divisors(rope: dict[str, Any], theta: float, head_size: int) -> tuple[float, ...]:
+    """By how much Llama 3.1 slows each pair of a head down: slow ones by the factor, fast ones not, others in between.
+
+    Source: transformers, "llama3" among its rope parameters; the Llama 3 report, arXiv:2407.21783, has no formula.
+    """
+    factor, low, high = (float(rope[key]) for key in ("factor", "low_freq_factor", "high_freq_factor"))
+    trained = float(rope["original_max_position_embeddings"])
+    divisors = []
+    for pair in range(head_size // 2):
+        turns = trained * theta ** (-2 * pair / head_size) / (2 * math.pi)  # in the context it was first trained with
+        smooth = min(1.0, max(0.0, (turns - low) / (high - low)))
+        divisors.append(1 / ((1 - smooth) / factor + smooth))
+    return tuple(divisors)
 
 
 def _size(config: dict[str, Any], key: str) -> int:

@@ -185,7 +185,7 @@ def _train_phases(
     }
     keys = phase_keys(settings, {**sources.inputs, **formats, "processes": str(team.count)})
     rope = read_architecture(sources.base).rope_type
-    if rope not in ("default", "linear"):
+    if rope not in ("default", "linear", "llama3"):
         say(f"sce export does not write models of rope type {rope} yet: the policy will run here, not in llama.cpp")
     with (
         mirror_to_tensorboard(run.path / "tensorboard", log, enabled=team.is_writer) as mirrored,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +19,29 @@ from securecoderl_edge.architecture import read_architecture
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export import gguf as gguf_export
 from securecoderl_edge.export import run as export_run
+from securecoderl_edge.export.agreement import Agreement, check_bounds
 from securecoderl_edge.export.gguf import write_gguf
 from securecoderl_edge.export.merge import merged_tensors
-from securecoderl_edge.export.run import export_gguf, export_merged, manifest_path
-from securecoderl_edge.export.verify import PROMPTS, Agreement, check_bounds, probe_texts
-from securecoderl_edge.export.verify_worker import measure
+from securecoderl_edge.export.quantise import LLAMA_CPP_TYPES
+from securecoderl_edge.export.reference import write_reference
+from securecoderl_edge.export.run import Workbench, export_gguf, export_merged, manifest_path
+from securecoderl_edge.export.verify import PROMPTS, probe_texts
+from securecoderl_edge.export.verify_worker import measure as compare_with_reference
 from securecoderl_edge.export.vocabulary import read_vocabulary
 from securecoderl_edge.files import sha256_of
 
 DEEPSEEK = Path(__file__).resolve().parents[2] / "shared" / "data" / "deepseek-coder-tokenizer"
 GOOD = Agreement(23, 23, 20, 1000, 1e-5, 1e-9, 1.0, 20)
 LINEAR_ROPE = {"rope_type": "linear", "factor": 4.0, "rope_theta": 100000.0}
+
+
+def measure(
+    path: Path, base: Path, adapter: Path | None, prompts: Sequence[str], texts: Sequence[str], new_tokens: int
+) -> Agreement:
+    """What the child processes of a verification find out, in this process."""
+    with tempfile.TemporaryDirectory() as reference:
+        write_reference(base, adapter, prompts, new_tokens, Path(reference))
+        return compare_with_reference(path, base, texts, Path(reference))
 
 
 def export_and_measure(base: Path, adapter: Path | None, quant: str, path: Path) -> Agreement:
@@ -70,7 +83,92 @@ def test_linear_rope_grouped_queries_and_an_untied_head_export_to_equal_logits(
     assert agreement.greedy_equal == 20
 
 
-@pytest.mark.parametrize("quant", ["f16", "q8_0"])
+@pytest.fixture(scope="module")
+def llama3_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Llama 3.1's rope, with a first context so short that all three of its bands are in play; rows of 256."""
+    rope = {
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64, "rope_theta": 10000.0,
+    }  # fmt: skip
+    folder = tmp_path_factory.mktemp("llama3") / "model"
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8, "num_key_value_heads": 4}
+    return build_model(folder, rope_parameters=rope, initializer_range=0.1, **sizes)
+
+
+def test_llama3_rope_exports_to_equal_logits(llama3_model: Path, tmp_path: Path) -> None:
+    divisors = read_architecture(llama3_model).rope_divisors
+    assert len(divisors) == 16
+    assert 1.0 in divisors
+    assert 8.0 in divisors
+    assert len(set(divisors)) > 3
+    agreement = export_and_measure(llama3_model, None, "f32", tmp_path / "m.gguf")
+    check_bounds(agreement, "f32")
+    assert agreement.greedy_equal == 20
+
+
+def test_llama3_rope_that_was_dropped_is_caught(
+    llama3_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change_shape(monkeypatch, rope_divisors=())
+    agreement = export_and_measure(llama3_model, None, "f32", tmp_path / "m.gguf")
+    with pytest.raises(SceError, match="does not agree"):
+        check_bounds(agreement, "f32")
+
+
+@pytest.fixture(scope="module")
+def workbench(llama3_model: Path) -> Iterator[Workbench]:
+    with Workbench(llama3_model, None) as shared:
+        yield shared
+
+
+@pytest.mark.parametrize("quant", list(LLAMA_CPP_TYPES))
+def test_every_type_that_llama_cpp_makes_is_verified_and_described(
+    llama3_model: Path, tmp_path: Path, workbench: Workbench, quant: str
+) -> None:
+    out = tmp_path / f"m-{quant}.gguf"
+    result = export_gguf(llama3_model, None, quant, out, force=False, workbench=workbench)
+    manifest = result.manifest
+    assert manifest.bytes == out.stat().st_size
+    assert 3 < manifest.bits_per_weight < 9
+    assert quant.split("_")[0] in {kind.split("_")[0] for kind in manifest.tensor_types}
+    assert sum(manifest.tensor_types.values()) == len(read_architecture(llama3_model).tensors())
+
+
+def test_rows_that_a_k_quant_cannot_take_fall_back_and_are_reported(tiny_model: Path, tmp_path: Path) -> None:
+    manifest = export_gguf(tiny_model, None, "q4_k_m", tmp_path / "m.gguf", force=False).manifest
+    assert "q4_k" not in manifest.tensor_types
+    assert manifest.bits_per_weight > 5
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.gguf", "m.gguf.manifest.json"]
+
+
+@pytest.mark.parametrize("plant", ["permutation", "llama3"])
+def test_an_error_of_the_conversion_is_caught_before_anything_is_quantised(
+    llama3_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plant: str
+) -> None:
+    if plant == "permutation":
+        break_permutation(monkeypatch)
+    else:
+        change_shape(monkeypatch, rope_divisors=())
+    monkeypatch.setattr(export_run, "quantise", lambda *arguments: pytest.fail("it was quantised"))
+    with pytest.raises(SceError, match="the f16 export does not agree"):
+        export_gguf(llama3_model, None, "q4_k_m", tmp_path / "m.gguf", force=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_that_f16_cannot_hold_are_quantised_from_f32(llama3_model: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    base = tmp_path / "base"
+    shutil.copytree(llama3_model, base)
+    weights = load_file(base / "model.safetensors")
+    weights["model.layers.0.mlp.up_proj.weight"] *= 1e6  # up to about 400,000
+    save_file(weights, base / "model.safetensors", {"format": "pt"})
+    with pytest.raises(SceError, match="that f16 cannot hold"):
+        export_gguf(base, None, "f16", tmp_path / "m.gguf", force=False)
+    assert export_gguf(base, None, "q6_k", tmp_path / "m.gguf", force=False).manifest.quant == "q6_k"
+
+
+@pytest.mark.parametrize("quant", ["f16", "bf16", "q8_0"])
 def test_smaller_types_stay_within_their_bounds(
     linear_model: Path, linear_adapter: Path, tmp_path: Path, quant: str
 ) -> None:

@@ -28,6 +28,11 @@ def _collect_errors(level: int, text: bytes, _data: Any) -> None:
         _errors.append(text.decode("utf-8", "replace").strip())
 
 
+def quiet() -> None:
+    """Keep llama.cpp's errors for our own messages, and nothing else that it says."""
+    llama_cpp.llama_log_set(_collect_errors, ctypes.c_void_p(0))
+
+
 class LlamaModel:
     """A GGUF file, loaded.
 
@@ -39,7 +44,7 @@ class LlamaModel:
     """
 
     def __init__(self, path: Path, extra_buffers: bool | None = None) -> None:
-        llama_cpp.llama_log_set(_collect_errors, ctypes.c_void_p(0))
+        quiet()
         llama_cpp.llama_backend_init()
         parameters = llama_cpp.llama_model_default_params()
         parameters.n_gpu_layers = 0

@@ -1,0 +1,168 @@
+"""How far an exported model agrees with its source: the figures, the bounds that they must reach, and the comparison.
+
+Both models see the same tokens: each prompt with the continuation that the source itself prefers. An error of the
+conversion shows in the logits at once; a difference in greedy text shows where the file would have gone another way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from securecoderl_edge.errors import SceError
+
+# Of two logits this close either may be taken for the larger one.
+_TIE = 1e-3
+
+Array = np.ndarray[Any, np.dtype[np.float32]]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Over all positions of all prompts and greedy continuations.
+
+    Attributes:
+        tokenised_equal: texts of the probe corpus whose token ids are equal, of ``texts``.
+        max_abs_difference: of logits.
+        mean_kl: Kullback-Leibler divergence of the file's distribution from the source's, in nats, mean over
+            positions.
+        top1: share of positions where both prefer the same token.
+        greedy_equal: prompts whose greedy continuations are equal token by token, ties within 1e-3 apart.
+    """
+
+    texts: int
+    tokenised_equal: int
+    prompts: int
+    positions: int
+    max_abs_difference: float
+    mean_kl: float
+    top1: float
+    greedy_equal: int
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a file must reach: no more than these differences, at least this top-1 agreement."""
+
+    max_abs_difference: float
+    mean_kl: float
+    top1: float
+    all_greedy_equal: bool = False
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What the source makes of one prompt.
+
+    Attributes:
+        tokens: the prompt and its greedy continuation.
+        prompt_length: how many of them are the prompt.
+        logits: of the source at each position (T, vocabulary).
+    """
+
+    tokens: list[int]
+    prompt_length: int
+    logits: Array
+
+
+# Logits and their differences grow with the model, so everything but f32 is bounded by its distributions. The bounds
+# of quantised types are wide because small random models, whose distributions are nearly flat, must pass too; what a
+# conversion does wrong is caught by the float file that they are made from, which has to reach its own bounds first.
+# There, no permutation gives a top-1 agreement of 0.27 and a wrong theta 0.73.
+_FOUR_BITS, _FIVE_BITS, _SIX_BITS = Bounds(50.0, 0.6, 0.15), Bounds(30.0, 0.2, 0.4), Bounds(20.0, 0.08, 0.55)
+BOUNDS = {
+    "f32": Bounds(1e-3, 1e-5, 0.99, all_greedy_equal=True),
+    "f16": Bounds(0.5, 1e-3, 0.95),
+    "bf16": Bounds(2.0, 0.01, 0.90),
+    "q8_0": Bounds(5.0, 0.02, 0.80),
+    "q6_k": _SIX_BITS,
+    "q5_0": _FIVE_BITS,
+    "q5_k_s": _FIVE_BITS,
+    "q5_k_m": _FIVE_BITS,
+    "q4_0": _FOUR_BITS,
+    "q4_k_s": _FOUR_BITS,
+    "q4_k_m": _FOUR_BITS,
+    "iq4_nl": _FOUR_BITS,
+    "iq4_xs": _FOUR_BITS,
+    "q3_k_m": Bounds(80.0, 1.5, 0.05),
+}
+
+
+def check_bounds(agreement: Agreement, kind: str) -> None:
+    """Hold an agreement against the bounds of a type of weights.
+
+    Raises:
+        SceError: a bound is missed; the message has the figures.
+    """
+    bounds = BOUNDS[kind]
+    failures = []
+    if agreement.tokenised_equal < agreement.texts:
+        failures.append(
+            f"{agreement.texts - agreement.tokenised_equal} of {agreement.texts} texts tokenise differently"
+        )
+    if agreement.max_abs_difference >= bounds.max_abs_difference:
+        failures.append(f"logits differ by {agreement.max_abs_difference:.3g} (bound {bounds.max_abs_difference:g})")
+    if agreement.mean_kl >= bounds.mean_kl:
+        failures.append(f"KL is {agreement.mean_kl:.3g} (bound {bounds.mean_kl:g})")
+    if agreement.top1 < bounds.top1:
+        failures.append(f"top-1 agreement is {agreement.top1:.3f} (bound {bounds.top1:g})")
+    if bounds.all_greedy_equal and agreement.greedy_equal < agreement.prompts:
+        different = agreement.prompts - agreement.greedy_equal
+        failures.append(f"greedy text differs on {different} of {agreement.prompts} prompts")
+    if failures:
+        raise SceError(f"the {kind} export does not agree with its source: {'; '.join(failures)}; nothing was written")
+
+
+def compare(
+    traces: Iterable[Trace], logits_of: Callable[[list[int]], Array], texts: int, tokenised_equal: int
+) -> Agreement:
+    """Run the tokens of each trace through the exported model.
+
+    Args:
+        logits_of: logits of the exported model at each position of a sequence of tokens (T, vocabulary).
+
+    Raises:
+        SceError: the vocabularies differ in size.
+    """
+    differences, divergences, agreements, greedy_equal = [], [], [], 0
+    for trace in traces:
+        expected, found = trace.logits, logits_of(trace.tokens)
+        if expected.shape != found.shape:
+            raise SceError(f"the vocabulary of the file has {found.shape[1]} tokens, its source {expected.shape[1]}")
+        differences.append(float(np.abs(expected - found).max()))
+        divergences.append(_divergence(expected, found))
+        agreements.append(expected.argmax(axis=1) == found.argmax(axis=1))
+        # Greedy texts are equal when the file too prefers each token of the source's continuation.
+        continuation = trace.tokens[trace.prompt_length :]
+        judged = found[trace.prompt_length - 1 : -1]
+        margins = judged.max(axis=1) - judged[np.arange(len(continuation)), continuation]
+        greedy_equal += bool((margins < _TIE).all())
+    worst = max(differences)
+    return Agreement(
+        texts=texts,
+        tokenised_equal=tokenised_equal,
+        prompts=len(differences),
+        positions=sum(map(len, agreements)),
+        # Not a number means that nothing agrees; JSON and comparisons both want a number.
+        max_abs_difference=worst if math.isfinite(worst) else 1e30,
+        mean_kl=float(np.nan_to_num(np.concatenate(divergences), nan=1e30, posinf=1e30).mean()),
+        top1=float(np.concatenate(agreements).mean()),
+        greedy_equal=greedy_equal,
+    )
+
+
+def _divergence(expected: Array, found: Array) -> Array:
+    """KL(expected || found) of the distributions at each position."""
+    left, right = _log_softmax(expected), _log_softmax(found)
+    divergence: Array = (np.exp(left) * (left - right)).sum(axis=1)
+    return divergence
+
+
+def _log_softmax(logits: Array) -> Array:
+    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
+    result: Array = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return result

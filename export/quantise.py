@@ -1,0 +1,99 @@
+"""Types of weights that llama.cpp makes itself, from a float GGUF file, in a child process.
+
+    q8_0             half the size of f16, hardly to be told from it
+    q6_k             a little smaller, a little worse
+    q5_k_m, q5_k_s, q5_0
+    q4_k_m           a third of f16; the usual choice where memory is short
+    q4_k_s, q4_0     smaller, faster on some processors, worse
+    iq4_nl, iq4_xs   as small, with a table of values that are not evenly spaced
+    q3_k_m           the smallest that is offered; small models suffer
+
+A type cannot take every row: k-quants need rows of a multiple of 256. llama.cpp then takes another type for that
+tensor, so the size of a file is read from the file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.runtimes.child import child_environment, module_command
+
+# llama.cpp's name of each type.
+LLAMA_CPP_TYPES = {
+    "q6_k": "Q6_K",
+    "q5_k_m": "Q5_K_M",
+    "q5_k_s": "Q5_K_S",
+    "q5_0": "Q5_0",
+    "q4_k_m": "Q4_K_M",
+    "q4_k_s": "Q4_K_S",
+    "q4_0": "Q4_0",
+    "iq4_nl": "IQ4_NL",
+    "iq4_xs": "IQ4_XS",
+    "q3_k_m": "Q3_K_M",
+}
+
+
+def quantise(source: Path, target: Path, kind: str) -> None:
+    """Write ``target``, the float GGUF file ``source`` in the type ``kind``.
+
+    Raises:
+        SceError: llama.cpp refuses, or crashes.
+    """
+    request = {"source": str(source), "target": str(target), "type": LLAMA_CPP_TYPES[kind]}
+    ended = subprocess.run(
+        module_command("securecoderl_edge.export.quantise"),
+        input=json.dumps(request),
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
+        env=child_environment(),
+    )
+    if ended.returncode == 0:
+        return
+    how = f"signal {signal.Signals(-ended.returncode).name}" if ended.returncode < 0 else "an error"
+    last = ended.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+    raise SceError(f"llama.cpp could not make {kind} of the float file: it ended by {how} ({last[0][:200]})")
+
+
+def tensor_types(path: Path) -> tuple[dict[str, int], int]:
+    """How many tensors of a GGUF file have each type, and the bytes of all of them."""
+    import gguf
+
+    reader = gguf.GGUFReader(path)
+    counts: dict[str, int] = {}
+    for tensor in reader.tensors:
+        if tensor.name == "rope_freqs.weight":
+            continue  # no weight of the model
+        name = tensor.tensor_type.name.lower()
+        counts[name] = counts.get(name, 0) + 1
+    return dict(sorted(counts.items())), sum(int(tensor.n_bytes) for tensor in reader.tensors)
+
+
+def main() -> None:
+    """Read a request from standard input and serve it; the exit status is what llama.cpp returns."""
+    import llama_cpp
+
+    from securecoderl_edge.runtimes.llama import quiet
+
+    request = json.load(sys.stdin)
+    quiet()
+    llama_cpp.llama_backend_init()
+    parameters = llama_cpp.llama_model_quantize_default_params()
+    parameters.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{request['type']}")
+    parameters.nthread = len(os.sched_getaffinity(0))
+    status = llama_cpp.llama_model_quantize(
+        request["source"].encode(), request["target"].encode(), ctypes.byref(parameters)
+    )
+    sys.exit(1 if status else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""What the source of an export says: tokens and logits in a folder, made once for all files that are compared with it.
+
+The source is put together from base and adapter by PEFT and run by transformers in float32, not by our merging and our
+layers, so an error in those shows too. As a module this is a child process: it needs much memory, for a while.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from securecoderl_edge.architecture import read_architecture
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.export.agreement import Trace
+from securecoderl_edge.token_counts import read_tokenizer
+
+# Tokens that llama.cpp takes at once; longer prompts are cut, so that each is one batch.
+LONGEST = 512
+_TOKENS = "tokens.json"
+
+
+def write_reference(base: Path, adapter: Path | None, prompts: Sequence[str], new_tokens: int, folder: Path) -> None:
+    """Run each prompt and its greedy continuation of ``new_tokens`` through the source; see `read_reference`."""
+    import torch
+
+    tokenizer, source = read_tokenizer(base), _load_source(base, adapter)
+    budget = min(read_architecture(base).context, LONGEST) - new_tokens
+    encoded = [tokenizer.encode(prompt).ids[: max(1, budget)] for prompt in prompts]
+    rows = []
+    for number, prompt in enumerate(ids for ids in encoded if ids):
+        with torch.inference_mode():
+            tokens = _continued(source, prompt, new_tokens)
+            logits = source(torch.tensor([tokens])).logits[0].float().numpy()
+        np.save(folder / f"{number}.npy", logits)
+        rows.append({"tokens": tokens, "prompt_length": len(prompt)})
+    (folder / _TOKENS).write_text(json.dumps(rows), encoding="utf-8")
+
+
+def read_reference(folder: Path) -> Iterator[Trace]:
+    """What `write_reference` left, one prompt in memory at a time."""
+    for number, row in enumerate(json.loads((folder / _TOKENS).read_text(encoding="utf-8"))):
+        yield Trace(row["tokens"], row["prompt_length"], np.load(folder / f"{number}.npy", allow_pickle=False))
+
+
+def _continued(source: Any, prompt: list[int], new_tokens: int) -> list[int]:
+    import torch
+
+    tokens, past = list(prompt), None
+    given = tokens
+    for _ in range(new_tokens):
+        answer = source(torch.tensor([given]), past_key_values=past, use_cache=True)
+        past, given = answer.past_key_values, [int(answer.logits[0, -1].argmax())]
+        tokens += given
+    return tokens
+
+
+def _load_source(base: Path, adapter: Path | None) -> Any:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, local_files_only=True)
+    if adapter:
+        from peft import PeftModel
+
+        model = PeftModel.from_pretrained(model, str(adapter))
+    return model.eval()
+
+
+def main() -> None:
+    """Read a request from standard input, write an empty object or an error to standard output."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    request = json.load(sys.stdin)
+    adapter = Path(request["adapter"]) if request["adapter"] else None
+    try:
+        write_reference(
+            Path(request["base"]), adapter, request["prompts"], request["new_tokens"], Path(request["folder"])
+        )
+        json.dump({}, answers)
+    except SceError as error:
+        json.dump({"error": str(error)}, answers)
+    answers.flush()
+
+
+if __name__ == "__main__":
+    main()
