@@ -14,6 +14,7 @@ from securecoderl_edge.errors import MissingExtra, SceError, UsageError
 from securecoderl_edge.export.merge import merged_tensors, tensor_shapes
 from securecoderl_edge.export.vocabulary import Vocabulary, read_vocabulary
 from securecoderl_edge.prompts import STYLE_KEY
+from securecoderl_edge.text import NORMALISER_KEY
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,6 +40,7 @@ class GgufSummary:
     Attributes:
         tensor_types: how many tensors have each type; rows that a type cannot take fall back to f16.
         bits_per_weight: bits of tensor data over parameters.
+        normaliser: a Unicode normal form that text is brought to before llama.cpp sees it, by our runtimes alone.
     """
 
     tensor_types: dict[str, int]
@@ -46,10 +48,17 @@ class GgufSummary:
     bits_per_weight: float
     tokenizer_pre: str
     tokenizer_fingerprint: str
+    normaliser: str | None = None
 
 
 def write_gguf(
-    base: Path, adapter: Path | None, quant: str, path: Path, name: str, prompt_style: str | None = None
+    base: Path,
+    adapter: Path | None,
+    quant: str,
+    path: Path,
+    name: str,
+    prompt_style: str | None = None,
+    pre_tokenizer: str | None = None,
 ) -> GgufSummary:
     """Write ``base`` with ``adapter`` merged in to ``path``; callers pass a temporary path and rename it.
 
@@ -57,6 +66,7 @@ def write_gguf(
         quant: one of `OWN_TYPES`.
         name: the model's name in the file's header.
         prompt_style: the style of prompts that the model was trained with here; the header will say so.
+        pre_tokenizer: see `read_vocabulary`.
 
     Raises:
         UsageError: architecture, tokenizer or adapter that export does not support (named).
@@ -70,7 +80,7 @@ def write_gguf(
         raise UsageError(
             f"{base}: rope type {shape.rope_type!r} is not supported by export, only {', '.join(ROPE_TYPES)}"
         )
-    vocabulary = read_vocabulary(base, shape.vocabulary)
+    vocabulary = read_vocabulary(base, shape.vocabulary, pre_tokenizer)
     names = _gguf_names(base, shape)
     writer = gguf.GGUFWriter(path, shape.family)
     try:
@@ -98,6 +108,7 @@ def write_gguf(
         bits_per_weight=round(8 * data_bytes / parameters, 3),
         tokenizer_pre=vocabulary.pre,
         tokenizer_fingerprint=vocabulary.fingerprint,
+        normaliser=vocabulary.normaliser,
     )
 
 
@@ -167,22 +178,28 @@ def _add_header(writer: Any, shape: Architecture, quant: str, name: str) -> None
 
 
 def _add_vocabulary(writer: Any, vocabulary: Vocabulary) -> None:
-    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_model(vocabulary.model)
     writer.add_tokenizer_pre(vocabulary.pre)
     writer.add_token_list(vocabulary.tokens)
     writer.add_token_types(vocabulary.types)
-    writer.add_token_merges(vocabulary.merges)
+    if vocabulary.model == "gpt2":
+        writer.add_token_merges(vocabulary.merges)
+    else:
+        writer.add_token_scores(vocabulary.scores)
+    if vocabulary.normaliser is not None:
+        writer.add_string(NORMALISER_KEY, vocabulary.normaliser)
     for index, add in (
         (vocabulary.bos, writer.add_bos_token_id),
         (vocabulary.eos, writer.add_eos_token_id),
         (vocabulary.eot, writer.add_eot_token_id),
         (vocabulary.pad, writer.add_pad_token_id),
+        (vocabulary.unknown, writer.add_unk_token_id),
     ):
         if index is not None:
             add(index)
     writer.add_add_bos_token(vocabulary.adds_bos)
     writer.add_add_eos_token(vocabulary.adds_eos)
-    writer.add_add_space_prefix(False)
+    writer.add_add_space_prefix(vocabulary.adds_space)
     if vocabulary.chat_template:
         writer.add_chat_template(vocabulary.chat_template)
 

@@ -51,6 +51,7 @@ class Manifest:
     tensor_types: dict[str, int]
     tokenizer_pre: str
     tokenizer_fingerprint: str
+    normaliser: str | None
     sources: dict[str, str]
     agreement: Agreement
     versions: dict[str, str]
@@ -136,8 +137,10 @@ class Workbench:
         adapter: Path | None,
         prompt_style: str | None = None,
         log: Callable[[str], None] = lambda message: None,
+        pre_tokenizer: str | None = None,
     ) -> None:
-        self._base, self._adapter, self._prompt_style, self._log = base, adapter, prompt_style, log
+        self._base, self._adapter, self._log = base, adapter, log
+        self._prompt_style, self._pre_tokenizer = prompt_style, pre_tokenizer
         self._stack = ExitStack()
         self._reference: Path | None = None
         self._float: tuple[Path, GgufSummary] | None = None
@@ -158,13 +161,16 @@ class Workbench:
         """Write one file at ``path``, which will be called ``out``; what is in it."""
         if quant in OWN_TYPES:
             self._log(f"writing {quant} ...")
-            return write_gguf(self._base, self._adapter, quant, path, out.stem, self._prompt_style)
+            return self._write(quant, path, out)
         source, summary = self._float_file(out)
         self._log(f"writing {quant} ...")
         quantise(source, path, quant)
         types, data_bytes = tensor_types(path)
         bits = round(8 * data_bytes / summary.parameters, 3)
         return replace(summary, tensor_types=types, bits_per_weight=bits)
+
+    def _write(self, kind: str, path: Path, out: Path) -> GgufSummary:
+        return write_gguf(self._base, self._adapter, kind, path, out.stem, self._prompt_style, self._pre_tokenizer)
 
     def _float_file(self, out: Path) -> tuple[Path, GgufSummary]:
         """A verified float file to quantise, on the disk where ``out`` will be; in f32 where f16 cannot hold it."""
@@ -175,10 +181,10 @@ class Workbench:
             kind = "f16"
             self._log("writing the float file that is quantised ...")
             try:
-                summary = write_gguf(self._base, self._adapter, kind, path, out.stem, self._prompt_style)
+                summary = self._write(kind, path, out)
             except OutOfRangeError:
                 kind = "f32"
-                summary = write_gguf(self._base, self._adapter, kind, path, out.stem, self._prompt_style)
+                summary = self._write(kind, path, out)
             verify_gguf(path, self._base, kind, self.reference())
             self._float = path, summary
         return self._float

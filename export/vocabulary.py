@@ -1,7 +1,6 @@
-"""A byte-level BPE tokenizer as llama.cpp needs it: tokens with types, merges, and the pre-tokenizer's name.
+"""A tokenizer as llama.cpp needs it: byte-level BPE with the name of its pre-tokenizer, or SentencePiece-style BPE.
 
-llama.cpp knows pre-tokenizers by name and splits text otherwise, without a word, when the name is wrong. So
-the name comes from how the tokenizer behaves or is built, and one that matches nothing is refused.
+What llama.cpp would not follow is refused by name; what is written is compared on a corpus by `verify`.
 """
 
 from __future__ import annotations
@@ -9,15 +8,20 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from securecoderl_edge.chat import read_chat_template
 from securecoderl_edge.errors import UsageError
+from securecoderl_edge.export.pre_tokenizers import IGNORES_MERGES, name_of
 from securecoderl_edge.files import read_json
 from securecoderl_edge.token_counts import read_tokenizer
 
 # Token types of GGUF's tokenizer.ggml.token_type.
-NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+_BYTE_TOKENS = {f"<0x{byte:02X}>" for byte in range(256)}
+_SPACE = "▁"
+# Below the score of every token that a merge makes.
+_NO_MERGE = -1e6
 
 # Touches what pre-tokenizers disagree on: line ends, spaces, digits, fractions, CJK, marks, contractions.
 _PROBE = (
@@ -25,10 +29,6 @@ _PROBE = (
     "12345 4 ½ ²³ ٣٤ 我们今天12点 カタカナ 한국어 नमस्ते Ελλάδα naïve e\u0301 🙂🙂 "
     "_snake__case CamelCase '\"``` ...!!??\n\n"
 )
-# sha256 of the ids of the probe, without special tokens.
-_KNOWN_FINGERPRINTS = {
-    "d1e870ae2282367e0d1838a2edf4cadcef6b4dff3587e5de6dcb55a4367c0080": "deepseek-coder",
-}
 
 
 @dataclass(frozen=True)
@@ -36,22 +36,31 @@ class Vocabulary:
     """A tokenizer, ready to be written into a GGUF header.
 
     Attributes:
-        pre: llama.cpp's name of the pre-tokenizer.
+        model: llama.cpp's name of the kind: ``gpt2`` is byte-level BPE, ``llama`` is SentencePiece-style.
+        pre: llama.cpp's name of the pre-tokenizer; ``default`` for SentencePiece, which has none.
         fingerprint: sha256 of the ids of a fixed probe text.
+        merges: of byte-level BPE. scores: of SentencePiece, higher ones are merged first.
         eot: a second token that ends an answer, when the config names another than the tokenizer.
+        adds_space: whether a text is tokenised as if a space stood before it.
+        normaliser: a Unicode normal form that text is brought to first, which llama.cpp does not do itself.
     """
 
+    model: Literal["gpt2", "llama"]
     pre: str
     fingerprint: str
     tokens: list[str]
     types: list[int]
     merges: list[str]
+    scores: list[float]
     bos: int | None
     eos: int | None
     eot: int | None
     pad: int | None
+    unknown: int | None
     adds_bos: bool
     adds_eos: bool
+    adds_space: bool
+    normaliser: str | None
     chat_template: str | None
 
 
@@ -61,79 +70,143 @@ def fingerprint(tokenizer: Any) -> str:
     return hashlib.sha256(" ".join(map(str, ids)).encode()).hexdigest()
 
 
-def read_vocabulary(base: Path, size: int) -> Vocabulary:
+def read_vocabulary(base: Path, size: int, pre_tokenizer: str | None = None) -> Vocabulary:
     """Read the tokenizer of ``base``, padded to the model's vocabulary of ``size`` tokens.
 
+    Args:
+        pre_tokenizer: llama.cpp's name of it, for one that is not known here.
+
     Raises:
-        UsageError: no byte-level BPE tokenizer that llama.cpp knows, or larger than the model's vocabulary.
+        UsageError: no tokenizer that llama.cpp can follow, or larger than the model's vocabulary.
         SceError: a file is missing or damaged.
     """
     where = base / "tokenizer.json"
     tokenizer = read_tokenizer(base)
     document = read_json(where)
     model = document["model"]
-    _refuse_unsupported(where, document)
-    tokens, types = _tokens(document, size, where)
+    if model.get("type") != "BPE":
+        raise UsageError(f"{where}: export writes BPE tokenizers, this one is {model.get('type')}")
     digest = fingerprint(tokenizer)
+    is_sentencepiece = bool(model.get("byte_fallback"))
+    if is_sentencepiece:
+        pre, adds_space, normaliser = "default", _prepends_space(where, document), None
+    else:
+        pre, adds_space = _pre_tokenizer(document, digest, where, pre_tokenizer), False
+        normaliser = _normaliser(where, document)
+    _refuse_unsupported(where, document, pre)
+    tokens, types = _tokens(document, size, where, is_sentencepiece)
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
     settings = read_json(base / "tokenizer_config.json") if (base / "tokenizer_config.json").is_file() else {}
-    ids = {role: _token_id(settings.get(f"{role}_token"), tokenizer) for role in ("bos", "eos", "pad")}
+    ids = {role: _token_id(settings.get(f"{role}_token"), tokenizer) for role in ("bos", "eos", "pad", "unk")}
     config_eos, config_bos = _config_id(base, "eos_token_id"), _config_id(base, "bos_token_id")
     eos = ids["eos"] if ids["eos"] is not None else config_eos
     bos = ids["bos"] if ids["bos"] is not None else config_bos
     template = read_chat_template(base)
     with_specials, bare = (tokenizer.encode("a", add_special_tokens=flag).ids for flag in (True, False))
     return Vocabulary(
-        pre=_pre_tokenizer(document, digest, where),
+        model="llama" if is_sentencepiece else "gpt2",
+        pre=pre,
         fingerprint=digest,
         tokens=tokens,
         types=types,
-        merges=[merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]],
+        merges=[] if is_sentencepiece else merges,
+        scores=_scores(tokens, types, merges) if is_sentencepiece else [],
         bos=bos,
         eos=eos,
         eot=config_eos if config_eos != eos else None,
         pad=ids["pad"],
+        unknown=ids["unk"],
         adds_bos=len(with_specials) > len(bare) and with_specials[0] == bos,
         adds_eos=len(with_specials) > len(bare) and with_specials[-1] == eos,
+        adds_space=adds_space,
+        normaliser=normaliser,
         chat_template=template.source if template is not None else None,
     )
 
 
-def _refuse_unsupported(where: Path, document: dict[str, Any]) -> None:
+def _refuse_unsupported(where: Path, document: dict[str, Any], pre: str) -> None:
     model = document["model"]
-    if model.get("type") != "BPE" or model.get("byte_fallback"):
-        kind = "SentencePiece-style BPE" if model.get("byte_fallback") else model.get("type")
-        raise UsageError(f"{where}: export writes byte-level BPE tokenizers, this one is {kind}")
     for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges"):
-        if model.get(key):
+        if model.get(key) and not (key == "ignore_merges" and pre in IGNORES_MERGES):
             raise UsageError(f"{where}: the tokenizer uses {key}, which llama.cpp would not follow")
-    if document.get("normalizer"):
-        raise UsageError(f"{where}: the tokenizer normalises text, which llama.cpp would not follow")
     for token in document.get("added_tokens", []):
         for key in ("lstrip", "rstrip", "single_word"):
             if token.get(key):
                 raise UsageError(f"{where}: token {token['content']!r} uses {key}, which llama.cpp would not follow")
 
 
-def _pre_tokenizer(document: dict[str, Any], digest: str, where: Path) -> str:
-    if digest in _KNOWN_FINGERPRINTS:
-        return _KNOWN_FINGERPRINTS[digest]
-    splitter = document.get("pre_tokenizer") or {}
-    is_gpt2 = splitter.get("type") == "ByteLevel" and splitter.get("use_regex", True)
-    if is_gpt2 and not splitter.get("add_prefix_space"):
-        return "gpt-2"
-    raise UsageError(f"{where}: llama.cpp has no known pre-tokenizer for it (fingerprint {digest[:12]}); cannot export")
+def _pre_tokenizer(document: dict[str, Any], digest: str, where: Path, given: str | None) -> str:
+    name = given or name_of(document.get("pre_tokenizer"), digest)
+    if name is None:
+        raise UsageError(
+            f"{where}: llama.cpp has no known pre-tokenizer for it (fingerprint {digest[:12]}); name one "
+            "of llama.cpp's with --pre-tokenizer, and the export will be compared with the tokenizer before it is kept"
+        )
+    return name
 
 
-def _tokens(document: dict[str, Any], size: int, where: Path) -> tuple[list[str], list[int]]:
+def _normaliser(where: Path, document: dict[str, Any]) -> str | None:
+    """The normal form that the tokenizer brings text to; runtimes of ours do that before llama.cpp sees it."""
+    normaliser = document.get("normalizer")
+    if not normaliser:
+        return None
+    if normaliser.get("type") != "NFC":
+        raise UsageError(
+            f"{where}: the tokenizer normalises text ({normaliser.get('type')}), which nothing would follow"
+        )
+    return "NFC"
+
+
+def _prepends_space(where: Path, document: dict[str, Any]) -> bool:
+    """Whether a space is put before a text.
+
+    Tokenizers that do so with ``Metaspace`` leave out texts that begin with one, which llama.cpp does not.
+    """
+    steps = _steps(document.get("normalizer"), "normalizers")
+    kinds = [step.get("type") for step in steps]
+    metaspace = document.get("pre_tokenizer") or {}
+    plain = metaspace.get("type") == "Metaspace" and not metaspace.get("split") and not steps
+    if plain and metaspace.get("prepend_scheme") == "never":
+        return False
+    if not metaspace and kinds in (["Prepend", "Replace"], ["Replace"]) and steps[-1].get("content") == _SPACE:
+        return bool(kinds[0] == "Prepend")
+    raise UsageError(
+        f"{where}: this SentencePiece tokenizer puts spaces before texts in a way that llama.cpp would not follow"
+    )
+
+
+def _steps(part: dict[str, Any] | None, key: str) -> list[dict[str, Any]]:
+    if not part:
+        return []
+    return list(part.get(key, [])) if part.get("type") == "Sequence" else [part]
+
+
+def _tokens(document: dict[str, Any], size: int, where: Path, is_sentencepiece: bool) -> tuple[list[str], list[int]]:
     """Text and type of every id: added tokens keep their place, gaps up to ``size`` become unused tokens."""
     texts = {index: (text, NORMAL) for text, index in document["model"]["vocab"].items()}
+    if is_sentencepiece:
+        unknown = document["model"].get("unk_token")
+        texts |= {index: (text, BYTE) for index, (text, _) in texts.items() if text in _BYTE_TOKENS}
+        texts |= {index: (text, UNKNOWN) for index, (text, _) in texts.items() if text == unknown}
     for token in document.get("added_tokens", []):
         special = token["special"] or _looks_special(token["content"])
-        texts[token["id"]] = (token["content"], CONTROL if special else USER_DEFINED)
+        kept = texts.get(token["id"], ("", NORMAL))[1] == UNKNOWN
+        texts[token["id"]] = (token["content"], UNKNOWN if kept else CONTROL if special else USER_DEFINED)
     if max(texts) >= size:
         raise UsageError(f"{where}: has token id {max(texts)}, but the model's vocabulary ends at {size - 1}")
     rows = [texts.get(index, (f"[PAD{index}]", UNUSED)) for index in range(size)]
     return [text for text, _ in rows], [kind for _, kind in rows]
+
+
+def _scores(tokens: list[str], types: list[int], merges: list[str]) -> list[float]:
+    """Tokens in the order in which merges make them, first ones highest: how SentencePiece's BPE scores its pieces."""
+    ranks: dict[str, int] = {}
+    for rank, merge in enumerate(merges):
+        ranks.setdefault(merge.replace(" ", ""), rank)
+    return [
+        -float(ranks[token]) if kind == NORMAL and token in ranks else (_NO_MERGE if kind == NORMAL else 0.0)
+        for token, kind in zip(tokens, types, strict=True)
+    ]
 
 
 def _looks_special(text: str) -> bool:

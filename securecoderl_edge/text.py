@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import unicodedata
+
+# Where export writes the Unicode normal form that a model's tokenizer brings text to; llama.cpp has no place for it.
+NORMALISER_KEY = "securecoderl_edge.normalizer"
+
 
 def replace_surrogates(text: str) -> str:
     """``text`` with ``?`` for each half of a surrogate pair, which JSON can hold and no tokenizer accepts."""
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def normalise(text: str, form: str | None) -> str:
+    """``text`` in the Unicode normal form ``NFC``, or as it is without a form."""
+    return unicodedata.normalize("NFC", text) if form == "NFC" else text
 
 
 def escape_controls(text: str) -> str:

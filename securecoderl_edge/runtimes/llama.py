@@ -14,6 +14,7 @@ import llama_cpp
 import numpy as np
 
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.text import NORMALISER_KEY, normalise
 
 BATCH = 512
 _LOG_ERROR = 4  # ggml's level; llama_cpp's own logger still maps it to DEBUG
@@ -57,6 +58,7 @@ class LlamaModel:
         self.vocabulary_size = int(llama_cpp.llama_vocab_n_tokens(self._vocabulary))
         self.context_length = int(llama_cpp.llama_model_n_ctx_train(self._model))
         self.is_float32 = self.metadata("general.file_type") == "0"
+        self._normaliser = self.metadata(NORMALISER_KEY)
 
     def metadata(self, key: str) -> str | None:
         """A value of the file's header as text."""
@@ -81,8 +83,8 @@ class LlamaModel:
         return {name: text.decode("utf-8", "replace") for name, text in texts.items() if text}
 
     def tokenize(self, text: str) -> list[int]:
-        """Token ids, special tokens added as the file says, but no second start token."""
-        encoded = text.encode("utf-8")
+        """Token ids, special tokens added as the file says, but no second start token; normalised as it says."""
+        encoded = normalise(text, self._normaliser).encode("utf-8")
         room = len(encoded) + 8
         tokens = (llama_cpp.llama_token * room)()
         count = llama_cpp.llama_tokenize(self._vocabulary, encoded, len(encoded), tokens, room, True, True)
