@@ -74,7 +74,7 @@ def write_gguf(
     """
     import numpy as np
 
-    gguf = _gguf()
+    gguf = gguf_package()
     shape = read_architecture(base)
     if shape.rope_type not in ROPE_TYPES:
         raise UsageError(
@@ -123,7 +123,12 @@ def permute_rotary(weight: torch.Tensor, heads: int) -> torch.Tensor:
     return weight.reshape(heads, 2, pairs, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape)
 
 
-def _gguf() -> Any:
+def gguf_package() -> Any:
+    """The gguf package.
+
+    Raises:
+        MissingExtra: it is not installed.
+    """
     try:
         import gguf
     except ModuleNotFoundError:
@@ -131,18 +136,23 @@ def _gguf() -> Any:
     return gguf
 
 
+def tensor_names(shape: Architecture) -> dict[str, str]:
+    """Hugging Face name -> GGUF name of every weight."""
+    gguf = gguf_package()
+    translate = gguf.get_tensor_name_map(gguf.MODEL_ARCH[shape.family.upper()], shape.layers)
+    return {name: str(translate.get_name(name, try_suffixes=(".weight", ".bias"))) for name in shape.tensors()}
+
+
 def _gguf_names(base: Path, shape: Architecture) -> dict[str, str]:
     """Hugging Face name -> GGUF name, in stored order; weights that are missing or foreign are refused."""
-    gguf = _gguf()
-    translate = gguf.get_tensor_name_map(gguf.MODEL_ARCH[shape.family.upper()], shape.layers)
-    found, expected = tensor_shapes(base), shape.tensors()
+    found, expected, translated = tensor_shapes(base), shape.tensors(), tensor_names(shape)
     for name, sizes in expected.items():
         if found.get(name) != sizes:
             raise UsageError(f"{base}: weight {name} should be {sizes}, found {found.get(name, 'none')}")
     names = {}
     for name in found:
         if name in expected:
-            names[name] = str(translate.get_name(name, try_suffixes=(".weight", ".bias")))
+            names[name] = translated[name]
         elif not _is_redundant(name, shape):
             raise UsageError(f"{base}: weight {name} has no place in a {shape.family} model")
     return names
@@ -153,7 +163,7 @@ def _is_redundant(name: str, shape: Architecture) -> bool:
 
 
 def _add_header(writer: Any, shape: Architecture, quant: str, name: str) -> None:
-    gguf = _gguf()
+    gguf = gguf_package()
     kinds = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "bf16": "MOSTLY_BF16", "q8_0": "MOSTLY_Q8_0"}
     writer.add_type(gguf.GGUFType.MODEL)
     writer.add_name(name)
@@ -210,7 +220,7 @@ def _add_tensor_infos(
     """Announce every tensor; return the type of each and the bytes of all."""
     import numpy as np
 
-    gguf = _gguf()
+    gguf = gguf_package()
     sizes = shape.tensors()
     types, total = {}, 0
     for source, target in names.items():
@@ -251,7 +261,7 @@ def _arranged_tensors(
 def _encode(name: str, tensor: torch.Tensor, kind: str) -> np.ndarray[Any, Any]:
     import numpy as np
 
-    gguf = _gguf()
+    gguf = gguf_package()
     values = tensor.contiguous().numpy()
     if not np.isfinite(values).all():
         raise SceError(f"weight {name} has values that are not finite; the model or its adapter is broken")

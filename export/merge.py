@@ -111,7 +111,7 @@ def merged_tensors(base: Path, adapter: Path | None) -> Iterator[tuple[str, torc
     import torch
 
     update = read_adapter(adapter) if adapter else LoraUpdate(1.0, {})
-    _check_fit(base, adapter, update)
+    check_fit(base, adapter, update)
     for path in weight_files(base):
         with open_tensors(path) as tensors:
             for name in _names(tensors):
@@ -184,7 +184,7 @@ def _names(tensors: Any) -> list[str]:
     return list(tensors.keys())
 
 
-def _check_fit(base: Path, adapter: Path | None, update: LoraUpdate) -> None:
+def check_fit(base: Path, adapter: Path | None, update: LoraUpdate) -> None:
     shapes = tensor_shapes(base)
     for name, (lower, upper) in update.factors.items():
         expected = (upper.shape[0], lower.shape[1])

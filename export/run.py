@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -15,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from securecoderl_edge.architecture import read_architecture
 from securecoderl_edge.errors import MissingExtra, UsageError
+from securecoderl_edge.export.adapter import write_adapter
 from securecoderl_edge.export.agreement import Agreement
 from securecoderl_edge.export.gguf import OWN_TYPES, GgufSummary, OutOfRangeError, write_gguf
 from securecoderl_edge.export.merge import COMPANION_FILES, write_merged
@@ -27,6 +30,9 @@ from securecoderl_edge.weight_files import weight_files
 # Part of what makes two exports the same: raise it when the files we write change.
 FORMAT_VERSION = 2
 QUANTS = (*OWN_TYPES, *LLAMA_CPP_TYPES)
+ADAPTER_TYPES = ("f16", "f32")
+# Up to so many weights a base is written in f32 to try an adapter on.
+_SMALL_MODEL = 200_000_000
 
 _PACKAGES = ("securecoderl-edge", "gguf", "llama-cpp-python", "torch", "transformers", "peft")
 
@@ -58,11 +64,33 @@ class Manifest:
 
 
 @dataclass(frozen=True)
+class AdapterManifest:
+    """What an exported adapter is; as `Manifest`, but it needs the base that ``sources`` names by its hashes.
+
+    Attributes:
+        agreement: of a float file of the base with the adapter applied by llama.cpp.
+    """
+
+    format_version: int
+    file: str
+    sha256: str
+    bytes: int
+    quant: str
+    prompt_style: str | None
+    rank: int
+    tensors: int
+    parameters: int
+    sources: dict[str, str]
+    agreement: Agreement
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True)
 class ExportResult:
     """A verified file; ``reused`` when an earlier export of the same sources was already there."""
 
     path: Path
-    manifest: Manifest
+    manifest: Manifest | AdapterManifest
     reused: bool
 
 
@@ -125,6 +153,50 @@ def export_gguf(
     return ExportResult(out, manifest, reused=False)
 
 
+def export_adapter(
+    base: Path,
+    adapter: Path,
+    quant: str,
+    out: Path,
+    force: bool,
+    log: Callable[[str], None] = lambda message: None,
+    prompt_style: str | None = None,
+    workbench: Workbench | None = None,
+) -> ExportResult:
+    """Write ``adapter`` alone as the GGUF file ``out``, verified on a float file of its base before it gets that name.
+
+    Args:
+        quant: ``f16`` or ``f32``. Others as in `export_gguf`, as are the errors.
+    """
+    _require_packages()
+    sources = hash_sources(base, adapter)
+    if out.exists() and not force:
+        raise UsageError(f"{out} exists; replace it with --force or choose another --out")
+    with ExitStack() as stack:
+        shared = workbench or stack.enter_context(Workbench(base, adapter, prompt_style, log))
+        temporary = stack.enter_context(temporary_beside(out))
+        log("writing the adapter ...")
+        summary = write_adapter(base, adapter, quant, temporary, out.stem, prompt_style)
+        base_file, base_quant = shared.base_file(out)
+        log("verifying it on the base ...")
+        agreement = verify_gguf(base_file, base, min(quant, base_quant), shared.reference(), temporary)
+        manifest = AdapterManifest(
+            format_version=FORMAT_VERSION,
+            file=out.name,
+            sha256=sha256_of(temporary),
+            bytes=temporary.stat().st_size,
+            quant=quant,
+            prompt_style=prompt_style,
+            **asdict(summary),
+            sources=sources,
+            agreement=agreement,
+            versions=_versions(),
+        )
+    with write_atomically(manifest_path(out)) as text:
+        json.dump(asdict(manifest), text, indent=2)
+    return ExportResult(out, manifest, reused=False)
+
+
 class Workbench:
     """What several exports of one source share: what the source says, and the float file that llama.cpp quantises.
 
@@ -169,15 +241,28 @@ class Workbench:
         bits = round(8 * data_bytes / summary.parameters, 3)
         return replace(summary, tensor_types=types, bits_per_weight=bits)
 
+    def base_file(self, out: Path) -> tuple[Path, str]:
+        """A float file of the base without the adapter, to try the adapter on, and its type: f32 if that is small."""
+        parameters = sum(math.prod(sizes) for sizes in read_architecture(self._base).tensors().values())
+        kind = "f32" if parameters <= _SMALL_MODEL else "f16"
+        path = self._folder(out) / "base.gguf"
+        self._log("writing the base that it is tried on ...")
+        write_gguf(self._base, None, kind, path, out.stem, None, self._pre_tokenizer)
+        return path, kind
+
+    def _folder(self, out: Path) -> Path:
+        """A folder for what is deleted at the end, on the disk where ``out`` will be."""
+        out.parent.mkdir(parents=True, exist_ok=True)
+        name = f".{out.stem[:40]}.tmp-{os.getpid()}-"
+        return Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix=name, dir=out.parent)))
+
     def _write(self, kind: str, path: Path, out: Path) -> GgufSummary:
         return write_gguf(self._base, self._adapter, kind, path, out.stem, self._prompt_style, self._pre_tokenizer)
 
     def _float_file(self, out: Path) -> tuple[Path, GgufSummary]:
         """A verified float file to quantise, on the disk where ``out`` will be; in f32 where f16 cannot hold it."""
         if self._float is None:
-            out.parent.mkdir(parents=True, exist_ok=True)
-            folder = tempfile.TemporaryDirectory(prefix=f".{out.stem[:40]}.tmp-{os.getpid()}-", dir=out.parent)
-            path = Path(self._stack.enter_context(folder)) / "float.gguf"
+            path = self._folder(out) / "float.gguf"
             kind = "f16"
             self._log("writing the float file that is quantised ...")
             try:

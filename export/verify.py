@@ -67,11 +67,12 @@ def reference_of(base: Path, adapter: Path | None) -> Iterator[Path]:
         yield Path(name)
 
 
-def verify_gguf(path: Path, base: Path, quant: str, reference: Path) -> Agreement:
+def verify_gguf(path: Path, base: Path, quant: str, reference: Path, adapter: Path | None = None) -> Agreement:
     """Compare ``path`` with its source.
 
     Args:
         reference: of the source, see `reference_of`.
+        adapter: a GGUF file with a LoRA adapter to apply to ``path``.
 
     Raises:
         SceError: they disagree beyond `BOUNDS`, or the file crashes llama.cpp; the message has the figures.
@@ -81,6 +82,7 @@ def verify_gguf(path: Path, base: Path, quant: str, reference: Path) -> Agreemen
         "base": str(base.resolve()),
         "texts": probe_texts(base),
         "reference": str(reference),
+        "adapter": str(adapter.resolve()) if adapter else None,
     }
     agreement = Agreement(**_ask_child("securecoderl_edge.export.verify_worker", request))
     check_bounds(agreement, quant)

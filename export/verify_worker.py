@@ -16,8 +16,11 @@ from securecoderl_edge.runtimes.llama import LlamaModel
 from securecoderl_edge.token_counts import read_tokenizer
 
 
-def measure(path: Path, base: Path, texts: Sequence[str], reference: Path) -> Agreement:
+def measure(path: Path, base: Path, texts: Sequence[str], reference: Path, adapter: Path | None = None) -> Agreement:
     """Run the tokens of ``reference`` through a file, and ``texts`` through both tokenizers.
+
+    Args:
+        adapter: a GGUF file with a LoRA adapter to apply to ``path``.
 
     Raises:
         SceError: the file cannot be loaded, or the vocabularies differ in size.
@@ -27,7 +30,10 @@ def measure(path: Path, base: Path, texts: Sequence[str], reference: Path) -> Ag
     try:
         equal = sum(model.tokenize(text) == tokenizer.encode(text).ids for text in texts)
         threads = len(os.sched_getaffinity(0))
+        lora = model.load_adapter(adapter) if adapter is not None else None
         context = model.open_context(1, LONGEST, threads, float32_cache=True)
+        if lora is not None:
+            context.use_adapter(lora)
 
         def logits_of(tokens: list[int]) -> Array:
             context.clear(0)
@@ -48,7 +54,9 @@ def main() -> None:
     os.dup2(2, 1)
     request = json.load(sys.stdin)
     try:
-        agreement = measure(Path(request["path"]), Path(request["base"]), request["texts"], Path(request["reference"]))
+        adapter = Path(request["adapter"]) if request["adapter"] else None
+        path, base, reference = (Path(request[name]) for name in ("path", "base", "reference"))
+        agreement = measure(path, base, request["texts"], reference, adapter)
         json.dump(asdict(agreement), answers)
     except SceError as error:
         json.dump({"error": str(error)}, answers)

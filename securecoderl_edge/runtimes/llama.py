@@ -137,6 +137,18 @@ class LlamaModel:
             raise SceError(f"llama.cpp cannot open {sequences} contexts of {length} tokens ({_reason()})")
         return LlamaContext(context, self.vocabulary_size, sequences)
 
+    def load_adapter(self, path: Path) -> Any:
+        """A LoRA adapter for this model, to be given to contexts; it lives as long as the model.
+
+        Raises:
+            SceError: it is none, or of another model.
+        """
+        _errors.clear()
+        adapter = llama_cpp.llama_adapter_lora_init(self._model, str(path).encode())
+        if not adapter:
+            raise SceError(f"{path}: llama.cpp cannot apply it to this model ({_reason()})")
+        return adapter
+
     def close(self) -> None:
         """Free the model, after its contexts."""
         if self._model:
@@ -192,6 +204,17 @@ class LlamaContext:
         llama_cpp.llama_memory_seq_rm(self._memory, target, -1, -1)
         llama_cpp.llama_memory_seq_cp(self._memory, source, target, -1, -1)
         llama_cpp.llama_memory_seq_rm(self._memory, target, length, -1)
+
+    def use_adapter(self, adapter: Any, scale: float = 1.0) -> None:
+        """Apply a LoRA adapter of `LlamaModel.load_adapter` to all that is computed from now on.
+
+        Raises:
+            SceError: llama.cpp refuses.
+        """
+        adapters = (type(adapter) * 1)(adapter)
+        scales = (ctypes.c_float * 1)(scale)
+        if llama_cpp.llama_set_adapters_lora(self._context, adapters, 1, scales) != 0:
+            raise SceError(f"llama.cpp does not apply the adapter ({_reason()})")
 
     def clear(self, sequence: int) -> None:
         """Forget a sequence."""

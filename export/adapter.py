@@ -1,0 +1,87 @@
+"""A LoRA adapter alone as a GGUF file, for llama.cpp's ``--lora``: a few megabytes for a device that has the base."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from securecoderl_edge.adapters import read_lora_config
+from securecoderl_edge.architecture import Architecture, read_architecture
+from securecoderl_edge.errors import UsageError
+from securecoderl_edge.export.gguf import ROPE_TYPES, gguf_package, permute_rotary, tensor_names
+from securecoderl_edge.export.merge import check_fit, read_adapter
+from securecoderl_edge.prompts import STYLE_KEY
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class AdapterSummary:
+    """What was written: ``tensors`` factors of ``rank``, ``parameters`` numbers in all."""
+
+    rank: int
+    tensors: int
+    parameters: int
+
+
+def write_adapter(
+    base: Path, adapter: Path, quant: str, path: Path, name: str, prompt_style: str | None = None
+) -> AdapterSummary:
+    """Write the factors of ``adapter``, which belongs to ``base``; callers pass a temporary path and rename it.
+
+    llama.cpp scales an update by alpha / rank, so the alpha that is written makes rank-stabilised LoRA come out right.
+
+    Args:
+        quant: ``f16`` or ``f32``.
+        name: the adapter's name in the file's header.
+        prompt_style: the style of prompts that the policy was trained with; the header will say so.
+
+    Raises:
+        UsageError: no LoRA adapter, not one of this base, or of a kind that llama.cpp does not apply (named).
+        SceError: a file is damaged.
+    """
+    import numpy as np
+
+    gguf = gguf_package()
+    shape = read_architecture(base)
+    if shape.rope_type not in ROPE_TYPES:
+        raise UsageError(f"{base}: rope type {shape.rope_type!r} is not supported by export")
+    update = read_adapter(adapter)
+    check_fit(base, adapter, update)
+    rank, names = int(read_lora_config(adapter)["r"]), tensor_names(shape)
+    kind = {"f16": np.float16, "f32": np.float32}[quant]
+    writer = gguf.GGUFWriter(path, shape.family)
+    count = parameters = 0
+    try:
+        writer.add_type(gguf.GGUFType.ADAPTER)
+        writer.add_name(name)
+        writer.add_string("adapter.type", "lora")
+        writer.add_float32("adapter.lora.alpha", update.scale * rank)
+        if prompt_style is not None:
+            writer.add_string(STYLE_KEY, prompt_style)
+        for weight, (lower, upper) in sorted(update.factors.items()):
+            for half, factor in (("a", lower), ("b", _arranged(weight, upper, shape))):
+                values = factor.contiguous().numpy().astype(kind)
+                if not np.isfinite(values).all():
+                    raise UsageError(f"{adapter}: the factors of {weight} hold numbers that {quant} cannot; use f32")
+                writer.add_tensor(f"{names[weight]}.lora_{half}", values)
+                count += 1
+                parameters += math.prod(values.shape)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+    finally:
+        writer.close()
+    return AdapterSummary(rank, count, parameters)
+
+
+def _arranged(name: str, upper: torch.Tensor, shape: Architecture) -> Any:
+    """The factor whose rows are those of the weight, in llama.cpp's order of rows."""
+    if shape.family == "llama" and name.endswith("q_proj.weight"):
+        return permute_rotary(upper, shape.heads)
+    if shape.family == "llama" and name.endswith("k_proj.weight"):
+        return permute_rotary(upper, shape.key_value_heads)
+    return upper
