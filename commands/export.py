@@ -1,75 +1,151 @@
-"""`sce export`: a trained policy, or a base model, as one verified file."""
+"""`sce export`: a trained policy, or a base model, as verified files."""
 
 from __future__ import annotations
 
 import json
-import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from securecoderl_edge.commands.console import data, say
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
-from securecoderl_edge.errors import UsageError
-from securecoderl_edge.export.run import ExportResult, export_gguf, export_merged
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.export.run import (
+    ADAPTER_TYPES,
+    QUANTS,
+    AdapterManifest,
+    ExportResult,
+    Workbench,
+    export_adapter,
+    export_gguf,
+    export_merged,
+)
 from securecoderl_edge.model import base_folder
 from securecoderl_edge.models import ModelSpec, resolve_model
-from securecoderl_edge.prompts import OURS, PROBLEM_HEADING
 from securecoderl_edge.runs import latest_run
 
+if TYPE_CHECKING:
+    from securecoderl_edge.commands.export_bench import Losses
+
 _HF_DTYPES = {"f32": "float32", "f16": "float16"}
+_DEFAULTS = {"gguf": "q8_0", "adapter": "f16", "hf": "f32"}
+_TYPES = {"gguf": QUANTS, "adapter": ADAPTER_TYPES, "hf": tuple(_HF_DTYPES)}
+_SUFFIXES = {"gguf": "-{}.gguf", "adapter": "-lora-{}.gguf", "hf": "-hf"}
 
 
 @dataclass(frozen=True)
 class ExportConfig:
     """Flags of `sce export`."""
 
-    format: str = setting("gguf", "gguf: one file for llama.cpp; hf: a merged folder.", choices=("gguf", "hf"))
-    quant: str | None = setting(
-        None, "Type of the weights.  [default: q8_0; f32 for hf]", choices=("f32", "f16", "q8_0")
+    format: str = setting(
+        "gguf",
+        "gguf: a file for llama.cpp; adapter: the LoRA alone, for llama.cpp's --lora; hf: a merged folder.",
+        choices=("gguf", "adapter", "hf"),
+    )
+    quant: tuple[str, ...] = setting(
+        (),
+        f"Types of the weights, comma-separated: {', '.join(QUANTS)}.  [default: q8_0; f16 for adapter, f32 for hf]",
+        choices=QUANTS,
     )
     out: str | None = setting(None, "Where to write.  [default: RUN/exports/NAME-QUANT.gguf]", metavar="PATH")
     force: bool = setting(False, "Replace an existing target.")
-    json: bool = setting(False, "Print the manifest as JSON on stdout.")
+    pre_tokenizer: str | None = setting(
+        None, "llama.cpp's name of the pre-tokenizer, for one that is not recognised.", metavar="NAME"
+    )
+    bench: bool = setting(False, "Measure each file on problems, and what quantisation costs.")
+    problems: str = setting("starter:eval", "With --bench: built-in set or file.", metavar="SET|FILE")
+    limit: int | None = setting(None, "With --bench: only the first N problems.", minimum=1, metavar="N")
+    verify: str | None = setting(None, "Check a file once more, against its manifest and its source.", metavar="FILE")
+    json: bool = setting(False, "Print the manifests as JSON on stdout.")
 
 
 @click.command()
 @click.argument("source", required=False, metavar="[RUN|HF_DIR]")
 @options_from(ExportConfig)
 def export(source: str | None, config: ExportConfig) -> None:
-    """Write a trained policy as one verified file for a laptop CPU.
+    """Write a trained policy as verified files for a laptop CPU.
 
     Without an argument it is the latest training run. A Hugging Face folder, or nano, is exported as it is.
 
     Before a GGUF file gets its name it is run through llama.cpp and compared with its source (tokenisation,
     logits, greedy text). A file that does not agree is not kept. A merged Hugging Face folder is not compared.
+    Beside each file stand its manifest, a card and an Ollama Modelfile.
     """
+    if config.verify is not None:
+        _verify(Path(config.verify), source, config.json)
+        return
     spec = _find_source(source)
     base = base_folder(spec.source)
-    quant = config.quant or ("f32" if config.format == "hf" else "q8_0")
+    quants = config.quant or (_DEFAULTS[config.format],)
+    for quant in quants:
+        if quant not in _TYPES[config.format]:
+            raise UsageError(f"--format {config.format} is written as {', '.join(_TYPES[config.format])}, not {quant}")
+    if config.out is not None and len(quants) > 1:
+        raise UsageError("--out names one file; leave it out, or export one --quant at a time")
+    if config.bench and config.format != "gguf":
+        raise UsageError("--bench measures GGUF files; leave it out, or export with --format gguf")
     if config.format == "hf":
-        if quant not in _HF_DTYPES:
-            raise UsageError(f"a Hugging Face folder is written as f32 or f16, not {quant}")
-        target = _target(spec, config.out, "-hf")
+        _export_folder(spec, base, quants, config)
+        return
+    results, failed = _export_files(spec, base, quants, config)
+    losses = _bench(spec, results, config) if config.bench and results else None
+    for result in results:
+        _add_papers(result, spec, base, losses)
+    if config.json:
+        manifests = [asdict(result.manifest) for result in results]
+        click.echo(json.dumps(manifests[0] if len(quants) == 1 else manifests, indent=2))
+    if failed:
+        raise SceError(f"{failed} of {len(quants)} files were not written")
+
+
+def _export_files(
+    spec: ModelSpec, base: Path, quants: tuple[str, ...], config: ExportConfig
+) -> tuple[list[ExportResult], int]:
+    """What was written, and how many others failed."""
+    results, failed = [], 0
+    out = Path()
+
+    def log(message: str) -> None:
+        say(f"{out}: {message}")
+
+    with Workbench(base, spec.adapter, spec.prompt_style, log, config.pre_tokenizer) as workbench:
+        for quant in quants:
+            out = _target(spec, config.out, _SUFFIXES[config.format].format(quant))
+            try:
+                if config.format == "gguf":
+                    result = export_gguf(
+                        base, spec.adapter, quant, out, config.force, log, spec.prompt_style, workbench
+                    )
+                elif spec.adapter is None:
+                    raise UsageError(
+                        f"{spec.label} is a base model without an adapter; export a run or an adapter folder"
+                    )
+                else:
+                    result = export_adapter(
+                        base, spec.adapter, quant, out, config.force, log, spec.prompt_style, workbench
+                    )
+            except SceError as error:
+                # One type that is not good enough must not cost the others.
+                if len(quants) == 1:
+                    raise
+                failed += 1
+                say(f"sce: {out}: {error}")
+                continue
+            results.append(result)
+            _report(result)
+    return results, failed
+
+
+def _export_folder(spec: ModelSpec, base: Path, quants: tuple[str, ...], config: ExportConfig) -> None:
+    for quant in quants:
+        target = _target(spec, config.out, _SUFFIXES["hf"])
         folder = export_merged(base, spec.adapter, _HF_DTYPES[quant], target, config.force, spec.prompt_style)
-        click.echo(f"{folder}: merged Hugging Face folder, {quant}", err=True)
+        say(f"{folder}: merged Hugging Face folder, {quant}")
         if config.json:
             click.echo(json.dumps({"path": str(folder), "quant": quant}))
-        return
-    out = _target(spec, config.out, f"-{quant}.gguf")
-    result = export_gguf(
-        base,
-        spec.adapter,
-        quant,
-        out,
-        config.force,
-        log=lambda message: click.echo(f"{out}: {message}", err=True),
-        prompt_style=spec.prompt_style,
-    )
-    _report(result)
-    if config.json:
-        click.echo(json.dumps(asdict(result.manifest), indent=2))
 
 
 def _find_source(source: str | None) -> ModelSpec:
@@ -99,19 +175,55 @@ def _target(spec: ModelSpec, out: str | None, suffix: str) -> Path:
 def _report(result: ExportResult) -> None:
     manifest, agreement = result.manifest, result.manifest.agreement
     if result.reused:
-        click.echo(f"{result.path}: this export of the same model is already there", err=True)
-    types = ", ".join(f"{count} {kind}" for kind, count in manifest.tensor_types.items())
-    size = f"{manifest.bytes / 1e6:.1f} MB, {manifest.bits_per_weight:.2f} bits per weight ({types})"
-    lines = [
-        f"{result.path}: {size}",
+        say(f"{result.path}: this export of the same model is already there")
+    if isinstance(manifest, AdapterManifest):
+        say(f"{result.path}: {manifest.bytes / 1e6:.1f} MB, LoRA of rank {manifest.rank}, {manifest.tensors} factors")
+    else:
+        types = ", ".join(f"{count} {kind}" for kind, count in manifest.tensor_types.items())
+        size = f"{manifest.bytes / 1e6:.1f} MB, {manifest.bits_per_weight:.2f} bits per weight ({types})"
+        say(f"{result.path}: {size}")
+    say(
         "  verified in llama.cpp against its source: "
         f"{agreement.tokenised_equal}/{agreement.texts} texts tokenise equally, "
-        f"logits within {agreement.max_abs_difference:.2g}, KL {agreement.mean_kl:.2g}, "
-        f"top-1 {agreement.top1:.1%}, "
-        f"greedy text equal on {agreement.greedy_equal}/{agreement.prompts} prompts",
-        "  next: sce bench",
-    ]
-    if manifest.prompt_style == OURS.style:
-        command = f"llama-cli -no-cnv -m {shlex.quote(str(result.path))} -p '{PROBLEM_HEADING} ...'"
-        lines.append(f"  in llama.cpp: {command}")
-    click.echo("\n".join(lines), err=True)
+        f"logits within {agreement.max_abs_difference:.2g}, KL {agreement.mean_kl:.2g}, top-1 {agreement.top1:.1%}, "
+        f"greedy text equal on {agreement.greedy_equal}/{agreement.prompts} prompts"
+    )
+
+
+def _bench(spec: ModelSpec, results: list[ExportResult], config: ExportConfig) -> Losses:
+    from securecoderl_edge.commands.export_bench import measure_losses, show_losses
+
+    losses = measure_losses(spec, results, config.problems, config.limit)
+    show_losses(losses, data)
+    return losses
+
+
+def _add_papers(result: ExportResult, spec: ModelSpec, base: Path, losses: Losses | None) -> None:
+    from securecoderl_edge.export.card import how_to_run, write_card, write_modelfile
+
+    card = write_card(result, spec, base, losses.to_markdown() if losses else "")
+    modelfile = write_modelfile(result)
+    say(f"  {card.name} says what it is, {modelfile.name} is for Ollama; next: sce bench, or")
+    for line in how_to_run(result):
+        say(f"    {line}")
+
+
+def _verify(file: Path, source: str | None, as_json: bool) -> None:
+    from securecoderl_edge.export.recheck import recheck
+
+    spec = None
+    if source is not None:
+        spec = _find_source(source)
+    elif (run := file.resolve().parent.parent / "environment.json").is_file():
+        spec = _find_source(str(run.parent))
+    found = recheck(file, base_folder(spec.source) if spec else None, spec.adapter if spec else None)
+    if as_json:
+        click.echo(json.dumps(found.to_record()))
+    if found.agreement is None:
+        say(f"{file}: is what its manifest says; to have it compared, name its source: sce export SOURCE --verify FILE")
+        return
+    say(
+        f"{file}: is what its manifest says and agrees with its source: KL {found.agreement.mean_kl:.2g}, "
+        f"top-1 {found.agreement.top1:.1%}, {found.agreement.tokenised_equal}/{found.agreement.texts} texts "
+        "tokenise equally"
+    )

@@ -150,6 +150,8 @@ def export_gguf(
         )
     with write_atomically(manifest_path(out)) as text:
         json.dump(asdict(manifest), text, indent=2)
+    if workbench is not None and quant in ("f16", "f32"):
+        workbench.use_float_file(out, summary)
     return ExportResult(out, manifest, reused=False)
 
 
@@ -240,6 +242,11 @@ class Workbench:
         types, data_bytes = tensor_types(path)
         bits = round(8 * data_bytes / summary.parameters, 3)
         return replace(summary, tensor_types=types, bits_per_weight=bits)
+
+    def use_float_file(self, path: Path, summary: GgufSummary) -> None:
+        """Quantise from ``path``, a verified float file, instead of one made for it."""
+        if self._float is None:
+            self._float = path, summary
 
     def base_file(self, out: Path) -> tuple[Path, str]:
         """A float file of the base without the adapter, to try the adapter on, and its type: f32 if that is small."""

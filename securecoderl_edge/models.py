@@ -14,6 +14,7 @@ from typing import Literal
 from securecoderl_edge.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.files import sha256_of
+from securecoderl_edge.gguf_header import is_adapter
 from securecoderl_edge.model import NANO, base_folder
 from securecoderl_edge.prompts import OURS, STYLE_KEY, STYLES
 from securecoderl_edge.runs import DONE_FILE, LATEST, RUNS, Run, latest_run
@@ -166,6 +167,8 @@ def _from_file(path: Path) -> ModelSpec:
         raise SceError(f"{path}: {error.strerror}") from None
     if magic != b"GGUF":
         raise UsageError(f"{path} is not a GGUF file (it does not begin with GGUF)")
+    if is_adapter(path):
+        raise UsageError(f"{path} is a LoRA adapter, no model; llama.cpp applies it to its base with --lora")
     return ModelSpec(path.name.removesuffix(".gguf"), "gguf", str(path))
 
 
@@ -237,7 +240,8 @@ def _base(run: Run) -> ModelSpec:
 
 
 def _exports(run: Run) -> list[ModelSpec]:
-    return [replace(_from_file(file), role="export") for file in sorted(run.exports.glob("*.gguf"))]
+    models = (file for file in sorted(run.exports.glob("*.gguf")) if not is_adapter(file))
+    return [replace(_from_file(file), role="export") for file in models]
 
 
 def _style_in(file: Path) -> str | None:

@@ -1,0 +1,207 @@
+"""What goes with an exported file: a card, what it is and how far it may be trusted, and an Ollama Modelfile."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from securecoderl_edge.config import read_toml
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.export.agreement import BOUNDS
+from securecoderl_edge.export.run import AdapterManifest, ExportResult, Manifest
+from securecoderl_edge.files import read_json, write_atomically
+from securecoderl_edge.metrics import RowFile
+from securecoderl_edge.models import ModelSpec
+from securecoderl_edge.prompts import INSTRUCTION_HEADING, PROBLEM_HEADING, RESPONSE_HEADING, SOLUTION_HEADING
+from securecoderl_edge.runs import Run
+from securecoderl_edge.stats import bootstrap_mean
+
+# What each style puts around a prompt, in Ollama's template language.
+_OLLAMA_TEMPLATES = {
+    "stdin": f"{PROBLEM_HEADING}\n{{{{ .Prompt }}}}\n\n{SOLUTION_HEADING}\n",
+    "paper": f"{INSTRUCTION_HEADING}\nComplete the following code:\n\n{{{{ .Prompt }}}}\n\n{RESPONSE_HEADING}\n",
+}
+_STOPS = {"stdin": PROBLEM_HEADING, "paper": INSTRUCTION_HEADING}
+_FRONT_MATTER_LICENCE = re.compile(r"^license:[ \t]*(\S.*)$", re.MULTILINE)
+
+
+def write_card(result: ExportResult, spec: ModelSpec, base: Path, bench: str = "") -> Path:
+    """Write ``NAME.card.md`` beside an exported file.
+
+    Args:
+        spec: the model that was exported. base: the folder of its base model.
+        bench: tables of a bench of the file, as markdown.
+
+    Raises:
+        SceError: it cannot be written, or the run's record is damaged.
+    """
+    path = result.path.with_name(f"{result.path.stem}.card.md")
+    with write_atomically(path) as out:
+        out.write("\n".join([*_front_matter(spec, base), *_sections(result, spec, base, bench)]))
+    return path
+
+
+def write_modelfile(result: ExportResult) -> Path:
+    """Write ``NAME.Modelfile`` beside an exported file, for ``ollama create``.
+
+    Raises:
+        SceError: it cannot be written.
+    """
+    manifest, name = result.manifest, result.path.name
+    if isinstance(manifest, AdapterManifest):
+        lines = ["# The base model as a GGUF file goes here.", "FROM ./base.gguf", f"ADAPTER ./{name}"]
+    else:
+        lines = [f"FROM ./{name}"]
+    style = manifest.prompt_style or ""
+    if style in _OLLAMA_TEMPLATES:
+        lines += [f'TEMPLATE """{_OLLAMA_TEMPLATES[style]}"""', f'PARAMETER stop "{_STOPS[style]}"']
+    lines += ["PARAMETER temperature 0.7", "PARAMETER top_k 0", "PARAMETER top_p 1", ""]
+    path = result.path.with_name(f"{result.path.stem}.Modelfile")
+    with write_atomically(path) as out:
+        out.write("\n".join(lines))
+    return path
+
+
+def licence_of(base: Path) -> str:
+    """The licence of a model folder, from what is in it; a sentence where nothing says so."""
+    for name in ("README.md", "MODEL_CARD.md"):
+        file = base / name
+        text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+        if text.startswith("---") and (found := _FRONT_MATTER_LICENCE.search(text.partition("\n---")[0])):
+            return found[1].strip()
+    if (base / "LICENSE").is_file():
+        first = (base / "LICENSE").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return f"{first[0].strip()} (see the LICENSE file of the base)" if first else "see the LICENSE file of the base"
+    return "not stated in the base model's folder; look it up where the base is from before you pass this on"
+
+
+def _front_matter(spec: ModelSpec, base: Path) -> list[str]:
+    lines = ["---", "library_name: gguf", "pipeline_tag: text-generation", "tags: [code, python]"]
+    if "/" in spec.source and not Path(spec.source).exists():
+        lines.append(f"base_model: {spec.source}")
+    licence = licence_of(base)
+    return [*lines, f"license: {licence}", "---", ""] if " " not in licence else [*lines, "---", ""]
+
+
+def _sections(result: ExportResult, spec: ModelSpec, base: Path, bench: str) -> list[str]:
+    manifest, agreement = result.manifest, result.manifest.agreement
+    kind = "LoRA adapter" if isinstance(manifest, AdapterManifest) else "model"
+    lines = [f"# {result.path.name}", "", f"A {kind} that writes Python programs, exported by securecoderl-edge.", ""]
+    lines += [
+        "## What it is",
+        "",
+        f"* Base model: {Path(spec.source).name or spec.source}; licence: {licence_of(base)}",
+    ]
+    lines += [f"* {fact}" for fact in _facts(manifest)]
+    run = _run_of(spec)
+    if run is not None:
+        lines += ["", "## How it was trained", "", *_training(run)]
+    lines += [
+        "",
+        "## How far it agrees with what it was made from",
+        "",
+        f"Run by llama.cpp and compared with the float32 model in transformers on {agreement.prompts} prompts, "
+        f"{agreement.positions} tokens, before the file got its name:",
+        "",
+        "| | found | bound |",
+        "|---|---|---|",
+        *_agreement_rows(manifest),
+    ]
+    if bench:
+        lines += ["", "## What it can do", "", bench.strip()]
+    lines += ["", "## How to run it", "", "```", *how_to_run(result), "```", "", "## Limits", "", *_limits(run)]
+    return [*lines, ""]
+
+
+def how_to_run(result: ExportResult) -> list[str]:
+    """Three lines: llama.cpp, Ollama, Python."""
+    name, stem = result.path.name, result.path.stem
+    if isinstance(result.manifest, AdapterManifest):
+        return [
+            f"llama-cli -no-cnv -m base.gguf --lora {name} -p '...'",
+            f"ollama create {stem} -f {stem}.Modelfile && ollama run {stem}",
+            f"python -c \"from llama_cpp import Llama; print(Llama('base.gguf', lora_path='{name}')('...'))\"",
+        ]
+    return [
+        f"llama-cli -no-cnv -m {name} -p '{PROBLEM_HEADING} ...'"
+        if result.manifest.prompt_style == "stdin"
+        else f"llama-cli -m {name} -p '...'",
+        f"ollama create {stem} -f {stem}.Modelfile && ollama run {stem}",
+        f"sce generate --model {name} '...'",
+    ]
+
+
+def _facts(manifest: Manifest | AdapterManifest) -> list[str]:
+    facts = [f"{manifest.bytes / 1e6:.1f} MB, sha256 {manifest.sha256}"]
+    if isinstance(manifest, Manifest):
+        types = ", ".join(f"{count} {kind}" for kind, count in manifest.tensor_types.items())
+        facts.append(f"Weights: {manifest.quant}, {manifest.bits_per_weight:.2f} bits per weight in fact ({types})")
+        if manifest.normaliser:
+            facts.append(
+                f"Its tokenizer brings text to the normal form {manifest.normaliser} first. sce does so; llama.cpp and "
+                "Ollama do not, which matters for accents written as characters of their own"
+            )
+    else:
+        facts.append(f"LoRA of rank {manifest.rank}, {manifest.tensors} factors in {manifest.quant}")
+    if manifest.prompt_style:
+        facts.append(f"Prompt style: {manifest.prompt_style}; asked in another way it will do worse")
+    return facts
+
+
+def _agreement_rows(manifest: Manifest | AdapterManifest) -> list[str]:
+    agreement, bounds = manifest.agreement, BOUNDS[manifest.quant]
+    return [
+        f"| largest difference of a logit | {agreement.max_abs_difference:.3g} | {bounds.max_abs_difference:g} |",
+        f"| Kullback-Leibler divergence, nats a token | {agreement.mean_kl:.3g} | {bounds.mean_kl:g} |",
+        f"| the same token preferred | {agreement.top1:.1%} | {bounds.top1:.0%} |",
+        f"| greedy text equal | {agreement.greedy_equal} of {agreement.prompts} | |",
+        f"| texts tokenised equally | {agreement.tokenised_equal} of {agreement.texts} | all |",
+    ]
+
+
+def _run_of(spec: ModelSpec) -> Run | None:
+    for folder in spec.adapter.resolve().parents if spec.adapter else ():
+        if (folder / "environment.json").is_file():
+            return Run(folder)
+    return None
+
+
+def _training(run: Run) -> list[str]:
+    settings, record = read_toml(run.path / "config.toml"), read_json(run.path / "environment.json")
+    machine = record.get("machine", {})
+    lines = [
+        f"* Problems: {settings.get('problems')} (sha256 {str(record.get('problems_sha256'))[:16]})",
+        f"* Phases: {', '.join(settings.get('phases', []))}; seed {settings.get('seed')}; on {machine.get('cpu', '?')}",
+    ]
+    for phase, facts in run.outcomes():
+        score = _held_out(run, phase, facts)
+        lines.append(f"* {phase}: kept update {facts.get('chosen_step')} of {facts.get('steps')}{score}")
+    return lines
+
+
+def _held_out(run: Run, phase: str, facts: dict[str, object]) -> str:
+    """The reward on held-out problems of the update that was kept, with its interval."""
+    folder = next((folder for folder in run.phase_folders() if folder.name.endswith(f"-{phase}")), None)
+    if folder is None or not (folder / "evaluations.jsonl").is_file():
+        return ""
+    rows = [row for row in RowFile(folder / "evaluations.jsonl").read() if row.get("step") == facts.get("chosen_step")]
+    try:
+        rewards = [float(reward) for reward in rows[-1]["rewards"]]
+        samples = int(read_toml(run.path / "config.toml").get("selection", {}).get("samples", 1))
+        interval = bootstrap_mean([rewards[start : start + samples] for start in range(0, len(rewards), samples)])
+    except (IndexError, KeyError, TypeError, ValueError, SceError):
+        return ""
+    return (
+        f"; reward on {len(rewards) // samples} held-out problems {interval.value:.3f} "
+        f"[{interval.low:.3f}, {interval.high:.3f}] (95 %)"
+    )
+
+
+def _limits(run: Run | None) -> list[str]:
+    lines = [
+        "* Programs that it writes may be wrong or unsafe. Run them in a sandbox; `sce generate` does, and scans them.",
+        "* Agreement with its source says nothing about how good the source is.",
+    ]
+    if run is not None:
+        lines.append("* It was trained on the problems named above; on other kinds it may be no better than its base.")
+    return lines

@@ -1,0 +1,62 @@
+"""An exported file once more: is it still what its manifest says, and does it still say what its source says?"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.export.agreement import Agreement
+from securecoderl_edge.export.run import Workbench, hash_sources, manifest_path
+from securecoderl_edge.export.verify import verify_gguf
+from securecoderl_edge.files import read_json, sha256_of
+
+
+@dataclass(frozen=True)
+class Recheck:
+    """What was found; ``agreement`` is None where the source was not at hand."""
+
+    file: str
+    sha256: str
+    agreement: Agreement | None
+
+    def to_record(self) -> dict[str, Any]:
+        """The JSON document of ``sce export --verify --json``."""
+        return asdict(self)
+
+
+def recheck(file: Path, base: Path | None, adapter: Path | None) -> Recheck:
+    """Check a file against its manifest and, if there is one, its source.
+
+    Args:
+        base: the folder that it was made from; None checks the manifest alone.
+
+    Raises:
+        UsageError: no such file, or no manifest beside it.
+        SceError: its content, its source or what it says is not what the manifest says.
+    """
+    if not file.is_file():
+        raise UsageError(f"{file}: no such file")
+    if not manifest_path(file).is_file():
+        raise UsageError(f"{manifest_path(file)}: no such file; sce export writes it beside what it exports")
+    manifest = read_json(manifest_path(file))
+    found = sha256_of(file)
+    if found != manifest.get("sha256"):
+        raise SceError(
+            f"{file} is not what was exported (sha256 {found[:16]}, its manifest says otherwise); export again"
+        )
+    if base is None:
+        return Recheck(file.name, found, None)
+    sources = manifest.get("sources")
+    given = hash_sources(base, adapter)
+    if sources != given:
+        changed = sorted(name for name in {*given, *(sources or {})} if given.get(name) != (sources or {}).get(name))
+        raise SceError(f"{file} was made from something else: {', '.join(changed[:4])} differ")
+    kind = str(manifest.get("quant"))
+    with Workbench(base, adapter) as workbench:
+        if adapter is None or "rank" not in manifest:
+            return Recheck(file.name, found, verify_gguf(file, base, kind, workbench.reference()))
+        base_file, base_kind = workbench.base_file(file)
+        agreement = verify_gguf(base_file, base, min(kind, base_kind), workbench.reference(), file)
+        return Recheck(file.name, found, agreement)

@@ -1,0 +1,204 @@
+"""`sce export`: several types at once, cards, checking again, and what quantisation costs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from conftest import build_adapter, build_model
+
+pytest.importorskip("torch", reason="needs the train extra")
+pytest.importorskip("llama_cpp", reason="needs the gguf extra")
+
+from fake_runtime import problem
+
+from securecoderl_edge.cli import main
+from securecoderl_edge.export import run as export_run
+from securecoderl_edge.export.card import licence_of
+from securecoderl_edge.gguf_header import header_strings, is_adapter
+from securecoderl_edge.models import default_models, resolve_model
+from securecoderl_edge.problems import write_problems
+from securecoderl_edge.runs import Run, mark_latest
+
+
+def run(*args: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of ``sce export``."""
+    with CliRunner().isolation() as (out, err, _):
+        try:
+            main(["export", *args])
+            code = 0
+        except SystemExit as leave:
+            code = int(leave.code or 0)
+        return code, out.getvalue().decode(), err.getvalue().decode()
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    sizes = {"hidden_size": 256, "intermediate_size": 256, "num_attention_heads": 4, "num_key_value_heads": 4}
+    folder = build_model(tmp_path_factory.mktemp("model") / "mine", initializer_range=0.1, **sizes)
+    (folder / "README.md").write_text("---\nlicense: apache-2.0\ntags: [x]\n---\n# Mine\n")
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base: Path) -> Path:
+    """A working folder with a run that has a policy and two evaluations of its only phase."""
+    monkeypatch.chdir(tmp_path)
+    made = tmp_path / "runs" / "mine"
+    build_adapter(made / "policy", base)
+    (made / "environment.json").write_text(
+        json.dumps({"base_model": str(base), "problems_sha256": "f" * 64, "machine": {"cpu": "A processor"}})
+    )
+    (made / "config.toml").write_text(
+        'problems = "mine.jsonl"\nphases = ["sft"]\nseed = 7\n[prompt]\nstyle = "paper"\n[selection]\nsamples = 2\n'
+    )
+    phase = made / "phases" / "1-sft"
+    shutil.copytree(made / "policy", phase / "adapter")
+    (phase / "adapter" / "done.json").write_text(json.dumps({"chosen_step": 4, "steps": 9}))
+    rows = [{"phase": "sft", "step": step, "rewards": [0.5, 1.0, 1.0, 1.0]} for step in (0, 4)]
+    (phase / "evaluations.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    mark_latest(Run(Path("runs/mine")))
+    return tmp_path
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_several_types_are_exported_at_once_with_their_papers(folder: Path) -> None:
+    code, out, err = run("--quant", "f16,q4_k_m", "--json")
+    assert code == 0, err
+    exports = folder / "runs" / "mine" / "exports"
+    stems = ("mine-f16", "mine-q4_k_m")
+    assert names(exports) == {
+        name for stem in stems
+        for name in (f"{stem}.gguf", f"{stem}.gguf.manifest.json", f"{stem}.card.md", f"{stem}.Modelfile")
+    }  # fmt: skip
+    assert [manifest["quant"] for manifest in json.loads(out)] == ["f16", "q4_k_m"]
+    assert "the float file" not in err  # the one that was exported is quantised
+    assert [spec.label for spec in default_models()][-2:] == ["mine-f16", "mine-q4_k_m"]
+
+
+def test_the_card_says_base_licence_training_agreement_and_limits(folder: Path) -> None:
+    assert run("--quant", "q8_0")[0] == 0
+    exports = folder / "runs" / "mine" / "exports"
+    card = (exports / "mine-q8_0.card.md").read_text()
+    manifest = json.loads((exports / "mine-q8_0.gguf.manifest.json").read_text())
+    assert card.startswith("---\nlibrary_name: gguf\n")
+    for expected in (
+        "license: apache-2.0",
+        manifest["sha256"],
+        f"{manifest['bits_per_weight']:.2f} bits per weight",
+        "Problems: mine.jsonl (sha256 ffffffffffffffff)",
+        "sft: kept update 4 of 9; reward on 2 held-out problems 0.875 [0.750, 1.000] (95 %)",
+        "Prompt style: paper",
+        f"| the same token preferred | {manifest['agreement']['top1']:.1%} | 80% |",
+        "ollama create mine-q8_0",
+        "## Limits",
+    ):
+        assert expected in card
+    modelfile = (exports / "mine-q8_0.Modelfile").read_text()
+    assert modelfile.startswith('FROM ./mine-q8_0.gguf\nTEMPLATE """### Instruction:\n')
+    assert 'PARAMETER stop "### Instruction:"' in modelfile
+
+
+def test_the_licence_of_a_base_is_looked_up_in_its_folder(base: Path, tmp_path: Path) -> None:
+    assert licence_of(base) == "apache-2.0"
+    (tmp_path / "LICENSE").write_text("\nMIT License\n\nCopyright\n")
+    assert licence_of(tmp_path) == "MIT License (see the LICENSE file of the base)"
+    (tmp_path / "LICENSE").unlink()
+    assert licence_of(tmp_path).startswith("not stated")
+
+
+def test_an_adapter_is_exported_alone_and_is_no_model(folder: Path) -> None:
+    code, _, err = run("--format", "adapter")
+    assert code == 0, err
+    lora = folder / "runs" / "mine" / "exports" / "mine-lora-f16.gguf"
+    assert is_adapter(lora)
+    assert header_strings(lora)["adapter.type"] == "lora"
+    assert all(spec.role != "export" for spec in default_models())
+    assert "ADAPTER ./mine-lora-f16.gguf" in lora.with_name("mine-lora-f16.Modelfile").read_text()
+    code, _, err = run("--verify", str(lora))
+    assert (code, "agrees with its source" in err) == (0, True)
+    from securecoderl_edge.errors import UsageError
+
+    with pytest.raises(UsageError, match="is a LoRA adapter, no model"):
+        resolve_model(str(lora))
+
+
+def test_a_file_is_checked_again_against_manifest_and_source(folder: Path, base: Path) -> None:
+    assert run("--quant", "f32")[0] == 0
+    file = folder / "runs" / "mine" / "exports" / "mine-f32.gguf"
+    code, out, _ = run("--verify", str(file), "--json")
+    assert code == 0
+    assert json.loads(out)["agreement"]["greedy_equal"] == 20
+    moved = folder / "moved.gguf"
+    shutil.copyfile(file, moved)
+    shutil.copyfile(f"{file}.manifest.json", f"{moved}.manifest.json")
+    code, _, err = run("--verify", str(moved))
+    assert (code, "name its source" in err) == (0, True)
+    code, _, err = run(str(base), "--verify", str(moved))
+    assert (code, "was made from something else: adapter/" in err) == (1, True)
+    content = bytearray(moved.read_bytes())
+    content[-9] ^= 1
+    moved.write_bytes(content)
+    code, _, err = run("--verify", str(moved))
+    assert (code, "is not what was exported" in err) == (1, True)
+    assert run("--verify", "nowhere.gguf")[0] == 2
+    Path("bare.gguf").write_bytes(content)
+    code, _, err = run("--verify", "bare.gguf")
+    assert (code, "manifest.json: no such file" in err) == (2, True)
+
+
+def test_what_quantisation_costs_is_one_table_with_paired_intervals(folder: Path) -> None:
+    write_problems(Path("few.jsonl"), [problem(number) for number in range(4)])
+    code, out, err = run("--quant", "f32,q8_0", "--bench", "--problems", "few.jsonl")
+    assert code == 0, err
+    lines = out.splitlines()
+    assert lines[0].startswith("f32 ")
+    assert any(line.startswith("q8_0 ") and "KL" in line and "bits" in line for line in lines)
+    assert lines[-1] == "Differences from mine-f32, paired over 4 problems, with 95 % intervals."
+    assert "not distinguishable" in out
+    assert "| q8_0 |" in (folder / "runs" / "mine" / "exports" / "mine-q8_0.card.md").read_text()
+
+
+def test_one_type_that_fails_does_not_cost_the_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def garble(source: Path, target: Path, kind: str) -> None:
+        content = bytearray(source.read_bytes())
+        middle = len(content) // 2
+        content[middle : middle + 100_000] = bytes(range(100)) * 1000
+        target.write_bytes(content)
+
+    monkeypatch.setattr(export_run, "quantise", garble)
+    code, _, err = run("--quant", "f16,q4_0")
+    assert code == 1
+    assert "1 of 2 files were not written" in err
+    exports = folder / "runs" / "mine" / "exports"
+    assert {"mine-f16.gguf", "mine-f16.card.md"} <= names(exports)
+    assert not (exports / "mine-q4_0.gguf").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--format", "adapter", "--quant", "q8_0"), "is written as f16, f32, not q8_0"),
+        (("--format", "hf", "--quant", "q8_0"), "is written as f32, f16, not q8_0"),
+        (("--quant", "f16,q8_0", "--out", "x.gguf"), "--out names one file"),
+        (("--format", "hf", "--bench"), "--bench measures GGUF files"),
+        (("nano", "--format", "adapter"), "is a base model without an adapter"),
+        (("--quant", "q9"), "'q9' is not one of"),
+    ],
+)
+def test_what_cannot_be_is_a_usage_error(folder: Path, arguments: tuple[str, ...], words: str) -> None:
+    code, _, err = run(*arguments)
+    assert (code, words in err) == (2, True), err
+
+
+def test_a_header_that_is_none_has_no_texts(tmp_path: Path) -> None:
+    for content in (b"", b"GGUF", b"GGUF" + b"\xff" * 40, b"nothing"):
+        (tmp_path / "x.gguf").write_bytes(content)
+        assert header_strings(tmp_path / "x.gguf") == {}
+        assert not is_adapter(tmp_path / "x.gguf")
