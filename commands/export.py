@@ -13,16 +13,16 @@ from securecoderl_edge.commands.console import data, say
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.export.manifest import AdapterManifest
 from securecoderl_edge.export.run import (
     ADAPTER_TYPES,
     QUANTS,
-    AdapterManifest,
     ExportResult,
-    Workbench,
     export_adapter,
     export_gguf,
     export_merged,
 )
+from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.model import base_folder
 from securecoderl_edge.models import ModelSpec, resolve_model
 from securecoderl_edge.runs import latest_run

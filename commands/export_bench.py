@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from securecoderl_edge.bench import BenchSettings, bench_problems, measure
 from securecoderl_edge.commands.console import say
-from securecoderl_edge.export.run import ExportResult, Manifest
+from securecoderl_edge.export.manifest import Manifest
+from securecoderl_edge.export.run import ExportResult
 from securecoderl_edge.models import ModelSpec, resolve_model
 from securecoderl_edge.report import Table, byte_cell, compare, interval_cell, to_markdown, verdict
 from securecoderl_edge.scorer import Scorer

@@ -8,7 +8,8 @@ from pathlib import Path
 from securecoderl_edge.config import read_toml
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.agreement import BOUNDS
-from securecoderl_edge.export.run import AdapterManifest, ExportResult, Manifest
+from securecoderl_edge.export.manifest import AdapterManifest, Manifest
+from securecoderl_edge.export.run import ExportResult
 from securecoderl_edge.files import read_json, write_atomically
 from securecoderl_edge.metrics import RowFile
 from securecoderl_edge.models import ModelSpec

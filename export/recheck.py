@@ -8,8 +8,9 @@ from typing import Any
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export.agreement import Agreement
-from securecoderl_edge.export.run import Workbench, hash_sources, manifest_path
+from securecoderl_edge.export.manifest import hash_sources, manifest_path
 from securecoderl_edge.export.verify import verify_gguf
+from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.files import read_json, sha256_of
 
 

@@ -18,9 +18,10 @@ from securecoderl_edge.export import adapter as adapter_export
 from securecoderl_edge.export.adapter import write_adapter
 from securecoderl_edge.export.agreement import Agreement, check_bounds
 from securecoderl_edge.export.gguf import write_gguf
+from securecoderl_edge.export.manifest import manifest_path
 from securecoderl_edge.export.quantise import quantise
 from securecoderl_edge.export.reference import write_reference
-from securecoderl_edge.export.run import export_adapter, manifest_path
+from securecoderl_edge.export.run import export_adapter
 from securecoderl_edge.export.verify import PROMPTS
 from securecoderl_edge.export.verify_worker import measure
 

@@ -16,7 +16,7 @@ pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 from fake_runtime import problem
 
 from securecoderl_edge.cli import main
-from securecoderl_edge.export import run as export_run
+from securecoderl_edge.export import workbench
 from securecoderl_edge.export.card import licence_of
 from securecoderl_edge.gguf_header import header_strings, is_adapter
 from securecoderl_edge.models import default_models, resolve_model
@@ -172,7 +172,7 @@ def test_one_type_that_fails_does_not_cost_the_others(folder: Path, monkeypatch:
         content[middle : middle + 100_000] = bytes(range(100)) * 1000
         target.write_bytes(content)
 
-    monkeypatch.setattr(export_run, "quantise", garble)
+    monkeypatch.setattr(workbench, "quantise", garble)
     code, _, err = run("--quant", "f16,q4_0")
     assert code == 1
     assert "1 of 2 files were not written" in err

@@ -19,15 +19,18 @@ from securecoderl_edge.architecture import read_architecture
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export import gguf as gguf_export
 from securecoderl_edge.export import run as export_run
+from securecoderl_edge.export import workbench as workbench_module
 from securecoderl_edge.export.agreement import Agreement, check_bounds
 from securecoderl_edge.export.gguf import write_gguf
+from securecoderl_edge.export.manifest import manifest_path
 from securecoderl_edge.export.merge import merged_tensors
 from securecoderl_edge.export.quantise import LLAMA_CPP_TYPES
 from securecoderl_edge.export.reference import write_reference
-from securecoderl_edge.export.run import Workbench, export_gguf, export_merged, manifest_path
+from securecoderl_edge.export.run import export_gguf, export_merged
 from securecoderl_edge.export.verify import PROMPTS, probe_texts
 from securecoderl_edge.export.verify_worker import measure as compare_with_reference
 from securecoderl_edge.export.vocabulary import read_vocabulary
+from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.files import sha256_of
 
 DEEPSEEK = Path(__file__).resolve().parents[2] / "shared" / "data" / "deepseek-coder-tokenizer"
@@ -149,7 +152,7 @@ def test_an_error_of_the_conversion_is_caught_before_anything_is_quantised(
         break_permutation(monkeypatch)
     else:
         change_shape(monkeypatch, rope_divisors=())
-    monkeypatch.setattr(export_run, "quantise", lambda *arguments: pytest.fail("it was quantised"))
+    monkeypatch.setattr(workbench_module, "quantise", lambda *arguments: pytest.fail("it was quantised"))
     with pytest.raises(SceError, match="the f16 export does not agree"):
         export_gguf(llama3_model, None, "q4_k_m", tmp_path / "m.gguf", force=False)
     assert list(tmp_path.iterdir()) == []

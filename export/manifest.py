@@ -1,0 +1,110 @@
+"""What is written down beside an exported file: what it is, where it came from, how far it agrees with that."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from securecoderl_edge.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from securecoderl_edge.export.agreement import Agreement
+from securecoderl_edge.export.merge import COMPANION_FILES
+from securecoderl_edge.files import sha256_of
+from securecoderl_edge.weight_files import weight_files
+
+# Part of what makes two exports the same: raise it when the files we write change.
+FORMAT_VERSION = 2
+
+_PACKAGES = ("securecoderl-edge", "gguf", "llama-cpp-python", "torch", "transformers", "peft")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What an exported file is, where it came from, and how far it agrees with that.
+
+    Attributes:
+        prompt_style: the style of prompts that the model was trained with here; None if that is not known.
+        sources: sha256 of every file of the base and of the adapter that went into it.
+    """
+
+    format_version: int
+    file: str
+    sha256: str
+    bytes: int
+    quant: str
+    prompt_style: str | None
+    parameters: int
+    bits_per_weight: float
+    tensor_types: dict[str, int]
+    tokenizer_pre: str
+    tokenizer_fingerprint: str
+    normaliser: str | None
+    sources: dict[str, str]
+    agreement: Agreement
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class AdapterManifest:
+    """What an exported adapter is; as `Manifest`, but it needs the base that ``sources`` names by its hashes.
+
+    Attributes:
+        agreement: of a float file of the base with the adapter applied by llama.cpp.
+    """
+
+    format_version: int
+    file: str
+    sha256: str
+    bytes: int
+    quant: str
+    prompt_style: str | None
+    rank: int
+    tensors: int
+    parameters: int
+    sources: dict[str, str]
+    agreement: Agreement
+    versions: dict[str, str]
+
+
+def manifest_path(file: Path) -> Path:
+    """Where the manifest of an exported file stands."""
+    return file.with_name(f"{file.name}.manifest.json")
+
+
+def hash_sources(base: Path, adapter: Path | None) -> dict[str, str]:
+    """sha256 of each file that an export is made from.
+
+    Raises:
+        UsageError: the base has no safetensors files.
+        SceError: a file cannot be read.
+    """
+    paths = {f"base/{path.name}": path for path in weight_files(base)}
+    paths |= {f"base/{name}": base / name for name in ("config.json", *COMPANION_FILES)}
+    if adapter:
+        paths |= {f"adapter/{name}": adapter / name for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)}
+    return {name: sha256_of(path) for name, path in paths.items() if path.is_file()}
+
+
+def find_earlier(out: Path, quant: str, sources: dict[str, str], prompt_style: str | None) -> Manifest | None:
+    """The manifest beside ``out`` if it describes this very file and this very export."""
+    try:
+        record: dict[str, Any] = json.loads(manifest_path(out).read_text(encoding="utf-8"))
+        manifest = Manifest(**{**record, "agreement": Agreement(**record["agreement"])})
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    wanted = (FORMAT_VERSION, quant, sources, prompt_style)
+    same = (manifest.format_version, manifest.quant, manifest.sources, manifest.prompt_style) == wanted
+    return manifest if same and sha256_of(out) == manifest.sha256 else None
+
+
+def versions() -> dict[str, str]:
+    """The versions of what an export is made with."""
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

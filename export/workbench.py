@@ -1,0 +1,102 @@
+"""What several exports of one source share, so that it is made once."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from securecoderl_edge.architecture import read_architecture
+from securecoderl_edge.export.gguf import OWN_TYPES, GgufSummary, OutOfRangeError, write_gguf
+from securecoderl_edge.export.quantise import quantise, tensor_types
+from securecoderl_edge.export.verify import reference_of, verify_gguf
+
+# Up to so many weights a base is written in f32 to try an adapter on.
+_SMALL_MODEL = 200_000_000
+
+
+class Workbench:
+    """What several exports of one source share: what the source says, and the float file that llama.cpp quantises.
+
+    Use it as a context manager; what was made is deleted at the end.
+    """
+
+    def __init__(
+        self,
+        base: Path,
+        adapter: Path | None,
+        prompt_style: str | None = None,
+        log: Callable[[str], None] = lambda message: None,
+        pre_tokenizer: str | None = None,
+    ) -> None:
+        self._base, self._adapter, self._log = base, adapter, log
+        self._prompt_style, self._pre_tokenizer = prompt_style, pre_tokenizer
+        self._stack = ExitStack()
+        self._reference: Path | None = None
+        self._float: tuple[Path, GgufSummary] | None = None
+
+    def __enter__(self) -> Workbench:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def reference(self) -> Path:
+        """See `reference_of`; made once."""
+        if self._reference is None:
+            self._reference = self._stack.enter_context(reference_of(self._base, self._adapter))
+        return self._reference
+
+    def write(self, quant: str, path: Path, out: Path) -> GgufSummary:
+        """Write one file at ``path``, which will be called ``out``; what is in it."""
+        if quant in OWN_TYPES:
+            self._log(f"writing {quant} ...")
+            return self._write(quant, path, out)
+        source, summary = self._float_file(out)
+        self._log(f"writing {quant} ...")
+        quantise(source, path, quant)
+        types, data_bytes = tensor_types(path)
+        bits = round(8 * data_bytes / summary.parameters, 3)
+        return replace(summary, tensor_types=types, bits_per_weight=bits)
+
+    def use_float_file(self, path: Path, summary: GgufSummary) -> None:
+        """Quantise from ``path``, a verified float file, instead of one made for it."""
+        if self._float is None:
+            self._float = path, summary
+
+    def base_file(self, out: Path) -> tuple[Path, str]:
+        """A float file of the base without the adapter, to try the adapter on, and its type: f32 if that is small."""
+        parameters = sum(math.prod(sizes) for sizes in read_architecture(self._base).tensors().values())
+        kind = "f32" if parameters <= _SMALL_MODEL else "f16"
+        path = self._folder(out) / "base.gguf"
+        self._log("writing the base that it is tried on ...")
+        write_gguf(self._base, None, kind, path, out.stem, None, self._pre_tokenizer)
+        return path, kind
+
+    def _folder(self, out: Path) -> Path:
+        """A folder for what is deleted at the end, on the disk where ``out`` will be."""
+        out.parent.mkdir(parents=True, exist_ok=True)
+        name = f".{out.stem[:40]}.tmp-{os.getpid()}-"
+        return Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix=name, dir=out.parent)))
+
+    def _write(self, kind: str, path: Path, out: Path) -> GgufSummary:
+        return write_gguf(self._base, self._adapter, kind, path, out.stem, self._prompt_style, self._pre_tokenizer)
+
+    def _float_file(self, out: Path) -> tuple[Path, GgufSummary]:
+        """A verified float file to quantise, on the disk where ``out`` will be; in f32 where f16 cannot hold it."""
+        if self._float is None:
+            path = self._folder(out) / "float.gguf"
+            kind = "f16"
+            self._log("writing the float file that is quantised ...")
+            try:
+                summary = self._write(kind, path, out)
+            except OutOfRangeError:
+                kind = "f32"
+                summary = self._write(kind, path, out)
+            verify_gguf(path, self._base, kind, self.reference())
+            self._float = path, summary
+        return self._float
