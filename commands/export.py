@@ -13,14 +13,16 @@ from securecoderl_edge.commands.console import data, say
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.export.manifest import AdapterManifest
+from securecoderl_edge.export.manifest import AdapterManifest, Manifest, OnnxManifest, types_in_words
 from securecoderl_edge.export.run import (
     ADAPTER_TYPES,
+    ONNX_TYPES,
     QUANTS,
     ExportResult,
     export_adapter,
     export_gguf,
     export_merged,
+    export_onnx,
 )
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.model import base_folder
@@ -31,9 +33,9 @@ if TYPE_CHECKING:
     from securecoderl_edge.commands.export_bench import Losses
 
 _HF_DTYPES = {"f32": "float32", "f16": "float16"}
-_DEFAULTS = {"gguf": "q8_0", "adapter": "f16", "hf": "f32"}
-_TYPES = {"gguf": QUANTS, "adapter": ADAPTER_TYPES, "hf": tuple(_HF_DTYPES)}
-_SUFFIXES = {"gguf": "-{}.gguf", "adapter": "-lora-{}.gguf", "hf": "-hf"}
+_DEFAULTS = {"gguf": "q8_0", "onnx": "int8", "adapter": "f16", "hf": "f32"}
+_TYPES = {"gguf": QUANTS, "onnx": ONNX_TYPES, "adapter": ADAPTER_TYPES, "hf": tuple(_HF_DTYPES)}
+_SUFFIXES = {"gguf": "-{}.gguf", "onnx": "-onnx-{}", "adapter": "-lora-{}.gguf", "hf": "-hf"}
 
 
 @dataclass(frozen=True)
@@ -42,13 +44,15 @@ class ExportConfig:
 
     format: str = setting(
         "gguf",
-        "gguf: a file for llama.cpp; adapter: the LoRA alone, for llama.cpp's --lora; hf: a merged folder.",
-        choices=("gguf", "adapter", "hf"),
+        "gguf: a file for llama.cpp; onnx: a folder for onnxruntime; adapter: the LoRA alone, for llama.cpp's --lora; "
+        "hf: a merged folder.",
+        choices=("gguf", "onnx", "adapter", "hf"),
     )
     quant: tuple[str, ...] = setting(
         (),
-        f"Types of the weights, comma-separated: {', '.join(QUANTS)}.  [default: q8_0; f16 for adapter, f32 for hf]",
-        choices=QUANTS,
+        f"Types of the weights, comma-separated: {', '.join(QUANTS)}; {', '.join(ONNX_TYPES)} for onnx.  "
+        "[default: q8_0; int8 for onnx, f16 for adapter, f32 for hf]",
+        choices=tuple(dict.fromkeys((*QUANTS, *ONNX_TYPES))),
     )
     out: str | None = setting(None, "Where to write.  [default: RUN/exports/NAME-QUANT.gguf]", metavar="PATH")
     force: bool = setting(False, "Replace an existing target.")
@@ -70,7 +74,7 @@ def export(source: str | None, config: ExportConfig) -> None:
 
     Without an argument it is the latest training run. A Hugging Face folder, or nano, is exported as it is.
 
-    Before a GGUF file gets its name it is run through llama.cpp and compared with its source (tokenisation,
+    Before a file gets its name it is run by llama.cpp or onnxruntime and compared with its source (tokenisation,
     logits, greedy text). A file that does not agree is not kept. A merged Hugging Face folder is not compared.
     Beside each file stand its manifest, a card and an Ollama Modelfile.
     """
@@ -85,8 +89,8 @@ def export(source: str | None, config: ExportConfig) -> None:
             raise UsageError(f"--format {config.format} is written as {', '.join(_TYPES[config.format])}, not {quant}")
     if config.out is not None and len(quants) > 1:
         raise UsageError("--out names one file; leave it out, or export one --quant at a time")
-    if config.bench and config.format != "gguf":
-        raise UsageError("--bench measures GGUF files; leave it out, or export with --format gguf")
+    if config.bench and config.format not in ("gguf", "onnx"):
+        raise UsageError("--bench measures whole models; leave it out, or export with --format gguf or onnx")
     if config.format == "hf":
         _export_folder(spec, base, quants, config)
         return
@@ -117,6 +121,10 @@ def _export_files(
             try:
                 if config.format == "gguf":
                     result = export_gguf(
+                        base, spec.adapter, quant, out, config.force, log, spec.prompt_style, workbench
+                    )
+                elif config.format == "onnx":
+                    result = export_onnx(
                         base, spec.adapter, quant, out, config.force, log, spec.prompt_style, workbench
                     )
                 elif spec.adapter is None:
@@ -179,11 +187,11 @@ def _report(result: ExportResult) -> None:
     if isinstance(manifest, AdapterManifest):
         say(f"{result.path}: {manifest.bytes / 1e6:.1f} MB, LoRA of rank {manifest.rank}, {manifest.tensors} factors")
     else:
-        types = ", ".join(f"{count} {kind}" for kind, count in manifest.tensor_types.items())
-        size = f"{manifest.bytes / 1e6:.1f} MB, {manifest.bits_per_weight:.2f} bits per weight ({types})"
-        say(f"{result.path}: {size}")
+        types = f" ({types_in_words(manifest)})" if isinstance(manifest, Manifest) else ""
+        say(f"{result.path}: {manifest.bytes / 1e6:.1f} MB, {manifest.bits_per_weight:.2f} bits per weight{types}")
+    runtime = "onnxruntime" if isinstance(manifest, OnnxManifest) else "llama.cpp"
     say(
-        "  verified in llama.cpp against its source: "
+        f"  verified in {runtime} against its source: "
         f"{agreement.tokenised_equal}/{agreement.texts} texts tokenise equally, "
         f"logits within {agreement.max_abs_difference:.2g}, KL {agreement.mean_kl:.2g}, top-1 {agreement.top1:.1%}, "
         f"greedy text equal on {agreement.greedy_equal}/{agreement.prompts} prompts"
@@ -203,7 +211,8 @@ def _add_papers(result: ExportResult, spec: ModelSpec, base: Path, losses: Losse
 
     card = write_card(result, spec, base, losses.to_markdown() if losses else "")
     modelfile = write_modelfile(result)
-    say(f"  {card.name} says what it is, {modelfile.name} is for Ollama; next: sce bench, or")
+    ollama = f", {modelfile.name} is for Ollama" if modelfile else ""
+    say(f"  {card.name} says what it is{ollama}; next: sce bench, or")
     for line in how_to_run(result):
         say(f"    {line}")
 

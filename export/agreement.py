@@ -79,6 +79,8 @@ BOUNDS = {
     "f16": Bounds(0.5, 1e-3, 0.95),
     "bf16": Bounds(2.0, 0.01, 0.90),
     "q8_0": Bounds(5.0, 0.02, 0.80),
+    "int8": Bounds(5.0, 0.03, 0.75),
+    "int4": _FOUR_BITS,
     "q6_k": _SIX_BITS,
     "q5_0": _FIVE_BITS,
     "q5_k_s": _FIVE_BITS,

@@ -8,7 +8,7 @@ from pathlib import Path
 from securecoderl_edge.config import read_toml
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.agreement import BOUNDS
-from securecoderl_edge.export.manifest import AdapterManifest, Manifest
+from securecoderl_edge.export.manifest import AdapterManifest, Manifest, OnnxManifest, types_in_words
 from securecoderl_edge.export.run import ExportResult
 from securecoderl_edge.files import read_json, write_atomically
 from securecoderl_edge.metrics import RowFile
@@ -36,19 +36,22 @@ def write_card(result: ExportResult, spec: ModelSpec, base: Path, bench: str = "
     Raises:
         SceError: it cannot be written, or the run's record is damaged.
     """
-    path = result.path.with_name(f"{result.path.stem}.card.md")
+    path = result.path.with_name(f"{result.path.name.removesuffix('.gguf')}.card.md")
     with write_atomically(path) as out:
-        out.write("\n".join([*_front_matter(spec, base), *_sections(result, spec, base, bench)]))
+        library = "onnx" if isinstance(result.manifest, OnnxManifest) else "gguf"
+        out.write("\n".join([*_front_matter(library, spec, base), *_sections(result, spec, base, bench)]))
     return path
 
 
-def write_modelfile(result: ExportResult) -> Path:
-    """Write ``NAME.Modelfile`` beside an exported file, for ``ollama create``.
+def write_modelfile(result: ExportResult) -> Path | None:
+    """Write ``NAME.Modelfile`` beside an exported file, for ``ollama create``; none for ONNX, which Ollama cannot run.
 
     Raises:
         SceError: it cannot be written.
     """
     manifest, name = result.manifest, result.path.name
+    if isinstance(manifest, OnnxManifest):
+        return None
     if isinstance(manifest, AdapterManifest):
         lines = ["# The base model as a GGUF file goes here.", "FROM ./base.gguf", f"ADAPTER ./{name}"]
     else:
@@ -76,8 +79,8 @@ def licence_of(base: Path) -> str:
     return "not stated in the base model's folder; look it up where the base is from before you pass this on"
 
 
-def _front_matter(spec: ModelSpec, base: Path) -> list[str]:
-    lines = ["---", "library_name: gguf", "pipeline_tag: text-generation", "tags: [code, python]"]
+def _front_matter(library: str, spec: ModelSpec, base: Path) -> list[str]:
+    lines = ["---", f"library_name: {library}", "pipeline_tag: text-generation", "tags: [code, python]"]
     if "/" in spec.source and not Path(spec.source).exists():
         lines.append(f"base_model: {spec.source}")
     licence = licence_of(base)
@@ -87,6 +90,7 @@ def _front_matter(spec: ModelSpec, base: Path) -> list[str]:
 def _sections(result: ExportResult, spec: ModelSpec, base: Path, bench: str) -> list[str]:
     manifest, agreement = result.manifest, result.manifest.agreement
     kind = "LoRA adapter" if isinstance(manifest, AdapterManifest) else "model"
+    runtime = "onnxruntime" if isinstance(manifest, OnnxManifest) else "llama.cpp"
     lines = [f"# {result.path.name}", "", f"A {kind} that writes Python programs, exported by securecoderl-edge.", ""]
     lines += [
         "## What it is",
@@ -101,7 +105,7 @@ def _sections(result: ExportResult, spec: ModelSpec, base: Path, bench: str) -> 
         "",
         "## How far it agrees with what it was made from",
         "",
-        f"Run by llama.cpp and compared with the float32 model in transformers on {agreement.prompts} prompts, "
+        f"Run by {runtime} and compared with the float32 model in transformers on {agreement.prompts} prompts, "
         f"{agreement.positions} tokens, before the file got its name:",
         "",
         "| | found | bound |",
@@ -115,8 +119,10 @@ def _sections(result: ExportResult, spec: ModelSpec, base: Path, bench: str) -> 
 
 
 def how_to_run(result: ExportResult) -> list[str]:
-    """Three lines: llama.cpp, Ollama, Python."""
+    """Three lines: llama.cpp, Ollama, Python; for ONNX the one that there is."""
     name, stem = result.path.name, result.path.stem
+    if isinstance(result.manifest, OnnxManifest):
+        return [f"sce generate --model {name} '...'"]
     if isinstance(result.manifest, AdapterManifest):
         return [
             f"llama-cli -no-cnv -m base.gguf --lora {name} -p '...'",
@@ -132,11 +138,20 @@ def how_to_run(result: ExportResult) -> list[str]:
     ]
 
 
-def _facts(manifest: Manifest | AdapterManifest) -> list[str]:
+def _facts(manifest: Manifest | AdapterManifest | OnnxManifest) -> list[str]:
+    if isinstance(manifest, OnnxManifest):
+        hashes = ", ".join(f"{name} sha256 {digest}" for name, digest in manifest.files.items() if "onnx" in name)
+        facts = [
+            f"{manifest.bytes / 1e6:.1f} MB: {hashes}",
+            f"Weights: {manifest.quant}, {manifest.bits_per_weight:.2f} bits per weight in fact",
+        ]
+        return [*facts, *_style_facts(manifest.prompt_style)]
     facts = [f"{manifest.bytes / 1e6:.1f} MB, sha256 {manifest.sha256}"]
     if isinstance(manifest, Manifest):
-        types = ", ".join(f"{count} {kind}" for kind, count in manifest.tensor_types.items())
-        facts.append(f"Weights: {manifest.quant}, {manifest.bits_per_weight:.2f} bits per weight in fact ({types})")
+        facts.append(
+            f"Weights: {manifest.quant}, {manifest.bits_per_weight:.2f} bits per weight in fact "
+            f"({types_in_words(manifest)})"
+        )
         if manifest.normaliser:
             facts.append(
                 f"Its tokenizer brings text to the normal form {manifest.normaliser} first. sce does so; llama.cpp and "
@@ -144,12 +159,14 @@ def _facts(manifest: Manifest | AdapterManifest) -> list[str]:
             )
     else:
         facts.append(f"LoRA of rank {manifest.rank}, {manifest.tensors} factors in {manifest.quant}")
-    if manifest.prompt_style:
-        facts.append(f"Prompt style: {manifest.prompt_style}; asked in another way it will do worse")
-    return facts
+    return [*facts, *_style_facts(manifest.prompt_style)]
 
 
-def _agreement_rows(manifest: Manifest | AdapterManifest) -> list[str]:
+def _style_facts(style: str | None) -> list[str]:
+    return [f"Prompt style: {style}; asked in another way it will do worse"] if style else []
+
+
+def _agreement_rows(manifest: Manifest | AdapterManifest | OnnxManifest) -> list[str]:
     agreement, bounds = manifest.agreement, BOUNDS[manifest.quant]
     return [
         f"| largest difference of a logit | {agreement.max_abs_difference:.3g} | {bounds.max_abs_difference:g} |",

@@ -17,7 +17,9 @@ from securecoderl_edge.weight_files import weight_files
 # Part of what makes two exports the same: raise it when the files we write change.
 FORMAT_VERSION = 2
 
-_PACKAGES = ("securecoderl-edge", "gguf", "llama-cpp-python", "torch", "transformers", "peft")
+_PACKAGES = (
+    "securecoderl-edge", "gguf", "llama-cpp-python", "onnx", "onnxruntime", "torch", "transformers", "peft",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -68,9 +70,35 @@ class AdapterManifest:
     versions: dict[str, str]
 
 
+@dataclass(frozen=True)
+class OnnxManifest:
+    """What an exported ONNX folder is; as `Manifest`.
+
+    Attributes:
+        files: sha256 of every file in the folder but this one.
+        bytes: of the graph and its weights.
+    """
+
+    format_version: int
+    files: dict[str, str]
+    bytes: int
+    quant: str
+    prompt_style: str | None
+    parameters: int
+    bits_per_weight: float
+    sources: dict[str, str]
+    agreement: Agreement
+    versions: dict[str, str]
+
+
+def types_in_words(manifest: Manifest) -> str:
+    """``11 f32, 36 q8_0``: how many tensors have each type."""
+    return ", ".join(f"{count} {kind}" for kind, count in manifest.tensor_types.items())
+
+
 def manifest_path(file: Path) -> Path:
-    """Where the manifest of an exported file stands."""
-    return file.with_name(f"{file.name}.manifest.json")
+    """Where the manifest of an exported file or folder stands."""
+    return file / "manifest.json" if file.is_dir() else file.with_name(f"{file.name}.manifest.json")
 
 
 def hash_sources(base: Path, adapter: Path | None) -> dict[str, str]:

@@ -149,13 +149,23 @@ def write_merged(
             shard[name] = _cast(name, tensor, kind)
             weight_map[name] = file
         _save(shard, out / file)
+    if len(shards) > 1:
+        with write_atomically(out / WEIGHTS_INDEX) as text:
+            json.dump({"metadata": {}, "weight_map": weight_map}, text, indent=2)
+    copy_companions(base, out, prompt_style, dtype)
+
+
+def copy_companions(base: Path, out: Path, prompt_style: str | None, dtype: str = "float32") -> None:
+    """Write what goes with a model's weights into ``out``: its config.json, tokenizer, licence.
+
+    Args:
+        prompt_style: the style of prompts that the model was trained with here; config.json will say so.
+        dtype: of the weights that are written; config.json will say so.
+    """
     config = read_json(base / "config.json")
     config.pop("torch_dtype", None)
     with write_atomically(out / "config.json") as text:
         json.dump({**config, "dtype": dtype, **({STYLE_KEY: prompt_style} if prompt_style else {})}, text, indent=2)
-    if len(shards) > 1:
-        with write_atomically(out / WEIGHTS_INDEX) as text:
-            json.dump({"metadata": {}, "weight_map": weight_map}, text, indent=2)
     for name in COMPANION_FILES:
         if (base / name).is_file():
             shutil.copyfile(base / name, out / name)

@@ -9,7 +9,7 @@ from typing import Any
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export.agreement import Agreement
 from securecoderl_edge.export.manifest import hash_sources, manifest_path
-from securecoderl_edge.export.verify import verify_gguf
+from securecoderl_edge.export.verify import verify_gguf, verify_onnx
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.files import read_json, sha256_of
 
@@ -37,16 +37,12 @@ def recheck(file: Path, base: Path | None, adapter: Path | None) -> Recheck:
         UsageError: no such file, or no manifest beside it.
         SceError: its content, its source or what it says is not what the manifest says.
     """
-    if not file.is_file():
-        raise UsageError(f"{file}: no such file")
+    if not file.exists():
+        raise UsageError(f"{file}: no such file or folder")
     if not manifest_path(file).is_file():
         raise UsageError(f"{manifest_path(file)}: no such file; sce export writes it beside what it exports")
     manifest = read_json(manifest_path(file))
-    found = sha256_of(file)
-    if found != manifest.get("sha256"):
-        raise SceError(
-            f"{file} is not what was exported (sha256 {found[:16]}, its manifest says otherwise); export again"
-        )
+    found = _check_hashes(file, manifest)
     if base is None:
         return Recheck(file.name, found, None)
     sources = manifest.get("sources")
@@ -56,8 +52,33 @@ def recheck(file: Path, base: Path | None, adapter: Path | None) -> Recheck:
         raise SceError(f"{file} was made from something else: {', '.join(changed[:4])} differ")
     kind = str(manifest.get("quant"))
     with Workbench(base, adapter) as workbench:
+        if file.is_dir():
+            return Recheck(file.name, found, verify_onnx(file, base, kind, workbench.reference()))
         if adapter is None or "rank" not in manifest:
             return Recheck(file.name, found, verify_gguf(file, base, kind, workbench.reference()))
         base_file, base_kind = workbench.base_file(file)
         agreement = verify_gguf(base_file, base, min(kind, base_kind), workbench.reference(), file)
         return Recheck(file.name, found, agreement)
+
+
+def _check_hashes(file: Path, manifest: dict[str, Any]) -> str:
+    """The hash of the file, of the weights of a folder; each file is held against the manifest."""
+    files = {file: manifest.get("sha256")}
+    if file.is_dir():
+        listed = manifest.get("files")
+        # A name in a manifest must not lead out of the folder.
+        names = [name for name in listed if "/" not in name] if isinstance(listed, dict) else []
+        files = {file / name: listed[name] for name in names} if isinstance(listed, dict) else {}
+        extra = {path.name for path in file.iterdir()} - {*names, manifest_path(file).name}
+        if not files or extra:
+            raise SceError(
+                f"{file} is not what was exported: {', '.join(sorted(extra)) or 'its manifest lists nothing'}"
+            )
+    found = ""
+    for path, expected in files.items():
+        found = sha256_of(path)
+        if found != expected:
+            raise SceError(
+                f"{path} is not what was exported (sha256 {found[:16]}, its manifest says otherwise); export again"
+            )
+    return found

@@ -11,25 +11,28 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from securecoderl_edge.errors import MissingExtra, UsageError
+from securecoderl_edge.export import onnx
 from securecoderl_edge.export.adapter import write_adapter
 from securecoderl_edge.export.gguf import OWN_TYPES
 from securecoderl_edge.export.manifest import (
     FORMAT_VERSION,
     AdapterManifest,
     Manifest,
+    OnnxManifest,
     find_earlier,
     hash_sources,
     manifest_path,
     versions,
 )
-from securecoderl_edge.export.merge import write_merged
+from securecoderl_edge.export.merge import copy_companions, write_merged
 from securecoderl_edge.export.quantise import LLAMA_CPP_TYPES
-from securecoderl_edge.export.verify import verify_gguf
+from securecoderl_edge.export.verify import verify_gguf, verify_onnx
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.files import sha256_of, temporary_beside, write_atomically
 
 QUANTS = (*OWN_TYPES, *LLAMA_CPP_TYPES)
 ADAPTER_TYPES = ("f16", "f32")
+ONNX_TYPES = tuple(onnx.BITS)
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class ExportResult:
     """A verified file; ``reused`` when an earlier export of the same sources was already there."""
 
     path: Path
-    manifest: Manifest | AdapterManifest
+    manifest: Manifest | AdapterManifest | OnnxManifest
     reused: bool
 
 
@@ -146,6 +149,58 @@ def export_adapter(
     return ExportResult(out, manifest, reused=False)
 
 
+def export_onnx(
+    base: Path,
+    adapter: Path | None,
+    quant: str,
+    out: Path,
+    force: bool,
+    log: Callable[[str], None] = lambda message: None,
+    prompt_style: str | None = None,
+    workbench: Workbench | None = None,
+) -> ExportResult:
+    """Write ``base`` with ``adapter`` merged in as the ONNX folder ``out``, verified before it gets that name.
+
+    The folder has the graph, its weights, the tokenizer and what else belongs to the model, and its manifest.
+
+    Args:
+        quant: one of `ONNX_TYPES`. Others as in `export_gguf`, as are the errors.
+    """
+    _require_packages(("onnx", "onnxruntime"), "onnx")
+    sources = hash_sources(base, adapter)
+    if out.exists() and not force:
+        raise UsageError(f"{out} exists; replace it with --force or choose another --out")
+    if out.exists() and not (out / onnx.MODEL).is_file():
+        raise UsageError(f"{out} is no ONNX folder, so --force does not replace it; choose another --out")
+    with ExitStack() as stack:
+        shared = workbench or stack.enter_context(Workbench(base, adapter, prompt_style, log))
+        temporary = stack.enter_context(temporary_beside(out))
+        temporary.mkdir()
+        log(f"writing {quant} ...")
+        summary = onnx.write_onnx(base, adapter, quant, temporary)
+        copy_companions(base, temporary, prompt_style)
+        log("verifying against the source ...")
+        agreement = verify_onnx(temporary, base, quant, shared.reference())
+        manifest = OnnxManifest(
+            format_version=FORMAT_VERSION,
+            files={path.name: sha256_of(path) for path in sorted(temporary.iterdir())},
+            bytes=sum((temporary / name).stat().st_size for name in (onnx.MODEL, onnx.DATA)),
+            quant=quant,
+            prompt_style=prompt_style,
+            **asdict(summary),
+            sources=sources,
+            agreement=agreement,
+            versions=versions(),
+        )
+        with write_atomically(manifest_path(temporary)) as text:
+            json.dump(asdict(manifest), text, indent=2)
+        replaced = temporary.with_name(f"{temporary.name}-replaced")
+        if out.exists():
+            out.rename(replaced)
+    shutil.rmtree(replaced, ignore_errors=True)
+    return ExportResult(out, manifest, reused=False)
+
+
 def export_merged(
     base: Path, adapter: Path | None, dtype: str, out: Path, force: bool, prompt_style: str | None = None
 ) -> Path:
@@ -168,9 +223,9 @@ def export_merged(
     return out
 
 
-def _require_packages() -> None:
+def _require_packages(packages: tuple[str, ...] = ("gguf", "llama_cpp"), extra: str = "gguf") -> None:
     """Say what is missing before minutes are spent on writing."""
-    needed = {"gguf": "gguf", "llama_cpp": "gguf", "torch": "train", "transformers": "train", "peft": "train"}
-    for package, extra in needed.items():
+    needed = dict.fromkeys(packages, extra) | dict.fromkeys(("torch", "transformers", "peft"), "train")
+    for package, missing in needed.items():
         if importlib.util.find_spec(package) is None:
-            raise MissingExtra(package, extra)
+            raise MissingExtra(package, missing)

@@ -83,6 +83,22 @@ def verify_gguf(path: Path, base: Path, quant: str, reference: Path, adapter: Pa
         "texts": probe_texts(base),
         "reference": str(reference),
         "adapter": str(adapter.resolve()) if adapter else None,
+        "format": "gguf",
+    }
+    agreement = Agreement(**_ask_child("securecoderl_edge.export.verify_worker", request))
+    check_bounds(agreement, quant)
+    return agreement
+
+
+def verify_onnx(folder: Path, base: Path, quant: str, reference: Path) -> Agreement:
+    """`verify_gguf` for an ONNX folder, run by onnxruntime."""
+    request = {
+        "path": str(folder.resolve()),
+        "base": str(base.resolve()),
+        "texts": probe_texts(base),
+        "reference": str(reference),
+        "adapter": None,
+        "format": "onnx",
     }
     agreement = Agreement(**_ask_child("securecoderl_edge.export.verify_worker", request))
     check_bounds(agreement, quant)

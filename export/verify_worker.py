@@ -1,4 +1,4 @@
-"""Compares a GGUF file, run by llama.cpp, with what its source said: the child of `verify`."""
+"""Compares an exported file, run as users will run it, with what its source said: the child of `verify`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pathlib import Path
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.agreement import Agreement, Array, compare
 from securecoderl_edge.export.reference import LONGEST, read_reference
-from securecoderl_edge.runtimes.llama import LlamaModel
 from securecoderl_edge.token_counts import read_tokenizer
 
 
@@ -25,6 +24,8 @@ def measure(path: Path, base: Path, texts: Sequence[str], reference: Path, adapt
     Raises:
         SceError: the file cannot be loaded, or the vocabularies differ in size.
     """
+    from securecoderl_edge.runtimes.llama import LlamaModel
+
     tokenizer = read_tokenizer(base)
     model = LlamaModel(path)
     try:
@@ -48,6 +49,20 @@ def measure(path: Path, base: Path, texts: Sequence[str], reference: Path, adapt
         model.close()
 
 
+def measure_onnx(folder: Path, base: Path, texts: Sequence[str], reference: Path) -> Agreement:
+    """`measure` for an ONNX folder, run by onnxruntime; its tokenizer is its own copy."""
+    from securecoderl_edge.runtimes.onnx_model import OnnxModel
+
+    own, given = read_tokenizer(folder), read_tokenizer(base)
+    equal = sum(own.encode(text).ids == given.encode(text).ids for text in texts)
+    model = OnnxModel(folder, len(os.sched_getaffinity(0)))
+
+    def logits_of(tokens: list[int]) -> Array:
+        return model.open_batch(1, len(tokens)).prefill([tokens])[0]
+
+    return compare(read_reference(reference), logits_of, len(texts), equal)
+
+
 def main() -> None:
     """Read a request from standard input, write the agreement or an error to standard output."""
     answers = os.fdopen(os.dup(1), "w")
@@ -56,7 +71,10 @@ def main() -> None:
     try:
         adapter = Path(request["adapter"]) if request["adapter"] else None
         path, base, reference = (Path(request[name]) for name in ("path", "base", "reference"))
-        agreement = measure(path, base, request["texts"], reference, adapter)
+        if request["format"] == "onnx":
+            agreement = measure_onnx(path, base, request["texts"], reference)
+        else:
+            agreement = measure(path, base, request["texts"], reference, adapter)
         json.dump(asdict(agreement), answers)
     except SceError as error:
         json.dump({"error": str(error)}, answers)

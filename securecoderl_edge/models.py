@@ -28,7 +28,8 @@ _FILE_ENDINGS = (".gguf", ".onnx", ".safetensors", ".json", ".jsonl", ".toml", "
 _ENVIRONMENT = "environment.json"
 
 # The files that decide what a Hugging Face folder answers; notes and caches beside them do not.
-_HF_FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "vocab.txt", "merges.txt")
+ONNX_MODEL = "model.onnx"
+_HF_FILES = ("*.onnx", "*.onnx.data", "*.safetensors", "*.json", "*.jinja", "*.model", "vocab.txt", "merges.txt")
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class ModelSpec:
     Attributes:
         label: a short name for tables.
         kind: the runtime that reads it.
-        source: the GGUF file, the HF folder, the hub id, or ``nano``.
+        source: the GGUF file, the ONNX or HF folder, the hub id, or ``nano``.
         adapter: the folder of a LoRA adapter on ``source``, in PEFT format.
         role: what it is in its run: ``base``, ``policy``, ``export`` or a phase's name; empty outside a run.
         prompt_style: the style of prompts that it was trained with here, or that its run compares it by; None if
@@ -46,7 +47,7 @@ class ModelSpec:
     """
 
     label: str
-    kind: Literal["gguf", "hf"]
+    kind: Literal["gguf", "onnx", "hf"]
     source: str
     adapter: Path | None = None
     role: str = ""
@@ -174,6 +175,8 @@ def _from_file(path: Path) -> ModelSpec:
 
 def _from_folder(path: Path) -> ModelSpec:
     label = path.resolve().name
+    if (path / ONNX_MODEL).is_file():
+        return ModelSpec(label, "onnx", str(path), prompt_style=_style_in(path / "config.json"))
     if (path / ADAPTER_WEIGHTS).is_file():
         return ModelSpec(label, "hf", _base_of_adapter(path), adapter=path, prompt_style=_style_in(path / DONE_FILE))
     if (path / "config.json").is_file():
@@ -240,8 +243,9 @@ def _base(run: Run) -> ModelSpec:
 
 
 def _exports(run: Run) -> list[ModelSpec]:
-    models = (file for file in sorted(run.exports.glob("*.gguf")) if not is_adapter(file))
-    return [replace(_from_file(file), role="export") for file in models]
+    files = [_from_file(file) for file in sorted(run.exports.glob("*.gguf")) if not is_adapter(file)]
+    folders = [_from_folder(file.parent) for file in sorted(run.exports.glob(f"*/{ONNX_MODEL}"))]
+    return [replace(spec, role="export") for spec in (*files, *folders)]
 
 
 def _style_in(file: Path) -> str | None:

@@ -9,7 +9,7 @@ from securecoderl_edge.models import ModelSpec
 from securecoderl_edge.runtimes.protocol import Runtime
 
 # Sequences decoded side by side: where more no longer raises the speed on two to eight cores.
-DEFAULT_PARALLEL = {"gguf": 32, "hf": 64}
+DEFAULT_PARALLEL = {"gguf": 32, "onnx": 32, "hf": 64}
 
 
 def open_runtime(
@@ -34,6 +34,10 @@ def open_runtime(
         from securecoderl_edge.runtimes.gguf import GgufRuntime
 
         return GgufRuntime(Path(spec.source), threads=threads, parallel=width)
+    if spec.kind == "onnx":
+        from securecoderl_edge.runtimes.onnx import OnnxRuntime
+
+        return OnnxRuntime(Path(spec.source), threads=threads, parallel=width)
     from securecoderl_edge.runtimes.hf import HfRuntime
 
     return HfRuntime(spec.source, spec.adapter, threads=threads, parallel=width, prompt_style=spec.prompt_style)

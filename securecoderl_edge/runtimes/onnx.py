@@ -1,0 +1,221 @@
+"""An exported ONNX folder in onnxruntime: batches of sequences, a prompt computed once for all of its samples."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from securecoderl_edge.chat import read_chat_template
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.files import read_json
+from securecoderl_edge.prompts import STYLE_KEY, STYLES
+from securecoderl_edge.resources import peak_rss_bytes
+from securecoderl_edge.runtimes.onnx_model import Floats, OnnxBatch, OnnxModel
+from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
+from securecoderl_edge.token_counts import read_tokenizer
+
+OnToken = Callable[[int, int, str], None]
+
+
+class OnnxRuntime:
+    """Implements `protocol.Runtime`.
+
+    Args:
+        folder: with the graph, its weights, the tokenizer and config.json, as ``sce export --format onnx`` writes it.
+        threads: CPU threads; onnxruntime's choice without it.
+        parallel: sequences decoded at a time.
+
+    Raises:
+        SceError: a file is missing or damaged.
+        MissingExtra: onnxruntime or tokenizers is not installed.
+    """
+
+    def __init__(self, folder: Path, threads: int | None = None, parallel: int = 32) -> None:
+        self.name = folder.name
+        self._tokenizer = read_tokenizer(folder)
+        config = read_json(folder / "config.json")
+        self._context = int(config.get("max_position_embeddings", 2048))
+        self._style = config.get(STYLE_KEY)
+        self._chat = read_chat_template(folder)
+        self._ends = _end_ids(folder, self._tokenizer)
+        self._model = OnnxModel(folder, threads or 0)
+        self._parallel = max(1, parallel)
+        self._spent = {"prompt_tokens": 0, "prompt_seconds": 0.0, "decode_tokens": 0, "decode_seconds": 0.0}
+
+    @property
+    def context(self) -> int:
+        """See `protocol.Runtime.context`."""
+        return self._context
+
+    @property
+    def prompt_style(self) -> str | None:
+        """See `protocol.Runtime.prompt_style`."""
+        return self._style if self._style in STYLES else None
+
+    @property
+    def chat_template(self) -> Any:
+        """See `protocol.Runtime.chat_template`."""
+        return self._chat
+
+    def count_tokens(self, prompt: str) -> int:
+        """See `protocol.Runtime.count_tokens`."""
+        return len(self._encode(prompt))
+
+    def generate(
+        self, prompts: Sequence[str], n: int, sampling: Sampling, on_token: OnToken | None = None
+    ) -> list[list[Completion]]:
+        """See `protocol.Runtime.generate`."""
+        encoded = [self._checked(prompt, sampling.max_tokens) for prompt in prompts]
+        samples = [(prompt, sample) for prompt in range(len(prompts)) for sample in range(n)]
+        done: dict[tuple[int, int], Completion] = {}
+        for start in range(0, len(samples), self._parallel):
+            group = samples[start : start + self._parallel]
+            self._generate_group(encoded, group, sampling, on_token, done)
+        return [[done[prompt, sample] for sample in range(n)] for prompt in range(len(prompts))]
+
+    def usage(self) -> Usage:
+        """Totals since opening; the memory is that of the whole process."""
+        spent = self._spent
+        return Usage(
+            int(spent["prompt_tokens"]), spent["prompt_seconds"], int(spent["decode_tokens"]), spent["decode_seconds"],
+            peak_rss_bytes(),
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Free the model."""
+        del self._model
+
+    def _encode(self, prompt: str) -> list[int]:
+        start = self._chat.tokens.get("bos_token") if self._chat is not None else None
+        has_start = bool(start) and prompt.startswith(start or "")
+        return list(self._tokenizer.encode(prompt, add_special_tokens=not has_start).ids)
+
+    def _checked(self, prompt: str, max_tokens: int) -> list[int]:
+        try:
+            prompt.encode("utf-8")
+        except UnicodeEncodeError:
+            raise SceError("the prompt is not valid Unicode text") from None
+        tokens = self._encode(prompt)
+        if not prompt.strip() or not tokens:
+            raise UsageError("the prompt is empty")
+        if len(tokens) + max_tokens > self._context:
+            raise SceError(
+                f"the prompt has {len(tokens)} tokens; with {max_tokens} to generate it exceeds the model's context "
+                f"of {self._context}: shorten it or lower --max-tokens"
+            )
+        return tokens
+
+    def _generate_group(
+        self,
+        encoded: list[list[int]],
+        group: list[tuple[int, int]],
+        sampling: Sampling,
+        on_token: OnToken | None,
+        done: dict[tuple[int, int], Completion],
+    ) -> None:
+        started = time.monotonic()
+        prompts = list(dict.fromkeys(prompt for prompt, _ in group))
+        longest = max(len(encoded[prompt]) for prompt in prompts)
+        once = self._model.open_batch(len(prompts), longest)
+        last = [logits[-1] for logits in once.prefill([encoded[prompt] for prompt in prompts])]
+        first = time.monotonic() - started
+        self._spent["prompt_tokens"] += sum(len(encoded[prompt]) for prompt in prompts)
+        self._spent["prompt_seconds"] += first
+        places = {prompt: place for place, prompt in enumerate(prompts)}
+        rows = [places[prompt] for prompt, _ in group]
+        batch = once.choose(rows, longest + sampling.max_tokens)
+        writers = [_Writer(key, sampling, self._tokenizer, self._ends, on_token) for key in group]
+        self._decode(batch, np.stack([last[row] for row in rows]), writers, sampling)
+        seconds = time.monotonic() - started
+        self._spent["decode_tokens"] += sum(len(writer.tokens) for writer in writers)
+        self._spent["decode_seconds"] += seconds - first
+        for writer in writers:
+            prompt = len(encoded[writer.key[0]])
+            done[writer.key] = writer.completion(prompt, first, writer.ended - started)
+
+    def _decode(self, batch: OnnxBatch, logits: Floats, writers: list[_Writer], sampling: Sampling) -> None:
+        rows = list(writers)
+        for _ in range(sampling.max_tokens):
+            for writer, row in zip(rows, logits, strict=True):
+                if not writer.is_done:
+                    writer.draw(row)
+            going = [place for place, writer in enumerate(rows) if not writer.is_done]
+            if not going:
+                return
+            if 2 * len(going) <= len(rows):
+                # Until then rows that have ended are computed on: leaving them out copies all keys and values.
+                batch, rows = batch.choose(going), [rows[place] for place in going]
+            logits = batch.step([writer.tokens[-1] for writer in rows])
+
+
+class _Writer:
+    """One sample as it grows: its tokens, their probabilities, and a random generator of its own."""
+
+    def __init__(
+        self, key: tuple[int, int], sampling: Sampling, tokenizer: Any, ends: frozenset[int], on_token: OnToken | None
+    ) -> None:
+        self.key, self._sampling, self._tokenizer, self._ends = key, sampling, tokenizer, ends
+        self._on_token = on_token
+        # What is drawn does not depend on what is decoded beside it.
+        self._random = np.random.default_rng((sampling.seed, *key))
+        self.tokens: list[int] = []
+        self._logprobs: list[float] = []
+        self._shown = ""
+        self.ended = 0.0
+        self.is_done = False
+
+    def draw(self, logits: Floats) -> None:
+        """Add the next token."""
+        scores = logits.astype(np.float64)
+        scores -= scores.max()
+        if self._sampling.temperature == 0:
+            token = int(scores.argmax())
+        else:
+            cumulated = np.exp(scores / self._sampling.temperature).cumsum()
+            token = int(np.searchsorted(cumulated, self._random.random() * cumulated[-1], side="right"))
+            token = min(token, len(scores) - 1)
+        self.tokens.append(token)
+        self._logprobs.append(float(scores[token] - np.log(np.exp(scores).sum())))
+        self.is_done = token in self._ends or len(self.tokens) == self._sampling.max_tokens
+        if self.is_done:
+            self.ended = time.monotonic()
+        self._show()
+
+    def completion(self, prompt_tokens: int, first_token_seconds: float, seconds: float) -> Completion:
+        """The finished sample."""
+        finish: Literal["stop", "length"] = "stop" if self.tokens[-1] in self._ends else "length"
+        return Completion(
+            self._text(), tuple(self.tokens), tuple(self._logprobs), finish, prompt_tokens, first_token_seconds, seconds
+        )
+
+    def _text(self) -> str:
+        return str(self._tokenizer.decode(self.tokens, skip_special_tokens=True))
+
+    def _show(self) -> None:
+        if self._on_token is None or self.tokens[-1] in self._ends:
+            return
+        # A token may hold part of a character, so each piece is the growth of the whole text.
+        text = self._text()
+        if not text.endswith("�"):
+            self._on_token(*self.key, text[len(self._shown) :])
+            self._shown = text
+
+
+def _end_ids(folder: Path, tokenizer: Any) -> frozenset[int]:
+    """The tokens that end an answer: the tokenizer's, and those that the configurations name."""
+    named: list[Any] = []
+    for file in (folder / "config.json", folder / "generation_config.json"):
+        value = read_json(file).get("eos_token_id") if file.is_file() else None
+        named += value if isinstance(value, list) else [value]
+    settings = folder / "tokenizer_config.json"
+    text = read_json(settings).get("eos_token") if settings.is_file() else None
+    text = text.get("content") if isinstance(text, dict) else text
+    named.append(tokenizer.token_to_id(text) if isinstance(text, str) else None)
+    ends = frozenset(token for token in named if isinstance(token, int))
+    if not ends:
+        raise SceError(f"{folder}: nothing names the end-of-sequence token; export it again")
+    return ends
