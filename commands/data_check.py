@@ -15,7 +15,15 @@ from securecoderl_edge.commands.console import refuse_to_overwrite, say, track, 
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.problems import MAX_TESTS, STARTER, Problem, load_problems, read_problems, write_problems
+from securecoderl_edge.problems import (
+    MAX_TESTS,
+    STARTER,
+    Problem,
+    load_problems,
+    read_problems,
+    with_few_tests,
+    write_problems,
+)
 from securecoderl_edge.switches import sandbox_setting
 from securecoderl_edge.text import escape_controls
 
@@ -61,7 +69,9 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
         raise UsageError("--out and --drop-failing name the same file; give one of them, or two files")
     for path in wanted:
         refuse_to_overwrite(path, config.force)
-    problems = load_problems(file, config.max_tests)
+    whole = load_problems(file, sys.maxsize)
+    problems = [with_few_tests(problem, config.max_tests) for problem in whole]
+    surplus = [problem.test_count > config.max_tests for problem in whole]
     warn_of_level(config.sandbox)
     limits = Limits(cpu_seconds=config.cpu_seconds, wall_seconds=3 * config.cpu_seconds)
     total = sum(len(problem.solutions) for problem in problems)
@@ -73,6 +83,8 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
     if config.json:
         click.echo(json.dumps(report.to_record()))
     _report(report, file, listed=not config.json)
+    if any(surplus):
+        say(f"{sum(surplus)} problems have more tests than the {config.max_tests} that were run: --max-tests runs more")
     _write(file, report, config)
     if report.failed:
         ctx.exit(1)
@@ -81,7 +93,7 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
 def _report(report: CheckReport, file: str, *, listed: bool) -> None:
     if listed:
         for failure in report.failed:
-            click.echo(escape_controls(f"{failure.id}: {failure.reason}"))
+            click.echo(escape_controls(f"{failure.id}: {failure.reason}".replace("\n", "\\n")))
     kinds = ", ".join(f"{count} {kind}" for kind, count in report.kinds().items())
     say(f"{file}: {report.passed} of {report.total} problems pass, {len(report.failed)} fail{kinds and f' ({kinds})'}")
     if report.failing_solutions:

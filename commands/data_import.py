@@ -80,6 +80,7 @@ def _report(imported: Imported, out: Path) -> None:
         ("dropped {} problems", tally.dropped),
         ("{} tests not taken", tally.filtered_tests),
         ("dropped {} tests", tally.dropped_tests),
+        ("dropped {} solutions", tally.dropped_solutions),
     ):
         if counts:
             say(f"{words.format(sum(entry.count for entry in counts.values()))}: {_counts(counts)}")
@@ -95,6 +96,6 @@ def _record(imported: Imported, out: Path) -> dict[str, Any]:
     tally = imported.tally
     counts = {
         name: {reason: {"count": entry.count, "first": entry.first} for reason, entry in getattr(tally, name).items()}
-        for name in ("filtered", "dropped", "filtered_tests", "dropped_tests")
+        for name in ("filtered", "dropped", "filtered_tests", "dropped_tests", "dropped_solutions")
     }
     return {"format": imported.format, "out": str(out), "read": tally.read, "kept": tally.kept, **counts}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.datasets import open_problems
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.problems import MAX_TESTS, Problem, problem_to_record
+from securecoderl_edge.problems import Problem, problem_to_record
 from securecoderl_edge.prompts import OURS, STYLES
 from securecoderl_edge.text import escape_controls
 
@@ -43,7 +44,7 @@ class StatsConfig:
 
     model: str | None = setting(None, "Measure lengths in tokens of this model.", metavar="MODEL")
     prompt: str = setting("auto", _STYLE_HELP, choices=("auto", *STYLES))
-    max_tests: int = setting(MAX_TESTS, "Tests of a problem to look at; training uses the first 5.", minimum=1)
+    max_tests: int | None = setting(None, "Tests of a problem to look at.  [default: all]", minimum=1, metavar="N")
     json: bool = setting(False, "Print the figures as one JSON document.")
 
 
@@ -53,7 +54,7 @@ class StatsConfig:
 @options_from(ShowConfig)
 def show(file: str, problem_id: str, config: ShowConfig) -> None:
     """Show the problem ID of FILE (or starter[:SPLIT]): its prompt as a model sees it, its tests."""
-    problems = {problem.id: problem for problem in open_problems(file, tell=say)}
+    problems = {problem.id: problem for problem in open_problems(file, sys.maxsize, say)}
     if problem_id not in problems:
         raise UsageError(f"{file} has no problem {problem_id!r}{_nearest(problem_id, list(problems))}")
     problem = problems[problem_id]
@@ -78,7 +79,9 @@ def stats(file: str, config: StatsConfig) -> None:
     """
     from securecoderl_edge.data_stats import compute_stats
 
-    problems = open_problems(file, config.max_tests, say)
+    if config.model is None and config.prompt != "auto":
+        raise UsageError("--prompt chooses how a model is asked: it needs --model, whose tokens are counted")
+    problems = open_problems(file, config.max_tests or sys.maxsize, say)
     with _reader(config.model, config.prompt) as reader:
         found = compute_stats(problems, reader)
     if config.json:

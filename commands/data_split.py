@@ -29,7 +29,7 @@ class SplitConfig:
     eval: int = setting(100, "Problems to measure on.", minimum=1, metavar="N")
     seed: int = setting(42, "Seed of the draw.", minimum=0)
     tag: str | None = setting(None, "Measure on the problems with this tag instead of a draw.", metavar="TAG")
-    similarity: float = setting(SIMILARITY, _SIMILARITY_HELP, minimum=0.05, maximum=1)
+    similarity: float = setting(SIMILARITY, _SIMILARITY_HELP, minimum=SIMILARITY, maximum=1)
     train_out: str | None = setting(None, "File to learn from.  [default: FILE-train.jsonl]", metavar="FILE")
     eval_out: str | None = setting(None, "File to measure on.  [default: FILE-eval.jsonl]", metavar="FILE")
     force: bool = setting(False, "Overwrite files that exist.")
@@ -40,7 +40,7 @@ class SplitConfig:
 class LeaksConfig:
     """Flags of `sce data leaks`."""
 
-    similarity: float = setting(SIMILARITY, _SIMILARITY_HELP, minimum=0.05, maximum=1)
+    similarity: float = setting(SIMILARITY, _SIMILARITY_HELP, minimum=SIMILARITY, maximum=1)
     out: str | None = setting(None, "Write the problems of FILE that OTHER does not hold.", metavar="FILE")
     force: bool = setting(False, "Overwrite --out when it exists.")
     json: bool = setting(False, "Print the outcome as one JSON document.")
@@ -63,6 +63,8 @@ def split(file: str, config: SplitConfig) -> None:
     if train_out.resolve() == eval_out.resolve():
         raise UsageError("--train-out and --eval-out name the same file")
     for out in (train_out, eval_out):
+        if out.exists() and Path(file).exists() and out.samefile(file):
+            raise UsageError(f"{out} is the file to split; name another with --train-out and --eval-out")
         refuse_to_overwrite(out, config.force)
     problems = open_problems(file, sys.maxsize, say)
     parts = split_problems(problems, config.eval, config.seed, config.similarity, config.tag)
@@ -88,7 +90,7 @@ _PARTS = ("train", "evaluation", "withheld")
 @options_from(LeaksConfig)
 @click.pass_context
 def leaks(ctx: click.Context, file: str, other: str, config: LeaksConfig) -> None:
-    """Say which problems of FILE stand in OTHER too, word by word or nearly.
+    """Say which problems of FILE stand in OTHER too, in the same words or nearly.
 
     Exit code 1 when there are any.
     """
@@ -108,7 +110,7 @@ def leaks(ctx: click.Context, file: str, other: str, config: LeaksConfig) -> Non
     exact = sum(leak.similarity == 1 for leak in found)
     share = f"{len(found)} of {len(problems)} problems of {file} stand in {other}"
     say(
-        f"{share}: {exact} word by word, {len(found) - exact} nearly"
+        f"{share}: {exact} in the same words, {len(found) - exact} nearly"
         if found
         else f"no problem of {file} is in {other}"
     )

@@ -78,7 +78,7 @@ def judge(execution: Execution, check: Check) -> Outcome:
     if execution.value is None:
         # Exit status 0 without a value: the program left before it was asked.
         return Outcome("crash", False, False)
-    if _holds(execution.value, check):
+    if _text_holds(execution.value, check):
         return Outcome("pass", True, True)
     silent = execution.value == "None"
     return Outcome("silent" if silent else "wrong", not silent, False)
@@ -148,14 +148,10 @@ def _constant(node: ast.expr) -> Any:
     return ast.literal_eval(node)
 
 
-def _holds(text: str, check: Check) -> bool:
+def holds(value: Any, check: Check) -> bool:
+    """Whether a value of the call satisfies an assertion that is not ``whole``."""
     expected = check.expected
-    if check.comparison == "whole":
-        return text == "True"
     try:
-        if len(text) > LONGEST_EXTRA + LONGEST_FACTOR * len(literal(expected)):
-            return False
-        value = ast.literal_eval(text)
         if check.comparison == "identical":
             return value is expected
         if check.comparison == "near":
@@ -163,6 +159,17 @@ def _holds(text: str, check: Check) -> bool:
         if check.lists_alike:
             value, expected = _as_lists(value), _as_lists(expected)
         return bool(value == expected)
+    except _UNREADABLE:
+        return False
+
+
+def _text_holds(text: str, check: Check) -> bool:
+    if check.comparison == "whole":
+        return text == "True"
+    try:
+        if len(text) > LONGEST_EXTRA + LONGEST_FACTOR * len(literal(check.expected)):
+            return False
+        return holds(ast.literal_eval(text), check)
     except _UNREADABLE:
         return False  # no literal, so nothing that equals one
 

@@ -119,8 +119,8 @@ def measure(
     """
     log = None
     if out is not None:
-        # Which problems there are is not among the keys: a row knows its batch, so a limit can be raised.
-        keys = {name: value for name, value in asdict(settings).items() if name not in ("problems", "limit")}
+        # How many problems there are is not among the keys: a row knows its batch, so a limit can be raised.
+        keys = {name: value for name, value in asdict(settings).items() if name != "limit"}
         log = EvaluationLog.open(out, spec.label, {"label": spec.label, "sha256": spec.content_hash(), **keys})
     runtime = open_runtime(spec, threads=settings.threads, parallel=settings.parallel, device=settings.device)
     with contextlib.closing(runtime):

@@ -45,20 +45,22 @@ class ChatTemplate:
         """Whether an answer is followed by the end-of-sequence token: so it is for models trained to chat.
 
         Base models often come with the template of their chat models, but with another end of sequence.
+
+        Raises:
+            SceError: the template cannot be rendered.
+            MissingExtra: jinja2 is not installed.
         """
         eos = self.tokens.get("eos_token")
         if not eos:
             return False
         turns = [{"role": "user", "content": "question"}, {"role": "assistant", "content": _PROBE}]
-        try:
-            return self._render(turns, add_generation_prompt=False).partition(_PROBE)[2].lstrip().startswith(eos)
-        except SceError:
-            return False
+        return self._render(turns, add_generation_prompt=False).partition(_PROBE)[2].lstrip().startswith(eos)
 
     def _render(self, messages: list[dict[str, str]], *, add_generation_prompt: bool) -> str:
         try:
-            from jinja2 import TemplateError
-            from jinja2.ext import loopcontrols
+            from jinja2 import TemplateError, nodes
+            from jinja2.ext import Extension, loopcontrols
+            from jinja2.parser import Parser
             from jinja2.sandbox import ImmutableSandboxedEnvironment
         except ImportError:
             raise MissingExtra("jinja2", "train") from None
@@ -66,13 +68,27 @@ class ChatTemplate:
         def refuse(message: str) -> None:
             raise TemplateError(message)
 
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+        class Generation(Extension):
+            """The tag that training code finds answers by; it adds nothing to the text."""
+
+            tags = frozenset(("generation",))  # type: ignore[assignment]  # jinja2 only asks what is in it
+
+            def parse(self, parser: Parser) -> list[nodes.Node]:
+                next(parser.stream)
+                return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation]
+        )
         environment.globals["raise_exception"] = refuse
         try:
             template = environment.from_string(self.source)
             return template.render(messages=messages, add_generation_prompt=add_generation_prompt, **self.tokens)
         except Exception as error:  # a template is a program: it can fail in any way
-            raise SceError(f"{self.where or 'the model'}: its chat template fails ({str(error)[:120]})") from None
+            raise SceError(
+                f"{self.where or 'the model'}: its chat template fails ({str(error)[:120]}); "
+                "choose another style of prompt with --prompt, such as code"
+            ) from None
 
 
 def read_chat_template(folder: Path) -> ChatTemplate | None:
@@ -83,11 +99,18 @@ def read_chat_template(folder: Path) -> ChatTemplate | None:
     """
     file, separate = folder / "tokenizer_config.json", folder / "chat_template.jinja"
     settings = read_json(file) if file.is_file() else {}
-    source = separate.read_text(encoding="utf-8") if separate.is_file() else _default_of(settings.get("chat_template"))
+    source = _text_in(separate) if separate.is_file() else _default_of(settings.get("chat_template"))
     if source is None:
         return None
     tokens = {name: text for name in _SPECIAL_TOKENS if (text := _text_of(settings.get(name))) is not None}
     return ChatTemplate(source, tokens, str(separate if separate.is_file() else file))
+
+
+def _text_in(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SceError(f"{file}: cannot be read as UTF-8 text ({error})") from None
 
 
 def _default_of(template: Any) -> str | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.errors import MissingExtra
 from securecoderl_edge.problems import Problem
+from securecoderl_edge.text import replace_surrogates
 
 if TYPE_CHECKING:
     from securecoderl_edge.token_counts import Reader
@@ -101,8 +102,18 @@ def compute_stats(problems: Sequence[Problem], reader: Reader | None = None) -> 
 
 
 def constant_passes(problem: Problem) -> int:
-    """How many tests of a problem one and the same answer passes at most, whatever the input is."""
-    return max(Counter(_answers(problem)).values(), default=0)
+    """How many tests of a problem one and the same answer passes at most, whatever the input is.
+
+    Assertions that run as a whole count for one: whether an answer satisfies several of them nobody knows.
+    """
+    if problem.kind == "stdin":
+        texts = ("\n".join(line.rstrip() for line in test.output.rstrip().split("\n")) for test in problem.tests)
+        return max(Counter(texts).values(), default=0)
+    from securecoderl_edge.assertions import checks, holds
+
+    found = [check for check in checks(problem) if check.comparison != "whole"]
+    passes = (sum(holds(each.expected, check) for check in found) for each in found)
+    return max(passes, default=min(1, problem.test_count))
 
 
 def spread(values: Sequence[int]) -> Spread:
@@ -115,23 +126,10 @@ def spread(values: Sequence[int]) -> Spread:
     return Spread(ordered[0], at(50), at(90), at(99), ordered[-1])
 
 
-def _answers(problem: Problem) -> list[str]:
-    """What each test expects, equal texts for answers that count as equal."""
-    if problem.kind == "stdin":
-        return ["\n".join(line.rstrip() for line in test.output.rstrip().split("\n")) for test in problem.tests]
-    from securecoderl_edge.assertions import checks
-
-    # An assertion that runs as a whole may be satisfied by nothing that another one is.
-    return [
-        f"{check.comparison}: {check.expected!r}" if check.comparison != "whole" else f"whole {number}"
-        for number, check in enumerate(checks(problem))
-    ]
-
-
 def _lengths(problems: Sequence[Problem], reader: Reader) -> Lengths:
     prompts = [reader.count(reader.format.prompt(problem)) for problem in problems]
     shortest = [min(problem.solutions, key=len) for problem in problems if problem.solutions]
-    solutions = [reader.count(reader.format.answer(program)) for program in shortest]
+    solutions = [reader.count(replace_surrogates(reader.format.answer(program))) for program in shortest]
     return Lengths(
         style=reader.format.style,
         prompts=spread(prompts),

@@ -93,7 +93,7 @@ def evaluate(
             if collected.has_all(chunk):
                 continue
             seed = batch_seed(sampling.seed, start)
-            shown = [_fitting(problem, format, runtime, room) for problem in chunk]
+            shown = [_fitting(problem, format, runtime, room, max_prompt_tokens) for problem in chunk]
             answers = runtime.generate(
                 [format.prompt(problem) for problem in shown], samples, replace(sampling, seed=seed)
             )
@@ -112,9 +112,14 @@ def evaluate(
     return Evaluation(label or runtime.name, collected.in_order(), usage, file_bytes, format.style)
 
 
-def _fitting(problem: Problem, format: PromptFormat, runtime: Runtime, room: int) -> Problem:
+def _fitting(problem: Problem, format: PromptFormat, runtime: Runtime, room: int, asked: int | None) -> Problem:
     fitting = fit_problem(problem, format, runtime.count_tokens, room)
     if fitting is None:
+        if room == asked:
+            raise SceError(
+                f"{problem.id}: even without a statement the prompt has more than {asked} tokens; raise "
+                "--max-prompt-tokens"
+            )
         raise SceError(
             f"{problem.id}: the prompt leaves no room in the context of {runtime.context} tokens even without a "
             "statement; lower --max-tokens"

@@ -101,24 +101,33 @@ def _continued(completion: str, problem: Problem, format: PromptFormat) -> str:
     """The file that a model was given the beginning of, with what it wrote, up to where something else begins.
 
     Given code ends in an open function, which ends where a line is no longer indented. Without given code a file ends
-    at the text of a next problem, and a function-call problem also at the first assertion or print.
+    at a paragraph of prose or the text of a next problem, and a function-call problem also at the first assertion or
+    print.
     """
     answer = _answer_in(completion, problem, format)
-    first = next((line for line in answer.split("\n") if line.strip()), "")
-    given = problem.starter_code.rstrip()
+    first, given = _first_line(answer), problem.starter_code.rstrip()
     if (given and first and not first[0].isspace()) or _FENCE.match(answer.lstrip("\n")):
         # The whole program over again, as models that were trained to chat write it.
         program = _program_in(answer)
-        return program if _has_code(program) else completion
+        if not _has_code(program):
+            return completion
+        # In a fence too there may be the body alone, which goes on where the given code ends.
+        is_body = given and _first_line(program)[:1].isspace()
+        return f"{given}\n{program}" if is_body else program
     stop = _UNINDENTED if given else _NEXT_PROBLEM if problem.kind == "stdin" else _NEXT_STEP
     begun = False
     for place, is_statement in _lines(answer, 0):
         line = _line(answer, place)
-        if begun and is_statement and stop.match(line):
+        is_prose = is_statement and _is_set_off(answer, place) and _is_sentence(line)
+        if begun and (is_prose or (is_statement and stop.match(line))):
             answer = answer[:place]
             break
         begun = begun or bool(line.strip())
     return f"{given}\n{answer}" if given else answer
+
+
+def _first_line(text: str) -> str:
+    return next((line for line in text.split("\n") if line.strip()), "")
 
 
 def _answer_in(completion: str, problem: Problem | None, format: PromptFormat = OURS) -> str:

@@ -27,8 +27,12 @@ _BANDS, _ROWS = 100, 3
 # Scripts without spaces between words: each character counts as one.
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+")
 _NUMBER = re.compile(r"\d+")
-# What importers add to a statement is the same for every problem.
-_TASK = re.compile(r"^(?:Write the (?:function|class)|Complete the function) `.*", re.MULTILINE | re.DOTALL)
+# What importers put behind a statement, or in its place, is the same for every problem.
+_TASK = re.compile(
+    r"\n\nWrite the (?:function `[^`\n]+`|class `Solution` with the method `[^`\n]+`)\.(?: For example:\n.*)?\Z"
+    r"|\AComplete the function `[^`\n]+` of the given code, and write the whole program\.\Z",
+    re.DOTALL,
+)
 
 
 def normalised_words(problem: Problem) -> list[str]:

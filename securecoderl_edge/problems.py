@@ -12,7 +12,7 @@ import json
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -99,6 +99,11 @@ def problem_from_record(record: Any, max_tests: int = MAX_TESTS) -> Problem:
     if problem.test_count == 0:
         raise ProblemError("has no tests" if kind == "stdin" else "has no assertions")
     return problem
+
+
+def with_few_tests(problem: Problem, most: int) -> Problem:
+    """The problem with the first ``most`` of its tests."""
+    return replace(problem, tests=problem.tests[:most], assertions=problem.assertions[:most])
 
 
 def problem_to_record(problem: Problem) -> dict[str, Any]:

@@ -100,6 +100,7 @@ def choose_format(asked: str, trained: str | None, chat: ChatTemplate | None) ->
 
     Raises:
         UsageError: an unknown style, or ``chat`` without a template.
+        SceError, MissingExtra: ``auto``, and the template cannot be rendered, so that nobody knows what it is for.
     """
     style = asked
     if style == "auto":

@@ -277,6 +277,8 @@ def test_pass_at_k_is_the_mean_of_the_unbiased_estimates(folder: Path, opened: O
          "reward_paper": 1.0, "r_tests": 1.0, "severity": 0}
         for n in range(4) for sample in range(6)
     ]  # fmt: skip
+    # A program that passes some of its tests has not passed.
+    rows = [{**row, "passed": 3 if row["passed"] else row["sample"] % 3, "total": 3} for row in rows]
     found = summarise("m", rows).pass_at
     assert list(found) == [1, 5, 6]
     for k, interval in found.items():
@@ -299,6 +301,20 @@ def test_a_benchmark_file_of_another_format_is_measured_as_it_is(folder: Path, o
         ]
         assert (row["id"], row["total"]) == ("humaneval/0", tests)
     assert opened[-1][2].prompts == [record["prompt"]]
+
+
+def test_other_problems_are_another_log(folder: Path, opened: Opened) -> None:
+    for name in ("six.jsonl", "five.jsonl"):
+        lines = Path("six.jsonl").read_text().splitlines(keepends=True)
+        Path("five.jsonl").write_text("".join(lines[:5]))
+        run("good.gguf", "--problems", name, "--out", "rows")
+    assert len(list(Path("rows").glob("*/usage.jsonl"))) == 2
+
+
+def test_a_budget_for_prompts_that_holds_none_is_named(folder: Path, opened: Opened) -> None:
+    code, _, err = run("good.gguf", "--problems", "six.jsonl", "--max-prompt-tokens", "1")
+    assert code == 1
+    assert "raise --max-prompt-tokens" in err
 
 
 def test_a_benchmark_that_is_not_here_says_how_to_get_it(folder: Path, opened: Opened) -> None:

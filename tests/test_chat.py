@@ -11,6 +11,7 @@ from dataset_files import SHARED, needs_shared
 
 from securecoderl_edge.chat import ChatTemplate, read_chat_template
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.prompts import choose_format
 
 CHATML = (
     "{%- if messages[0]['role'] != 'system' %}\n"
@@ -65,13 +66,31 @@ def test_the_template_beside_a_real_tokenizer_is_rendered_as_transformers_does()
         (CHATML, {"eos_token": "<|endoftext|>"}, False),
         (CHATML, {}, False),
         (TURNS, TOKENS, True),
-        ("{{ messages[5] }}{{ undefined.field }}", TOKENS, False),
     ],
 )
 def test_a_model_was_trained_to_chat_if_its_end_of_sequence_ends_answers(
     source: str, tokens: dict[str, str], expected: bool
 ) -> None:
     assert ChatTemplate(source, tokens).ends_answers() is expected
+
+
+def test_what_a_model_was_trained_to_do_is_not_guessed_from_a_template_that_fails() -> None:
+    broken = ChatTemplate("{{ undefined.field }}", TOKENS, "template.jinja")
+    with pytest.raises(SceError, match=r"template.jinja: its chat template fails .* --prompt"):
+        choose_format("auto", None, broken)
+    assert choose_format("auto", "stdin", broken).style == choose_format("stdin", None, broken).style == "stdin"
+
+
+def test_the_tag_that_training_code_finds_answers_by_adds_nothing() -> None:
+    source = "{% for m in messages %}{% generation %}<{{ m.content }}>{% endgeneration %}{% endfor %}"
+    assert ChatTemplate(source).ask("Add.") == "<Add.>"
+
+
+def test_a_template_that_is_not_utf_8_is_an_error_with_its_name(tmp_path: Path) -> None:
+    write(tmp_path, {})
+    (tmp_path / "chat_template.jinja").write_bytes("é".encode("latin-1"))
+    with pytest.raises(SceError, match=r"chat_template.jinja: cannot be read as UTF-8"):
+        read_chat_template(tmp_path)
 
 
 def write(folder: Path, settings: dict[str, Any], separate: str | None = None) -> Path:

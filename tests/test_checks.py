@@ -48,7 +48,8 @@ def test_one_passing_solution_is_enough_and_the_others_are_counted(scorer: Score
 
 def test_a_time_limit_is_a_multiple_of_what_the_slowest_reference_took(scorer: Scorer) -> None:
     slow = f"for _ in range(10_000_000): pass\n{RIGHT}"
-    report = check(scorer, RIGHT, slow)
+    report = check(scorer, slow, RIGHT)
+    assert check(scorer, RIGHT, slow).passing["double"].cpu_seconds > 0.1
     taken = report.passing["double"].cpu_seconds
     assert taken > 0.1
     assert report.checked(DOUBLE, 40.0).time_limit_s == round(40.0 * taken, 1)
@@ -69,6 +70,30 @@ def test_a_solution_that_returns_outside_of_functions_is_wrapped_and_kept_if_it_
     (kept,) = report.checked(DOUBLE, 5.0).solutions
     compile(kept, "kept", "exec")
     assert "return" in kept
+
+
+def test_what_must_come_first_stays_outside_when_a_program_is_wrapped(scorer: Scorer) -> None:
+    returning = f"from __future__ import annotations\nfrom math import *\n{RETURNING}"
+    report = check(scorer, returning)
+    assert (report.repaired, report.failing_solutions) == (1, 0)
+    (kept,) = report.checked(DOUBLE, 5.0).solutions
+    assert kept.startswith("from __future__")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "def double(n):\n    return factor * n\nfactor = 2\nn = int(input())\nprint(double(n))\nif n:\n    return",
+        "n = int(input())\nprint(eval('n * 2'))\nif n: return\nn = 0",
+        "n: int = int(input())\ndef f():\n    global n\n    n *= 2\nf()\nprint(n)\nif n: return",
+        "n = int(input())\nprint(sum(n for _ in range(2)))\nif n: return",
+        "import math as m\ntry:\n    1 / 0\nexcept ZeroDivisionError as e:\n    pass\nprint(2 * int(input()))\nreturn",
+        "class A:\n    n = 2\n    def f(self): return A.n\nprint(A().f() * int(input()))\nreturn",
+        "with open(0) as f:\n    [n] = map(int, f)\nprint(2 * n) if 'n' in globals() else print(0)\nreturn",
+    ],
+)
+def test_a_wrapped_program_does_as_it_did(scorer: Scorer, program: str) -> None:
+    assert (check(scorer, program).repaired, check(scorer, program).passed) == (1, 1)
 
 
 def test_problems_that_were_not_run_stay_as_they_are(scorer: Scorer) -> None:

@@ -57,6 +57,40 @@ def test_a_split_writes_two_files_and_says_what_is_in_them() -> None:
     assert not {"0", "copy"} <= {*sides[0], *sides[1]} or {"0", "copy"} <= set(sides[0])
 
 
+def test_a_split_never_writes_over_what_it_splits() -> None:
+    write_lines(Path("all.jsonl"), PROBLEMS)
+    before = Path("all.jsonl").read_bytes()
+    for flag in ("--train-out", "--eval-out"):
+        result = run("split", "all.jsonl", "--eval", "2", flag, "./all.jsonl", "--force")
+        assert isinstance(result.exception, UsageError)
+        assert "is the file to split" in str(result.exception)
+    assert Path("all.jsonl").read_bytes() == before
+
+
+def test_a_style_of_prompts_without_a_model_measures_nothing_and_is_refused() -> None:
+    write_lines(Path("all.jsonl"), PROBLEMS)
+    result = run("stats", "all.jsonl", "--prompt", "paper")
+    assert isinstance(result.exception, UsageError)
+    assert "--model" in str(result.exception)
+
+
+def test_a_check_says_how_many_tests_it_left_alone_and_keeps_a_failure_on_one_line() -> None:
+    many = {**GOOD, "tests": [{"input": "", "output": "1\n"}] * 7}
+    write_lines(Path("all.jsonl"), [many, {**many, "id": "bad\nproblem", "solutions": ["print(2)"]}, BAD])
+    result = run("check", "all.jsonl")
+    assert "2 problems have more tests than the 5 that were run: --max-tests runs more" in result.stderr
+    assert [line.partition(":")[0] for line in result.stdout.splitlines()] == ["bad\\nproblem", "bad"]
+    assert "more tests" not in run("check", "all.jsonl", "--max-tests", "7").stderr
+
+
+def test_stats_look_at_all_tests_unless_told_otherwise() -> None:
+    tests = [{"input": "", "output": str(number)} for number in range(9)]
+    write_lines(Path("all.jsonl"), [{**GOOD, "tests": tests}])
+    assert json.loads(run("stats", "all.jsonl", "--json").stdout)["tests"]["most"] == 9
+    assert json.loads(run("stats", "all.jsonl", "--json", "--max-tests", "4").stdout)["tests"]["most"] == 4
+    assert run("show", "all.jsonl", "good").stdout.count(": expected output") == 9
+
+
 def test_a_split_keeps_all_tests_and_can_be_had_as_json() -> None:
     many = [{"input": str(number), "output": "1"} for number in range(9)]
     write_lines(Path("all.jsonl"), [record(each["id"], each["statement"], tests=many) for each in PROBLEMS])
@@ -85,7 +119,7 @@ def test_leaks_are_listed_and_their_problems_can_be_left_out() -> None:
     assert result.exit_code == 1
     assert [line.split("\t")[:2] for line in result.stdout.splitlines()] == [["0", "copy"], ["3", "same"]]
     assert result.stderr.splitlines() == [
-        "2 of 5 problems of train.jsonl stand in eval.jsonl: 1 word by word, 1 nearly",
+        "2 of 5 problems of train.jsonl stand in eval.jsonl: 1 in the same words, 1 nearly",
         "wrote 3 problems to clean.jsonl",
     ]
     clean = run("leaks", "clean.jsonl", "eval.jsonl", "--json")

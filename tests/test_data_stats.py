@@ -31,7 +31,11 @@ def call(*assertions: str) -> Problem:
         (stdin("a", "s", "yes", "no", "yes\n", "yes  \n\n"), 3),
         (stdin("a", "s", "1 2", "1  2"), 1),
         (call("assert f(1) == 2", "assert f(2) == 2", "assert f(3) == 4"), 2),
-        (call("assert f(1) is True", "assert f(2)", "assert not f(3)"), 1),
+        (call("assert f(1) is True", "assert f(2)", "assert not f(3)"), 2),
+        (call("assert f(1) == 1", "assert f(2) == True", "assert f(3) == 1.0"), 3),
+        (call("assert abs(f(1) - 1.5) < 0.1", "assert abs(f(2) - 1.55) < 0.1", "assert abs(f(3) - 2) < 0.1"), 2),
+        (call("assert f(1) == [1, 2]", "assert f(2) == (1, 2)"), 2),
+        (replace(call("assert f(1) == [1, 2]", "assert f(2) == (1, 2)"), source="mbpp"), 1),
         (call("assert f(1) == '2'", "assert f(2) == 2"), 1),
         (call("assert check(f)", "assert f(1) > 2"), 1),
     ],
@@ -76,6 +80,23 @@ def test_lengths_are_those_of_prompt_and_shortest_solution() -> None:
     assert (lengths.prompts.least, lengths.prompts.most) == (6, 12)
     assert lengths.solutions == Spread(3, 3, 3, 3, 3)
     assert (lengths.context, lengths.too_long) == (12, 1)
+
+
+def test_half_of_the_tests_is_half_and_one_test_is_never_all() -> None:
+    three, four = stdin("a", "s", "1", "2", "3"), stdin("b", "t", "1", "1", "2", "3")
+    found = compute_stats([three, four, stdin("c", "u", "1")])
+    assert (found.constant_half, found.constant_all) == (2, 0)
+    assert compute_stats([three]).constant_half == 0
+
+
+def test_lone_surrogates_are_counted_as_the_model_is_given_them() -> None:
+    def count(text: str) -> int:
+        return len(text.encode("utf-8"))
+
+    problem = replace(stdin("a", "\ud800", "1"), solutions=("print('\udc00')",))
+    lengths = compute_stats([problem], Reader(PromptFormat("stdin"), count, context=None)).lengths
+    assert lengths is not None
+    assert lengths.solutions == spread([count("print('?')")])
 
 
 def test_tokens_are_counted_as_the_runtime_counts_them(tiny_model: Path) -> None:

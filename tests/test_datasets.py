@@ -61,7 +61,7 @@ def test_mbpp_records_without_tests_or_statement_are_dropped(tmp_path: Path) -> 
     ]
     problems, dropped, _ = consume(import_problems(write_lines(tmp_path / "mbpp.jsonl", records), "mbpp"))
     assert len(problems) == 1
-    assert dropped == {"no tests": 1, "no statement": 1, "tests call no function": 1, "id used before": 1}
+    assert dropped == {"no tests": 1, "no statement": 1, "no usable tests": 1, "id used before": 1}
 
 
 # HumanEval

@@ -53,13 +53,28 @@ def test_apps_problems_come_in_name_order(tmp_path: Path) -> None:
         (["1\n2\n"], "1\n2\n"),
         (["1", "2"], "1\n2\n"),
         ([["1", "2"]], "1\n2\n"),
-        ([1, "2\n"], "1\n2\n"),
-        (12, "12"),
+        (["1", "2\n"], "1\n2\n"),
     ],
 )
 def test_an_apps_input_or_output_may_be_text_or_lines_or_wrapped(tmp_path: Path, given: Any, text: str) -> None:
     folder = write_apps(tmp_path / "0001", {"inputs": [given], "outputs": [given]})
     assert only_problem(folder).tests == (Test(text, text),)
+
+
+def test_a_number_is_printed_but_never_typed(tmp_path: Path) -> None:
+    folder = write_apps(tmp_path / "0001", {"inputs": ["1", 2, "3"], "outputs": [12, 2, True]})
+    problems, dropped, tests = consume(import_problems(folder))
+    assert [problem.tests for problem in problems] == [(Test("1", "12"),)]
+    assert (dropped, tests) == ({}, {"input or output is no text": 2})
+
+
+def test_arguments_of_a_function_that_is_not_named_are_no_standard_input(tmp_path: Path) -> None:
+    examples = {"inputs": [[1, 2], [3, 4]], "outputs": [3, 7]}
+    folder = write_apps(tmp_path / "a" / "0001", examples)
+    _, dropped, _ = consume(import_problems(folder))
+    assert dropped == {"arguments of a function that is not named": 1}
+    (folder / "starter_code.py").write_text("def add(a, b):\n")
+    assert only_problem(folder).assertions == ("assert add(1, 2) == 3", "assert add(3, 4) == 7")
 
 
 def test_apps_tests_that_expect_nothing_are_left_out_and_counted(tmp_path: Path) -> None:

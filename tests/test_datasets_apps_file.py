@@ -12,6 +12,7 @@ import pytest
 from dataset_files import SHARED, consume, filtered_tests, needs_shared, only_problem, write_lines
 
 from securecoderl_edge.datasets import detect_format, import_problems
+from securecoderl_edge.datasets import records as records_file
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems import Test
 
@@ -71,7 +72,7 @@ def test_a_file_of_every_oddity_is_imported_with_exact_counts(tmp_path: Path) ->
         RECORD,
         {"name": "prompt", "prompt": "Add.", "input": ["1"], "output": ["1"], "canonical_solution": "print(1)"},
         {**RECORD, "name": "lines", "inputs": [["1", "2"]], "outputs": [["3"]]},
-        {**RECORD, "name": "numbers", "inputs": [1, "2"], "outputs": [1, 2]},
+        {**RECORD, "name": "numbers", "inputs": ["1", 2], "outputs": [1, 2]},
         {**RECORD, "name": "json", "inputs": json.dumps(["1"]), "outputs": json.dumps(["2"])},
         {**RECORD, "name": "blank-output", "inputs": ["1", "2"], "outputs": [" \n", "2"]},
         {**RECORD, "name": "strange-input", "inputs": [{"a": 1}, "2"], "outputs": ["1", "2"]},
@@ -114,7 +115,7 @@ def test_a_file_of_every_oddity_is_imported_with_exact_counts(tmp_path: Path) ->
     }
     assert tests == {
         "blank expected output": 2,
-        "input or output is no text": 1,
+        "input or output is no text": 2,
         "expected output holds constraints": 2,
     }
     assert {reason: entry.count for reason, entry in imported.tally.filtered.items()} == {"call problem, not stdin": 1}
@@ -125,6 +126,31 @@ def test_what_was_left_out_is_named_by_its_place(tmp_path: Path) -> None:
     imported = import_problems(write(tmp_path / "data.json", [RECORD, {**RECORD, "name": "x", "inputs": []}]))
     list(imported.problems)
     assert imported.tally.dropped["no tests"].first == "data.json:record 1"
+    twice = import_problems(write(tmp_path / "data.json", [RECORD, RECORD]))
+    list(twice.problems)
+    assert twice.tally.dropped["id used before"].first == "data.json:record 1"
+
+
+def test_solutions_that_are_no_programs_are_counted_and_forbidden_where_all_must_be_usable(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "data.json",
+        [
+            {**RECORD, "solutions": ["print(1)", 3]},
+            {**RECORD, "name": "p2", "solutions": {"a": 1}},
+            {**RECORD, "name": "p3", "solutions": '["print(1)'},
+            {**RECORD, "name": "p4", "solutions": "[print(x) for x in range(3)]"},
+        ],
+    )
+    imported = import_problems(path)
+    solutions = [problem.solutions for problem in imported.problems]
+    assert solutions == [("print(1)",), (), (), ("[print(x) for x in range(3)]",)]
+    assert {reason: entry.count for reason, entry in imported.tally.dropped_solutions.items()} == {
+        "solution is no text": 1,
+        "solutions are no list": 1,
+        "solutions are not valid JSON": 1,
+    }
+    with pytest.raises(SceError, match="a solution cannot be used: solution is no text"):
+        list(import_problems(path, strict=True).problems)
 
 
 def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
@@ -141,8 +167,8 @@ def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
             "data.json:after 1 records: .*the file is cut short from here on",
         ),
         (
-            json.dumps([RECORD]).encode().replace(b"Add.", b"Add \xff"),
-            "data.json:after 0 records: .*the file is not UTF-8 text from here on",
+            json.dumps([RECORD, RECORD]).encode().replace(b"}, {", b"}; {"),
+            "data.json:after 1 records: .*the file is no JSON from here on",
         ),
     ],
 )
@@ -153,6 +179,50 @@ def test_a_file_that_breaks_off_gives_what_is_before_and_is_named(tmp_path: Path
     assert (len(problems), sum(dropped.values())) == (content.count(b"Add.") // 2, 1)
     with pytest.raises(SceError, match=words):
         list(import_problems(path, "apps-plus", strict=True).problems)
+
+
+@pytest.mark.parametrize("size", [10, 70_000])
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        (b'"1 2\\n"', b"9" * 6000, "no usable tests"),
+        (b'"Add. ', b'"Add \xff', "not UTF-8 text"),
+        (b'"Add. ', b'"Add \xe4\xb8', "not UTF-8 text"),
+    ],
+)
+def test_a_record_that_cannot_be_read_takes_no_other_with_it(
+    tmp_path: Path, old: bytes, new: bytes, reason: str, size: int
+) -> None:
+    path = tmp_path / "data.json"
+    records = [{**RECORD, "name": name, "question": "Add. " + "a" * size} for name in ("a", "b", "c")]
+    before, _, after = json.dumps(records).encode().partition(b'"name": "b"')
+    path.write_bytes(before + b'"name": "b"' + after.replace(old, new, 1))
+    problems, dropped, _ = consume(import_problems(path, "apps-plus"))
+    assert [problem.id for problem in problems] == ["apps-plus/a", "apps-plus/c"]
+    assert dropped == {reason: 1}
+
+
+def test_an_array_is_the_same_wherever_its_pieces_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [{**RECORD, "name": f"é-{n}", "question": '\\ "Add" 加 ' * n, "difficulty": "x"} for n in range(1, 9)]
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps(records, ensure_ascii=False, indent=1), encoding="utf-8")
+    for size in (1, 2, 3, 7, 64):
+        monkeypatch.setattr(records_file, "_PIECE", size)
+        assert [record.value for record in records_file._items(path, "array")] == records
+
+
+def test_a_string_without_an_end_does_not_take_all_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("securecoderl_edge.datasets.records._LONGEST_VALUE", 200_000)
+    path = tmp_path / "data.json"
+    path.write_text(f'[{json.dumps(RECORD)}, {{"question": "' + "a" * 10_000_000)
+    tracemalloc.start()
+    try:
+        problems, dropped, _ = consume(import_problems(path, "apps-plus"))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (len(problems), dropped) == (1, {"the file is cut short from here on": 1})
+    assert peak < 5_000_000
 
 
 def test_text_in_utf_16_is_named(tmp_path: Path) -> None:
@@ -219,12 +289,10 @@ def test_numbers_of_any_size_are_read_exactly(tmp_path: Path) -> None:
     [
         ("[" * 100_000, "nested too deeply from here on"),
         ('[{"question":' * 50_000, "nested too deeply from here on"),
-        ('[{"question": "q", "inputs": [' + "9" * 6000 + "]}]", "no JSON with numbers of a sane length from here on"),
     ],
 )
 def test_json_that_would_take_all_memory_is_named(tmp_path: Path, broken: str, words: str) -> None:
     path = tmp_path / "data.json"
-    # Of the piece of the file that is parsed at a time with a number too long, nothing is read.
     long = {**RECORD, "name": "p2", "question": "Add. " * 20_000}
     path.write_text(f"[{json.dumps(RECORD)}, {json.dumps(long)}, {broken}", encoding="utf-8")
     problems, dropped, _ = consume(import_problems(path, "apps-plus"))

@@ -47,6 +47,23 @@ def test_difficulties_get_their_names(tmp_path: Path, given: Any, difficulty: st
     assert only_problem(write_lines(tmp_path / "c.jsonl", [{**CONTEST, "difficulty": given}])).difficulty == difficulty
 
 
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        ({"seconds": 2, "nanos": 500_000_000}, 2.5),
+        ({"seconds": 0, "nanos": 0}, None),
+        ({"seconds": True}, None),
+        ({"seconds": 10**400}, None),
+        ({"seconds": -1, "nanos": 2 * 10**9}, None),
+        ({"seconds": float("nan")}, None),
+        ("2 seconds", None),
+    ],
+)
+def test_a_time_limit_is_a_sane_number_of_seconds_or_none(tmp_path: Path, given: Any, seconds: float | None) -> None:
+    problem = only_problem(write_lines(tmp_path / "x.jsonl", [{**CONTEST, "time_limit": given}]))
+    assert problem.time_limit_s == seconds
+
+
 def test_tests_and_solutions_may_be_lists_of_objects(tmp_path: Path) -> None:
     record = {
         **CONTEST,

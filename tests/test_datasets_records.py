@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -71,6 +72,24 @@ def test_a_file_in_any_format_is_opened_as_problems(tmp_path: Path) -> None:
     assert '1 records cannot be used: 1 "task_id" or "test_list" is missing (first: x.jsonl:2)' in told[0]
 
 
+def test_our_own_records_are_opened_in_any_outer_form(tmp_path: Path) -> None:
+    records = [OURS, {**OURS, "id": "b"}]
+    array, packed = tmp_path / "ours.json", tmp_path / "ours.json.gz"
+    array.write_text(json.dumps(records, indent=1))
+    packed.write_bytes(gzip.compress(json.dumps(records).encode()))
+    for path in (array, packed):
+        assert [each.id for each in open_problems(str(path))] == ["a", "b"]
+
+
+def test_a_file_in_the_format_that_another_was_named_for_is_recognised(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "x.jsonl", [{**MBPP_RECORD, "task_id": 1}, {**MBPP_RECORD, "task_id": 2}])
+    with pytest.raises(UsageError, match="holds no humaneval records; it looks like mbpp: --format mbpp"):
+        list(import_problems(path, "humaneval").problems)
+    path = write_lines(tmp_path / "x.jsonl", [HUMANEVAL_RECORD, MBPP_RECORD])
+    problems, dropped, _ = consume(import_problems(path, "humaneval"))
+    assert (len(problems), sum(dropped.values())) == (1, 1)
+
+
 def test_parts_of_a_data_set_are_read_one_after_the_other(tmp_path: Path) -> None:
     parts = [write_lines(tmp_path / f"{n}.jsonl", [{**MBPP_RECORD, "task_id": n}, MBPP_RECORD]) for n in (1, 2)]
     problems, dropped, _ = consume(import_problems(parts))
@@ -104,6 +123,8 @@ def test_a_benchmark_is_found_by_its_published_name_with_all_of_its_tests(
     write_lines(tmp_path / "HumanEval.jsonl", [{**HUMANEVAL_RECORD, "test": check}])
     assert [problem.test_count for problem in benchmark_problems("humaneval")] == [9]
     write_lines(tmp_path / "mbpp.jsonl", [{**MBPP_RECORD, "task_id": number} for number in (7, 11, 510, 511)])
+    assert [problem.id for problem in benchmark_problems("mbpp")] == ["mbpp/11", "mbpp/510"]
+    write_lines(tmp_path / "mbpp-problems.jsonl", [{**MBPP_RECORD, "task_id": 12}])
     assert [problem.id for problem in benchmark_problems("mbpp")] == ["mbpp/11", "mbpp/510"]
     write_lines(tmp_path / "mbpp.jsonl", [MBPP_RECORD])
     with pytest.raises(SceError, match="holds no problem of mbpp that published results are measured on"):

@@ -61,6 +61,20 @@ def test_a_whole_program_stands_for_itself(fence: str) -> None:
     assert extract_program(f"\n{fence}{whole}", "auto", BEGUN, CODE).strip() == whole.strip()
 
 
+def test_a_body_alone_in_a_fence_goes_on_where_the_given_code_ends() -> None:
+    assert extract_program(f"```python\n{BODY}```\n", "auto", BEGUN, CODE) == f"{GIVEN}\n{BODY}"
+    assert extract_program(f"```python\n{BODY}```\n", "auto", CALL, CODE) == BODY
+
+
+def test_a_paragraph_of_prose_ends_a_program_of_its_own() -> None:
+    program = f"def double(numbers):\n{BODY}"
+    prose = "\nThis function takes a list and returns a new one.\nIt runs in linear time.\n"
+    assert extract_program(f"{program}{prose}", "auto", CALL, CODE).rstrip() == program.rstrip()
+    # In the midst of statements it is a fault of the program.
+    fault = f"{program}This function is wrong\nx = 1\n"
+    assert extract_program(fault, "auto", CALL, CODE) == fault
+
+
 def test_a_repeated_beginning_is_not_doubled() -> None:
     assert extract_program(f"{GIVEN}\n{BODY}", "auto", BEGUN, CODE) == f"{GIVEN}\n{BODY}"
 

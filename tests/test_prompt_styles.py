@@ -25,6 +25,7 @@ from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.settings import TrainSettings, resolve
+from securecoderl_edge.token_counts import open_reader
 from securecoderl_edge.train import train
 
 TEMPLATE = (
@@ -222,6 +223,8 @@ def test_a_start_token_that_a_template_brings_is_not_added_twice(chatting: Path,
     assert chat is not None
     assert chat.ask("Add.").startswith("<pad>")
     assert runtime.count_tokens(chat.ask("Add.")) == runtime.count_tokens("Add.")
+    with open_reader(resolve_model(str(folder))) as reader:
+        assert reader.count(chat.ask("Add.")) == reader.count("Add.") == runtime.count_tokens("Add.")
 
 
 def test_generation_stops_at_every_end_that_the_model_s_files_name(chatting: Path, tmp_path: Path) -> None:

@@ -70,6 +70,17 @@ COMPLETION = replace(
 )
 
 
+@pytest.mark.parametrize("style", STYLES)
+def test_no_style_lets_half_of_a_surrogate_pair_through(style: str) -> None:
+    # Rendering may stumble over it as much as a tokenizer, so a template is given none.
+    strict = ChatTemplate("{% if messages[0].content | urlencode %}{{ messages[0].content }}{% endif %}")
+    format = PromptFormat(style, strict if style == "chat" else None)
+    problem = replace(COMPLETION, statement="Print \ud83d.", starter_code="x = '\udc00'")
+    prompt = format.prompt(problem)
+    assert prompt.encode("utf-8")
+    assert "?" in prompt
+
+
 def test_the_paper_style_is_a_stub_between_two_headings() -> None:
     assert PromptFormat("paper").prompt(STDIN) == (
         "### Instruction:\nComplete the following code:\n\n"

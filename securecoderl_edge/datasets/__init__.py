@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from securecoderl_edge.datasets import apps, apps_file, code_contests, humaneval
 from securecoderl_edge.datasets.records import Unreadable, form_of, read_records
 from securecoderl_edge.datasets.tally import Dropped, DropRecord, MalformedRecord, Tally
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.problems import MAX_TESTS, STARTER, Problem, load_problems
+from securecoderl_edge.problems import MAX_TESTS, STARTER, Problem, load_problems, with_few_tests
 
 __all__ = [
     "BENCHMARKS", "FORMATS", "KINDS", "MAX_TESTS_KEPT", "Dropped", "Imported", "Tally",
@@ -41,8 +41,8 @@ _KEYS_OF_FORMAT = {
 # Files that the published benchmarks come in, as they are called where they are published, and as `sce data import`
 # calls what it makes of them.
 BENCHMARKS = {
-    "humaneval": ("humaneval-problems.jsonl", "humaneval.jsonl", "HumanEval.jsonl.gz", "HumanEval.jsonl"),
-    "mbpp": ("mbpp-problems.jsonl", "mbpp.jsonl", "sanitized-mbpp.json"),
+    "humaneval": ("HumanEval.jsonl.gz", "HumanEval.jsonl", "humaneval-problems.jsonl", "humaneval.jsonl"),
+    "mbpp": ("mbpp.jsonl", "sanitized-mbpp.json", "mbpp-problems.jsonl"),
 }
 _HUB_IDS = {"humaneval": "openai/openai_humaneval", "mbpp": "google-research-datasets/mbpp --files 'full/test*'"}
 
@@ -97,7 +97,7 @@ def import_problems(
         if path.is_dir() and found != "apps":
             raise UsageError(f"{path}: the format {found} is a file, this is a folder")
     tally = Tally()
-    problems = (problem for path in paths for problem in _read(path, found, tally))
+    problems = (found_at for path in paths for found_at in _read(path, found, tally))
     return Imported(found, _filtered(problems, kind, max_tests, tally, strict), tally)
 
 
@@ -117,7 +117,7 @@ def open_problems(
         return load_problems(source, max_tests)
     path = Path(source)
     format = detect_format(path)
-    if format == "jsonl":
+    if format == "jsonl" and form_of(path) == "lines":
         return load_problems(source, max_tests)
     imported = import_problems(path, format, max_tests=max_tests)
     problems = list(imported.problems)
@@ -214,10 +214,10 @@ def _reader(format: str, path: Path) -> _Reader:
     return readers[format]
 
 
-def _read(path: Path, format: str, tally: Tally) -> Iterator[Problem]:
-    """The problems of one file or folder; what is left out is counted."""
+def _read(path: Path, format: str, tally: Tally) -> Iterator[tuple[str, Problem]]:
+    """The problems of one file or folder, each with its place; what is left out is counted."""
     if path.is_dir():
-        yield from apps.read(path, tally)
+        yield from ((problem.id, problem) for problem in apps.read(path, tally))
         return
     reader = _reader(format, path)
     before, others = tally.kept, None
@@ -228,41 +228,46 @@ def _read(path: Path, format: str, tally: Tally) -> Iterator[Problem]:
                 raise DropRecord(record.value.reason)
             if not isinstance(record.value, dict):
                 raise MalformedRecord(f"record is no object but a {type(record.value).__name__}")
-            yield reader(record.value, record.name, tally)
+            yield where, reader(record.value, record.name, tally)
         except DropRecord as reason:
             if isinstance(reason, MalformedRecord) and isinstance(record.value, dict):
                 others = others or _format_of(record.value)
             tally.drop(where, reason)
+        except (RecursionError, OverflowError):  # JSON can hold what Python cannot work with
+            tally.drop(where, "a value is nested too deeply or too large")
     if tally.kept == before and tally.malformed == tally.read and others not in (None, format):
         raise UsageError(f"{path}: holds no {format} records; it looks like {others}: --format {others}")
 
 
-def _filtered(problems: Iterator[Problem], kind: str, max_tests: int, tally: Tally, strict: bool) -> Iterator[Problem]:
+def _filtered(
+    problems: Iterator[tuple[str, Problem]], kind: str, max_tests: int, tally: Tally, strict: bool
+) -> Iterator[Problem]:
     seen: set[str] = set()
-    for problem in problems:
+    for where, problem in problems:
         if problem.id in seen:
-            tally.drop(problem.id, "id used before")
+            tally.drop(where, "id used before")
         elif kind not in ("all", problem.kind):
             tally.filter(problem.id, f"{problem.kind} problem, not {kind}")
         else:
             seen.add(problem.id)
             tally.kept += 1
-            yield _with_few_tests(problem, max_tests, tally)
+            yield _limited(problem, max_tests, tally)
         if strict:
             _check_strictly(tally)
     if strict:
         _check_strictly(tally)
 
 
-def _with_few_tests(problem: Problem, max_tests: int, tally: Tally) -> Problem:
+def _limited(problem: Problem, max_tests: int, tally: Tally) -> Problem:
     surplus = problem.test_count - max_tests
     if surplus <= 0:
         return problem
     tally.filter_tests(problem.id, f"after the first {max_tests} of a problem", surplus)
-    return replace(problem, tests=problem.tests[:max_tests], assertions=problem.assertions[:max_tests])
+    return with_few_tests(problem, max_tests)
 
 
 def _check_strictly(tally: Tally) -> None:
-    for what, counts in (("record", tally.dropped), ("test", tally.dropped_tests)):
+    kinds = (("record", tally.dropped), ("test", tally.dropped_tests), ("solution", tally.dropped_solutions))
+    for what, counts in kinds:
         for reason, entry in counts.items():
             raise SceError(f"{entry.first}: a {what} cannot be used: {reason} (--strict)")

@@ -61,7 +61,10 @@ def _problem(folder: Path, identifier: str, tally: Tally) -> Problem:
     examples = _json(folder / "input_output.json") or {}
     if not isinstance(examples, dict):
         raise DropRecord("input_output.json holds no object")
-    metadata = _json(folder / "metadata.json")
+    try:
+        metadata = _json(folder / "metadata.json")
+    except DropRecord:
+        metadata = None  # it only tells how hard the problem is
     fields = AppsFields(
         id=identifier,
         source=SOURCE,
@@ -78,9 +81,11 @@ def _problem(folder: Path, identifier: str, tally: Tally) -> Problem:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         return ""
+    except IsADirectoryError:
+        raise DropRecord(f"{file.name} is a folder") from None
     except UnicodeDecodeError:
         raise DropRecord(f"{file.name} is not UTF-8 text") from None
     except OSError as error:

@@ -10,8 +10,8 @@ from typing import Any
 
 from securecoderl_edge.datasets.calls import call_assertion, expected_values, restore_integer_keys
 from securecoderl_edge.datasets.fields import check_pairs
-from securecoderl_edge.datasets.python_source import add_missing_imports, signature
-from securecoderl_edge.datasets.stdin_tests import stdin_tests
+from securecoderl_edge.datasets.python_source import add_missing_imports, is_function_name, only_function, signature
+from securecoderl_edge.datasets.stdin_tests import are_arguments, stdin_tests
 from securecoderl_edge.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems import Problem
 
@@ -47,7 +47,12 @@ def make_problem(fields: AppsFields, tally: Tally) -> Problem:
     inputs, outputs = fields.inputs or [], fields.outputs or []
     if not isinstance(inputs, list) or not isinstance(outputs, list):
         raise DropRecord("inputs or outputs are no list")
-    solutions, starter_code, name = _solutions(fields.solutions), fields.starter_code.rstrip(), fields.function
+    solutions, starter_code = _solutions(fields.solutions, fields.id, tally), fields.starter_code.rstrip()
+    name = fields.function
+    if name is None and any(map(are_arguments, inputs)):
+        name = only_function(starter_code)
+        if name is None:
+            raise DropRecord("arguments of a function that is not named")
     common: dict[str, Any] = {
         "id": fields.id,
         "source": fields.source,
@@ -57,7 +62,7 @@ def make_problem(fields: AppsFields, tally: Tally) -> Problem:
         tests = stdin_tests(inputs, outputs, fields.id, tally)
         return Problem(statement=statement, tests=tests, starter_code=starter_code, solutions=solutions, **common)
     check_pairs(inputs, outputs)
-    if not isinstance(name, str) or not name.isidentifier():
+    if not isinstance(name, str) or not is_function_name(name):
         raise DropRecord("fn_name is no function name")
     definition = starter_code or (solutions[0] if solutions else "")
     header = signature(definition, name)
@@ -100,8 +105,13 @@ def _task(name: str, header: str | None, definition: str) -> str:
     return f"Write the function `{header or name}`."
 
 
-def _solutions(solutions: Any) -> tuple[str, ...]:
-    if not isinstance(solutions, list):
+def _solutions(solutions: Any, identifier: str, tally: Tally) -> tuple[str, ...]:
+    if solutions is None:
         return ()
+    if not isinstance(solutions, list):
+        tally.drop_solution(identifier, "solutions are no list")
+        return ()
+    for _ in range(sum(not isinstance(solution, str) for solution in solutions)):
+        tally.drop_solution(identifier, "solution is no text")
     texts = (solution.replace("\r\n", "\n") for solution in solutions if isinstance(solution, str))
     return tuple(dict.fromkeys(text for text in texts if text.strip()))

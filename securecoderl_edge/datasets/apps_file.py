@@ -12,6 +12,7 @@ from typing import Any
 
 from securecoderl_edge.datasets.apps_fields import AppsFields, make_problem
 from securecoderl_edge.datasets.fields import first_of, given_id
+from securecoderl_edge.datasets.python_source import parse
 from securecoderl_edge.datasets.tally import DropRecord, MalformedRecord, Tally
 from securecoderl_edge.problems import Problem
 
@@ -37,8 +38,8 @@ def problem_from(record: dict[str, Any], name: str, tally: Tally, source: str) -
     Raises:
         DropRecord: it cannot be used.
     """
-    if not _has(record, _STATEMENT):
-        raise MalformedRecord(f"no statement under any of the names {', '.join(_STATEMENT)}")
+    if not looks_like_one(record) and not _has(record, (*_INPUTS, *_OUTPUTS)):
+        raise MalformedRecord("no statement or no tests under any of the names that they go by")
     statement = first_of(record, _STATEMENT)
     if statement is not None and not isinstance(statement, str):
         raise DropRecord("statement is no text")
@@ -47,10 +48,14 @@ def problem_from(record: dict[str, Any], name: str, tally: Tally, source: str) -
         examples = _decoded(record["input_output"], "input_output") or {}
         if not isinstance(examples, dict):
             raise DropRecord("input_output holds no object")
+    identifier = f"{source}/{given_id(record, _IDS) or name}"
     solutions = _decoded(first_of(record, _SOLUTIONS), "solutions", or_text=True)
+    if isinstance(solutions, str) and solutions.lstrip().startswith("[") and parse(solutions) is None:
+        tally.drop_solution(identifier, "solutions are not valid JSON")
+        solutions = None
     starter_code = record.get("starter_code")
     fields = AppsFields(
-        id=f"{source}/{given_id(record, _IDS) or name}",
+        id=identifier,
         source=source,
         statement=statement or "",
         inputs=_decoded(first_of(examples, _INPUTS), "inputs"),

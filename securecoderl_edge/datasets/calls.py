@@ -31,6 +31,8 @@ def literal(value: Any) -> str:
         return f"[{items}]" if isinstance(value, list) else f"({items}{',' * (len(value) == 1)})"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{literal(key)}: {literal(item)}' for key, item in value.items())}}}"
+    if value is not None and not isinstance(value, (str, int, float)):
+        raise ValueError(f"a {type(value).__name__} has no literal")
     return repr(value)
 
 

@@ -100,7 +100,7 @@ def _seconds(value: Any) -> float | None:
     if not isinstance(value, dict):
         return None
     seconds, nanos = value.get("seconds") or 0, value.get("nanos") or 0
-    if not all(isinstance(part, (int, float)) for part in (seconds, nanos)):
-        return None
-    total = seconds + nanos / 1e9
-    return total if 0 < total < 3600 else None
+    for part, most in ((seconds, 3600), (nanos, 1e9)):
+        if isinstance(part, bool) or not isinstance(part, (int, float)) or not 0 <= part < most:
+            return None
+    return seconds + nanos / 1e9 or None

@@ -11,7 +11,7 @@ import ast
 from typing import Any
 
 from securecoderl_edge.datasets.fields import text
-from securecoderl_edge.datasets.python_source import parse, parse_stub, signature
+from securecoderl_edge.datasets.python_source import is_function_name, parse, parse_stub, signature
 from securecoderl_edge.datasets.tally import DropRecord, MalformedRecord, Tally
 from securecoderl_edge.problems import Problem
 
@@ -33,6 +33,8 @@ def problem_from(record: dict[str, Any], _name: str, tally: Tally) -> Problem:
         text(record, "entry_point"),
         text(record, "canonical_solution"),
     )
+    if not is_function_name(name):
+        raise DropRecord("entry_point is no function name")
     header = signature(prompt, name) or name
     return Problem(
         id=identifier,
@@ -59,16 +61,16 @@ def split_check(test: str, entry_point: str, prompt: str, where: str, tally: Tal
     if module is None or not isinstance(check, ast.FunctionDef) or len(check.args.args) != 1:
         raise DropRecord("test defines no check(candidate)")
     others = [node for node in module.body if node is not check and not _is_metadata(node)]
-    local = {node.id for node in ast.walk(check) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    local |= _imported_names(check) | {name for node in others for name in _names_defined(node)}
     candidate = check.args.args[0].arg
+    local = {name for node in (*check.body, *others) for name in _names_defined(node)}
+    brings_anything_in = "*" in local  # of such names nobody knows which are used
     assertions, rest = [], []
     for node in check.body:
         if isinstance(node, ast.Expr) and isinstance(node.value, (ast.Name, ast.Constant)):
             continue  # a docstring, or a name left behind
         if isinstance(node, ast.Assert) and isinstance(node.test, ast.Constant) and node.test.value:
             tally.filter_tests(where, "assertion that always holds", 1)
-        elif isinstance(node, ast.Assert) and not _names_used(node) & local:
+        elif isinstance(node, ast.Assert) and not brings_anything_in and not _names_used(node) & local:
             standalone = _Rename(candidate, entry_point).visit(ast.Assert(test=node.test, msg=None))
             assertions.append(ast.unparse(standalone))
         else:
@@ -97,15 +99,16 @@ def _is_metadata(node: ast.stmt) -> bool:
 
 
 def _names_defined(node: ast.stmt) -> set[str]:
-    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-        return {node.name}
-    stored = {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)}
-    return stored | _imported_names(node)
-
-
-def _imported_names(node: ast.stmt) -> set[str]:
-    imports = [inner for inner in ast.walk(node) if isinstance(inner, (ast.Import, ast.ImportFrom))]
-    return {(alias.asname or alias.name).partition(".")[0] for inner in imports for alias in inner.names}
+    """What a statement of ``check`` or beside it binds; the names inside of definitions are not told apart."""
+    found: set[str] = set()
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
+            found.add(inner.id)
+        elif isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler)):
+            found.add(inner.name or "")
+        elif isinstance(inner, (ast.Import, ast.ImportFrom)):
+            found |= {(alias.asname or alias.name).partition(".")[0] for alias in inner.names}
+    return found
 
 
 def _names_used(node: ast.stmt) -> set[str]:
@@ -113,8 +116,14 @@ def _names_used(node: ast.stmt) -> set[str]:
 
 
 class _Rename(ast.NodeTransformer):
+    """An expression with another name for the candidate; where a lambda has a parameter of that name, it is another."""
+
     def __init__(self, old: str, new: str) -> None:
         self.old, self.new = old, new
 
     def visit_Name(self, node: ast.Name) -> ast.Name:
         return ast.copy_location(ast.Name(self.new, node.ctx), node) if node.id == self.old else node
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
+        parameters = {inner.arg for inner in ast.walk(node.args) if isinstance(inner, ast.arg)}
+        return node if self.old in parameters else self.generic_visit(node)

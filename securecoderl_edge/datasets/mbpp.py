@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from securecoderl_edge.datasets.fields import text, texts
+from securecoderl_edge.datasets.call_tests import usable_assertions
+from securecoderl_edge.datasets.fields import given_id, text, texts
 from securecoderl_edge.datasets.python_source import called_function, signature
 from securecoderl_edge.datasets.tally import DropRecord, MalformedRecord, Tally
 from securecoderl_edge.problems import Problem
@@ -19,21 +20,24 @@ SOURCE = "mbpp"
 TEST_SPLIT = "mbpp-test"
 
 
-def problem_from(record: dict[str, Any], _name: str, _tally: Tally) -> Problem:
+def problem_from(record: dict[str, Any], _name: str, tally: Tally) -> Problem:
     """The problem in a record.
 
     Raises:
         DropRecord: it cannot be used.
     """
-    if "task_id" not in record or "test_list" not in record:
+    number = given_id(record, ("task_id",))
+    if number is None or "test_list" not in record:
         raise MalformedRecord('"task_id" or "test_list" is missing')
+    identifier = f"{SOURCE}/{number}"
     statement = (text(record, "text") or text(record, "prompt")).strip()
     code = text(record, "code").replace("\r\n", "\n")
-    tests = [test.replace("\r\n", "\n").strip() for test in texts(record, "test_list") if test.strip()]
+    written = [test.replace("\r\n", "\n").strip() for test in texts(record, "test_list") if test.strip()]
     if not statement:
         raise DropRecord("no statement")
-    if not tests:
+    if not written:
         raise DropRecord("no tests")
+    tests = usable_assertions(written, identifier, tally)
     names = [called_function(test, code) for test in tests]
     name = next((name for name in names if name), None)
     if name is None:
@@ -42,7 +46,7 @@ def problem_from(record: dict[str, Any], _name: str, _tally: Tally) -> Problem:
     setup = f"{imports}\n{text(record, 'test_setup_code')}".replace("\r\n", "\n").strip()
     header = signature(code, name) or name
     return Problem(
-        id=f"{SOURCE}/{record['task_id']}",
+        id=identifier,
         statement=f"{statement}\n\nWrite the function `{header}`. For example:\n{tests[0]}",
         kind="call",
         entry_point=name,

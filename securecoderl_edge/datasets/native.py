@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from securecoderl_edge.datasets.call_tests import usable_assertions
 from securecoderl_edge.datasets.stdin_tests import fault_of
 from securecoderl_edge.datasets.tally import DropRecord, MalformedRecord, Tally
 from securecoderl_edge.problems import Problem, ProblemError, Test, problem_from_record
@@ -36,8 +37,12 @@ def _usable(record: dict[str, Any], where: str, tally: Tally) -> dict[str, Any]:
     tests = record.get(field)
     if not tests:
         raise DropRecord("no tests")
-    if not isinstance(tests, list) or field == "assertions":
+    if not isinstance(tests, list):
         return record
+    if field == "assertions":
+        if not all(isinstance(test, str) for test in tests):
+            return record
+        return {**record, field: usable_assertions(tests, where, tally)}
     kept = []
     for test in tests:
         fault = _fault(test)

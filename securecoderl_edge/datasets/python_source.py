@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import keyword
 import warnings
 from collections.abc import Iterator
 
@@ -116,28 +117,97 @@ def returns_at_top_level(source: str) -> bool:
 def wrap_in_function(source: str) -> str:
     """The program as the body of a function that is called at once, so that it may return; comments are lost.
 
-    What inner functions declare global is global in it too; imports that a function cannot hold stay outside.
+    All that the program binds stays global, so that its functions, ``eval`` and ``globals`` find it as before; imports
+    that a function cannot hold stay outside.
     """
     body = ast.parse(source).body
     outside: list[ast.stmt] = [node for node in body if isinstance(node, ast.ImportFrom) and _stays_outside(node)]
-    inside = [node for node in body if node not in outside]
-    inner = (node for statement in inside for node in ast.walk(statement))
-    shared = sorted({name for node in inner if isinstance(node, ast.Global) for name in node.names})
+    inside = [_Unannotated().visit(node) for node in body if node not in outside]
+    inner = [node for statement in inside for node in ast.walk(statement)]
+    shared = {name for node in inner if isinstance(node, ast.Global) for name in node.names}
+    shared |= _bound_at_top_level(inside)
     program = ast.parse("def program(): pass\n\nprogram()\n")
     function = program.body[0]
     assert isinstance(function, ast.FunctionDef)
-    function.body = [*([ast.Global(shared)] if shared else []), *inside]
+    function.body = [*([ast.Global(sorted(shared))] if shared else []), *inside]
     program.body = [*outside, *program.body]
     return ast.unparse(ast.fix_missing_locations(program)) + "\n"
 
 
-def _outside_of_functions(statements: list[ast.stmt]) -> Iterator[ast.AST]:
+def is_function_name(name: str) -> bool:
+    """Whether a function can be called so."""
+    return name.isidentifier() and not keyword.iskeyword(name)
+
+
+def only_function(source: str) -> str | None:
+    """The name of the one function, or method of a class, that a stub defines; None if there are none or several."""
+    tree = parse_stub(source) if source.strip() else None
+    names = [function.name for function in functions(tree) if not function.name.startswith("__")] if tree else []
+    return names[0] if len(names) == 1 else None
+
+
+def fault_of_assertion(text: str) -> str | None:
+    """Why a test in Python can fail for no program: it is none, or asserts nothing."""
+    tree = parse(text)
+    if tree is None:
+        return "test is not Python"
+    asserted = [node.test for node in ast.walk(tree) if isinstance(node, ast.Assert)]
+    return None if any(not isinstance(test, ast.Constant) for test in asserted) else "test asserts nothing"
+
+
+def _bound_at_top_level(statements: list[ast.stmt]) -> set[str]:
+    bound: set[str] = set()
+    for node in _outside_of_functions(statements, with_definitions=True):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            bound.add(node.name)
+            continue
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            bound |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names if alias.name != "*"}
+            continue
+        if isinstance(node, ast.ExceptHandler) and node.name:
+            bound.add(node.name)
+        bound |= _names_stored(node)
+    return bound
+
+
+def _names_stored(node: ast.AST) -> set[str]:
+    """Names that a statement stores itself; comprehensions and the statements in it have names of their own."""
+    found: set[str] = set()
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.stmt, ast.ExceptHandler, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp)):
+            continue
+        if isinstance(child, ast.GeneratorExp):
+            continue
+        if isinstance(child, ast.Name) and isinstance(child.ctx, (ast.Store, ast.Del)):
+            found.add(child.id)
+        found |= _names_stored(child)
+    return found
+
+
+class _Unannotated(ast.NodeTransformer):
+    """Assignments without their annotations, which global names cannot have; functions and classes stay as they are."""
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
+        if node.value is None:
+            return ast.copy_location(ast.Pass(), node)
+        return ast.copy_location(ast.Assign([node.target], node.value), node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.stmt:
+        return node
+
+
+def _outside_of_functions(statements: list[ast.stmt], *, with_definitions: bool = False) -> Iterator[ast.AST]:
     for statement in statements:
-        if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        is_definition = isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        if with_definitions or not is_definition:
             yield statement
+        if not is_definition:
             for field in ("body", "orelse", "finalbody", "handlers", "cases"):
                 inner = getattr(statement, field, [])
-                yield from _outside_of_functions(inner)
+                yield from _outside_of_functions(inner, with_definitions=with_definitions)
 
 
 def _stays_outside(node: ast.ImportFrom) -> bool:

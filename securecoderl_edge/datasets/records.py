@@ -1,33 +1,39 @@
 """Files of records, whatever their outer form, one record at a time: JSONL, a JSON array, an object of records by name,
-the JSON of SecureCodeRL, Parquet.
+the JSON of SecureCodeRL, Parquet; text packed with gzip too.
 
-A record that cannot be read is handed out as `Unreadable` and the rest goes on, as far as the form permits: a JSON text
-that breaks off has nothing after the break.
+A record that cannot be read is handed out as `Unreadable` and the rest goes on, as far as the form permits: of a JSON
+text with a fault in its form nobody knows where the next record begins.
 """
 
 from __future__ import annotations
 
+import codecs
 import gzip
+import json
 import re
+import sys
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from securecoderl_edge.errors import MissingExtra, SceError, UsageError
-from securecoderl_edge.problems import decode_line
 
 Form = Literal["lines", "array", "object", "prompts", "parquet"]
 
 _BOM = b"\xef\xbb\xbf"
-_HEAD_BYTES = 1 << 16
+_PIECE = 1 << 16
 # Where SecureCodeRL's prompts stand; the second is of an older form, without tests.
 _PROMPTS_KEYS = ("prompts_with_tests", "prompts")
-_PROMPTS = re.compile(rb'\A\{.*?"(?:prompts_with_tests|prompts)"\s*:\s*\[', re.DOTALL)
+_PROMPTS = re.compile(rb'\A\{[^{]*?"(?:prompts_with_tests|prompts)"\s*:\s*\[', re.DOTALL)
 _ROWS_AT_A_TIME = 64
-_DEEPEST = 100
+# A record longer than this is none: memory would go to a string whose end is missing.
+_LONGEST_VALUE = 1 << 28
+# A fault this near to the end of what was read so far may be a record that goes on.
+_LONGEST_TOKEN = 16
+_SPACE = re.compile(r"[ \t\r\n]*")
+_UNDECODED = re.compile("[\udc80-\udcff]")
 
 
 @dataclass(frozen=True)
@@ -73,10 +79,12 @@ def form_of(path: Path) -> Form:
     if path.is_dir():
         raise UsageError(f"{path}: is a folder")
     try:
-        with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
+        with _opened(path) as file:
+            head = file.read(_PIECE)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise SceError(f"{path}: {error}") from None
     except OSError as error:
-        raise SceError(f"{path}: {error.strerror}") from None
+        raise SceError(f"{path}: {error.strerror or error}") from None
     if head.startswith(b"PAR1"):
         return "parquet"
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -86,92 +94,183 @@ def form_of(path: Path) -> Form:
         return "array"
     if _PROMPTS.match(head):
         return "prompts"
-    # An object of records, pretty-printed or not, has an object as its first value; a record has none there.
-    after_key = head.partition(b":")[2].lstrip()
-    return "object" if head.startswith(b"{") and after_key.startswith(b"{") else "lines"
+    return "object" if _is_object_of_records(head) else "lines"
 
 
-def count_items(path: Path) -> int:
+def count_records(path: Path) -> int:
     """How many records there are, as many as come before a break."""
     return sum(not isinstance(record.value, Unreadable) for record in read_records(path))
+
+
+def _is_object_of_records(head: bytes) -> bool:
+    """Whether a text that begins so is one object whose values are records, and not the first of many lines."""
+    first, newline, rest = head.partition(b"\n")
+    try:
+        line = json.loads(first)
+    except (ValueError, RecursionError):
+        line = None
+    if isinstance(line, dict) and (
+        (newline and rest.strip()) or not all(isinstance(each, dict) for each in line.values())
+    ):
+        return False
+    after_key = head.partition(b":")[2].lstrip()
+    return head.startswith(b"{") and after_key.startswith(b"{")
+
+
+def _opened(path: Path) -> IO[bytes]:
+    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
+
+
+def _integer(digits: str) -> int | Unreadable:
+    """An integer; Python refuses to read those of thousands of digits, and so does every test."""
+    limit = sys.get_int_max_str_digits()
+    return Unreadable("a number of too many digits") if limit and len(digits) > limit else int(digits)
+
+
+_DECODER = json.JSONDecoder(parse_int=_integer)
+
+
+def _decoded(text: str, start: int = 0) -> tuple[Any, int]:
+    """The JSON value at ``start`` and where it ends; `Unreadable` if it is one that no data set has.
+
+    Raises:
+        json.JSONDecodeError: there is none.
+    """
+    value, end = _DECODER.raw_decode(text, start)
+    return (Unreadable("not UTF-8 text") if _UNDECODED.search(text, start, end) else value), end
 
 
 def _lines(path: Path) -> Iterator[Record]:
     name = -1
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
+        with _opened(path) as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
                     name += 1
-                    yield Record(str(number), str(name), _decoded(line))
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        if name < 0:
-            raise SceError(f"{path}: {error}") from None
+                    yield Record(str(number), str(name), _of_line(line))
+    except (EOFError, zlib.error, gzip.BadGzipFile):
         yield Record(f"after record {name}", "", Unreadable("the file is cut short"))
     except OSError as error:
         raise SceError(f"{path}: {error.strerror or error}") from None
 
 
-def _decoded(line: bytes) -> Any:
+def _of_line(line: bytes) -> Any:
+    text = line.decode("utf-8", "surrogateescape").removeprefix("\ufeff").strip()
     try:
-        return decode_line(line, "")
-    except SceError as error:
-        return Unreadable("not UTF-8 text" if "UTF-8" in str(error) else "not valid JSON")
+        value, end = _decoded(text)
+    except RecursionError:
+        return Unreadable("nested too deeply")
+    except ValueError:
+        return Unreadable("not UTF-8 text" if _UNDECODED.search(text) else "not valid JSON")
+    return value if end == len(text) else Unreadable("not valid JSON")
 
 
 def _items(path: Path, form: Form) -> Iterator[Record]:
-    import ijson
-
     count = 0
     try:
-        with path.open("rb") as file:
-            for name, value in _values(ijson.basic_parse(_after_bom(file)), form):
-                name = str(count) if name is None else name
+        with _opened(path) as file:
+            for key, value in _values(_Text(file), form):
+                name = str(count) if key is None else key
                 yield Record(f"record {name}", name, value)
                 count += 1
-    # A ValueError is text in another encoding. A SystemError is how ijson's C code says that a number has more digits
-    # than Python reads; it may come up at any call after the piece of the file with that number was read.
-    except (ijson.JSONError, _TooDeep, ValueError, SystemError) as error:
-        text = " ".join(str(error).split())[:80]
-        reason = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) or "UTF" in text else "cut short"
-        reason = "nested too deeply" if isinstance(error, _TooDeep) else reason
-        reason = "no JSON with numbers of a sane length" if isinstance(error, SystemError) else reason
-        yield Record(f"after {count} records", "", Unreadable(f"the file is {reason} from here on: {text}"))
+    except RecursionError:
+        yield Record(f"after {count} records", "", Unreadable("the file is nested too deeply from here on"))
+    except (json.JSONDecodeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        fault = "is no JSON" if isinstance(error, json.JSONDecodeError) and not _is_cut(error) else "is cut short"
+        yield Record(f"after {count} records", "", Unreadable(f"the file {fault} from here on"))
     except OSError as error:
         raise SceError(f"{path}: {error.strerror}") from None
 
 
-def _values(events: Iterator[tuple[str, Any]], form: Form) -> Iterator[tuple[str | None, Any]]:
-    """The values in the outermost array or object of a JSON text with their keys, or in the array of prompts."""
-    import ijson
-
-    next(events)
-    key: str | None = None
-    builder, depth = None, 0
-    for event, value in events:
-        if builder is None:
-            # Between values: a key, the end, or the beginning of the next value.
-            if event == "map_key":
-                key = value
-                continue
-            if event in ("end_map", "end_array"):
-                continue
-            if form == "prompts" and key in _PROMPTS_KEYS and event == "start_array":
-                key = None
-                continue
-            builder, depth = ijson.ObjectBuilder(), 0
-        depth += event.startswith("start_") - event.startswith("end_")
-        if depth > _DEEPEST:
-            raise _TooDeep(f"more than {_DEEPEST} levels")
-        builder.event(event, float(value) if isinstance(value, Decimal) else value)
-        if depth == 0:
-            if form != "prompts" or key is None:
-                yield key, builder.value
-            builder = None
+def _is_cut(error: json.JSONDecodeError) -> bool:
+    return error.msg.startswith("Unterminated string") or error.pos >= len(error.doc) - _LONGEST_TOKEN
 
 
-class _TooDeep(Exception):
-    """JSON that no data set is nested like."""
+class _Text:
+    """A file of JSON, decoded value by value; only the piece with the value at hand is in memory."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
+        self._text, self._place, self._is_whole = "", 0, False
+        self._read(_PIECE)
+        self._text = self._text.removeprefix("\ufeff")
+
+    def sign(self) -> str:
+        """The next character that is no space, which stays; empty at the end."""
+        while True:
+            space = _SPACE.match(self._text, self._place)
+            self._place = space.end() if space else self._place
+            if self._place < len(self._text) or self._is_whole:
+                return self._text[self._place : self._place + 1]
+            self._read(_PIECE)
+
+    def skip(self, sign: str) -> None:
+        """Go past one of the characters in ``sign``.
+
+        Raises:
+            json.JSONDecodeError: another one is there.
+        """
+        if not (found := self.sign()) or found not in sign:
+            raise json.JSONDecodeError(f"Expecting {sign}", self._text, self._place)
+        self._place += 1
+
+    def value(self) -> Any:
+        """The next value.
+
+        Raises:
+            json.JSONDecodeError, RecursionError: there is none.
+        """
+        self.sign()
+        size = _PIECE
+        while True:
+            try:
+                value, end = _decoded(self._text, self._place)
+                if end < len(self._text) or self._is_whole:
+                    self._place = end
+                    return value
+            except json.JSONDecodeError as error:
+                if self._is_whole or not _is_cut(error) or len(error.doc) - self._place > _LONGEST_VALUE:
+                    raise
+            self._read(size)
+            size *= 2  # so that a long value is not decoded from its beginning for every piece of it
+
+    def _read(self, size: int) -> None:
+        piece = self._file.read(size)
+        self._is_whole = len(piece) < size
+        self._text = self._text[self._place :] + self._decode(piece, final=self._is_whole)
+        self._place = 0
+
+
+def _values(text: _Text, form: Form) -> Iterator[tuple[str | None, Any]]:
+    """The values in the outermost array or object with their keys, or in the array of prompts."""
+    if form == "array":
+        yield from ((None, value) for value in _elements(text))
+    else:
+        text.skip("{")
+        while text.sign() != "}":
+            key = text.value()
+            text.skip(":")
+            if form == "prompts" and key in _PROMPTS_KEYS and text.sign() == "[":
+                yield from ((None, value) for value in _elements(text))
+            elif form == "object":
+                yield str(key), text.value()
+            else:
+                text.value()
+            if text.sign() != "}":
+                text.skip(",")
+        text.skip("}")
+    if text.sign():
+        text.skip("end of the file")
+
+
+def _elements(text: _Text) -> Iterator[Any]:
+    text.skip("[")
+    while text.sign() != "]":
+        yield text.value()
+        if text.sign() != "]":
+            text.skip(",")
+    text.skip("]")
 
 
 def _rows(path: Path) -> Iterator[Record]:
@@ -183,9 +282,11 @@ def _rows(path: Path) -> Iterator[Record]:
     number = 0
     try:
         with pyarrow.parquet.ParquetFile(path) as table:
-            for batch in table.iter_batches(batch_size=_ROWS_AT_A_TIME):
-                for value in batch.to_pylist():
-                    yield Record(f"row {number}", str(number), value)
+            # Times have values that Python cannot hold, and no problem is made of them.
+            columns = [field.name for field in table.schema_arrow if not pyarrow.types.is_temporal(field.type)]
+            for batch in table.iter_batches(batch_size=_ROWS_AT_A_TIME, columns=columns):
+                for row in range(batch.num_rows):
+                    yield Record(f"row {number}", str(number), _of_row(batch, row))
                     number += 1
     except (pyarrow.ArrowException, OSError) as error:
         if number == 0:
@@ -193,7 +294,10 @@ def _rows(path: Path) -> Iterator[Record]:
         yield Record(f"after {number} rows", "", Unreadable("the file is damaged from here on"))
 
 
-def _after_bom(file: Any) -> Any:
-    if file.read(len(_BOM)) != _BOM:
-        file.seek(0)
-    return file
+def _of_row(batch: Any, row: int) -> Any:
+    try:
+        return batch.slice(row, 1).to_pylist()[0]
+    except UnicodeDecodeError:
+        return Unreadable("not UTF-8 text")
+    except (ValueError, OverflowError):
+        return Unreadable("a value that Python cannot hold")

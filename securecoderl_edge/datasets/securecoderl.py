@@ -21,7 +21,7 @@ from typing import Any
 
 from securecoderl_edge.datasets.fields import given_id
 from securecoderl_edge.datasets.python_source import parse
-from securecoderl_edge.datasets.records import count_items
+from securecoderl_edge.datasets.records import count_records
 from securecoderl_edge.datasets.stdin_tests import stdin_tests
 from securecoderl_edge.datasets.tally import DropRecord, MalformedRecord, Tally
 from securecoderl_edge.problems import Problem
@@ -30,6 +30,8 @@ SOURCE = "securecoderl"
 PAPER_TAG = "paper-eval"
 PAPER_SEED, PAPER_PROMPTS = 42, 100
 
+_HEAD_BYTES = 4096
+_COUNT = re.compile(rb'"count"\s*:\s*(\d{1,9})')
 _STUB = re.compile(r'def solve_\w*\(\):\n    """(?P<statement>.*?)\n?[ ]*"""\s*', re.DOTALL)
 
 
@@ -70,8 +72,15 @@ def problem_from(record: dict[str, Any], name: str, tally: Tally, drawn: frozens
 
 
 def drawn_by_the_paper(path: Path) -> frozenset[str]:
-    """The positions in a file of the prompts that the paper's evaluator drew for the first model that it was given."""
-    total = count_items(path)
+    """The positions in a file of the prompts that the paper's evaluator drew for the first model that it was given.
+
+    None if the file is not whole: the draw depends on how many prompts there are.
+    """
+    total = count_records(path)
+    with path.open("rb") as file:
+        counted = _COUNT.search(file.read(_HEAD_BYTES))
+    if counted is not None and int(counted[1]) != total:
+        return frozenset()
     return frozenset(map(str, random.Random(PAPER_SEED).sample(range(total), min(PAPER_PROMPTS, total))))
 
 

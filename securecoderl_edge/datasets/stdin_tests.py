@@ -11,14 +11,17 @@ from securecoderl_edge.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems import Test
 
 # ``1 <= N <= 100``, with any of the signs: no program prints that; it slipped from the statement into a test.
-_BOUNDS = re.compile(r"\d\s*(?:<=?|≤|\\leq?|&lt;=?)\s*[A-Za-z_]\w*.{0,40}(?:<=?|≤|\\leq?|&lt;=?)\s*\d", re.DOTALL)
-_CONSTRAINTS = re.compile(r"^\W*constraints?\W*$", re.IGNORECASE | re.MULTILINE)
+_SIGN = r"(?:<=?|≤|⩽|\\leq?(?:slant)?|&lt;=?|&le;)"
+_BOUNDS = re.compile(rf"\d\s{{0,9}}{_SIGN}\s{{0,9}}\|?[A-Za-z_][\w|]{{0,20}}.{{0,40}}?{_SIGN}\s{{0,9}}\d", re.DOTALL)
+_CONSTRAINTS = re.compile(r"^[^\w\n]*constraints?[^\w\n]*$", re.IGNORECASE | re.MULTILINE)
+# Constraints are a few lines; looking for them in a long output would take long.
+_LONGEST_CONSTRAINTS = 4000
 
 
 def stdin_tests(inputs: Sequence[Any], outputs: Sequence[Any], identifier: str, tally: Tally) -> tuple[Test, ...]:
     """Tests of as many inputs as outputs; those that cannot be used are counted in ``tally``.
 
-    Inputs and outputs are texts, numbers, lists of lines, or any of them wrapped in one more list.
+    Inputs and outputs are texts, lists of lines, or either wrapped in one more list; outputs may be numbers too.
 
     Raises:
         DropRecord: there are none, not equally many, or none is usable.
@@ -27,7 +30,7 @@ def stdin_tests(inputs: Sequence[Any], outputs: Sequence[Any], identifier: str, 
     tests = []
     for given, expected in zip(inputs, outputs, strict=True):
         try:
-            test = Test(_lines(given), _lines(expected))
+            test = Test(_lines(given, numbers=False), _lines(expected))
         except TypeError:
             tally.drop_test(identifier, "input or output is no text")
             continue
@@ -45,12 +48,21 @@ def fault_of(test: Test) -> str | None:
     """Why no program could pass a test, or every one."""
     if not test.output.strip():
         return "blank expected output"
-    if _BOUNDS.search(test.output) or _CONSTRAINTS.search(test.output):
+    short = test.output[:_LONGEST_CONSTRAINTS]
+    if _BOUNDS.search(short) or _CONSTRAINTS.search(short):
         return "expected output holds constraints"
     return None
 
 
-def _lines(value: Any) -> str:
+def are_arguments(given: Any) -> bool:
+    """Whether an input is a list that is no text line by line: the arguments of a function."""
+    if not isinstance(given, list):
+        return False
+    lines = given[0] if len(given) == 1 and isinstance(given[0], list) else given
+    return not all(isinstance(line, str) for line in lines)
+
+
+def _lines(value: Any, *, numbers: bool = True) -> str:
     """The text of a test: a string as it is, a number printed, a list one line an item.
 
     Raises:
@@ -58,10 +70,10 @@ def _lines(value: Any) -> str:
     """
     if isinstance(value, str):
         return value
-    if isinstance(value, (int, float)):
+    if numbers and isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, list):
         raise TypeError(type(value).__name__)
     if len(value) == 1:
-        return _lines(value[0])
-    return "".join(f"{_lines(item).rstrip()}\n" for item in value)
+        return _lines(value[0], numbers=numbers)
+    return "".join(f"{_lines(item, numbers=numbers).rstrip()}\n" for item in value)

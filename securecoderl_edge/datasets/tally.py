@@ -31,6 +31,7 @@ class Tally:
         dropped: records left out because something is wrong with them, by reason.
         malformed: how many of these are not even of the format that the file is read as.
         filtered_tests, dropped_tests: the same of single tests, of problems that were kept or dropped.
+        dropped_solutions: solutions that are no programs' texts.
     """
 
     kept: int = 0
@@ -39,6 +40,7 @@ class Tally:
     dropped: dict[str, Dropped] = field(default_factory=dict)
     filtered_tests: dict[str, Dropped] = field(default_factory=dict)
     dropped_tests: dict[str, Dropped] = field(default_factory=dict)
+    dropped_solutions: dict[str, Dropped] = field(default_factory=dict)
 
     @property
     def read(self) -> int:
@@ -61,3 +63,7 @@ class Tally:
     def drop_test(self, where: str, reason: str) -> None:
         """Count one test left out."""
         self.dropped_tests.setdefault(reason, Dropped(0, where)).count += 1
+
+    def drop_solution(self, where: str, reason: str) -> None:
+        """Count one solution, or the solutions of one problem, left out."""
+        self.dropped_solutions.setdefault(reason, Dropped(0, where)).count += 1
