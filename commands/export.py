@@ -17,6 +17,7 @@ from securecoderl_edge.export.manifest import AdapterManifest, Manifest, OnnxMan
 from securecoderl_edge.export.run import (
     ADAPTER_TYPES,
     ONNX_TYPES,
+    PORTABLE_TYPES,
     QUANTS,
     ExportResult,
     export_adapter,
@@ -33,9 +34,21 @@ if TYPE_CHECKING:
     from securecoderl_edge.commands.export_bench import Losses
 
 _HF_DTYPES = {"f32": "float32", "f16": "float16"}
-_DEFAULTS = {"gguf": "q8_0", "onnx": "int8", "adapter": "f16", "hf": "f32"}
-_TYPES = {"gguf": QUANTS, "onnx": ONNX_TYPES, "adapter": ADAPTER_TYPES, "hf": tuple(_HF_DTYPES)}
-_SUFFIXES = {"gguf": "-{}.gguf", "onnx": "-onnx-{}", "adapter": "-lora-{}.gguf", "hf": "-hf"}
+_DEFAULTS = {"gguf": "q8_0", "onnx": "int8", "portable": "f32", "adapter": "f16", "hf": "f32"}
+_TYPES = {
+    "gguf": QUANTS,
+    "onnx": ONNX_TYPES,
+    "portable": PORTABLE_TYPES,
+    "adapter": ADAPTER_TYPES,
+    "hf": tuple(_HF_DTYPES),
+}
+_SUFFIXES = {
+    "gguf": "-{}.gguf",
+    "onnx": "-onnx-{}",
+    "portable": "-onnx-portable-{}",
+    "adapter": "-lora-{}.gguf",
+    "hf": "-hf",
+}
 
 
 @dataclass(frozen=True)
@@ -50,9 +63,13 @@ class ExportConfig:
     )
     quant: tuple[str, ...] = setting(
         (),
-        f"Types of the weights, comma-separated: {', '.join(QUANTS)}; {', '.join(ONNX_TYPES)} for onnx.  "
-        "[default: q8_0; int8 for onnx, f16 for adapter, f32 for hf]",
+        f"Types of the weights, comma-separated: {', '.join(QUANTS)}; {', '.join(ONNX_TYPES)} for onnx "
+        f"({', '.join(PORTABLE_TYPES)} with --portable).  "
+        "[default: q8_0; int8 for onnx, f16 for adapter, f32 for hf and --portable]",
         choices=tuple(dict.fromkeys((*QUANTS, *ONNX_TYPES))),
+    )
+    portable: bool = setting(
+        False, "With --format onnx: standard operators alone (set 23), for other runtimes than onnxruntime too; slower."
     )
     out: str | None = setting(None, "Where to write.  [default: RUN/exports/NAME-QUANT.gguf]", metavar="PATH")
     force: bool = setting(False, "Replace an existing target.")
@@ -83,10 +100,14 @@ def export(source: str | None, config: ExportConfig) -> None:
         return
     spec = _find_source(source)
     base = base_folder(spec.source)
-    quants = config.quant or (_DEFAULTS[config.format],)
+    if config.portable and config.format != "onnx":
+        raise UsageError("--portable is a kind of ONNX; add --format onnx, or leave it out")
+    kind = "portable" if config.portable else config.format
+    quants = config.quant or (_DEFAULTS[kind],)
     for quant in quants:
-        if quant not in _TYPES[config.format]:
-            raise UsageError(f"--format {config.format} is written as {', '.join(_TYPES[config.format])}, not {quant}")
+        if quant not in _TYPES[kind]:
+            named = f"--format {config.format}{' --portable' if config.portable else ''}"
+            raise UsageError(f"{named} is written as {', '.join(_TYPES[kind])}, not {quant}")
     if config.out is not None and len(quants) > 1:
         raise UsageError("--out names one file; leave it out, or export one --quant at a time")
     if config.bench and config.format not in ("gguf", "onnx"):
@@ -117,7 +138,7 @@ def _export_files(
 
     with Workbench(base, spec.adapter, spec.prompt_style, log, config.pre_tokenizer) as workbench:
         for quant in quants:
-            out = _target(spec, config.out, _SUFFIXES[config.format].format(quant))
+            out = _target(spec, config.out, _SUFFIXES["portable" if config.portable else config.format].format(quant))
             try:
                 if config.format == "gguf":
                     result = export_gguf(
@@ -125,7 +146,7 @@ def _export_files(
                     )
                 elif config.format == "onnx":
                     result = export_onnx(
-                        base, spec.adapter, quant, out, config.force, log, spec.prompt_style, workbench
+                        base, spec.adapter, quant, out, config.force, log, spec.prompt_style, workbench, config.portable
                     )
                 elif spec.adapter is None:
                     raise UsageError(

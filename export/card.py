@@ -144,6 +144,9 @@ def _facts(manifest: Manifest | AdapterManifest | OnnxManifest) -> list[str]:
         facts = [
             f"{manifest.bytes / 1e6:.1f} MB: {hashes}",
             f"Weights: {manifest.quant}, {manifest.bits_per_weight:.2f} bits per weight in fact",
+            "Operators: standard ONNX, set 23; for any runtime that knows them"
+            if manifest.portable
+            else "Operators: some of onnxruntime's own; it runs there and nowhere else",
         ]
         return [*facts, *_style_facts(manifest.prompt_style)]
     facts = [f"{manifest.bytes / 1e6:.1f} MB, sha256 {manifest.sha256}"]

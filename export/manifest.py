@@ -77,12 +77,14 @@ class OnnxManifest:
     Attributes:
         files: sha256 of every file in the folder but this one.
         bytes: of the graph and its weights.
+        portable: in standard operators alone.
     """
 
     format_version: int
     files: dict[str, str]
     bytes: int
     quant: str
+    portable: bool
     prompt_style: str | None
     parameters: int
     bits_per_weight: float

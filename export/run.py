@@ -25,6 +25,7 @@ from securecoderl_edge.export.manifest import (
     versions,
 )
 from securecoderl_edge.export.merge import copy_companions, write_merged
+from securecoderl_edge.export.onnx_weights import DATA
 from securecoderl_edge.export.quantise import LLAMA_CPP_TYPES
 from securecoderl_edge.export.verify import verify_gguf, verify_onnx
 from securecoderl_edge.export.workbench import Workbench
@@ -32,7 +33,7 @@ from securecoderl_edge.files import sha256_of, temporary_beside, write_atomicall
 
 QUANTS = (*OWN_TYPES, *LLAMA_CPP_TYPES)
 ADAPTER_TYPES = ("f16", "f32")
-ONNX_TYPES = tuple(onnx.BITS)
+ONNX_TYPES, PORTABLE_TYPES = tuple(onnx.BITS), onnx.PORTABLE_TYPES
 
 
 @dataclass(frozen=True)
@@ -158,13 +159,15 @@ def export_onnx(
     log: Callable[[str], None] = lambda message: None,
     prompt_style: str | None = None,
     workbench: Workbench | None = None,
+    portable: bool = False,
 ) -> ExportResult:
     """Write ``base`` with ``adapter`` merged in as the ONNX folder ``out``, verified before it gets that name.
 
     The folder has the graph, its weights, the tokenizer and what else belongs to the model, and its manifest.
 
     Args:
-        quant: one of `ONNX_TYPES`. Others as in `export_gguf`, as are the errors.
+        quant: one of `ONNX_TYPES`, or of `PORTABLE_TYPES`. Others as in `export_gguf`, as are the errors.
+        portable: in standard operators, for any runtime.
     """
     _require_packages(("onnx", "onnxruntime"), "onnx")
     sources = hash_sources(base, adapter)
@@ -177,15 +180,16 @@ def export_onnx(
         temporary = stack.enter_context(temporary_beside(out))
         temporary.mkdir()
         log(f"writing {quant} ...")
-        summary = onnx.write_onnx(base, adapter, quant, temporary)
+        summary = onnx.write_onnx(base, adapter, quant, temporary, portable)
         copy_companions(base, temporary, prompt_style)
         log("verifying against the source ...")
         agreement = verify_onnx(temporary, base, quant, shared.reference())
         manifest = OnnxManifest(
             format_version=FORMAT_VERSION,
             files={path.name: sha256_of(path) for path in sorted(temporary.iterdir())},
-            bytes=sum((temporary / name).stat().st_size for name in (onnx.MODEL, onnx.DATA)),
+            bytes=sum((temporary / name).stat().st_size for name in (onnx.MODEL, DATA)),
             quant=quant,
+            portable=portable,
             prompt_style=prompt_style,
             **asdict(summary),
             sources=sources,

@@ -16,7 +16,7 @@ from securecoderl_edge.text import escape_controls
 # Each command's one-line help stands here too, so that `sce --help` imports no command.
 COMMANDS = {
     "train": "Train a policy: supervised warm start, then PPO on execution rewards.",
-    "export": "Write a trained policy as one verified file for a laptop CPU.",
+    "export": "Write a trained policy as verified files for a laptop CPU.",
     "bench": "Measure quality, speed and memory of models on problems.",
     "generate": "Write a program for a prompt, checked before it is shown.",
     "score": "Score programs against problems in the sandbox.",

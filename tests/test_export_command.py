@@ -187,7 +187,7 @@ def test_one_type_that_fails_does_not_cost_the_others(folder: Path, monkeypatch:
         (("--format", "adapter", "--quant", "q8_0"), "is written as f16, f32, not q8_0"),
         (("--format", "hf", "--quant", "q8_0"), "is written as f32, f16, not q8_0"),
         (("--quant", "f16,q8_0", "--out", "x.gguf"), "--out names one file"),
-        (("--format", "hf", "--bench"), "--bench measures GGUF files"),
+        (("--format", "hf", "--bench"), "--bench measures whole models"),
         (("nano", "--format", "adapter"), "is a base model without an adapter"),
         (("--quant", "q9"), "'q9' is not one of"),
     ],

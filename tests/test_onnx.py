@@ -22,7 +22,8 @@ from securecoderl_edge.export import onnx as onnx_export
 from securecoderl_edge.export.agreement import Agreement, check_bounds
 from securecoderl_edge.export.manifest import manifest_path
 from securecoderl_edge.export.merge import copy_companions, merged_tensors
-from securecoderl_edge.export.onnx import BITS, quantise_blocks, write_onnx
+from securecoderl_edge.export.onnx import BITS, write_onnx
+from securecoderl_edge.export.onnx_weights import quantise_blocks
 from securecoderl_edge.export.recheck import recheck
 from securecoderl_edge.export.reference import write_reference
 from securecoderl_edge.export.run import export_onnx

@@ -1,11 +1,14 @@
-"""An exported ONNX folder in plain onnxruntime: a batch of sequences whose keys and values stay where they are.
+"""An exported ONNX folder in plain onnxruntime: batches of sequences.
 
-Rows of different lengths are padded on the right, the only way that the attention operator understands: it takes the
-number of ones in a row's mask for its length, and padding on the left would silently give wrong rows.
+Graphs for onnxruntime keep keys and values where they are. Rows of different lengths are padded on the right, the only
+way that their attention operator understands: it takes the number of ones in a row's mask for its length, and padding
+on the left would silently give wrong rows. Portable graphs append: every row has a place for every token that any row
+has been given, and the mask says which of them are its own.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,10 +18,14 @@ import numpy as np
 from securecoderl_edge.errors import MissingExtra, SceError
 
 MODEL = "model.onnx"
+# What the metadata of a graph says of its keys and values: past and present may be one buffer, or are never.
+CACHE_KEY = "securecoderl_edge.cache"
+IN_PLACE, APPENDED = "in-place", "appended"
 _PAST, _PRESENT = "past_key_values", "present"
 _ONLY_ERRORS = 3
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
+Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class OnnxModel:
@@ -51,6 +58,10 @@ class OnnxModel:
         if not self._past or "attention_mask" not in inputs:
             raise SceError(f"{folder / MODEL} is no graph that sce export writes")
         _, self._heads, _, self._head_size = inputs[self._past[0]]
+        self._outputs = ["logits", *(name.replace(_PAST, _PRESENT) for name in self._past)]
+        is_half = any(each.type == "tensor(float16)" for each in self._session.get_inputs())
+        self._number = np.dtype(np.float16 if is_half else np.float32)
+        self._appends = self._session.get_modelmeta().custom_metadata_map.get(CACHE_KEY) == APPENDED
         self.vocabulary_size = int(self._session.get_outputs()[0].shape[2])
 
     def open_batch(self, rows: int, length: int) -> OnnxBatch:
@@ -61,7 +72,7 @@ class OnnxModel:
         """
         if rows < 1 or length < 1:
             raise ValueError(f"a batch of {rows} rows of {length} tokens")
-        return OnnxBatch(self, rows, length)
+        return _AppendedBatch(self, rows, length) if self._appends else _InPlaceBatch(self, rows, length)
 
     def run(self, binding: Any) -> None:
         """Compute what is bound.
@@ -72,7 +83,20 @@ class OnnxModel:
         try:
             self._session.run_with_iobinding(binding)
         except Exception as error:
-            raise SceError(f"onnxruntime could not compute a batch ({' '.join(str(error).split())[:160]})") from None
+            raise _failure(error) from None
+
+    def append(self, tokens: Integers, mask: Integers, past: Sequence[Any]) -> tuple[Floats, list[Any]]:
+        """Logits of new tokens, and keys and values of all. Errors as in `run`."""
+        feeds = {"input_ids": tokens, "attention_mask": mask, **dict(zip(self._past, past, strict=True))}
+        try:
+            logits, *present = self._session.run(self._outputs, feeds)
+        except Exception as error:
+            raise _failure(error) from None
+        return logits, present
+
+    def empty_cache(self, rows: int) -> list[Any]:
+        """Keys and values of no tokens, for `append`."""
+        return [np.zeros((rows, self._heads, 0, self._head_size), self._number) for _ in self._past]
 
     def bind(self, rows: int, length: int) -> tuple[Any, list[Any]]:
         """A binding whose keys and values are read and written in place, and those buffers."""
@@ -86,12 +110,11 @@ class OnnxModel:
         return binding, buffers
 
 
-class OnnxBatch:
+class OnnxBatch(ABC):
     """Sequences that are computed together; ``lengths`` counts the tokens of each so far."""
 
     def __init__(self, model: OnnxModel, rows: int, length: int) -> None:
         self._model, self._limit = model, length
-        self._binding, self._buffers = model.bind(rows, length)
         self.lengths = np.zeros(rows, dtype=np.int64)
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> list[Floats]:
@@ -115,10 +138,34 @@ class OnnxBatch:
             raise ValueError("one token for each row, after its prompt")
         return self._feed(np.array(tokens, np.int64)[:, None], np.ones(len(tokens), np.int64))[:, -1]
 
+    @abstractmethod
     def choose(self, rows: Sequence[int], length: int | None = None) -> OnnxBatch:
         """A batch of copies of some rows, in any number and order, with room for ``length`` tokens each."""
+
+    def _feed(self, tokens: Integers, counts: Integers) -> Floats:
+        # Negative ids would wrap around without a word.
+        if tokens.min() < 0 or tokens.max() >= self._model.vocabulary_size:
+            raise ValueError("a token that the model does not have")
+        lengths = self.lengths + counts
+        if lengths.max() > self._limit:
+            raise ValueError(f"a sequence of {lengths.max()} tokens in room for {self._limit}")
+        logits = self._compute(tokens, counts)
+        self.lengths = lengths
+        return logits
+
+    @abstractmethod
+    def _compute(self, tokens: Integers, counts: Integers) -> Floats:
+        """Logits of new tokens, of which each row has so many, the rest being padding."""
+
+
+class _InPlaceBatch(OnnxBatch):
+    def __init__(self, model: OnnxModel, rows: int, length: int) -> None:
+        super().__init__(model, rows, length)
+        self._binding, self._buffers = model.bind(rows, length)
+
+    def choose(self, rows: Sequence[int], length: int | None = None) -> OnnxBatch:
         length = self._limit if length is None else length
-        chosen = OnnxBatch(self._model, len(rows), length)
+        chosen = _InPlaceBatch(self._model, len(rows), length)
         kept = min(int(self.lengths.max()), length)
         for own, other in zip(chosen._buffers, self._buffers, strict=True):
             values = np.zeros((len(rows), *own.shape()[1:]), np.float32)
@@ -127,19 +174,37 @@ class OnnxBatch:
         chosen.lengths = self.lengths[list(rows)]
         return chosen
 
-    def _feed(self, tokens: np.ndarray[Any, np.dtype[np.int64]], counts: np.ndarray[Any, Any]) -> Floats:
-        # Negative ids would wrap around without a word.
-        if tokens.min() < 0 or tokens.max() >= self._model.vocabulary_size:
-            raise ValueError("a token that the model does not have")
+    def _compute(self, tokens: Integers, counts: Integers) -> Floats:
         lengths = self.lengths + counts
-        if lengths.max() > self._limit:
-            raise ValueError(f"a sequence of {lengths.max()} tokens in room for {self._limit}")
         mask = (np.arange(lengths.max())[None, :] < lengths[:, None]).astype(np.int64)
         self._binding.bind_cpu_input("input_ids", tokens)
         self._binding.bind_cpu_input("attention_mask", mask)
         self._binding.bind_output("logits", "cpu")
         self._model.run(self._binding)
-        self.lengths = lengths
         names = self._binding.get_outputs()
         logits: Floats = names[len(self._buffers)].numpy()
         return logits
+
+
+class _AppendedBatch(OnnxBatch):
+    def __init__(self, model: OnnxModel, rows: int, length: int) -> None:
+        super().__init__(model, rows, length)
+        self._cache = model.empty_cache(rows)
+        self._mask = np.zeros((rows, 0), np.int64)
+
+    def choose(self, rows: Sequence[int], length: int | None = None) -> OnnxBatch:
+        chosen = _AppendedBatch(self._model, len(rows), self._limit if length is None else length)
+        chosen._cache = [values[list(rows)] for values in self._cache]
+        chosen._mask, chosen.lengths = self._mask[list(rows)], self.lengths[list(rows)]
+        return chosen
+
+    def _compute(self, tokens: Integers, counts: Integers) -> Floats:
+        added = np.arange(tokens.shape[1])[None, :] < counts[:, None]
+        mask = np.concatenate([self._mask, added.astype(np.int64)], axis=1)
+        logits, self._cache = self._model.append(tokens, mask, self._cache)
+        self._mask = mask
+        return logits
+
+
+def _failure(error: Exception) -> SceError:
+    return SceError(f"onnxruntime could not compute a batch ({' '.join(str(error).split())[:160]})")

@@ -1,0 +1,90 @@
+"""A Llama or Qwen2 model in standard operators of ONNX (operator set 23): any runtime that knows them can run it.
+
+    input_ids (batch, seq), attention_mask (batch, past + seq), past_key_values.N.key|value
+    (batch, heads, past, head size)
+      -> logits (batch, seq, vocabulary), present.N.key|value (batch, heads, past + seq, head size)
+
+New keys and values are appended to the past ones. Rows may be padded on either side, with zeros in the mask; a position
+is the number of ones before it. In float16 all but norms, softmax and logits is float16.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from securecoderl_edge.architecture import Architecture
+from securecoderl_edge.export.onnx_graph import Graph
+from securecoderl_edge.export.onnx_weights import Weights
+from securecoderl_edge.runtimes.onnx_model import APPENDED
+
+
+class PortableGraph(Graph):
+    """The nodes, from the token ids to the logits."""
+
+    OPERATORS: ClassVar[dict[str, int]] = {"": 23}
+    IR_VERSION = 11
+    CACHE = APPENDED
+
+    def __init__(self, weights: Weights, shape: Architecture, is_half: bool) -> None:
+        super().__init__(weights, shape)
+        self._is_half = is_half
+
+    def _cache_type(self) -> int:
+        types = self._onnx.TensorProto
+        return int(types.FLOAT16 if self._is_half else types.FLOAT)
+
+    def _read_masks(self) -> None:
+        """Positions of the new tokens (batch, seq), and which tokens each may look at (batch, 1, seq, total)."""
+        truth = self._onnx.TensorProto.BOOL
+        shape = self._shape
+        self._constants(
+            zero=0, one=1, index_1=1, zero_axis=[0], axis_1=[1], axes_1_2=[1, 2],
+            parts=[shape.query_size, shape.key_value_heads * shape.head_size, shape.key_value_heads * shape.head_size],
+        )  # fmt: skip
+        for name, of in (("seq", "input_ids"), ("total", "attention_mask")):
+            self._node("Shape", [of], f"{name}_sizes")
+            self._node("Gather", [f"{name}_sizes", "index_1"], name)
+        self._node("Sub", ["total", "seq"], "past_length")
+        self._node("CumSum", ["attention_mask", "index_1"], "ones_so_far")
+        self._node("Sub", ["ones_so_far", "one"], "positions_or_less")
+        self._node("Max", ["positions_or_less", "zero"], "all_positions")
+        self._node("Unsqueeze", ["past_length", "zero_axis"], "first_new")
+        self._node("Unsqueeze", ["total", "zero_axis"], "last_new")
+        self._node("Slice", ["all_positions", "first_new", "last_new", "axis_1"], "positions")
+        self._node("Range", ["zero", "total", "one"], "slots")
+        self._node("Range", ["past_length", "total", "one"], "new_slots")
+        self._node("Unsqueeze", ["new_slots", "axis_1"], "new_slots_down")
+        self._node("LessOrEqual", ["slots", "new_slots_down"], "before")
+        self._node("Cast", ["attention_mask"], "is_token", to=truth)
+        self._node("Unsqueeze", ["is_token", "axes_1_2"], "is_token_across")
+        self._node("And", ["before", "is_token_across"], "tokens_before")
+        # Padding looks at itself: a softmax over nothing is no number, and 0 times that is none either.
+        self._node("Equal", ["slots", "new_slots_down"], "itself")
+        self._node("Or", ["tokens_before", "itself"], "visible")
+
+    def _attend(self, layer: int, joined: str) -> str:
+        shape, stem = self._shape, f"{layer}"
+        parts = [f"{stem}.{part}" for part in ("query", "key", "value")]
+        self._node("Split", [joined, "parts"], parts, axis=-1)
+        for part, heads in ((parts[0], shape.heads), (parts[1], shape.key_value_heads)):
+            self._node("RotaryEmbedding", [part, "cosines", "sines", "positions"], f"{part}.rotated", num_heads=heads)
+        past = [f"past_key_values.{layer}.{half}" for half in ("key", "value")]
+        present = [f"present.{layer}.{half}" for half in ("key", "value")]
+        return self._node(
+            "Attention", [f"{parts[0]}.rotated", f"{parts[1]}.rotated", parts[2], "visible", *past],
+            [f"{stem}.attended", *present], q_num_heads=shape.heads, kv_num_heads=shape.key_value_heads,
+            scale=float(shape.head_size**-0.5), softmax_precision=self._onnx.TensorProto.FLOAT,
+        )  # fmt: skip
+
+    def _norm(self, value: str, weight: str, name: str) -> str:
+        return self._node("RMSNormalization", [value, weight], name, epsilon=self._shape.norm_epsilon, axis=-1,
+                          stash_type=self._onnx.TensorProto.FLOAT)  # fmt: skip
+
+    def _add_and_norm(self, value: str, skip: str, weight: str, name: str) -> tuple[str, str]:
+        total = self._node("Add", [value, skip], f"{name}.sum")
+        return self._norm(total, weight, f"{name}.normed"), total
+
+    def _predict(self, normed: str) -> None:
+        logits = self._linear(normed, "head", "logits.half" if self._is_half else "logits")
+        if self._is_half:
+            self._node("Cast", [logits], "logits", to=self._onnx.TensorProto.FLOAT)

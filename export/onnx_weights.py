@@ -1,0 +1,195 @@
+"""Weights of an ONNX graph: a file beside it, written as the tensors come, and the initialisers that point into it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import IO, TYPE_CHECKING, Any
+
+from securecoderl_edge.architecture import Architecture
+from securecoderl_edge.errors import MissingExtra, SceError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float32]
+
+DATA = "model.onnx.data"
+BLOCK = 32
+
+_SMALLEST_BITS_OF_VOCABULARY = 8
+_PAGE, _LARGE = 4096, 1 << 16
+_ROWS_AT_A_TIME = 2048
+_LAYER = "model.layers."
+
+
+def quantise_blocks(weight: Floats, bits: int) -> tuple[npt.NDArray[np.uint8], Floats]:
+    """Round to ``bits`` in blocks of 32 along a row, as MatMulNBits reads them.
+
+    The number of a block that is furthest from 0 is met exactly; the zero point is 2^(bits - 1).
+
+    Args:
+        weight: (N, K).
+
+    Returns:
+        codes (N, blocks, 32 * bits / 8), two to a byte with 4 bits, the first in the lower half; scales (N, blocks).
+    """
+    import numpy as np
+
+    rows, columns = weight.shape
+    blocks = -(-columns // BLOCK)
+    codes = np.empty((rows, blocks, BLOCK * bits // 8), dtype=np.uint8)
+    scales = np.empty((rows, blocks), dtype=np.float32)
+    zero = 1 << (bits - 1)
+    for start in range(0, rows, _ROWS_AT_A_TIME):
+        part = np.zeros((len(weight[start : start + _ROWS_AT_A_TIME]), blocks * BLOCK), dtype=np.float32)
+        part[:, :columns] = weight[start : start + _ROWS_AT_A_TIME]
+        part = part.reshape(len(part), blocks, BLOCK)
+        furthest = np.take_along_axis(part, np.abs(part).argmax(-1, keepdims=True), -1)
+        scale = furthest / -zero
+        inverse = np.divide(1, scale, out=np.zeros_like(scale), where=scale != 0)
+        rounded = np.clip(np.rint(part * inverse) + zero, 0, 2 * zero - 1).astype(np.uint8)
+        if bits == 4:
+            rounded = rounded[..., 0::2] | (rounded[..., 1::2] << 4)
+        codes[start : start + len(part)] = rounded
+        scales[start : start + len(part)] = scale[..., 0]
+    return codes, scales
+
+
+def onnx_package() -> Any:
+    """The module ``onnx``.
+
+    Raises:
+        MissingExtra: it is not installed.
+    """
+    try:
+        import onnx
+    except ModuleNotFoundError:
+        raise MissingExtra("onnx", "onnx") from None
+    return onnx
+
+
+class Weights:
+    """Initialisers in one file beside the graph, written as the tensors come, whatever their order.
+
+    A linear layer ``NAME`` becomes ``NAME.w`` (in, out), or ``NAME.q`` and ``NAME.s``; q, k and v become one, ``qkv``.
+
+    Args:
+        data: where the numbers go.
+        bits: of linear layers; None for floating point.
+        is_half: floating point is float16.
+    """
+
+    def __init__(self, data: IO[bytes], shape: Architecture, bits: int | None, is_half: bool = False) -> None:
+        self._data, self._shape, self._bits, self._is_half = data, shape, bits, is_half
+        self._waiting: dict[str, Floats] = {}
+        self.initialisers: dict[str, Any] = {}
+        self.bytes = 0
+
+    def add(self, name: str, value: Floats) -> None:
+        """Write one tensor, under its Hugging Face name; parts of ``qkv`` wait for each other.
+
+        Raises:
+            SceError: it holds numbers that are not finite.
+        """
+        import numpy as np
+
+        if not np.isfinite(value).all():
+            raise SceError(f"weight {name} has values that are not finite; the model or its adapter is broken")
+        before, stem = self._data.tell(), name.removeprefix(_LAYER)
+        if name == "model.embed_tokens.weight":
+            self._add_vocabulary(value)
+        elif name == "lm_head.weight":
+            self._add_linear("head", value, self.vocabulary_bits)
+        elif ".self_attn." in name and name.rpartition(".self_attn.")[2][0] in "qkv":
+            self._add_attention(stem, value)
+        elif value.ndim == 2:
+            self._add_linear(stem.removesuffix(".weight"), value, self._bits)
+        else:
+            self._write(stem, value)
+        self.bytes += self._data.tell() - before
+
+    @property
+    def vocabulary_bits(self) -> int | None:
+        """Of embedding and output layer."""
+        return None if self._bits is None else max(self._bits, _SMALLEST_BITS_OF_VOCABULARY)
+
+    def add_rotation(self) -> None:
+        """Write cosines and sines (context, head_size / 2) of every position."""
+        import numpy as np
+
+        shape = self._shape
+        speeds = shape.rope_theta ** -(np.arange(0, shape.head_size, 2, dtype=np.float64) / shape.head_size)
+        speeds /= np.array(shape.rope_divisors) if shape.rope_divisors else shape.rope_factor
+        # As transformers: speeds and positions in float32, so that the angles of far positions are the same.
+        angles = np.outer(np.arange(shape.context, dtype=np.float32), speeds.astype(np.float32))
+        self._write("cosines", np.cos(angles))
+        self._write("sines", np.sin(angles))
+
+    def _add_vocabulary(self, value: Floats) -> None:
+        bits = self.vocabulary_bits
+        if bits is None:
+            self._write("embedding.w", value)
+            if self._shape.tied:
+                self._add_linear("head", value, None)
+            return
+        codes, scales = quantise_blocks(value, bits)
+        self._write("embedding.q", codes.reshape(len(codes), -1))
+        self._write("embedding.s", scales)
+        if self._shape.tied:
+            # The same bytes under the names that the output layer has for them.
+            self._alias("head.q", "embedding.q", codes.shape)
+            self._alias("head.s", "embedding.s", scales.shape)
+
+    def _add_attention(self, stem: str, value: Floats) -> None:
+        import numpy as np
+
+        layer, _, part = stem.partition(".self_attn.")
+        kind = part.rpartition(".")[2]
+        self._waiting[stem] = value
+        parts = [f"{layer}.self_attn.{each}_proj.{kind}" for each in "qkv"]
+        if not all(each in self._waiting for each in parts):
+            return
+        whole = np.concatenate([self._waiting.pop(each) for each in parts])
+        if kind == "bias":
+            self._write(f"{layer}.qkv.bias", whole)
+        else:
+            self._add_linear(f"{layer}.qkv", whole, self._bits)
+
+    def _add_linear(self, name: str, value: Floats, bits: int | None) -> None:
+        if bits is None:
+            self._write(f"{name}.w", value.T)
+            return
+        codes, scales = quantise_blocks(value, bits)
+        self._write(f"{name}.q", codes)
+        self._write(f"{name}.s", scales)
+
+    def _write(self, name: str, value: npt.NDArray[Any]) -> None:
+        import numpy as np
+
+        onnx = onnx_package()
+        if self._is_half:
+            if value.size and np.abs(value).max() > np.finfo(np.float16).max:
+                raise SceError(f"weight {name} has values beyond float16; export it as f32")
+            value = value.astype(np.float16)
+        value = np.ascontiguousarray(value)
+        alignment = _PAGE if value.nbytes >= _LARGE else 64
+        self._data.write(b"\0" * (-self._data.tell() % alignment))
+        tensor = onnx.TensorProto(
+            name=name,
+            data_type=onnx.helper.np_dtype_to_tensor_dtype(value.dtype),
+            dims=value.shape,
+            data_location=onnx.TensorProto.EXTERNAL,
+        )
+        place = {"location": DATA, "offset": str(self._data.tell()), "length": str(value.nbytes)}
+        for key, text in place.items():
+            tensor.external_data.add(key=key, value=text)
+        self._data.write(value.data.cast("B"))
+        self.initialisers[name] = tensor
+
+    def _alias(self, name: str, of: str, sizes: Sequence[int]) -> None:
+        tensor = type(self.initialisers[of])()
+        tensor.CopyFrom(self.initialisers[of])
+        tensor.name = name
+        tensor.dims[:] = sizes
+        self.initialisers[name] = tensor
