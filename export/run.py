@@ -29,7 +29,7 @@ from securecoderl_edge.export.onnx_weights import DATA
 from securecoderl_edge.export.quantise import LLAMA_CPP_TYPES
 from securecoderl_edge.export.verify import verify_gguf, verify_onnx
 from securecoderl_edge.export.workbench import Workbench
-from securecoderl_edge.files import sha256_of, temporary_beside, write_atomically
+from securecoderl_edge.files import remove_abandoned, sha256_of, temporary_beside, write_atomically
 
 QUANTS = (*OWN_TYPES, *LLAMA_CPP_TYPES)
 ADAPTER_TYPES = ("f16", "f32")
@@ -81,6 +81,7 @@ def export_gguf(
             return ExportResult(out, earlier, reused=True)
         if not force:
             raise UsageError(f"{out} exists and is not this export; replace it with --force or choose another --out")
+    remove_abandoned(out)
     with ExitStack() as stack:
         shared = workbench or stack.enter_context(Workbench(base, adapter, prompt_style, log))
         temporary = stack.enter_context(temporary_beside(out))
@@ -125,6 +126,7 @@ def export_adapter(
     sources = hash_sources(base, adapter)
     if out.exists() and not force:
         raise UsageError(f"{out} exists; replace it with --force or choose another --out")
+    remove_abandoned(out)
     with ExitStack() as stack:
         shared = workbench or stack.enter_context(Workbench(base, adapter, prompt_style, log))
         temporary = stack.enter_context(temporary_beside(out))
@@ -175,6 +177,7 @@ def export_onnx(
         raise UsageError(f"{out} exists; replace it with --force or choose another --out")
     if out.exists() and not (out / onnx.MODEL).is_file():
         raise UsageError(f"{out} is no ONNX folder, so --force does not replace it; choose another --out")
+    remove_abandoned(out)
     with ExitStack() as stack:
         shared = workbench or stack.enter_context(Workbench(base, adapter, prompt_style, log))
         temporary = stack.enter_context(temporary_beside(out))
@@ -218,6 +221,7 @@ def export_merged(
         raise UsageError(f"{out} exists; replace it with --force or choose another --out")
     if out.exists() and not (out / "config.json").is_file():
         raise UsageError(f"{out} is not a model folder, so --force does not replace it; choose another --out")
+    remove_abandoned(out)
     with temporary_beside(out) as temporary:
         write_merged(base, adapter, temporary, dtype, prompt_style)
         replaced = temporary.with_name(f"{temporary.name}-replaced")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -14,6 +13,7 @@ from securecoderl_edge.architecture import read_architecture
 from securecoderl_edge.export.gguf import OWN_TYPES, GgufSummary, OutOfRangeError, write_gguf
 from securecoderl_edge.export.quantise import quantise, tensor_types
 from securecoderl_edge.export.verify import reference_of, verify_gguf
+from securecoderl_edge.files import temporary_prefix
 
 # Up to so many weights a base is written in f32 to try an adapter on.
 _SMALL_MODEL = 200_000_000
@@ -80,8 +80,8 @@ class Workbench:
     def _folder(self, out: Path) -> Path:
         """A folder for what is deleted at the end, on the disk where ``out`` will be."""
         out.parent.mkdir(parents=True, exist_ok=True)
-        name = f".{out.stem[:40]}.tmp-{os.getpid()}-"
-        return Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix=name, dir=out.parent)))
+        folder = tempfile.TemporaryDirectory(prefix=temporary_prefix(out), dir=out.parent)
+        return Path(self._stack.enter_context(folder))
 
     def _write(self, kind: str, path: Path, out: Path) -> GgufSummary:
         return write_gguf(self._base, self._adapter, kind, path, out.stem, self._prompt_style, self._pre_tokenizer)

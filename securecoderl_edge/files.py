@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import fcntl
+import glob
 import hashlib
 import json
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from securecoderl_edge.errors import SceError
+
+_ABANDONED_SECONDS = 600
 
 
 @contextmanager
@@ -29,8 +33,7 @@ def temporary_beside(path: Path) -> Iterator[Path]:
     target = Path(os.path.realpath(path))
     if not target.name:
         raise SceError(f"cannot write {path}: it names no file")
-    # Cut, because the name itself may be as long as the system permits.
-    temporary = target.with_name(f".{target.name[:40]}.tmp-{os.getpid()}-{secrets.token_hex(4)}")
+    temporary = target.with_name(f"{temporary_prefix(target)}{secrets.token_hex(4)}")
     try:
         if target.exists() and not target.is_file() and not target.is_dir():
             raise SceError(f"cannot write {path}: it is no regular file")
@@ -53,6 +56,41 @@ def write_atomically(path: Path) -> Iterator[IO[str]]:
     """Open ``path`` for writing UTF-8 text; it appears, flushed to disk, only when the block succeeds."""
     with temporary_beside(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as out:
         yield out
+
+
+def remove_abandoned(path: Path) -> None:
+    """Delete what `temporary_beside` left of ``path`` when its process was killed: large files, for an export.
+
+    Whatever was touched within the last ten minutes stays: numbers of processes mean nothing beyond one machine, and a
+    folder can be shared.
+    """
+    target = Path(os.path.realpath(path))
+    for left in target.parent.glob(f"{glob.escape(_stem(target))}*"):
+        process = left.name.removeprefix(_stem(target)).partition("-")[0]
+        with suppress(OSError):
+            latest = max(each.lstat().st_mtime for each in (left, *left.rglob("*")))
+            if time.time() - latest > _ABANDONED_SECONDS and process.isdigit() and not _runs(int(process)):
+                _remove(left)
+
+
+def temporary_prefix(path: Path) -> str:
+    """How names of this process's temporary files beside ``path`` begin, so that `remove_abandoned` finds them."""
+    return f"{_stem(path)}{os.getpid()}-"
+
+
+def _stem(target: Path) -> str:
+    """How temporary names beside ``target`` begin; cut, because its own name may be as long as the system permits."""
+    return f".{target.name[:40]}.tmp-"
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +23,7 @@ from fake_runtime import problem
 from securecoderl_edge.cli import main
 from securecoderl_edge.export import workbench
 from securecoderl_edge.export.card import licence_of
+from securecoderl_edge.files import remove_abandoned
 from securecoderl_edge.gguf_header import header_strings, is_adapter
 from securecoderl_edge.models import default_models, resolve_model
 from securecoderl_edge.problems import write_problems
@@ -202,3 +208,58 @@ def test_a_header_that_is_none_has_no_texts(tmp_path: Path) -> None:
         (tmp_path / "x.gguf").write_bytes(content)
         assert header_strings(tmp_path / "x.gguf") == {}
         assert not is_adapter(tmp_path / "x.gguf")
+
+
+# kill -9
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (("--quant", "f16"), "mine-f16.gguf"),
+        (("--quant", "q4_k_m"), "mine-q4_k_m.gguf"),
+        (("--format", "onnx"), "mine-onnx-int8"),
+        (("--format", "hf"), "mine-hf"),
+    ],
+)
+def test_a_killed_export_leaves_nothing_under_the_name_and_its_rest_goes_with_the_next(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], name: str
+) -> None:
+    if "onnx" in arguments:
+        pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, "-m", "securecoderl_edge", "export", str(base), *arguments]
+    victim = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while not (left := list(tmp_path.glob(".*.tmp-*"))) and victim.poll() is None:
+            time.sleep(0.002)
+        os.killpg(victim.pid, signal.SIGKILL)
+    finally:
+        victim.wait()
+    assert left
+    assert victim.returncode == -signal.SIGKILL
+    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == []
+    left = list(tmp_path.glob(".*.tmp-*"))
+    for path in [each for found in left for each in (found, *found.rglob("*"))]:
+        os.utime(path, (0, 0))
+    assert run(str(base), *arguments)[0] == 0
+    assert (tmp_path / name).exists()
+    assert list(tmp_path.glob(".*.tmp-*")) == []
+
+
+def test_what_was_touched_lately_or_belongs_to_a_running_process_stays(tmp_path: Path) -> None:
+    def leave(process: int, age: float) -> Path:
+        path = tmp_path / f".a.gguf.tmp-{process}-0123abcd"
+        path.write_bytes(b"x")
+        os.utime(path, (time.time() - age,) * 2)
+        return path
+
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    running, old = leave(os.getpid(), 1e6), leave(gone.pid, 1e6)
+    young = leave(gone.pid + 1, 5)
+    other = tmp_path / f".b.gguf.tmp-{gone.pid}-0123abcd"
+    other.write_bytes(b"x")
+    os.utime(other, (0, 0))
+    remove_abandoned(tmp_path / "a.gguf")
+    assert [path.exists() for path in (running, old, young, other)] == [True, False, True, True]

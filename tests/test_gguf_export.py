@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -383,6 +384,29 @@ def test_deepseek_coders_tokenizer_is_recognised_and_tokenises_equally(tmp_path:
     texts = [text for text in probe_texts(base) if len(text) > 0]
     agreement = measure(tmp_path / "m.gguf", base, None, PROMPTS[:1], texts, 1)
     assert agreement.tokenised_equal == len(texts)
+
+
+@pytest.mark.skipif(not DEEPSEEK.is_dir(), reason="needs ../shared/data/deepseek-coder-tokenizer")
+def test_deepseek_coders_tokenizer_reads_python_s_own_library_equally(tmp_path: Path) -> None:
+    from securecoderl_edge.runtimes.llama import LlamaModel
+    from securecoderl_edge.token_counts import read_tokenizer
+
+    small = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 2}
+    base = build_model(tmp_path / "base", vocab_size=32256, num_hidden_layers=1, **small)
+    shutil.copyfile(DEEPSEEK / "tokenizer.json", base / "tokenizer.json")
+    write_gguf(base, None, "f32", tmp_path / "m.gguf", "m")
+    library = Path(sysconfig.get_paths()["stdlib"])
+    # Of its tests, as large again, those that are about text.
+    paths = [path for path in library.rglob("*.py") if not {"site-packages", "test", "tests"} & set(path.parts)]
+    paths += library.glob("test/test_*unicode*.py")
+    tokenizer, model = read_tokenizer(base), LlamaModel(tmp_path / "m.gguf")
+    try:
+        texts = {path: path.read_bytes().decode("utf-8", "replace") for path in paths}
+        different = [path.name for path, text in texts.items() if model.tokenize(text) != tokenizer.encode(text).ids]
+    finally:
+        model.close()
+    assert len(texts) > 300
+    assert different == []
 
 
 def test_a_merged_folder_is_written_whole_and_replaced_only_by_force(
