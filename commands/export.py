@@ -33,6 +33,7 @@ from securecoderl_edge.runs import latest_run
 if TYPE_CHECKING:
     from securecoderl_edge.commands.export_bench import Losses
 
+_PAPERS = (".modelfile", ".md", ".json")
 _HF_DTYPES = {"f32": "float32", "f16": "float16"}
 _DEFAULTS = {"gguf": "q8_0", "onnx": "int8", "portable": "f32", "adapter": "f16", "hf": "f32"}
 _TYPES = {
@@ -96,7 +97,7 @@ def export(source: str | None, config: ExportConfig) -> None:
     Beside each file stand its manifest, a card and an Ollama Modelfile.
     """
     if config.verify is not None:
-        _verify(Path(config.verify), source, config.json)
+        _verify(Path(config.verify), source, config)
         return
     spec = _find_source(source)
     base = base_folder(spec.source)
@@ -108,6 +109,10 @@ def export(source: str | None, config: ExportConfig) -> None:
         if quant not in _TYPES[kind]:
             named = f"--format {config.format}{' --portable' if config.portable else ''}"
             raise UsageError(f"{named} is written as {', '.join(_TYPES[kind])}, not {quant}")
+    if config.out is not None and Path(config.out).suffix.lower() in _PAPERS:
+        raise UsageError(f"--out {config.out}: files of that ending are written beside an export; choose another name")
+    if config.format == "hf" and len(quants) > 1:
+        raise UsageError("--format hf writes one folder; export one --quant at a time, with --out")
     if config.out is not None and len(quants) > 1:
         raise UsageError("--out names one file; leave it out, or export one --quant at a time")
     if config.bench and config.format not in ("gguf", "onnx"):
@@ -234,11 +239,11 @@ def _add_papers(result: ExportResult, spec: ModelSpec, base: Path, losses: Losse
     modelfile = write_modelfile(result)
     ollama = f", {modelfile.name} is for Ollama" if modelfile else ""
     say(f"  {card.name} says what it is{ollama}; next: sce bench, or")
-    for line in how_to_run(result):
+    for line in how_to_run(result, result.path.parent):
         say(f"    {line}")
 
 
-def _verify(file: Path, source: str | None, as_json: bool) -> None:
+def _verify(file: Path, source: str | None, config: ExportConfig) -> None:
     from securecoderl_edge.export.recheck import recheck
 
     spec = None
@@ -246,8 +251,10 @@ def _verify(file: Path, source: str | None, as_json: bool) -> None:
         spec = _find_source(source)
     elif (run := file.resolve().parent.parent / "environment.json").is_file():
         spec = _find_source(str(run.parent))
-    found = recheck(file, base_folder(spec.source) if spec else None, spec.adapter if spec else None)
-    if as_json:
+    found = recheck(
+        file, base_folder(spec.source) if spec else None, spec.adapter if spec else None, config.pre_tokenizer
+    )
+    if config.json:
         click.echo(json.dumps(found.to_record()))
     if found.agreement is None:
         say(f"{file}: is what its manifest says; to have it compared, name its source: sce export SOURCE --verify FILE")

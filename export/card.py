@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from pathlib import Path
 
 from securecoderl_edge.config import read_toml
@@ -36,7 +38,7 @@ def write_card(result: ExportResult, spec: ModelSpec, base: Path, bench: str = "
     Raises:
         SceError: it cannot be written, or the run's record is damaged.
     """
-    path = result.path.with_name(f"{result.path.name.removesuffix('.gguf')}.card.md")
+    path = result.path.with_name(f"{_stem(result.path)}.card.md")
     with write_atomically(path) as out:
         library = "onnx" if isinstance(result.manifest, OnnxManifest) else "gguf"
         out.write("\n".join([*_front_matter(library, spec, base), *_sections(result, spec, base, bench)]))
@@ -60,7 +62,7 @@ def write_modelfile(result: ExportResult) -> Path | None:
     if style in _OLLAMA_TEMPLATES:
         lines += [f'TEMPLATE """{_OLLAMA_TEMPLATES[style]}"""', f'PARAMETER stop "{_STOPS[style]}"']
     lines += ["PARAMETER temperature 0.7", "PARAMETER top_k 0", "PARAMETER top_p 1", ""]
-    path = result.path.with_name(f"{result.path.stem}.Modelfile")
+    path = result.path.with_name(f"{_stem(result.path)}.Modelfile")
     with write_atomically(path) as out:
         out.write("\n".join(lines))
     return path
@@ -118,22 +120,30 @@ def _sections(result: ExportResult, spec: ModelSpec, base: Path, bench: str) -> 
     return [*lines, ""]
 
 
-def how_to_run(result: ExportResult) -> list[str]:
-    """Three lines: llama.cpp, Ollama, Python; for ONNX the one that there is."""
-    name, stem = result.path.name, result.path.stem
+def _stem(path: Path) -> str:
+    """The name that papers beside a file have in common with it; a dot in it may belong to a version."""
+    return path.name.removesuffix(".gguf")
+
+
+def how_to_run(result: ExportResult, folder: Path = Path()) -> list[str]:
+    """Three lines for a shell in the folder from which ``folder`` leads to the file; for ONNX the one that there is."""
+    name, stem = shlex.quote(str(folder / result.path.name)), re.sub(r"[^\w.-]+", "-", _stem(result.path))
+    modelfile = shlex.quote(str(folder / f"{_stem(result.path)}.Modelfile"))
     if isinstance(result.manifest, OnnxManifest):
         return [f"sce generate --model {name} '...'"]
     if isinstance(result.manifest, AdapterManifest):
+        path = str(folder / result.path.name)
+        program = f'from llama_cpp import Llama; print(Llama("base.gguf", lora_path={json.dumps(path)})("..."))'
         return [
             f"llama-cli -no-cnv -m base.gguf --lora {name} -p '...'",
-            f"ollama create {stem} -f {stem}.Modelfile && ollama run {stem}",
-            f"python -c \"from llama_cpp import Llama; print(Llama('base.gguf', lora_path='{name}')('...'))\"",
+            f"ollama create {stem} -f {modelfile} && ollama run {stem}",
+            f"python -c {shlex.quote(program)}",
         ]
     return [
         f"llama-cli -no-cnv -m {name} -p '{PROBLEM_HEADING} ...'"
         if result.manifest.prompt_style == "stdin"
         else f"llama-cli -m {name} -p '...'",
-        f"ollama create {stem} -f {stem}.Modelfile && ollama run {stem}",
+        f"ollama create {stem} -f {modelfile} && ollama run {stem}",
         f"sce generate --model {name} '...'",
     ]
 

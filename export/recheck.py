@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.export.agreement import Agreement
+from securecoderl_edge.export.agreement import BOUNDS, Agreement
 from securecoderl_edge.export.manifest import hash_sources, manifest_path
+from securecoderl_edge.export.onnx import MODEL
+from securecoderl_edge.export.onnx_weights import DATA
 from securecoderl_edge.export.verify import verify_gguf, verify_onnx
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.files import read_json, sha256_of
@@ -27,11 +29,12 @@ class Recheck:
         return asdict(self)
 
 
-def recheck(file: Path, base: Path | None, adapter: Path | None) -> Recheck:
+def recheck(file: Path, base: Path | None, adapter: Path | None, pre_tokenizer: str | None = None) -> Recheck:
     """Check a file against its manifest and, if there is one, its source.
 
     Args:
         base: the folder that it was made from; None checks the manifest alone.
+        pre_tokenizer: llama.cpp's name of one that is not recognised, to try an adapter on its base.
 
     Raises:
         UsageError: no such file, or no manifest beside it.
@@ -45,13 +48,14 @@ def recheck(file: Path, base: Path | None, adapter: Path | None) -> Recheck:
     found = _check_hashes(file, manifest)
     if base is None:
         return Recheck(file.name, found, None)
-    sources = manifest.get("sources")
+    sources, kind = manifest.get("sources"), manifest.get("quant")
+    if not isinstance(sources, dict) or not isinstance(kind, str) or kind not in BOUNDS:
+        raise SceError(f"{manifest_path(file)}: is no manifest of an export; export again")
     given = hash_sources(base, adapter)
     if sources != given:
-        changed = sorted(name for name in {*given, *(sources or {})} if given.get(name) != (sources or {}).get(name))
+        changed = sorted(name for name in {*given, *sources} if given.get(name) != sources.get(name))
         raise SceError(f"{file} was made from something else: {', '.join(changed[:4])} differ")
-    kind = str(manifest.get("quant"))
-    with Workbench(base, adapter) as workbench:
+    with Workbench(base, adapter, pre_tokenizer=pre_tokenizer) as workbench:
         if file.is_dir():
             return Recheck(file.name, found, verify_onnx(file, base, kind, workbench.reference()))
         if adapter is None or "rank" not in manifest:
@@ -66,8 +70,10 @@ def _check_hashes(file: Path, manifest: dict[str, Any]) -> str:
     files = {file: manifest.get("sha256")}
     if file.is_dir():
         listed = manifest.get("files")
+        names = list(listed) if isinstance(listed, dict) else []
         # A name in a manifest must not lead out of the folder.
-        names = [name for name in listed if "/" not in name] if isinstance(listed, dict) else []
+        if not {MODEL, DATA} <= {*names} or any(Path(name).name != name or "\0" in name for name in names):
+            raise SceError(f"{manifest_path(file)}: is no manifest of an export; export again")
         files = {file / name: listed[name] for name in names} if isinstance(listed, dict) else {}
         extra = {path.name for path in file.iterdir()} - {*names, manifest_path(file).name}
         if not files or extra:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -180,7 +179,7 @@ def export_onnx(
     remove_abandoned(out)
     with ExitStack() as stack:
         shared = workbench or stack.enter_context(Workbench(base, adapter, prompt_style, log))
-        temporary = stack.enter_context(temporary_beside(out))
+        temporary = stack.enter_context(temporary_beside(out, replace_folder=True))
         temporary.mkdir()
         log(f"writing {quant} ...")
         summary = onnx.write_onnx(base, adapter, quant, temporary, portable)
@@ -201,10 +200,6 @@ def export_onnx(
         )
         with write_atomically(manifest_path(temporary)) as text:
             json.dump(asdict(manifest), text, indent=2)
-        replaced = temporary.with_name(f"{temporary.name}-replaced")
-        if out.exists():
-            out.rename(replaced)
-    shutil.rmtree(replaced, ignore_errors=True)
     return ExportResult(out, manifest, reused=False)
 
 
@@ -222,12 +217,8 @@ def export_merged(
     if out.exists() and not (out / "config.json").is_file():
         raise UsageError(f"{out} is not a model folder, so --force does not replace it; choose another --out")
     remove_abandoned(out)
-    with temporary_beside(out) as temporary:
+    with temporary_beside(out, replace_folder=True) as temporary:
         write_merged(base, adapter, temporary, dtype, prompt_style)
-        replaced = temporary.with_name(f"{temporary.name}-replaced")
-        if out.exists():
-            out.rename(replaced)
-    shutil.rmtree(replaced, ignore_errors=True)
     return out
 
 

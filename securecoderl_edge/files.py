@@ -7,6 +7,7 @@ import glob
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import time
@@ -18,13 +19,19 @@ from typing import IO, Any
 from securecoderl_edge.errors import SceError
 
 _ABANDONED_SECONDS = 600
+_REPLACED = "-replaced"
+# What follows `_stem` in the names of this module and of tempfile.
+_TEMPORARY = re.compile(rf"(?P<process>[0-9]{{1,9}})-[0-9a-z_]{{8}}(?P<replaced>{_REPLACED})?")
 
 
 @contextmanager
-def temporary_beside(path: Path) -> Iterator[Path]:
+def temporary_beside(path: Path, replace_folder: bool = False) -> Iterator[Path]:
     """Yield a temporary path in ``path``'s folder; rename it to ``path`` on success, else delete it.
 
     The block may make a file or a folder of it. A link at ``path`` stays; what it points to is replaced.
+
+    Args:
+        replace_folder: a folder at ``path`` gives way too, once the new one is on disk.
 
     Raises:
         SceError: the system refuses to create, write or rename the file (no space, no permission), or
@@ -42,7 +49,7 @@ def temporary_beside(path: Path) -> Iterator[Path]:
         # On disk before it has its name: after a power cut the name must not stand for half of it.
         for written in [*temporary.rglob("*"), temporary]:
             _sync(written)
-        os.replace(temporary, target)
+        _put(temporary, target, replace_folder)
         _sync(target.parent)
     except OSError as error:
         # numpy reports a short write without the system's reason for it.
@@ -66,11 +73,32 @@ def remove_abandoned(path: Path) -> None:
     """
     target = Path(os.path.realpath(path))
     for left in target.parent.glob(f"{glob.escape(_stem(target))}*"):
-        process = left.name.removeprefix(_stem(target)).partition("-")[0]
+        named = _TEMPORARY.fullmatch(left.name.removeprefix(_stem(target)))
+        if named is None or _runs(int(named["process"])):
+            continue
         with suppress(OSError):
             latest = max(each.lstat().st_mtime for each in (left, *left.rglob("*")))
-            if time.time() - latest > _ABANDONED_SECONDS and process.isdigit() and not _runs(int(process)):
+            if time.time() - latest <= _ABANDONED_SECONDS:
+                continue
+            if named["replaced"] and not target.exists():
+                left.rename(target)  # the process was killed before the new folder had the name of the old one
+            else:
                 _remove(left)
+
+
+def _put(temporary: Path, target: Path, replace_folder: bool) -> None:
+    """Give what was written its name; a folder that has it is deleted afterwards, and put back if that fails."""
+    if not (replace_folder and temporary.is_dir() and target.is_dir()):
+        os.replace(temporary, target)
+        return
+    replaced = temporary.with_name(f"{temporary.name}{_REPLACED}")
+    os.replace(target, replaced)
+    try:
+        os.replace(temporary, target)
+    except OSError:
+        os.replace(replaced, target)
+        raise
+    _remove(replaced)
 
 
 def temporary_prefix(path: Path) -> str:
@@ -133,7 +161,7 @@ def read_json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SceError(f"{path}: no such file; a Hugging Face model folder has one") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise SceError(f"{path}: cannot be read as JSON ({error})") from None
     if not isinstance(value, dict):
         raise SceError(f"{path}: expected a JSON object")

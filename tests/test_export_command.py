@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -263,3 +264,37 @@ def test_what_was_touched_lately_or_belongs_to_a_running_process_stays(tmp_path:
     os.utime(other, (0, 0))
     remove_abandoned(tmp_path / "a.gguf")
     assert [path.exists() for path in (running, old, young, other)] == [True, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--out", "mine.Modelfile"), "written beside an export"),
+        (("--out", "mine.gguf.manifest.json"), "written beside an export"),
+        (("--format", "hf", "--quant", "f32,f16"), "one --quant at a time"),
+    ],
+)
+def test_an_export_never_writes_over_its_own_papers(folder: Path, arguments: tuple[str, ...], words: str) -> None:
+    code, _, err = run(*arguments)
+    assert (code, words in err) == (2, True), err
+
+
+def test_printed_lines_lead_to_the_file_whatever_it_is_called(base: Path, folder: Path) -> None:
+    for name in ("a b/it's-1.0.gguf", "a b/it's-1.5.gguf"):
+        code, _, err = run(str(base), "--quant", "f16", "--out", name)
+        assert code == 0, err
+        words = [shlex.split(line) for line in err.splitlines() if line.startswith("    ")]
+        assert [name in line for line in words] == [True, False, True]
+        assert f"{name.removesuffix('.gguf')}.Modelfile" in words[1]
+    assert {path.name for path in (folder / "a b").glob("*.Modelfile")} == {"it's-1.0.Modelfile", "it's-1.5.Modelfile"}
+
+
+@pytest.mark.parametrize("change", [{"quant": "q99"}, {"quant": ["f16"]}, {"sources": [1]}, {"sources": 3}])
+def test_a_manifest_that_is_none_is_a_sentence(base: Path, folder: Path, change: dict[str, object]) -> None:
+    assert run(str(base), "--quant", "f16", "--out", "m.gguf")[0] == 0
+    path = folder / "m.gguf.manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    code, _, err = run(str(base), "--verify", "m.gguf")
+    assert (code, "is no manifest of an export" in err) == (1, True), err
+    path.write_text("[" * 200_000)
+    assert run(str(base), "--verify", "m.gguf")[0] == 1

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from securecoderl_edge import files
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.files import temporary_beside, write_atomically
+from securecoderl_edge.files import remove_abandoned, temporary_beside, write_atomically
 
 
 def names(folder: Path) -> list[str]:
@@ -159,3 +162,81 @@ def test_a_folder_can_be_put_in_place_or_is_cleared_away(tmp_path: Path) -> None
 def test_an_error_without_the_systems_reason_suggests_a_full_disk(tmp_path: Path) -> None:
     with pytest.raises(SceError, match="is the disk full"), temporary_beside(tmp_path / "a"):
         raise OSError("208896 requested and 10112 written")
+
+
+# Folders that replace folders
+
+
+def test_a_folder_gives_way_only_to_one_that_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = tmp_path / "model"
+    old.mkdir()
+    (old / "mine.txt").write_text("old")
+
+    def refuse(path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "_sync", refuse)
+        with pytest.raises(SceError, match="No space left"), temporary_beside(old, replace_folder=True) as temporary:
+            temporary.mkdir()
+    assert (old / "mine.txt").read_text() == "old"
+    assert list(tmp_path.iterdir()) == [old]
+    with temporary_beside(old, replace_folder=True) as temporary:
+        temporary.mkdir()
+        (temporary / "new.txt").write_text("new")
+    assert [path.name for path in old.iterdir()] == ["new.txt"]
+    assert list(tmp_path.iterdir()) == [old]
+
+
+def test_the_old_folder_comes_back_if_the_new_one_cannot_have_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = tmp_path / "model"
+    old.mkdir()
+    (old / "mine.txt").write_text("old")
+    replace = os.replace
+
+    def refuse_the_new(source: Any, target: Any) -> None:
+        if Path(target) == old and "-replaced" not in Path(source).name:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", refuse_the_new)
+    with pytest.raises(SceError, match="not permitted"), temporary_beside(old, replace_folder=True) as temporary:
+        temporary.mkdir()
+    assert (old / "mine.txt").read_text() == "old"
+
+
+def test_a_link_to_a_folder_stays_and_the_folder_gives_way(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    link = tmp_path / "link"
+    link.symlink_to("real")
+    with temporary_beside(link, replace_folder=True) as temporary:
+        temporary.mkdir()
+        (temporary / "new.txt").write_text("new")
+    assert link.is_symlink()
+    assert (link / "new.txt").exists()
+
+
+def test_what_a_killed_process_moved_aside_is_put_back(tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    target = tmp_path / "model"
+    aside = tmp_path / f".model.tmp-{gone.pid}-0123abcd-replaced"
+    for _ in range(2):
+        aside.mkdir()
+        (aside / "mine.txt").write_text("old")
+        for path in (aside / "mine.txt", aside):
+            os.utime(path, (0, 0))
+        remove_abandoned(target)
+        assert (target / "mine.txt").exists()
+        assert not aside.exists()
+
+
+@pytest.mark.parametrize("name", ["20240101", "999999-notes.txt", "²-0123abcd", "1-0123abcd-mine", "-0123abcd"])
+def test_names_that_are_not_ours_are_left_alone(tmp_path: Path, name: str) -> None:
+    mine = tmp_path / f".a.gguf.tmp-{name}"
+    mine.write_text("mine")
+    os.utime(mine, (0, 0))
+    remove_abandoned(tmp_path / "a.gguf")
+    assert mine.exists()
