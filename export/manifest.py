@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from securecoderl_edge.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from securecoderl_edge.export.agreement import Agreement
 from securecoderl_edge.export.merge import COMPANION_FILES
 from securecoderl_edge.files import sha256_of
+from securecoderl_edge.machine import installed
 from securecoderl_edge.weight_files import weight_files
 
 # Part of what makes two exports the same: raise it when the files we write change.
@@ -131,10 +131,4 @@ def find_earlier(out: Path, quant: str, sources: dict[str, str], prompt_style: s
 
 def versions() -> dict[str, str]:
     """The versions of what an export is made with."""
-    found = {}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+    return installed(_PACKAGES)

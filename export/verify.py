@@ -77,28 +77,22 @@ def verify_gguf(path: Path, base: Path, quant: str, reference: Path, adapter: Pa
     Raises:
         SceError: they disagree beyond `BOUNDS`, or the file crashes llama.cpp; the message has the figures.
     """
+    return _verify("gguf", path, base, quant, reference, adapter)
+
+
+def verify_onnx(folder: Path, base: Path, quant: str, reference: Path) -> Agreement:
+    """`verify_gguf` for an ONNX folder, run by onnxruntime."""
+    return _verify("onnx", folder, base, quant, reference, None)
+
+
+def _verify(format: str, path: Path, base: Path, quant: str, reference: Path, adapter: Path | None) -> Agreement:
     request = {
         "path": str(path.resolve()),
         "base": str(base.resolve()),
         "texts": probe_texts(base),
         "reference": str(reference),
         "adapter": str(adapter.resolve()) if adapter else None,
-        "format": "gguf",
-    }
-    agreement = Agreement(**_ask_child("securecoderl_edge.export.verify_worker", request))
-    check_bounds(agreement, quant)
-    return agreement
-
-
-def verify_onnx(folder: Path, base: Path, quant: str, reference: Path) -> Agreement:
-    """`verify_gguf` for an ONNX folder, run by onnxruntime."""
-    request = {
-        "path": str(folder.resolve()),
-        "base": str(base.resolve()),
-        "texts": probe_texts(base),
-        "reference": str(reference),
-        "adapter": None,
-        "format": "onnx",
+        "format": format,
     }
     agreement = Agreement(**_ask_child("securecoderl_edge.export.verify_worker", request))
     check_bounds(agreement, quant)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -98,8 +99,13 @@ def _container_memory() -> list[tuple[int, int]]:
 
 def versions() -> dict[str, str]:
     """Versions of Python, of this package and of those packages that decide results, as far as installed."""
-    found = {"python": platform.python_version(), "securecoderl-edge": __version__}
-    for package in _PACKAGES:
+    return {"python": platform.python_version(), "securecoderl-edge": __version__, **installed(_PACKAGES)}
+
+
+def installed(packages: Iterable[str]) -> dict[str, str]:
+    """Versions of those packages that are installed."""
+    found = {}
+    for package in packages:
         try:
             found[package] = version(package)
         except PackageNotFoundError:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from securecoderl_edge.datasets.call_tests import usable_assertions
 from securecoderl_edge.datasets.fields import given_id, text, texts
-from securecoderl_edge.datasets.python_source import called_function, signature
-from securecoderl_edge.datasets.tally import DropRecord, MalformedRecord, Tally
+from securecoderl_edge.datasets.python_source import called_function, fault_of_assertion, signature
+from securecoderl_edge.datasets.tally import DropRecord, MalformedRecord, Tally, usable_tests
 from securecoderl_edge.problems import Problem
 
 SOURCE = "mbpp"
@@ -37,7 +36,7 @@ def problem_from(record: dict[str, Any], _name: str, tally: Tally) -> Problem:
         raise DropRecord("no statement")
     if not written:
         raise DropRecord("no tests")
-    tests = usable_assertions(written, identifier, tally)
+    tests = usable_tests(written, fault_of_assertion, identifier, tally)
     names = [called_function(test, code) for test in tests]
     name = next((name for name in names if name), None)
     if name is None:

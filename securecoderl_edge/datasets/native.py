@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from securecoderl_edge.datasets.call_tests import usable_assertions
+from securecoderl_edge.datasets.python_source import fault_of_assertion
 from securecoderl_edge.datasets.stdin_tests import fault_of
-from securecoderl_edge.datasets.tally import DropRecord, MalformedRecord, Tally
+from securecoderl_edge.datasets.tally import DropRecord, MalformedRecord, Tally, usable_tests
 from securecoderl_edge.problems import Problem, ProblemError, Test, problem_from_record
 
 
@@ -42,17 +42,8 @@ def _usable(record: dict[str, Any], where: str, tally: Tally) -> dict[str, Any]:
     if field == "assertions":
         if not all(isinstance(test, str) for test in tests):
             return record
-        return {**record, field: usable_assertions(tests, where, tally)}
-    kept = []
-    for test in tests:
-        fault = _fault(test)
-        if fault is None:
-            kept.append(test)
-        else:
-            tally.drop_test(where, fault)
-    if not kept:
-        raise DropRecord("no usable tests")
-    return {**record, field: kept}
+        return {**record, field: usable_tests(tests, fault_of_assertion, where, tally)}
+    return {**record, field: usable_tests(tests, _fault, where, tally)}
 
 
 def _fault(test: Any) -> str | None:

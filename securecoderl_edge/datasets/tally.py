@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class DropRecord(Exception):
@@ -67,3 +71,21 @@ class Tally:
     def drop_solution(self, where: str, reason: str) -> None:
         """Count one solution, or the solutions of one problem, left out."""
         self.dropped_solutions.setdefault(reason, Dropped(0, where)).count += 1
+
+
+def usable_tests(tests: Sequence[T], fault_of: Callable[[T], str | None], where: str, tally: Tally) -> list[T]:
+    """The tests without a fault; the others are counted.
+
+    Raises:
+        DropRecord: there are none.
+    """
+    kept = []
+    for test in tests:
+        fault = fault_of(test)
+        if fault is None:
+            kept.append(test)
+        else:
+            tally.drop_test(where, fault)
+    if not kept:
+        raise DropRecord("no usable tests")
+    return kept

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from securecoderl_edge.adapters import read_lora_config
 from securecoderl_edge.chat import read_chat_template
-from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.errors import SceError
 from securecoderl_edge.model import (
     base_folder,
     encode_prompt,
@@ -19,6 +19,7 @@ from securecoderl_edge.model import (
     require_torch,
 )
 from securecoderl_edge.resources import peak_rss_bytes
+from securecoderl_edge.runtimes.prompt_check import tokens_of
 from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
 
 # Logits divided by less overflow; what is drawn is the most likely token long before.
@@ -97,19 +98,7 @@ class HfRuntime:
         del self._decoder
 
     def _encode(self, prompt: str, max_tokens: int) -> list[int]:
-        try:
-            prompt.encode("utf-8")
-        except UnicodeEncodeError:
-            raise SceError("the prompt is not valid Unicode text") from None
-        tokens = encode_prompt(self._tokenizer, prompt)
-        if not prompt.strip() or not tokens:
-            raise UsageError("the prompt is empty")
-        if len(tokens) + max_tokens > self.context:
-            raise SceError(
-                f"the prompt has {len(tokens)} tokens; with {max_tokens} to generate it exceeds the model's context "
-                f"of {self.context}: shorten it or lower --max-tokens"
-            )
-        return tokens
+        return tokens_of(prompt, lambda text: encode_prompt(self._tokenizer, text), max_tokens, self.context)
 
     def _generate_batch(
         self,

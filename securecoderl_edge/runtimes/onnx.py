@@ -10,11 +10,12 @@ from typing import Any, Literal
 import numpy as np
 
 from securecoderl_edge.chat import read_chat_template
-from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.errors import SceError
 from securecoderl_edge.files import read_json
 from securecoderl_edge.prompts import STYLE_KEY, STYLES
 from securecoderl_edge.resources import peak_rss_bytes
 from securecoderl_edge.runtimes.onnx_model import Floats, OnnxBatch, OnnxModel
+from securecoderl_edge.runtimes.prompt_check import tokens_of
 from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
 from securecoderl_edge.token_counts import read_tokenizer
 
@@ -95,19 +96,7 @@ class OnnxRuntime:
         return list(self._tokenizer.encode(prompt, add_special_tokens=not has_start).ids)
 
     def _checked(self, prompt: str, max_tokens: int) -> list[int]:
-        try:
-            prompt.encode("utf-8")
-        except UnicodeEncodeError:
-            raise SceError("the prompt is not valid Unicode text") from None
-        tokens = self._encode(prompt)
-        if not prompt.strip() or not tokens:
-            raise UsageError("the prompt is empty")
-        if len(tokens) + max_tokens > self._context:
-            raise SceError(
-                f"the prompt has {len(tokens)} tokens; with {max_tokens} to generate it exceeds the model's context "
-                f"of {self._context}: shorten it or lower --max-tokens"
-            )
-        return tokens
+        return tokens_of(prompt, self._encode, max_tokens, self._context)
 
     def _generate_group(
         self,
