@@ -27,7 +27,17 @@ from figures import publish
 from gpu_fit import make_model
 
 GIB = 1 << 30
-FORMATS = ("gguf-f16", "gguf-q8_0", "gguf-q4_k_m", "onnx-f32", "onnx-int8", "onnx-int4", "adapter-f16")
+FORMATS = (
+    "gguf-f16",
+    "gguf-q8_0",
+    "gguf-q4_k_m",
+    "onnx-f32",
+    "onnx-int8",
+    "onnx-int4",
+    "portable-f32",
+    "portable-f16",
+    "adapter-f16",
+)
 WORKER_SECONDS = 1500
 
 
@@ -92,11 +102,11 @@ def work(what: str, base: Path, adapter: Path, folder: Path) -> dict[str, Any]:
             shutil.copyfile(folder / "gguf-f16", folder / "copy")
             with (folder / "copy").open("rb+") as copied:
                 os.fsync(copied.fileno())
-        elif kind == "onnx":
+        elif kind in ("onnx", "portable"):
             from securecoderl_edge.export.onnx import write_onnx
 
             (folder / what).mkdir()
-            write_onnx(base, adapter, quant, folder / what)
+            write_onnx(base, adapter, quant, folder / what, portable=kind == "portable")
         elif kind == "adapter":
             from securecoderl_edge.export.adapter import write_adapter
 

@@ -13,7 +13,7 @@ from securecoderl_edge.commands.console import data, say
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.export.manifest import AdapterManifest, Manifest, OnnxManifest, types_in_words
+from securecoderl_edge.export.manifest import AdapterManifest, GgufManifest, OnnxManifest, types_in_words
 from securecoderl_edge.export.run import (
     ADAPTER_TYPES,
     ONNX_TYPES,
@@ -145,6 +145,7 @@ def _export_files(
         for quant in quants:
             out = _target(spec, config.out, _SUFFIXES["portable" if config.portable else config.format].format(quant))
             try:
+                _check_names(out, config)
                 if config.format == "gguf":
                     result = export_gguf(
                         base, spec.adapter, quant, out, config.force, log, spec.prompt_style, workbench
@@ -171,6 +172,18 @@ def _export_files(
             results.append(result)
             _report(result)
     return results, failed
+
+
+def _check_names(out: Path, config: ExportConfig) -> None:
+    """Refuse before anything is written what would be lost, or be written under a name that leads nowhere."""
+    from securecoderl_edge.export.card import foreign_paper
+
+    if not out.name.isprintable():
+        raise UsageError(f"{out}: a name with characters that cannot be printed; choose another --out")
+    if config.format != "onnx" and not config.force and (paper := foreign_paper(out)):
+        raise UsageError(
+            f"{paper} is not of sce export and would be replaced; move it, use --force or choose another --out"
+        )
 
 
 def _export_folder(spec: ModelSpec, base: Path, quants: tuple[str, ...], config: ExportConfig) -> None:
@@ -212,8 +225,8 @@ def _report(result: ExportResult) -> None:
         say(f"{result.path}: this export of the same model is already there")
     if isinstance(manifest, AdapterManifest):
         say(f"{result.path}: {manifest.bytes / 1e6:.1f} MB, LoRA of rank {manifest.rank}, {manifest.tensors} factors")
-    else:
-        types = f" ({types_in_words(manifest)})" if isinstance(manifest, Manifest) else ""
+    elif isinstance(manifest, GgufManifest | OnnxManifest):
+        types = f" ({types_in_words(manifest)})" if isinstance(manifest, GgufManifest) else ""
         say(f"{result.path}: {manifest.bytes / 1e6:.1f} MB, {manifest.bits_per_weight:.2f} bits per weight{types}")
     runtime = "onnxruntime" if isinstance(manifest, OnnxManifest) else "llama.cpp"
     say(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from securecoderl_edge.bench import BenchSettings, bench_problems, measure
 from securecoderl_edge.commands.console import say
-from securecoderl_edge.export.manifest import AdapterManifest
+from securecoderl_edge.export.manifest import GgufManifest, OnnxManifest
 from securecoderl_edge.export.run import ExportResult
 from securecoderl_edge.models import ModelSpec, resolve_model
 from securecoderl_edge.report import Table, byte_cell, compare, interval_cell, to_markdown, verdict
@@ -68,7 +68,7 @@ def measure_losses(spec: ModelSpec, results: list[ExportResult], problems: str, 
                         "" if is_same else f"{interval_cell(each.interval, metric, signed=True)} {verdict(each)}"
                     )
             manifest, agreement = result.manifest, result.manifest.agreement
-            bits = "" if isinstance(manifest, AdapterManifest) else f"{manifest.bits_per_weight:.2f}"
+            bits = f"{manifest.bits_per_weight:.2f}" if isinstance(manifest, GgufManifest | OnnxManifest) else ""
             rows.append((manifest.quant, byte_cell(manifest.bytes), bits, f"{agreement.mean_kl:.2g}",
                          f"{agreement.top1:.1%}", *cells))  # fmt: skip
     titles = [title for metric in METRICS if metric.name in _SHOWN for title in (metric.title, "difference")]

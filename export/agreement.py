@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from securecoderl_edge.errors import SceError
 
 # Of two logits this close either may be taken for the larger one.
 _TIE = 1e-3
+# What was recorded may grow by this factor when it is measured again: another processor rounds otherwise.
+_MARGIN = 1.5
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
 
@@ -117,6 +120,35 @@ def check_bounds(agreement: Agreement, kind: str) -> None:
         failures.append(f"greedy text differs on {different} of {agreement.prompts} prompts")
     if failures:
         raise SceError(f"the {kind} export does not agree with its source: {'; '.join(failures)}; nothing was written")
+
+
+def check_as_recorded(found: Agreement, recorded: Agreement, file: Path) -> None:
+    """Hold a later comparison against the one at the time of the export.
+
+    `BOUNDS` are wide enough for models that are hard to quantise; of one that is not, a few thousand damaged weights
+    pass them.
+
+    Raises:
+        SceError: it agrees clearly less now.
+    """
+    failures = [
+        f"{name} is {now:.3g} and was {then:.3g}"
+        for name, now, then, limit in (
+            ("KL", found.mean_kl, recorded.mean_kl, _MARGIN * recorded.mean_kl + 1e-6),
+            ("top-1 disagreement", 1 - found.top1, 1 - recorded.top1, _MARGIN * (1 - recorded.top1) + 0.01),
+            (
+                "the largest difference of a logit",
+                found.max_abs_difference,
+                recorded.max_abs_difference,
+                _MARGIN * recorded.max_abs_difference + 1e-4,
+            ),
+        )
+        if now > limit
+    ]
+    if failures:
+        raise SceError(
+            f"{file} agrees less with its source than when it was exported: {'; '.join(failures)}; export again"
+        )
 
 
 def compare(

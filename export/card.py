@@ -10,7 +10,14 @@ from pathlib import Path
 from securecoderl_edge.config import read_toml
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.agreement import BOUNDS
-from securecoderl_edge.export.manifest import AdapterManifest, Manifest, OnnxManifest, types_in_words
+from securecoderl_edge.export.manifest import (
+    CARD,
+    AdapterManifest,
+    GgufManifest,
+    Manifest,
+    OnnxManifest,
+    types_in_words,
+)
 from securecoderl_edge.export.run import ExportResult
 from securecoderl_edge.files import read_json, write_atomically
 from securecoderl_edge.metrics import RowFile
@@ -25,11 +32,14 @@ _OLLAMA_TEMPLATES = {
     "paper": f"{INSTRUCTION_HEADING}\nComplete the following code:\n\n{{{{ .Prompt }}}}\n\n{RESPONSE_HEADING}\n",
 }
 _STOPS = {"stdin": PROBLEM_HEADING, "paper": INSTRUCTION_HEADING}
+# In each paper, so that one that somebody else wrote is not replaced.
+_MARK = "# Written by sce export, and again with each export."
+_HEAD_BYTES = 4096
 _FRONT_MATTER_LICENCE = re.compile(r"^license:[ \t]*(\S.*)$", re.MULTILINE)
 
 
 def write_card(result: ExportResult, spec: ModelSpec, base: Path, bench: str = "") -> Path:
-    """Write ``NAME.card.md`` beside an exported file.
+    """Write ``NAME.card.md`` beside an exported file, ``README.md`` in an ONNX folder.
 
     Args:
         spec: the model that was exported. base: the folder of its base model.
@@ -38,7 +48,7 @@ def write_card(result: ExportResult, spec: ModelSpec, base: Path, bench: str = "
     Raises:
         SceError: it cannot be written, or the run's record is damaged.
     """
-    path = result.path.with_name(f"{_stem(result.path)}.card.md")
+    path = _card_of(result.path)
     with write_atomically(path) as out:
         library = "onnx" if isinstance(result.manifest, OnnxManifest) else "gguf"
         out.write("\n".join([*_front_matter(library, spec, base), *_sections(result, spec, base, bench)]))
@@ -55,14 +65,15 @@ def write_modelfile(result: ExportResult) -> Path | None:
     if isinstance(manifest, OnnxManifest):
         return None
     if isinstance(manifest, AdapterManifest):
-        lines = ["# The base model as a GGUF file goes here.", "FROM ./base.gguf", f"ADAPTER ./{name}"]
+        lines = [_MARK, "# The base model as a GGUF file goes here.", "FROM ./base.gguf", f"ADAPTER ./{name}"]
     else:
-        lines = [f"FROM ./{name}"]
+        # Ollama takes the rest of the line for the name, blanks and quotes in it included.
+        lines = [_MARK, f"FROM ./{name}"]
     style = manifest.prompt_style or ""
     if style in _OLLAMA_TEMPLATES:
         lines += [f'TEMPLATE """{_OLLAMA_TEMPLATES[style]}"""', f'PARAMETER stop "{_STOPS[style]}"']
     lines += ["PARAMETER temperature 0.7", "PARAMETER top_k 0", "PARAMETER top_p 1", ""]
-    path = result.path.with_name(f"{_stem(result.path)}.Modelfile")
+    path = _modelfile_of(result.path)
     with write_atomically(path) as out:
         out.write("\n".join(lines))
     return path
@@ -86,7 +97,9 @@ def _front_matter(library: str, spec: ModelSpec, base: Path) -> list[str]:
     if "/" in spec.source and not Path(spec.source).exists():
         lines.append(f"base_model: {spec.source}")
     licence = licence_of(base)
-    return [*lines, f"license: {licence}", "---", ""] if " " not in licence else [*lines, "---", ""]
+    if " " not in licence:
+        lines.append(f"license: {licence}")
+    return [*lines, _MARK, "---", ""]
 
 
 def _sections(result: ExportResult, spec: ModelSpec, base: Path, bench: str) -> list[str]:
@@ -120,35 +133,48 @@ def _sections(result: ExportResult, spec: ModelSpec, base: Path, bench: str) -> 
     return [*lines, ""]
 
 
-def _stem(path: Path) -> str:
-    """The name that papers beside a file have in common with it; a dot in it may belong to a version."""
-    return path.name.removesuffix(".gguf")
+def foreign_paper(out: Path) -> Path | None:
+    """What stands where a paper of the GGUF file ``out`` will be written, and was not written by `sce export`."""
+    for path in (_card_of(out), _modelfile_of(out)):
+        if path.exists() and (not path.is_file() or _MARK.encode() not in path.read_bytes()[:_HEAD_BYTES]):
+            return path
+    return None
+
+
+def _card_of(out: Path) -> Path:
+    return out / CARD if out.is_dir() else out.with_name(f"{out.name}.card.md")
+
+
+def _modelfile_of(out: Path) -> Path:
+    return out.with_name(f"{out.name}.Modelfile")
 
 
 def how_to_run(result: ExportResult, folder: Path = Path()) -> list[str]:
     """Three lines for a shell in the folder from which ``folder`` leads to the file; for ONNX the one that there is."""
-    name, stem = shlex.quote(str(folder / result.path.name)), re.sub(r"[^\w.-]+", "-", _stem(result.path))
-    modelfile = shlex.quote(str(folder / f"{_stem(result.path)}.Modelfile"))
+    path = folder / result.path.name
+    name, modelfile = shlex.quote(str(path)), shlex.quote(str(_modelfile_of(path)))
+    # A dot in a name may belong to a version.
+    ollama = re.sub(r"[^\w.-]+", "-", path.name.removesuffix(".gguf"))
     if isinstance(result.manifest, OnnxManifest):
         return [f"sce generate --model {name} '...'"]
     if isinstance(result.manifest, AdapterManifest):
-        path = str(folder / result.path.name)
-        program = f'from llama_cpp import Llama; print(Llama("base.gguf", lora_path={json.dumps(path)})("..."))'
+        call = f'Llama("base.gguf", lora_path={json.dumps(str(path))})("...")'
+        program = f"from llama_cpp import Llama; print({call})"
         return [
             f"llama-cli -no-cnv -m base.gguf --lora {name} -p '...'",
-            f"ollama create {stem} -f {modelfile} && ollama run {stem}",
+            f"ollama create {ollama} -f {modelfile} && ollama run {ollama}",
             f"python -c {shlex.quote(program)}",
         ]
     return [
         f"llama-cli -no-cnv -m {name} -p '{PROBLEM_HEADING} ...'"
         if result.manifest.prompt_style == "stdin"
         else f"llama-cli -m {name} -p '...'",
-        f"ollama create {stem} -f {modelfile} && ollama run {stem}",
+        f"ollama create {ollama} -f {modelfile} && ollama run {ollama}",
         f"sce generate --model {name} '...'",
     ]
 
 
-def _facts(manifest: Manifest | AdapterManifest | OnnxManifest) -> list[str]:
+def _facts(manifest: Manifest) -> list[str]:
     if isinstance(manifest, OnnxManifest):
         hashes = ", ".join(f"{name} sha256 {digest}" for name, digest in manifest.files.items() if "onnx" in name)
         facts = [
@@ -159,8 +185,10 @@ def _facts(manifest: Manifest | AdapterManifest | OnnxManifest) -> list[str]:
             else "Operators: some of onnxruntime's own; it runs there and nowhere else",
         ]
         return [*facts, *_style_facts(manifest.prompt_style)]
-    facts = [f"{manifest.bytes / 1e6:.1f} MB, sha256 {manifest.sha256}"]
-    if isinstance(manifest, Manifest):
+    facts = []
+    if isinstance(manifest, GgufManifest | AdapterManifest):
+        facts.append(f"{manifest.bytes / 1e6:.1f} MB, sha256 {manifest.sha256}")
+    if isinstance(manifest, GgufManifest):
         facts.append(
             f"Weights: {manifest.quant}, {manifest.bits_per_weight:.2f} bits per weight in fact "
             f"({types_in_words(manifest)})"
@@ -170,7 +198,7 @@ def _facts(manifest: Manifest | AdapterManifest | OnnxManifest) -> list[str]:
                 f"Its tokenizer brings text to the normal form {manifest.normaliser} first. sce does so; llama.cpp and "
                 "Ollama do not, which matters for accents written as characters of their own"
             )
-    else:
+    if isinstance(manifest, AdapterManifest):
         facts.append(f"LoRA of rank {manifest.rank}, {manifest.tensors} factors in {manifest.quant}")
     return [*facts, *_style_facts(manifest.prompt_style)]
 
@@ -179,7 +207,7 @@ def _style_facts(style: str | None) -> list[str]:
     return [f"Prompt style: {style}; asked in another way it will do worse"] if style else []
 
 
-def _agreement_rows(manifest: Manifest | AdapterManifest | OnnxManifest) -> list[str]:
+def _agreement_rows(manifest: Manifest) -> list[str]:
     agreement, bounds = manifest.agreement, BOUNDS[manifest.quant]
     return [
         f"| largest difference of a logit | {agreement.max_abs_difference:.3g} | {bounds.max_abs_difference:g} |",

@@ -24,7 +24,7 @@ OWN_TYPES = ("f32", "f16", "bf16", "q8_0")
 
 ROPE_TYPES = ("default", "linear", "llama3")
 # llama.cpp reads the divisors of llama3 rope from a tensor of this name.
-_ROPE_DIVISORS = "rope_freqs.weight"
+ROPE_DIVISORS = "rope_freqs.weight"
 # Elements of one q8_0 block: a row is a whole number of them or stays f16.
 _Q8_0_BLOCK = 32
 
@@ -91,7 +91,7 @@ def write_gguf(
         types, data_bytes = _add_tensor_infos(writer, shape, names, quant)
         divisors = np.array(shape.rope_divisors, dtype=np.float32)
         if divisors.size:
-            writer.add_tensor_info(_ROPE_DIVISORS, divisors.shape, divisors.dtype, divisors.nbytes)
+            writer.add_tensor_info(ROPE_DIVISORS, divisors.shape, divisors.dtype, divisors.nbytes)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()

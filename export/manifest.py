@@ -2,98 +2,86 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from securecoderl_edge.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
-from securecoderl_edge.export.agreement import Agreement
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.export.agreement import BOUNDS, Agreement
 from securecoderl_edge.export.merge import COMPANION_FILES
-from securecoderl_edge.files import sha256_of
+from securecoderl_edge.files import read_json, sha256_of
 from securecoderl_edge.machine import installed
 from securecoderl_edge.weight_files import weight_files
 
 # Part of what makes two exports the same: raise it when the files we write change.
 FORMAT_VERSION = 2
+# The card of an ONNX folder: written when all else has been hashed, and nothing that runs.
+CARD = "README.md"
 
 _PACKAGES = (
     "securecoderl-edge", "gguf", "llama-cpp-python", "onnx", "onnxruntime", "torch", "transformers", "peft",
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What an exported file is, where it came from, and how far it agrees with that.
+    """What an export is, where it came from, and how far it agrees with that.
 
     Attributes:
+        bytes: of the file; of an ONNX folder's graph and weights.
         prompt_style: the style of prompts that the model was trained with here; None if that is not known.
         sources: sha256 of every file of the base and of the adapter that went into it.
     """
 
     format_version: int
-    file: str
-    sha256: str
-    bytes: int
     quant: str
     prompt_style: str | None
+    bytes: int
     parameters: int
+    sources: dict[str, str]
+    agreement: Agreement
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GgufManifest(Manifest):
+    """Of a model as one GGUF file; see `GgufSummary` for what is in it."""
+
+    file: str
+    sha256: str
     bits_per_weight: float
     tensor_types: dict[str, int]
     tokenizer_pre: str
     tokenizer_fingerprint: str
     normaliser: str | None
-    sources: dict[str, str]
-    agreement: Agreement
-    versions: dict[str, str]
 
 
-@dataclass(frozen=True)
-class AdapterManifest:
-    """What an exported adapter is; as `Manifest`, but it needs the base that ``sources`` names by its hashes.
+@dataclass(frozen=True, kw_only=True)
+class AdapterManifest(Manifest):
+    """Of an adapter as one GGUF file. ``agreement`` is that of a float file of its base with llama.cpp applying it."""
 
-    Attributes:
-        agreement: of a float file of the base with the adapter applied by llama.cpp.
-    """
-
-    format_version: int
     file: str
     sha256: str
-    bytes: int
-    quant: str
-    prompt_style: str | None
     rank: int
     tensors: int
-    parameters: int
-    sources: dict[str, str]
-    agreement: Agreement
-    versions: dict[str, str]
 
 
-@dataclass(frozen=True)
-class OnnxManifest:
-    """What an exported ONNX folder is; as `Manifest`.
+@dataclass(frozen=True, kw_only=True)
+class OnnxManifest(Manifest):
+    """Of an ONNX folder.
 
     Attributes:
-        files: sha256 of every file in the folder but this one.
-        bytes: of the graph and its weights.
+        files: sha256 of every file in the folder but this one and the card.
         portable: in standard operators alone.
     """
 
-    format_version: int
     files: dict[str, str]
-    bytes: int
-    quant: str
     portable: bool
-    prompt_style: str | None
-    parameters: int
     bits_per_weight: float
-    sources: dict[str, str]
-    agreement: Agreement
-    versions: dict[str, str]
 
 
-def types_in_words(manifest: Manifest) -> str:
+def types_in_words(manifest: GgufManifest) -> str:
     """``11 f32, 36 q8_0``: how many tensors have each type."""
     return ", ".join(f"{count} {kind}" for kind, count in manifest.tensor_types.items())
 
@@ -117,16 +105,36 @@ def hash_sources(base: Path, adapter: Path | None) -> dict[str, str]:
     return {name: sha256_of(path) for name, path in paths.items() if path.is_file()}
 
 
-def find_earlier(out: Path, quant: str, sources: dict[str, str], prompt_style: str | None) -> Manifest | None:
-    """The manifest beside ``out`` if it describes this very file and this very export."""
-    try:
-        record: dict[str, Any] = json.loads(manifest_path(out).read_text(encoding="utf-8"))
-        manifest = Manifest(**{**record, "agreement": Agreement(**record["agreement"])})
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
-    wanted = (FORMAT_VERSION, quant, sources, prompt_style)
-    same = (manifest.format_version, manifest.quant, manifest.sources, manifest.prompt_style) == wanted
-    return manifest if same and sha256_of(out) == manifest.sha256 else None
+def read_manifest(file: Path) -> Manifest:
+    """The manifest of an exported file or folder.
+
+    Raises:
+        SceError: there is none, or it is damaged.
+    """
+    path = manifest_path(file)
+    record = read_json(path)
+    kinds: tuple[type[Manifest], ...] = (GgufManifest, AdapterManifest, OnnxManifest)
+    for kind in kinds:
+        if {field.name for field in fields(kind)} == {*record}:
+            try:
+                manifest = kind(**{**record, "agreement": Agreement(**record["agreement"])})
+            except TypeError:
+                break
+            if _is_sound(manifest):
+                return manifest
+    raise SceError(f"{path}: is no manifest of an export by this version of sce; export again")
+
+
+def _is_sound(manifest: Manifest) -> bool:
+    """Whether what is used of it later has the types that it should have: it may have been edited."""
+    hashes = [manifest.sources, manifest.files if isinstance(manifest, OnnxManifest) else {}]
+    numbers = vars(manifest.agreement).values()
+    return (
+        isinstance(manifest.quant, str)
+        and manifest.quant in BOUNDS
+        and all(isinstance(each, dict) and all(isinstance(text, str) for text in each.values()) for each in hashes)
+        and all(isinstance(number, int | float) and math.isfinite(number) for number in numbers)
+    )
 
 
 def versions() -> dict[str, str]:

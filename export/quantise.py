@@ -63,20 +63,6 @@ def quantise(source: Path, target: Path, kind: str) -> None:
     raise SceError(f"llama.cpp could not make {kind} of the float file: it ended by {how} ({last[0][:200]})")
 
 
-def tensor_types(path: Path) -> tuple[dict[str, int], int]:
-    """How many tensors of a GGUF file have each type, and the bytes of all of them."""
-    import gguf
-
-    reader = gguf.GGUFReader(path)
-    counts: dict[str, int] = {}
-    for tensor in reader.tensors:
-        if tensor.name == "rope_freqs.weight":
-            continue  # no weight of the model
-        name = tensor.tensor_type.name.lower()
-        counts[name] = counts.get(name, 0) + 1
-    return dict(sorted(counts.items())), sum(int(tensor.n_bytes) for tensor in reader.tensors)
-
-
 def main() -> None:
     """Read a request from standard input and serve it; the exit status is what llama.cpp returns."""
     import llama_cpp

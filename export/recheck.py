@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.export.agreement import BOUNDS, Agreement
-from securecoderl_edge.export.manifest import hash_sources, manifest_path
-from securecoderl_edge.export.onnx import MODEL
-from securecoderl_edge.export.onnx_weights import DATA
+from securecoderl_edge.export.agreement import Agreement, check_as_recorded
+from securecoderl_edge.export.contents import check_content
+from securecoderl_edge.export.manifest import AdapterManifest, OnnxManifest, hash_sources, manifest_path
 from securecoderl_edge.export.verify import verify_gguf, verify_onnx
 from securecoderl_edge.export.workbench import Workbench
-from securecoderl_edge.files import read_json, sha256_of
 
 
 @dataclass(frozen=True)
@@ -38,53 +36,26 @@ def recheck(file: Path, base: Path | None, adapter: Path | None, pre_tokenizer: 
 
     Raises:
         UsageError: no such file, or no manifest beside it.
-        SceError: its content, its source or what it says is not what the manifest says.
+        SceError: its content, its type, its source or what it says is not what the manifest says.
     """
     if not file.exists():
         raise UsageError(f"{file}: no such file or folder")
     if not manifest_path(file).is_file():
         raise UsageError(f"{manifest_path(file)}: no such file; sce export writes it beside what it exports")
-    manifest = read_json(manifest_path(file))
-    found = _check_hashes(file, manifest)
+    manifest, found = check_content(file)
     if base is None:
         return Recheck(file.name, found, None)
-    sources, kind = manifest.get("sources"), manifest.get("quant")
-    if not isinstance(sources, dict) or not isinstance(kind, str) or kind not in BOUNDS:
-        raise SceError(f"{manifest_path(file)}: is no manifest of an export; export again")
-    given = hash_sources(base, adapter)
+    given, sources, kind = hash_sources(base, adapter), manifest.sources, manifest.quant
     if sources != given:
         changed = sorted(name for name in {*given, *sources} if given.get(name) != sources.get(name))
         raise SceError(f"{file} was made from something else: {', '.join(changed[:4])} differ")
     with Workbench(base, adapter, pre_tokenizer=pre_tokenizer) as workbench:
-        if file.is_dir():
-            return Recheck(file.name, found, verify_onnx(file, base, kind, workbench.reference()))
-        if adapter is None or "rank" not in manifest:
-            return Recheck(file.name, found, verify_gguf(file, base, kind, workbench.reference()))
-        base_file, base_kind = workbench.base_file(file)
-        agreement = verify_gguf(base_file, base, min(kind, base_kind), workbench.reference(), file)
-        return Recheck(file.name, found, agreement)
-
-
-def _check_hashes(file: Path, manifest: dict[str, Any]) -> str:
-    """The hash of the file, of the weights of a folder; each file is held against the manifest."""
-    files = {file: manifest.get("sha256")}
-    if file.is_dir():
-        listed = manifest.get("files")
-        names = list(listed) if isinstance(listed, dict) else []
-        # A name in a manifest must not lead out of the folder.
-        if not {MODEL, DATA} <= {*names} or any(Path(name).name != name or "\0" in name for name in names):
-            raise SceError(f"{manifest_path(file)}: is no manifest of an export; export again")
-        files = {file / name: listed[name] for name in names} if isinstance(listed, dict) else {}
-        extra = {path.name for path in file.iterdir()} - {*names, manifest_path(file).name}
-        if not files or extra:
-            raise SceError(
-                f"{file} is not what was exported: {', '.join(sorted(extra)) or 'its manifest lists nothing'}"
-            )
-    found = ""
-    for path, expected in files.items():
-        found = sha256_of(path)
-        if found != expected:
-            raise SceError(
-                f"{path} is not what was exported (sha256 {found[:16]}, its manifest says otherwise); export again"
-            )
-    return found
+        if isinstance(manifest, OnnxManifest):
+            agreement = verify_onnx(file, base, kind, workbench.reference())
+        elif isinstance(manifest, AdapterManifest):
+            base_file, base_kind = workbench.base_file(file)
+            agreement = verify_gguf(base_file, base, min(kind, base_kind), workbench.reference(), file)
+        else:
+            agreement = verify_gguf(file, base, kind, workbench.reference())
+    check_as_recorded(agreement, manifest.agreement, file)
+    return Recheck(file.name, found, agreement)

@@ -8,17 +8,20 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
-from securecoderl_edge.errors import MissingExtra, UsageError
+from securecoderl_edge.errors import MissingExtra, SceError, UsageError
 from securecoderl_edge.export import onnx
 from securecoderl_edge.export.adapter import write_adapter
+from securecoderl_edge.export.agreement import Agreement
+from securecoderl_edge.export.contents import check_content
 from securecoderl_edge.export.gguf import OWN_TYPES
 from securecoderl_edge.export.manifest import (
     FORMAT_VERSION,
     AdapterManifest,
+    GgufManifest,
     Manifest,
     OnnxManifest,
-    find_earlier,
     hash_sources,
     manifest_path,
     versions,
@@ -35,12 +38,15 @@ ADAPTER_TYPES = ("f16", "f32")
 ONNX_TYPES, PORTABLE_TYPES = tuple(onnx.BITS), onnx.PORTABLE_TYPES
 
 
+M = TypeVar("M", bound=Manifest)
+
+
 @dataclass(frozen=True)
 class ExportResult:
     """A verified file; ``reused`` when an earlier export of the same sources was already there."""
 
     path: Path
-    manifest: Manifest | AdapterManifest | OnnxManifest
+    manifest: Manifest
     reused: bool
 
 
@@ -71,15 +77,11 @@ def export_gguf(
     if quant not in QUANTS:
         raise UsageError(f"unknown quantisation {quant!r}; known: {', '.join(QUANTS)}")
     _require_packages()
-    sources = hash_sources(base, adapter)
     if out.exists() and not out.is_file():
         raise UsageError(f"{out} is no regular file; choose another --out")
-    if out.exists():
-        earlier = find_earlier(out, quant, sources, prompt_style)
-        if earlier:
-            return ExportResult(out, earlier, reused=True)
-        if not force:
-            raise UsageError(f"{out} exists and is not this export; replace it with --force or choose another --out")
+    source = _Source(hash_sources(base, adapter), quant, prompt_style)
+    if earlier := _find_earlier(out, GgufManifest, source, force):
+        return ExportResult(out, earlier, reused=True)
     remove_abandoned(out)
     with ExitStack() as stack:
         shared = workbench or stack.enter_context(Workbench(base, adapter, prompt_style, log))
@@ -87,20 +89,14 @@ def export_gguf(
         summary = shared.write(quant, temporary, out)
         log("verifying against the source ...")
         agreement = verify_gguf(temporary, base, quant, shared.reference())
-        manifest = Manifest(
-            format_version=FORMAT_VERSION,
+        manifest = GgufManifest(
             file=out.name,
             sha256=sha256_of(temporary),
             bytes=temporary.stat().st_size,
-            quant=quant,
-            prompt_style=prompt_style,
             **asdict(summary),
-            sources=sources,
-            agreement=agreement,
-            versions=versions(),
+            **source.described(agreement),
         )
-    with write_atomically(manifest_path(out)) as text:
-        json.dump(asdict(manifest), text, indent=2)
+        _write_manifest(manifest, out)
     if workbench is not None and quant in ("f16", "f32"):
         workbench.use_float_file(out, summary)
     return ExportResult(out, manifest, reused=False)
@@ -122,9 +118,11 @@ def export_adapter(
         quant: ``f16`` or ``f32``. Others as in `export_gguf`, as are the errors.
     """
     _require_packages()
-    sources = hash_sources(base, adapter)
-    if out.exists() and not force:
-        raise UsageError(f"{out} exists; replace it with --force or choose another --out")
+    if out.exists() and not out.is_file():
+        raise UsageError(f"{out} is no regular file; choose another --out")
+    source = _Source(hash_sources(base, adapter), quant, prompt_style)
+    if earlier := _find_earlier(out, AdapterManifest, source, force):
+        return ExportResult(out, earlier, reused=True)
     remove_abandoned(out)
     with ExitStack() as stack:
         shared = workbench or stack.enter_context(Workbench(base, adapter, prompt_style, log))
@@ -135,19 +133,13 @@ def export_adapter(
         log("verifying it on the base ...")
         agreement = verify_gguf(base_file, base, min(quant, base_quant), shared.reference(), temporary)
         manifest = AdapterManifest(
-            format_version=FORMAT_VERSION,
             file=out.name,
             sha256=sha256_of(temporary),
             bytes=temporary.stat().st_size,
-            quant=quant,
-            prompt_style=prompt_style,
             **asdict(summary),
-            sources=sources,
-            agreement=agreement,
-            versions=versions(),
+            **source.described(agreement),
         )
-    with write_atomically(manifest_path(out)) as text:
-        json.dump(asdict(manifest), text, indent=2)
+        _write_manifest(manifest, out)
     return ExportResult(out, manifest, reused=False)
 
 
@@ -171,11 +163,12 @@ def export_onnx(
         portable: in standard operators, for any runtime.
     """
     _require_packages(("onnx", "onnxruntime"), "onnx")
-    sources = hash_sources(base, adapter)
-    if out.exists() and not force:
-        raise UsageError(f"{out} exists; replace it with --force or choose another --out")
     if out.exists() and not (out / onnx.MODEL).is_file():
         raise UsageError(f"{out} is no ONNX folder, so --force does not replace it; choose another --out")
+    source = _Source(hash_sources(base, adapter), quant, prompt_style)
+    earlier = _find_earlier(out, OnnxManifest, source, force, lambda manifest: manifest.portable == portable)
+    if earlier:
+        return ExportResult(out, earlier, reused=True)
     remove_abandoned(out)
     with ExitStack() as stack:
         shared = workbench or stack.enter_context(Workbench(base, adapter, prompt_style, log))
@@ -187,19 +180,13 @@ def export_onnx(
         log("verifying against the source ...")
         agreement = verify_onnx(temporary, base, quant, shared.reference())
         manifest = OnnxManifest(
-            format_version=FORMAT_VERSION,
             files={path.name: sha256_of(path) for path in sorted(temporary.iterdir())},
             bytes=sum((temporary / name).stat().st_size for name in (onnx.MODEL, DATA)),
-            quant=quant,
             portable=portable,
-            prompt_style=prompt_style,
             **asdict(summary),
-            sources=sources,
-            agreement=agreement,
-            versions=versions(),
+            **source.described(agreement),
         )
-        with write_atomically(manifest_path(temporary)) as text:
-            json.dump(asdict(manifest), text, indent=2)
+        _write_manifest(manifest, temporary)
     return ExportResult(out, manifest, reused=False)
 
 
@@ -220,6 +207,51 @@ def export_merged(
     with temporary_beside(out, replace_folder=True) as temporary:
         write_merged(base, adapter, temporary, dtype, prompt_style)
     return out
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What an export is made of, and as what: two of the same are the same export."""
+
+    sources: dict[str, str]
+    quant: str
+    prompt_style: str | None
+
+    def described(self, agreement: Agreement) -> dict[str, Any]:
+        """The part of a manifest that all kinds have."""
+        own = {"format_version": FORMAT_VERSION, "agreement": agreement, "versions": versions()}
+        return {**vars(self), **own}
+
+    def is_that_of(self, manifest: Manifest) -> bool:
+        found = (manifest.format_version, _Source(manifest.sources, manifest.quant, manifest.prompt_style))
+        return found == (FORMAT_VERSION, self)
+
+
+def _find_earlier(
+    out: Path, kind: type[M], source: _Source, force: bool, is_alike: Callable[[M], bool] = lambda manifest: True
+) -> M | None:
+    """The manifest of ``out`` if it is this very export, whole.
+
+    Raises:
+        UsageError: it is something else, and not to be replaced.
+    """
+    if not out.exists():
+        return None
+    try:
+        manifest, _ = check_content(out)
+    except SceError:
+        manifest = None
+    if isinstance(manifest, kind) and source.is_that_of(manifest) and is_alike(manifest):
+        return manifest
+    if not force:
+        raise UsageError(f"{out} exists and is not this export; replace it with --force or choose another --out")
+    return None
+
+
+def _write_manifest(manifest: Manifest, out: Path) -> None:
+    """Write it before the export gets its name: a process that is killed leaves no export without its manifest."""
+    with write_atomically(manifest_path(out)) as text:
+        json.dump(asdict(manifest), text, indent=2)
 
 
 def _require_packages(packages: tuple[str, ...] = ("gguf", "llama_cpp"), extra: str = "gguf") -> None:

@@ -17,6 +17,7 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export import adapter as adapter_export
 from securecoderl_edge.export.adapter import write_adapter
 from securecoderl_edge.export.agreement import Agreement, check_bounds
+from securecoderl_edge.export.contents import check_content
 from securecoderl_edge.export.gguf import write_gguf
 from securecoderl_edge.export.manifest import manifest_path
 from securecoderl_edge.export.quantise import quantise
@@ -87,8 +88,13 @@ def test_an_exported_adapter_is_verified_described_and_small(base: Path, adapter
     assert result.manifest.agreement.top1 > 0.95
     assert {path.name for path in tmp_path.iterdir()} == {"lora.gguf", "lora.gguf.manifest.json"}
     assert out.stat().st_size < (base / "model.safetensors").stat().st_size / 4
+    assert export_adapter(base, adapter, "f16", out, force=False, prompt_style="paper").reused
     with pytest.raises(UsageError, match="--force"):
-        export_adapter(base, adapter, "f16", out, force=False)
+        export_adapter(base, adapter, "f32", out, force=False, prompt_style="paper")
+    record["quant"] = "f32"
+    manifest_path(out).write_text(json.dumps(record))
+    with pytest.raises(SceError, match="is f16, and"):
+        check_content(out)
 
 
 def test_a_missing_permutation_is_caught(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shlex
 import shutil
 import signal
@@ -22,9 +23,11 @@ pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 from fake_runtime import problem
 
 from securecoderl_edge.cli import main
+from securecoderl_edge.export import run as export_run
 from securecoderl_edge.export import workbench
 from securecoderl_edge.export.card import licence_of
-from securecoderl_edge.files import remove_abandoned
+from securecoderl_edge.export.manifest import Manifest, manifest_path
+from securecoderl_edge.files import remove_abandoned, sha256_of
 from securecoderl_edge.gguf_header import header_strings, is_adapter
 from securecoderl_edge.models import default_models, resolve_model
 from securecoderl_edge.problems import write_problems
@@ -82,7 +85,7 @@ def test_several_types_are_exported_at_once_with_their_papers(folder: Path) -> N
     stems = ("mine-f16", "mine-q4_k_m")
     assert names(exports) == {
         name for stem in stems
-        for name in (f"{stem}.gguf", f"{stem}.gguf.manifest.json", f"{stem}.card.md", f"{stem}.Modelfile")
+        for name in (f"{stem}.gguf{end}" for end in ("", ".manifest.json", ".card.md", ".Modelfile"))
     }  # fmt: skip
     assert [manifest["quant"] for manifest in json.loads(out)] == ["f16", "q4_k_m"]
     assert "the float file" not in err  # the one that was exported is quantised
@@ -92,7 +95,7 @@ def test_several_types_are_exported_at_once_with_their_papers(folder: Path) -> N
 def test_the_card_says_base_licence_training_agreement_and_limits(folder: Path) -> None:
     assert run("--quant", "q8_0")[0] == 0
     exports = folder / "runs" / "mine" / "exports"
-    card = (exports / "mine-q8_0.card.md").read_text()
+    card = (exports / "mine-q8_0.gguf.card.md").read_text()
     manifest = json.loads((exports / "mine-q8_0.gguf.manifest.json").read_text())
     assert card.startswith("---\nlibrary_name: gguf\n")
     for expected in (
@@ -107,8 +110,8 @@ def test_the_card_says_base_licence_training_agreement_and_limits(folder: Path) 
         "## Limits",
     ):
         assert expected in card
-    modelfile = (exports / "mine-q8_0.Modelfile").read_text()
-    assert modelfile.startswith('FROM ./mine-q8_0.gguf\nTEMPLATE """### Instruction:\n')
+    modelfile = (exports / "mine-q8_0.gguf.Modelfile").read_text()
+    assert '\nFROM ./mine-q8_0.gguf\nTEMPLATE """### Instruction:\n' in modelfile
     assert 'PARAMETER stop "### Instruction:"' in modelfile
 
 
@@ -127,7 +130,7 @@ def test_an_adapter_is_exported_alone_and_is_no_model(folder: Path) -> None:
     assert is_adapter(lora)
     assert header_strings(lora)["adapter.type"] == "lora"
     assert all(spec.role != "export" for spec in default_models())
-    assert "ADAPTER ./mine-lora-f16.gguf" in lora.with_name("mine-lora-f16.Modelfile").read_text()
+    assert "ADAPTER ./mine-lora-f16.gguf" in lora.with_name("mine-lora-f16.gguf.Modelfile").read_text()
     code, _, err = run("--verify", str(lora))
     assert (code, "agrees with its source" in err) == (0, True)
     from securecoderl_edge.errors import UsageError
@@ -169,7 +172,7 @@ def test_what_quantisation_costs_is_one_table_with_paired_intervals(folder: Path
     assert any(line.startswith("q8_0 ") and "KL" in line and "bits" in line for line in lines)
     assert lines[-1] == "Differences from mine-f32, paired over 4 problems, with 95 % intervals."
     assert "not distinguishable" in out
-    assert "| q8_0 |" in (folder / "runs" / "mine" / "exports" / "mine-q8_0.card.md").read_text()
+    assert "| q8_0 |" in (folder / "runs" / "mine" / "exports" / "mine-q8_0.gguf.card.md").read_text()
 
 
 def test_one_type_that_fails_does_not_cost_the_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +187,7 @@ def test_one_type_that_fails_does_not_cost_the_others(folder: Path, monkeypatch:
     assert code == 1
     assert "1 of 2 files were not written" in err
     exports = folder / "runs" / "mine" / "exports"
-    assert {"mine-f16.gguf", "mine-f16.card.md"} <= names(exports)
+    assert {"mine-f16.gguf", "mine-f16.gguf.card.md"} <= names(exports)
     assert not (exports / "mine-q4_0.gguf").exists()
 
 
@@ -285,8 +288,11 @@ def test_printed_lines_lead_to_the_file_whatever_it_is_called(base: Path, folder
         assert code == 0, err
         words = [shlex.split(line) for line in err.splitlines() if line.startswith("    ")]
         assert [name in line for line in words] == [True, False, True]
-        assert f"{name.removesuffix('.gguf')}.Modelfile" in words[1]
-    assert {path.name for path in (folder / "a b").glob("*.Modelfile")} == {"it's-1.0.Modelfile", "it's-1.5.Modelfile"}
+        assert f"{name}.Modelfile" in words[1]
+    assert {path.name for path in (folder / "a b").glob("*.Modelfile")} == {
+        "it's-1.0.gguf.Modelfile",
+        "it's-1.5.gguf.Modelfile",
+    }
 
 
 @pytest.mark.parametrize("change", [{"quant": "q99"}, {"quant": ["f16"]}, {"sources": [1]}, {"sources": 3}])
@@ -298,3 +304,75 @@ def test_a_manifest_that_is_none_is_a_sentence(base: Path, folder: Path, change:
     assert (code, "is no manifest of an export" in err) == (1, True), err
     path.write_text("[" * 200_000)
     assert run(str(base), "--verify", "m.gguf")[0] == 1
+
+
+def edit_manifest(file: Path, **changes: object) -> None:
+    path = manifest_path(file)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+@pytest.mark.parametrize(("quant", "said"), [("q8_0", "q3_k_m"), ("q4_k_m", "q4_k_s"), ("f16", "f32")])
+def test_a_file_of_another_type_than_its_manifest_says_is_found_out(
+    base: Path, folder: Path, quant: str, said: str
+) -> None:
+    assert run(str(base), "--quant", quant, "--out", "m.gguf")[0] == 0
+    edit_manifest(folder / "m.gguf", quant=said)
+    code, _, err = run("--verify", "m.gguf")
+    assert (code, f"m.gguf is {quant}, and" in err, f"says {said}" in err) == (1, True, True), err
+    edit_manifest(folder / "m.gguf", quant=quant, tensor_types={"f32": 20})
+    code, _, err = run("--verify", "m.gguf")
+    assert (code, "other types of tensors" in err) == (1, True), err
+
+
+def test_damage_that_the_bounds_permit_is_found_by_the_agreement_that_was_recorded(base: Path, folder: Path) -> None:
+    assert run(str(base), "--quant", "q8_0", "--out", "m.gguf")[0] == 0
+    file, rng = folder / "m.gguf", random.Random(5)
+    content = bytearray(file.read_bytes())
+    for _ in range(400):
+        content[rng.randrange(len(content) * 3 // 4, len(content))] ^= 0x10
+    file.write_bytes(content)
+    edit_manifest(file, sha256=sha256_of(file))
+    code, _, err = run(str(base), "--verify", "m.gguf")
+    assert (code, "agrees less with its source than when it was exported: KL is" in err) == (1, True), err
+
+
+@pytest.mark.parametrize("paper", ["m.gguf.card.md", "m.gguf.Modelfile"])
+def test_a_paper_of_somebody_else_is_not_replaced(base: Path, folder: Path, paper: str) -> None:
+    (folder / paper).write_text("mine")
+    code, _, err = run(str(base), "--quant", "f32", "--out", "m.gguf")
+    assert (code, f"{paper} is not of sce export" in err) == (2, True), err
+    assert (folder / paper).read_text() == "mine"
+    assert not (folder / "m.gguf").exists()
+    assert run(str(base), "--quant", "f32", "--out", "m.gguf", "--force")[0] == 0
+    assert (folder / paper).read_text() != "mine"
+    # Its own papers it writes again.
+    assert run(str(base), "--quant", "f32", "--out", "m.gguf")[0] == 0
+
+
+def test_a_file_and_a_folder_of_one_name_have_each_its_card(base: Path, folder: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    for arguments in (("--out", "m.gguf"), ("--out", "m"), ("--format", "onnx", "--out", "m.onnx")):
+        assert run(str(base), *arguments)[0] == 0
+    titles = [path.read_text().partition("---\n\n# ")[2].splitlines()[0] for path in
+              (folder / "m.gguf.card.md", folder / "m.card.md", folder / "m.onnx" / "README.md")]  # fmt: skip
+    assert titles == ["m.gguf", "m", "m.onnx"]
+    assert run("--verify", "m.onnx")[0] == 0  # its card is no foreign file
+
+
+def test_a_name_that_cannot_be_printed_is_refused(base: Path, folder: Path) -> None:
+    code, _, err = run(str(base), "--out", "a\nb.gguf")
+    assert (code, "cannot be printed" in err) == (2, True), err
+
+
+def test_no_export_stands_without_its_manifest(base: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = []
+
+    def note(manifest: Manifest, out: Path) -> None:
+        written.append(out.exists())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(export_run, "_write_manifest", note)
+    with pytest.raises(KeyboardInterrupt):
+        export_run.export_gguf(base, None, "f32", folder / "m.gguf", force=False)
+    assert written == [False]
+    assert not (folder / "m.gguf").exists()

@@ -19,6 +19,7 @@ pytest.importorskip("onnxruntime", reason="needs the onnx extra")
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export import onnx as onnx_export
+from securecoderl_edge.export import run as export_run
 from securecoderl_edge.export.agreement import Agreement, check_bounds
 from securecoderl_edge.export.manifest import manifest_path
 from securecoderl_edge.export.merge import copy_companions, merged_tensors
@@ -47,6 +48,7 @@ MODELS: dict[str, dict[str, Any]] = {
                "initializer_range": 0.1},
     "qwen2": {"family": "qwen2", "num_key_value_heads": 2},
     "odd rows": {"intermediate_size": 100},
+    "large epsilon": {"rms_norm_eps": 0.01},
 }  # fmt: skip
 
 
@@ -165,6 +167,33 @@ def test_blocks_are_rounded_as_a_slow_loop_rounds_them(bits: int, columns: int) 
             assert abs(restored - float(weight[row, column])) <= step * 1.001
 
 
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_number_furthest_from_zero_is_met_exactly(bits: int, sign: int) -> None:
+    weight = np.random.default_rng(bits).uniform(-1, 1, (3, 32)).astype(np.float32)
+    weight[:, 7] = 2.5 * sign
+    codes, scales = quantise_blocks(weight, bits)
+    code = codes[:, 0, 7] if bits == 8 else codes[:, 0, 3] >> 4
+    np.testing.assert_array_equal((code.astype(np.int32) - (1 << (bits - 1))) * scales[:, 0], weight[:, 7])
+
+
+def test_embedding_and_output_layer_have_eight_bits_where_the_others_have_four(
+    sources: Callable[[str], Source], tmp_path: Path
+) -> None:
+    import onnx
+
+    graph = onnx.load(sources("linear").write(tmp_path / "m", "int4") / "model.onnx", load_external_data=False).graph
+    bits = {
+        node.input[1]: onnx.helper.get_node_attr_value(node, "bits")
+        for node in graph.node
+        if node.op_type == "MatMulNBits"
+    }
+    assert bits.pop("head.q") == 8
+    assert set(bits.values()) == {4}
+    embedding = next(node for node in graph.node if node.op_type == "GatherBlockQuantized")
+    assert onnx.helper.get_node_attr_value(embedding, "bits") == 8
+
+
 def test_rows_of_a_batch_are_those_of_single_runs(sources: Callable[[str], Source], tmp_path: Path) -> None:
     model = OnnxModel(sources("linear").write(tmp_path / "m"), 1)
     rng = np.random.default_rng(0)
@@ -228,8 +257,9 @@ def test_an_export_is_verified_described_and_checked_again(sources: Callable[[st
     found = recheck(out, source.base, source.adapter).agreement
     assert found is not None
     assert found.top1 > 0.75
+    assert export_onnx(source.base, source.adapter, "int8", out, force=False, prompt_style="paper").reused
     with pytest.raises(UsageError, match="--force"):
-        export_onnx(source.base, source.adapter, "int8", out, force=False)
+        export_onnx(source.base, source.adapter, "int4", out, force=False, prompt_style="paper")
     content = bytearray((out / "model.onnx.data").read_bytes())
     content[len(content) // 2] ^= 1
     (out / "model.onnx.data").write_bytes(content)
@@ -239,6 +269,20 @@ def test_an_export_is_verified_described_and_checked_again(sources: Callable[[st
     recheck(out, None, None)
     (out / "more.txt").write_text("x")
     with pytest.raises(SceError, match=r"more\.txt"):
+        recheck(out, None, None)
+
+
+@pytest.mark.parametrize("change", [{"quant": "int4"}, {"portable": True}, {"files": {}}, {"files": {"../x": "0"}}])
+def test_a_manifest_that_says_something_else_is_found_out(
+    sources: Callable[[str], Source], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(export_run, "verify_onnx", lambda *arguments: Agreement(1, 1, 1, 1, 0.0, 0.0, 1.0, 1))
+    out = tmp_path / "m"
+    export_onnx(sources("tied").base, None, "int8", out, force=False)
+    recheck(out, None, None)
+    path = manifest_path(out)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(SceError, match=r"m is int8, and|is no manifest of an export"):
         recheck(out, None, None)
 
 

@@ -60,6 +60,18 @@ def test_a_graph_is_valid_and_has_standard_operators_alone(sources: Sources, tmp
     assert [(each.domain, each.version) for each in graph.opset_import] == [("", 23)]
 
 
+def test_in_float16_norms_and_softmax_are_float32(sources: Sources, tmp_path: Path) -> None:
+    import onnx
+
+    graph = onnx.load(write(sources("qwen2"), tmp_path / "m", "f16") / MODEL, load_external_data=False).graph
+    settings = {"RMSNormalization": "stash_type", "Attention": "softmax_precision"}
+    found = [
+        onnx.helper.get_node_attr_value(node, settings[node.op_type]) for node in graph.node if node.op_type in settings
+    ]
+    assert len(found) == 2 * 3 + 1
+    assert set(found) == {onnx.TensorProto.FLOAT}
+
+
 @pytest.mark.parametrize("name", ["linear", "qwen2"])
 def test_another_runtime_finds_the_same_logits_with_padding_on_either_side(
     sources: Sources, tmp_path: Path, name: str
@@ -154,7 +166,7 @@ def test_the_command_writes_verifies_and_checks_again(
     result = CliRunner().invoke(sce, ["export", str(source.base), "--format", "onnx", "--portable"])
     assert result.exit_code == 0, result.output
     folder = tmp_path / f"{source.base.name}-onnx-portable-f32"
-    assert "standard ONNX, set 23" in (tmp_path / f"{folder.name}.card.md").read_text()
+    assert "standard ONNX, set 23" in (folder / "README.md").read_text()
     found = recheck(folder, source.base, None)
     assert found.agreement is not None
     assert dataclasses.astuple(found.agreement)[1] > 0
