@@ -1,8 +1,8 @@
 """Batched sampling with a KV cache, on a merged copy of the policy.
 
 `Decoder` holds plain tensors: LoRA merged into the weights, the q, k, v and the gate, up projections fused. That saves
-most of the Python and adapter overhead of a small model's decoding step. `sample` draws by temperature alone, so that
-the distribution sampled from is the one whose log-probabilities PPO computes.
+most of the Python and adapter overhead of a small model's decoding step. For training `sample` draws by temperature
+alone, so that the distribution sampled from is the one whose log-probabilities PPO computes.
 """
 
 from __future__ import annotations
@@ -188,7 +188,8 @@ def sample(
     end_tokens: frozenset[int],
     uniforms: Tensor,
     on_finished: Callable[[Sampled], None] | None = None,
-    on_token: Callable[[int, int, int], None] | None = None,
+    on_token: Callable[[int, int, int], bool] | None = None,
+    truncate: Callable[[Tensor], Tensor] | None = None,
 ) -> list[Sampled]:
     """Draw ``samples`` completions of each prompt; prompts are processed once and shared by their samples.
 
@@ -199,7 +200,8 @@ def sample(
         uniforms: (prompts x samples, ``max_tokens``) numbers from [0, 1), the only source of randomness. Every
             completion has its own, so what is drawn does not depend on what else is in the batch.
         on_finished: called with each completion as soon as it ends, while the others are still being decoded.
-        on_token: called with (prompt index, sample index, token id) for every token drawn.
+        on_token: called with (prompt index, sample index, token id) for every token drawn; True ends the completion.
+        truncate: given logits (B, V) over the temperature, those with minus infinity for what is not to be drawn.
 
     Returns:
         all completions, ordered by prompt, then by sample.
@@ -230,7 +232,7 @@ def sample(
     uniforms = uniforms.to(decoder.device)
 
     for step in range(max_tokens):
-        chosen, chosen_log_probs = draw_tokens(logits, temperature, uniforms[:, step])
+        chosen, chosen_log_probs = draw_tokens(logits, temperature, uniforms[:, step], truncate)
         for row, (token, log_prob) in enumerate(zip(chosen.tolist(), chosen_log_probs.tolist(), strict=True)):
             owner = live[row]
             if owner < 0:
@@ -239,11 +241,11 @@ def sample(
                 raise SceError(f"sampling gives numbers that are not finite in {decoder.dtype}; use a wider format")
             drawn[owner].append(token)
             log_probs[owner].append(log_prob)
-            if on_token:
-                on_token(*owners[owner], token)
-            if token in end_tokens or step == max_tokens - 1:
-                key = owners[owner]
-                done[key] = Sampled(*key, tuple(drawn[owner]), tuple(log_probs[owner]), token in end_tokens)
+            key = owners[owner]
+            is_finished = on_token is not None and on_token(*key, token)
+            is_finished = is_finished or token in end_tokens
+            if is_finished or step == max_tokens - 1:
+                done[key] = Sampled(*key, tuple(drawn[owner]), tuple(log_probs[owner]), is_finished)
                 live[row] = -1
                 if on_finished:
                     on_finished(done[key])
@@ -290,18 +292,22 @@ def _change(cache: list[tuple[Tensor, Tensor]], change: Callable[[Tensor], Tenso
         cache[number] = change(keys), change(values)
 
 
-def draw_tokens(logits: Tensor, temperature: float, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+def draw_tokens(
+    logits: Tensor, temperature: float, uniforms: Tensor, truncate: Callable[[Tensor], Tensor] | None = None
+) -> tuple[Tensor, Tensor]:
     """One token for each row of ``logits`` (B, V), and its log-probability at temperature 1; 0 takes the likeliest.
 
     Args:
         uniforms: (B,) numbers from [0, 1).
+        truncate: see `sample`.
     """
     logits = logits.float()
     if temperature == 0:
         chosen = logits.argmax(-1)
     else:
         # The inverse of the distribution function: one random number a row, where multinomial draws one a word.
-        below = (logits / temperature).softmax(-1).cumsum(-1)
+        scores = logits / temperature
+        below = (scores if truncate is None else truncate(scores)).softmax(-1).cumsum(-1)
         chosen = (below <= uniforms[:, None] * below[:, -1:]).sum(-1).clamp_max(logits.shape[-1] - 1)
     log_probs = logits.gather(-1, chosen[:, None])[:, 0] - logits.logsumexp(-1)
     return chosen, log_probs

@@ -23,7 +23,6 @@ from securecoderl_edge.runtimes.protocol import Completion, Sampling
 
 GREEDY = Sampling(temperature=0.0, max_tokens=24)
 RAGGED = PROMPTS[:19]
-TWENTY = (*RAGGED, PROMPTS[19][:700])
 
 
 @pytest.fixture(scope="module")
@@ -43,20 +42,6 @@ def tuned(tiny_model: Path, tiny_adapter: Path) -> Any:
 
 def token_ids(rows: Sequence[Sequence[Completion]]) -> list[list[tuple[int, ...]]]:
     return [[completion.token_ids for completion in row] for row in rows]
-
-
-def test_greedy_tokens_and_text_equal_transformers(runtime: GgufRuntime, tuned: Any, tiny_model: Path) -> None:
-    import torch
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    for prompt, (completion,) in zip(TWENTY, runtime.generate(TWENTY, 1, GREEDY), strict=True):
-        ids = tokenizer(prompt, return_tensors="pt").input_ids
-        with torch.inference_mode():
-            output = tuned.generate(input_ids=ids, do_sample=False, max_new_tokens=24)[0, ids.shape[1] :].tolist()
-        assert completion.prompt_tokens == ids.shape[1]
-        assert list(completion.token_ids) == output
-        assert completion.text == tokenizer.decode(output, skip_special_tokens=True)
 
 
 def test_logprobs_are_those_of_the_model_at_temperature_one(runtime: GgufRuntime, tuned: Any, tiny_model: Path) -> None:
@@ -160,8 +145,10 @@ def test_a_prompt_over_the_context_is_refused_with_both_numbers(runtime: GgufRun
 
 def test_the_runtime_goes_on_after_a_refused_prompt(tiny_gguf: Path) -> None:
     with GgufRuntime(tiny_gguf, threads=1, context=64) as runtime:
-        with pytest.raises(SceError, match="64 tokens"):
+        child = runtime.process_id
+        with pytest.raises(SceError, match="context of 64"):
             runtime.generate(["a"], 1, Sampling(max_tokens=64))
+        assert runtime.process_id == child  # the model was not loaded again for it
         assert len(runtime.generate(["a"], 1, GREEDY)[0][0].token_ids) >= 1
 
 

@@ -7,6 +7,7 @@ starts by decoding the prompt's last token in its own place, so the first token 
 from __future__ import annotations
 
 import codecs
+import functools
 import hashlib
 import time
 from collections import deque
@@ -18,6 +19,7 @@ import numpy as np
 
 from securecoderl_edge.runtimes.llama import BATCH, LlamaContext, LlamaModel, free_sampler, open_sampler
 from securecoderl_edge.runtimes.protocol import Completion, Sampling
+from securecoderl_edge.runtimes.text_writer import TextWriter
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,10 @@ class _Sample:
     started: float
     next_token: int
     filled: int
+    writer: TextWriter
     first_token_at: float = 0.0
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    text: str = ""
     decoder: codecs.IncrementalDecoder = field(default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace"))
 
 
@@ -108,13 +110,7 @@ class BatchDecoder:
                 continue
             task = pending.popleft()
             sibling = self._find_sibling(task)
-            sampler = open_sampler(
-                self._sampling.temperature,
-                derive_seed(self._sampling.seed, task.prompt_index, task.sample_index),
-            )
-            self._places[place] = _Sample(
-                task, sampler, time.perf_counter(), next_token=task.prompt[-1], filled=len(task.prompt) - 1
-            )
+            self._places[place] = self._begin(task)
             if sibling is None:
                 fresh.append(place)
             else:
@@ -122,6 +118,18 @@ class BatchDecoder:
         self._compute_prompts(fresh)
         for source, target in copies:
             self._context.copy(source, target, self._sample_at(target).filled)
+
+    def _begin(self, task: Task) -> _Sample:
+        seed = derive_seed(self._sampling.seed, task.prompt_index, task.sample_index)
+        show = None if self._on_token is None else functools.partial(self._on_token, task)
+        return _Sample(
+            task,
+            open_sampler(self._sampling, seed),
+            time.perf_counter(),
+            next_token=task.prompt[-1],
+            filled=len(task.prompt) - 1,
+            writer=TextWriter(self._sampling.stop, show),
+        )
 
     def _find_sibling(self, task: Task) -> int | None:
         for place, sample in enumerate(self._places):
@@ -179,16 +187,11 @@ class BatchDecoder:
             sample.logprobs.append(logprob)
             is_end = self._model.is_end(token)
             is_last = is_end or len(sample.token_ids) >= self._sampling.max_tokens
-            self._emit(sample, b"" if is_end else self._model.piece(token), is_last)
-            if is_last:
-                self._on_completion(sample.task, _completion(sample, is_end, now))
+            piece = b"" if is_end else self._model.piece(token)
+            is_stopped = sample.writer.add(sample.decoder.decode(piece, final=is_last))
+            if is_last or is_stopped:
+                self._on_completion(sample.task, _completion(sample, is_end or is_stopped, now))
                 self._release(place, sample)
-
-    def _emit(self, sample: _Sample, piece: bytes, is_last: bool) -> None:
-        text = sample.decoder.decode(piece, final=is_last)
-        sample.text += text
-        if text and self._on_token:
-            self._on_token(sample.task, text)
 
     def _release(self, place: int, sample: _Sample) -> None:
         free_sampler(sample.sampler)
@@ -209,12 +212,12 @@ def _logprobs(logits: np.ndarray[Any, np.dtype[np.float32]], tokens: list[int]) 
     return [float(value) for value in np.minimum(chosen - total, 0.0)]
 
 
-def _completion(sample: _Sample, is_end: bool, now: float) -> Completion:
+def _completion(sample: _Sample, is_stopped: bool, now: float) -> Completion:
     return Completion(
-        text=sample.text,
+        text=sample.writer.end(),
         token_ids=tuple(sample.token_ids),
         logprobs=tuple(sample.logprobs),
-        finish="stop" if is_end else "length",
+        finish="stop" if is_stopped else "length",
         prompt_tokens=len(sample.task.prompt),
         first_token_seconds=sample.first_token_at - sample.started,
         seconds=now - sample.started,

@@ -81,7 +81,7 @@ class GgufRuntime:
         except _ChildDied as death:
             raise SceError(f"{self.name}: {death}") from None
         if answer["type"] == "error":
-            raise SceError(answer["message"])
+            raise _error_in(answer)
         return int(answer["tokens"])
 
     @property
@@ -97,7 +97,6 @@ class GgufRuntime:
         on_token: OnToken | None = None,
     ) -> list[list[Completion]]:
         """See `Runtime.generate`. A child that dies is replaced once, its unfinished samples redone."""
-        _check_request(prompts, n, sampling)
         finished: dict[Key, Completion] = {}
         streamed = _Streamed(on_token)
         keys = [(prompt, sample) for prompt in range(len(prompts)) for sample in range(n)]
@@ -113,6 +112,8 @@ class GgufRuntime:
                 streamed.begin_again()
                 self._child.kill()
                 self._child = _Child(self._settings)
+            except SceError:
+                raise  # what the child answered; it is ready for the next request
             except BaseException:
                 # Interrupted in mid-answer: what the child still sends would be taken for the next answer.
                 self._child.kill()
@@ -152,7 +153,7 @@ class GgufRuntime:
     ) -> None:
         request = {
             "type": "generate",
-            "prompts": {prompt: prompts[prompt] for prompt, _ in keys},
+            "prompts": list(prompts),
             "tasks": keys,
             "sampling": asdict(sampling),
             "stream": streamed.is_wanted,
@@ -160,7 +161,7 @@ class GgufRuntime:
         self._child.send(request)
         while (answer := self._child.receive())["type"] != "done":
             if answer["type"] == "error":
-                raise SceError(answer["message"])
+                raise _error_in(answer)
             key = (int(answer["prompt"]), int(answer["sample"]))
             if answer["type"] == "token":
                 streamed.add(key, answer["text"])
@@ -256,7 +257,7 @@ class _Child:
         if self._description is None:
             answer = self.receive()
             if answer["type"] == "error":
-                raise SceError(answer["message"])
+                raise _error_in(answer)
             self._description = answer
         return self._description
 
@@ -303,16 +304,8 @@ def _close_quietly(stream: IO[bytes]) -> None:
         return
 
 
-def _check_request(prompts: Sequence[str], n: int, sampling: Sampling) -> None:
-    if n < 1 or sampling.max_tokens < 1 or not 0 <= sampling.temperature < float("inf"):
-        raise UsageError("sampling needs at least one sample of at least one token, at a temperature of 0 or more")
-    for index, prompt in enumerate(prompts, 1):
-        if not prompt:
-            raise SceError(f"prompt {index} is empty; give the model at least one character")
-        try:
-            prompt.encode("utf-8")
-        except UnicodeEncodeError:
-            raise SceError(f"prompt {index} is not valid Unicode text") from None
+def _error_in(answer: dict[str, Any]) -> SceError:
+    return (UsageError if answer["is_usage"] else SceError)(answer["message"])
 
 
 def _decode_completion(record: dict[str, Any]) -> Completion:

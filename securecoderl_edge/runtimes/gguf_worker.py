@@ -17,11 +17,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
-from securecoderl_edge.errors import SceError
+from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.prompts import STYLE_KEY
 from securecoderl_edge.runtimes.batching import BatchDecoder, Spent, Task
 from securecoderl_edge.runtimes.channel import read_message, write_message
 from securecoderl_edge.runtimes.llama import LlamaContext, LlamaModel, max_sequences
+from securecoderl_edge.runtimes.prompt_check import encode_prompts
 from securecoderl_edge.runtimes.protocol import Completion, Sampling
 
 # llama.cpp rounds contexts up to a multiple of this.
@@ -61,12 +62,11 @@ class Worker:
         Raises:
             SceError: a prompt is empty or too long, or memory does not suffice.
         """
-        sampling = Sampling(**request["sampling"])
-        prompts = {int(index): self._tokenize(int(index), text) for index, text in request["prompts"].items()}
-        for index, tokens in prompts.items():
-            self._check_length(index, len(tokens), sampling.max_tokens)
+        settings = request["sampling"]
+        sampling = Sampling(**{**settings, "stop": tuple(settings["stop"])})
+        prompts = encode_prompts(request["prompts"], self._model.tokenize, sampling.max_tokens, self._limit)
         tasks = [Task(prompt, sample, prompts[prompt]) for prompt, sample in request["tasks"]]
-        longest = max(len(tokens) for tokens in prompts.values()) + sampling.max_tokens
+        longest = max(len(task.prompt) for task in tasks) + sampling.max_tokens
         context = self._fit_context(len(tasks), longest)
         decoder = BatchDecoder(
             self._model,
@@ -77,19 +77,6 @@ class Worker:
         )
         decoder.run(tasks)
         self._report_done(decoder.spent)
-
-    def _tokenize(self, index: int, text: str) -> list[int]:
-        tokens = self._model.tokenize(text)
-        if not tokens:
-            raise SceError(f"prompt {index + 1} is empty; give the model at least one character")
-        return tokens
-
-    def _check_length(self, index: int, tokens: int, max_tokens: int) -> None:
-        if tokens + max_tokens > self._limit:
-            raise SceError(
-                f"prompt {index + 1} has {tokens} tokens; with {max_tokens} new ones it does not fit the "
-                f"context of {self._limit} tokens; shorten it or ask for fewer tokens"
-            )
 
     def _fit_context(self, tasks: int, length: int) -> LlamaContext:
         """A context with ``length`` tokens a sequence, as many sequences as are useful and affordable."""
@@ -144,7 +131,7 @@ def main() -> None:
             elif worker is not None:
                 worker.generate(request)
         except SceError as error:
-            write_message(answers, {"type": "error", "message": str(error)})
+            write_message(answers, {"type": "error", "message": str(error), "is_usage": isinstance(error, UsageError)})
         except BrokenPipeError:
             os._exit(0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,8 +20,10 @@ from securecoderl_edge.model import (
     require_torch,
 )
 from securecoderl_edge.resources import peak_rss_bytes
-from securecoderl_edge.runtimes.prompt_check import tokens_of
+from securecoderl_edge.runtimes.prompt_check import encode_prompts
 from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
+from securecoderl_edge.runtimes.text_writer import TextWriter, TokenText
+from securecoderl_edge.runtimes.truncation import truncated
 
 # Logits divided by less overflow; what is drawn is the most likely token long before.
 _LOWEST_TEMPERATURE = 1e-6
@@ -76,7 +79,7 @@ class HfRuntime:
         on_token: Callable[[int, int, str], None] | None = None,
     ) -> list[list[Completion]]:
         """See `protocol.Runtime.generate`."""
-        encoded = [self._encode(prompt, sampling.max_tokens) for prompt in prompts]
+        encoded = encode_prompts(prompts, self._encode, sampling.max_tokens, self.context)
         width = max(1, self._parallel // n)
         completions: list[list[Completion]] = []
         for start in range(0, len(encoded), width):
@@ -85,7 +88,7 @@ class HfRuntime:
 
     def count_tokens(self, prompt: str) -> int:
         """See `protocol.Runtime.count_tokens`."""
-        return len(encode_prompt(self._tokenizer, prompt))
+        return len(self._encode(prompt))
 
     def usage(self) -> Usage:
         """Totals since opening; the memory is that of the whole process."""
@@ -97,8 +100,8 @@ class HfRuntime:
         """Free the weights."""
         del self._decoder
 
-    def _encode(self, prompt: str, max_tokens: int) -> list[int]:
-        return tokens_of(prompt, lambda text: encode_prompt(self._tokenizer, text), max_tokens, self.context)
+    def _encode(self, prompt: str) -> list[int]:
+        return encode_prompt(self._tokenizer, prompt)
 
     def _generate_batch(
         self,
@@ -114,23 +117,26 @@ class HfRuntime:
 
         started = time.monotonic()
         first, finished = 0.0, {}
-        texts: dict[tuple[int, int], tuple[list[int], str]] = {}
+        texts = {
+            (prompt, index): self._text_of(offset + prompt, index, sampling, on_token)
+            for prompt in range(len(prompts))
+            for index in range(n)
+        }
 
-        def token_drawn(prompt: int, index: int, token: int) -> None:
+        def token_drawn(prompt: int, index: int, token: int) -> bool:
             nonlocal first
             first = first or time.monotonic() - started
-            if on_token is None or token in self._ends:
-                return
-            # A token may hold part of a character, so each piece is the growth of the whole text.
-            ids, shown = texts.setdefault((prompt, index), ([], ""))
-            ids.append(token)
-            text = self._tokenizer.decode(ids, skip_special_tokens=True)
-            if not text.endswith("�"):
-                on_token(offset + prompt, index, text[len(shown) :])
-                texts[prompt, index] = (ids, text)
+            pieces, writer = texts[prompt, index]
+            return token not in self._ends and writer.add(pieces.add(token))
 
         def ended(done: Sampled) -> None:
+            pieces, writer = texts[done.prompt, done.sample]
+            writer.add(pieces.end())
+            writer.end()
             finished[done.prompt, done.sample] = time.monotonic() - started
+
+        def truncate(scores: torch.Tensor) -> torch.Tensor:
+            return torch.from_numpy(truncated(scores.numpy(), sampling))
 
         generator = torch.Generator().manual_seed(sampling.seed + offset)
         sampled = sample(
@@ -143,6 +149,7 @@ class HfRuntime:
             torch.rand(len(prompts) * n, sampling.max_tokens, generator=generator),
             ended,
             token_drawn,
+            None if sampling.draws_from_all else truncate,
         )
         seconds = time.monotonic() - started
         self._prompt_tokens += sum(len(prompt) for prompt in prompts)
@@ -153,7 +160,7 @@ class HfRuntime:
         for done in sampled:
             grouped[done.prompt].append(
                 Completion(
-                    text=self._tokenizer.decode(done.token_ids, skip_special_tokens=True),
+                    text=texts[done.prompt, done.sample][1].text,
                     token_ids=done.token_ids,
                     logprobs=done.log_probs,
                     finish="stop" if done.finished else "length",
@@ -163,6 +170,13 @@ class HfRuntime:
                 )
             )
         return grouped
+
+    def _text_of(
+        self, prompt: int, index: int, sampling: Sampling, on_token: Callable[[int, int, str], None] | None
+    ) -> tuple[TokenText, TextWriter]:
+        """The text of one sample, which has no token yet."""
+        pieces = TokenText(lambda ids: str(self._tokenizer.decode(ids, skip_special_tokens=True)))
+        return pieces, TextWriter(sampling.stop, functools.partial(on_token, prompt, index) if on_token else None)
 
 
 def _with_adapter(model: object, adapter: Path) -> object:

@@ -14,6 +14,7 @@ import llama_cpp
 import numpy as np
 
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.text import NORMALISER_KEY, normalise
 
 BATCH = 512
@@ -241,13 +242,20 @@ def max_sequences() -> int:
     return int(llama_cpp.llama_max_parallel_sequences())
 
 
-def open_sampler(temperature: float, seed: int) -> Any:
-    """A sampler chain: greedy at temperature 0, else the whole distribution at ``temperature``."""
+def open_sampler(sampling: Sampling, seed: int) -> Any:
+    """A sampler chain: greedy at temperature 0, else as `Sampling` says."""
     chain = llama_cpp.llama_sampler_chain_init(llama_cpp.llama_sampler_chain_default_params())
-    if temperature == 0:
+    if sampling.temperature == 0:
         links = [llama_cpp.llama_sampler_init_greedy()]
     else:
-        links = [llama_cpp.llama_sampler_init_temp(temperature), llama_cpp.llama_sampler_init_dist(seed)]
+        links = [llama_cpp.llama_sampler_init_temp(sampling.temperature)]
+        if sampling.top_k > 0:
+            links.append(llama_cpp.llama_sampler_init_top_k(sampling.top_k))
+        if sampling.top_p < 1:
+            links.append(llama_cpp.llama_sampler_init_top_p(sampling.top_p, 1))
+        if sampling.min_p > 0:
+            links.append(llama_cpp.llama_sampler_init_min_p(sampling.min_p, 1))
+        links.append(llama_cpp.llama_sampler_init_dist(seed))
     if not chain or not all(links):
         raise SceError("llama.cpp cannot make a sampler")
     for link in links:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,8 +16,10 @@ from securecoderl_edge.files import read_json
 from securecoderl_edge.prompts import STYLE_KEY, STYLES
 from securecoderl_edge.resources import peak_rss_bytes
 from securecoderl_edge.runtimes.onnx_model import Floats, OnnxBatch, OnnxModel
-from securecoderl_edge.runtimes.prompt_check import tokens_of
+from securecoderl_edge.runtimes.prompt_check import encode_prompts
 from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
+from securecoderl_edge.runtimes.text_writer import TextWriter, TokenText
+from securecoderl_edge.runtimes.truncation import truncated
 from securecoderl_edge.token_counts import read_tokenizer
 
 OnToken = Callable[[int, int, str], None]
@@ -70,7 +73,7 @@ class OnnxRuntime:
         self, prompts: Sequence[str], n: int, sampling: Sampling, on_token: OnToken | None = None
     ) -> list[list[Completion]]:
         """See `protocol.Runtime.generate`."""
-        encoded = [self._checked(prompt, sampling.max_tokens) for prompt in prompts]
+        encoded = encode_prompts(prompts, self._encode, sampling.max_tokens, self._context)
         samples = [(prompt, sample) for prompt in range(len(prompts)) for sample in range(n)]
         done: dict[tuple[int, int], Completion] = {}
         for start in range(0, len(samples), self._parallel):
@@ -94,9 +97,6 @@ class OnnxRuntime:
         start = self._chat.tokens.get("bos_token") if self._chat is not None else None
         has_start = bool(start) and prompt.startswith(start or "")
         return list(self._tokenizer.encode(prompt, add_special_tokens=not has_start).ids)
-
-    def _checked(self, prompt: str, max_tokens: int) -> list[int]:
-        return tokens_of(prompt, self._encode, max_tokens, self._context)
 
     def _generate_group(
         self,
@@ -147,13 +147,14 @@ class _Writer:
     def __init__(
         self, key: tuple[int, int], sampling: Sampling, tokenizer: Any, ends: frozenset[int], on_token: OnToken | None
     ) -> None:
-        self.key, self._sampling, self._tokenizer, self._ends = key, sampling, tokenizer, ends
-        self._on_token = on_token
+        self.key, self._sampling, self._ends = key, sampling, ends
         # What is drawn does not depend on what is decoded beside it.
         self._random = np.random.default_rng((sampling.seed, *key))
+        self._pieces = TokenText(lambda ids: str(tokenizer.decode(ids, skip_special_tokens=True)))
+        self._text = TextWriter(sampling.stop, functools.partial(on_token, *key) if on_token else None)
         self.tokens: list[int] = []
         self._logprobs: list[float] = []
-        self._shown = ""
+        self._finish: Literal["stop", "length"] = "length"
         self.ended = 0.0
         self.is_done = False
 
@@ -164,34 +165,32 @@ class _Writer:
         if self._sampling.temperature == 0:
             token = int(scores.argmax())
         else:
-            cumulated = np.exp(scores / self._sampling.temperature).cumsum()
+            allowed = truncated(scores / self._sampling.temperature, self._sampling)
+            cumulated = np.exp(allowed).cumsum()
             token = int(np.searchsorted(cumulated, self._random.random() * cumulated[-1], side="right"))
             token = min(token, len(scores) - 1)
         self.tokens.append(token)
         self._logprobs.append(float(scores[token] - np.log(np.exp(scores).sum())))
-        self.is_done = token in self._ends or len(self.tokens) == self._sampling.max_tokens
+        is_end = token in self._ends
+        if is_end or self._text.add(self._pieces.add(token)):
+            self._finish = "stop"
+        self.is_done = self._finish == "stop" or len(self.tokens) == self._sampling.max_tokens
         if self.is_done:
+            self._text.add(self._pieces.end())
+            self._text.end()
             self.ended = time.monotonic()
-        self._show()
 
     def completion(self, prompt_tokens: int, first_token_seconds: float, seconds: float) -> Completion:
         """The finished sample."""
-        finish: Literal["stop", "length"] = "stop" if self.tokens[-1] in self._ends else "length"
         return Completion(
-            self._text(), tuple(self.tokens), tuple(self._logprobs), finish, prompt_tokens, first_token_seconds, seconds
+            self._text.text,
+            tuple(self.tokens),
+            tuple(self._logprobs),
+            self._finish,
+            prompt_tokens,
+            first_token_seconds,
+            seconds,
         )
-
-    def _text(self) -> str:
-        return str(self._tokenizer.decode(self.tokens, skip_special_tokens=True))
-
-    def _show(self) -> None:
-        if self._on_token is None or self.tokens[-1] in self._ends:
-            return
-        # A token may hold part of a character, so each piece is the growth of the whole text.
-        text = self._text()
-        if not text.endswith("�"):
-            self._on_token(*self.key, text[len(self._shown) :])
-            self._shown = text
 
 
 def _end_ids(folder: Path, tokenizer: Any) -> frozenset[int]:

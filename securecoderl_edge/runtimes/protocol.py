@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from securecoderl_edge.chat import ChatTemplate
+from securecoderl_edge.errors import UsageError
 
 # What every runtime can take: llama.cpp aborts above so many threads, torch above so large a seed.
 MAX_THREADS = 512
@@ -17,15 +18,45 @@ MAX_SAMPLES = 10_000
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are drawn: temperature alone, from the model's whole distribution.
+    """How tokens are drawn, and when a text has ended.
 
-    ``temperature`` 0 is greedy decoding. ``seed`` fixes the draws of one runtime at one batch width; runtimes with
-    other kernels, and other widths, give other samples of the same distribution.
+    The logits are divided by the temperature first; then ``top_k``, ``top_p`` and ``min_p``, in this order, leave
+    tokens out, each from what the one before has left: the order of transformers.
+
+    Attributes:
+        temperature: 0 is greedy decoding.
+        seed: fixes the draws of one runtime at one batch width; runtimes with other kernels, and other widths, give
+            other samples of the same distribution.
+        top_k: as many of the likeliest tokens are kept; 0 keeps all.
+        top_p: the fewest of the likeliest tokens that make up this share of the probability are kept (nucleus
+            sampling, Holtzman et al. 2020).
+        min_p: tokens at least this share as likely as the likeliest one are kept.
+        stop: texts that end an answer; they are no part of it.
+
+    Raises:
+        UsageError: a value that makes no sense.
     """
 
     temperature: float = 0.7
     max_tokens: int = 256
     seed: int = 42
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    stop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 1 or not 0 <= self.temperature < float("inf"):
+            raise UsageError("sampling needs at least one token, at a temperature of 0 or more")
+        if self.top_k < 0 or not 0 < self.top_p <= 1 or not 0 <= self.min_p <= 1:
+            raise UsageError("sampling needs top-k of 0 or more, top-p above 0 and at most 1, min-p from 0 to 1")
+        if not all(self.stop):
+            raise UsageError("an empty stop string would end every answer before it begins")
+
+    @property
+    def draws_from_all(self) -> bool:
+        """Whether no token is left out."""
+        return self.top_k == 0 and self.top_p == 1 and self.min_p == 0
 
 
 @dataclass(frozen=True)
@@ -33,10 +64,10 @@ class Completion:
     """One sampled continuation.
 
     Attributes:
-        text: decoded tokens without the end-of-sequence token.
+        text: decoded tokens without the end-of-sequence token, up to a stop string.
         token_ids: what was sampled, the end-of-sequence token included when it was.
         logprobs: natural-log probability of each token under the model at temperature 1.
-        finish: ``stop`` when the model ended its answer, ``length`` at ``max_tokens``.
+        finish: ``stop`` when the model or a stop string ended the answer, ``length`` at ``max_tokens``.
         first_token_seconds: from the start of the prompt's processing to the first token.
         seconds: from the start of the prompt's processing to the last token.
     """

@@ -1,0 +1,40 @@
+"""Which tokens may be drawn: the same rule for every runtime that draws its own tokens.
+
+llama.cpp has the rule as links of its sampler chain; `llama.open_sampler` puts them in the same order.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from securecoderl_edge.runtimes.protocol import Sampling
+
+Floats = np.ndarray[Any, np.dtype[Any]]
+
+
+def truncated(scores: Floats, sampling: Sampling) -> Floats:
+    """``scores`` with minus infinity for the tokens that ``sampling`` leaves out.
+
+    Args:
+        scores: (..., V) logits divided by the temperature. Of equal ones at a limit all are kept.
+    """
+    if sampling.draws_from_all:
+        return scores
+    scores = scores.copy()
+    if 0 < sampling.top_k < scores.shape[-1]:
+        smallest = np.partition(scores, -sampling.top_k, axis=-1)[..., [-sampling.top_k]]
+        scores[scores < smallest] = -np.inf
+    if sampling.top_p < 1:
+        ordered = np.sort(scores, axis=-1)[..., ::-1]
+        shares = np.exp(ordered - ordered[..., :1])
+        before = shares.cumsum(axis=-1) - shares
+        # The likeliest token has nothing before it, so it always stays.
+        kept = before < sampling.top_p * shares.sum(axis=-1, keepdims=True)
+        smallest = np.where(kept, ordered, np.inf).min(axis=-1, keepdims=True)
+        scores[scores < smallest] = -np.inf
+    if sampling.min_p > 0:
+        scores[scores < scores.max(axis=-1, keepdims=True) + math.log(sampling.min_p)] = -np.inf
+    return scores

@@ -1,0 +1,129 @@
+"""What is the same in all runtimes: greedy tokens, what is drawn, log-probabilities, where an answer ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="needs the train extra")
+
+from securecoderl_edge.export.verify import PROMPTS
+from securecoderl_edge.runtimes.protocol import Runtime, Sampling
+from securecoderl_edge.runtimes.truncation import truncated
+
+TWENTY = (*PROMPTS[:19], PROMPTS[19][:700])
+
+
+@pytest.fixture(scope="module", params=["hf", "gguf", "onnx"])
+def runtime(
+    request: pytest.FixtureRequest, tiny_model: Path, tiny_adapter: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Runtime]:
+    """One model in each runtime."""
+    folder = tmp_path_factory.mktemp("exported")
+    if request.param == "gguf":
+        pytest.importorskip("llama_cpp")
+        from securecoderl_edge.export.gguf import write_gguf
+        from securecoderl_edge.runtimes.gguf import GgufRuntime
+
+        write_gguf(tiny_model, tiny_adapter, "f32", folder / "m.gguf", "m")
+        opened: Runtime = GgufRuntime(folder / "m.gguf", threads=1)
+    elif request.param == "onnx":
+        pytest.importorskip("onnxruntime")
+        from securecoderl_edge.export.merge import copy_companions
+        from securecoderl_edge.export.onnx import write_onnx
+        from securecoderl_edge.runtimes.onnx import OnnxRuntime
+
+        write_onnx(tiny_model, tiny_adapter, "f32", folder)
+        copy_companions(tiny_model, folder, None)
+        opened = OnnxRuntime(folder, threads=1)
+    else:
+        from securecoderl_edge.runtimes.hf import HfRuntime
+
+        opened = HfRuntime(str(tiny_model), tiny_adapter, threads=1)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def first_logits(tiny_model: Path, tiny_adapter: Path) -> Any:
+    """Of the token after `PROMPT`, by transformers."""
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tiny_model), str(tiny_adapter)).eval()
+    ids = AutoTokenizer.from_pretrained(tiny_model)(PROMPT, return_tensors="pt").input_ids
+    with torch.inference_mode():
+        return model(ids).logits[0, -1].double().numpy()
+
+
+PROMPT = "for i in "
+DRAWS = 500
+
+
+def test_greedy_tokens_and_text_are_the_same_in_all_runtimes(
+    runtime: Runtime, tiny_model: Path, tiny_adapter: Path
+) -> None:
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tiny_model), str(tiny_adapter)).eval()
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    answers = runtime.generate(TWENTY, 1, Sampling(0.0, 24))
+    assert len(answers) == 20
+    for prompt, (answer,) in zip(TWENTY, answers, strict=True):
+        ids = tokenizer(prompt, return_tensors="pt").input_ids
+        with torch.inference_mode():
+            expected = model.generate(input_ids=ids, do_sample=False, max_new_tokens=24)[0, ids.shape[1] :].tolist()
+        assert list(answer.token_ids) == expected
+        assert answer.text == tokenizer.decode(expected, skip_special_tokens=True)
+        assert answer.prompt_tokens == ids.shape[1]
+
+
+@pytest.mark.parametrize("settings", [{"top_k": 5}, {"top_p": 0.6}, {"min_p": 0.3}, {"top_k": 8, "top_p": 0.7}])
+def test_tokens_are_drawn_from_those_that_are_kept_as_often_as_they_are_likely(
+    runtime: Runtime, first_logits: Any, settings: dict[str, Any]
+) -> None:
+    sampling = Sampling(1.3, 1, 3, **settings)
+    kept = truncated(first_logits / 1.3, sampling)
+    expected = np.exp(kept - kept.max())
+    expected /= expected.sum()
+    assert 1 < np.isfinite(kept).sum() < len(kept) / 4
+    drawn = [each.token_ids[0] for each in runtime.generate([PROMPT], DRAWS, sampling)[0]]
+    shares = np.bincount(drawn, minlength=len(kept)) / DRAWS
+    assert shares[expected == 0].sum() == 0
+    # Five standard deviations, and room for the discreteness of small counts.
+    assert (abs(shares - expected) < 5 * np.sqrt(expected * (1 - expected) / DRAWS) + 3 / DRAWS).all()
+
+
+def test_log_probabilities_are_those_of_the_whole_distribution(runtime: Runtime, first_logits: Any) -> None:
+    (answer,) = runtime.generate([PROMPT], 1, Sampling(1.0, 1, top_k=2))[0]
+    whole = first_logits - first_logits.max()
+    expected = whole[answer.token_ids[0]] - np.log(np.exp(whole).sum())
+    assert answer.logprobs[0] == pytest.approx(expected, abs=1e-3)
+
+
+def test_an_answer_ends_before_a_stop_string_and_is_the_same_up_to_there(runtime: Runtime) -> None:
+    pieces: dict[tuple[int, int], str] = {}
+
+    def collect(prompt: int, sample: int, text: str) -> None:
+        pieces[prompt, sample] = pieces.get((prompt, sample), "") + text
+
+    free = runtime.generate([PROMPT, "x = "], 4, Sampling(1.0, 40))
+    # A text that some samples have and others do not.
+    texts = [answer.text for row in free for answer in row]
+    stop = next(
+        text[3:6] for text in texts if len(text) > 6 and 0 < sum(text[3:6] in other for other in texts) < len(texts)
+    )
+    stopped = runtime.generate([PROMPT, "x = "], 4, Sampling(1.0, 40, stop=(stop, "never there")), collect)
+    for prompt, (left, right) in enumerate(zip(free, stopped, strict=True)):
+        for sample, (whole, cut) in enumerate(zip(left, right, strict=True)):
+            assert cut.text == whole.text.split(stop)[0]
+            assert cut.token_ids == whole.token_ids[: len(cut.token_ids)]
+            assert cut.finish == ("stop" if stop in whole.text else whole.finish)
+            assert pieces.get((prompt, sample), "") == cut.text
