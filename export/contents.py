@@ -15,12 +15,11 @@ from securecoderl_edge.export.manifest import (
     GgufManifest,
     Manifest,
     OnnxManifest,
-    manifest_path,
     read_manifest,
 )
 from securecoderl_edge.export.onnx import MODEL
 from securecoderl_edge.export.onnx_weights import DATA, onnx_package
-from securecoderl_edge.files import sha256_of
+from securecoderl_edge.manifests import check_hashes, manifest_path
 
 
 def tensor_types(path: Path) -> tuple[dict[str, int], int]:
@@ -52,7 +51,7 @@ def check_content(file: Path) -> tuple[Manifest, str]:
         return manifest, found
     if not isinstance(manifest, GgufManifest | AdapterManifest):
         raise TypeError(type(manifest))
-    found = _check_hash(file, manifest.sha256)
+    found = check_hashes({file: manifest.sha256})[file]
     if isinstance(manifest, AdapterManifest):
         # Its factors alone; they have one type.
         _require_type(file, manifest, "/".join(tensor_types(file)[0]))
@@ -63,15 +62,6 @@ def check_content(file: Path) -> tuple[Manifest, str]:
     return manifest, found
 
 
-def _check_hash(path: Path, expected: object) -> str:
-    found = sha256_of(path)
-    if found != expected:
-        raise SceError(
-            f"{path} is not what was exported (sha256 {found[:16]}, its manifest says otherwise); export again"
-        )
-    return found
-
-
 def _check_files(folder: Path, manifest: OnnxManifest) -> str:
     names = {*manifest.files}
     # A name in a manifest must not lead out of the folder.
@@ -80,8 +70,7 @@ def _check_files(folder: Path, manifest: OnnxManifest) -> str:
     extra = {path.name for path in folder.iterdir()} - {*names, manifest_path(folder).name, CARD}
     if extra:
         raise SceError(f"{folder} is not what was exported: {', '.join(sorted(extra))}")
-    found = {name: _check_hash(folder / name, expected) for name, expected in manifest.files.items()}
-    return found[DATA]
+    return check_hashes({folder / name: expected for name, expected in manifest.files.items()})[folder / DATA]
 
 
 def _require_type(file: Path, manifest: Manifest, found: str, portable: bool = False) -> None:

@@ -12,6 +12,7 @@ from securecoderl_edge.export.agreement import BOUNDS, Agreement
 from securecoderl_edge.export.merge import COMPANION_FILES
 from securecoderl_edge.files import read_json, sha256_of
 from securecoderl_edge.machine import installed
+from securecoderl_edge.manifests import manifest_path
 from securecoderl_edge.weight_files import weight_files
 
 # Part of what makes two exports the same: raise it when the files we write change.
@@ -84,11 +85,6 @@ class OnnxManifest(Manifest):
 def types_in_words(manifest: GgufManifest) -> str:
     """``11 f32, 36 q8_0``: how many tensors have each type."""
     return ", ".join(f"{count} {kind}" for kind, count in manifest.tensor_types.items())
-
-
-def manifest_path(file: Path) -> Path:
-    """Where the manifest of an exported file or folder stands."""
-    return file / "manifest.json" if file.is_dir() else file.with_name(f"{file.name}.manifest.json")
 
 
 def hash_sources(base: Path, adapter: Path | None) -> dict[str, str]:

@@ -9,9 +9,10 @@ from typing import Any
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export.agreement import Agreement, check_as_recorded
 from securecoderl_edge.export.contents import check_content
-from securecoderl_edge.export.manifest import AdapterManifest, OnnxManifest, hash_sources, manifest_path
+from securecoderl_edge.export.manifest import AdapterManifest, OnnxManifest, hash_sources
 from securecoderl_edge.export.verify import verify_gguf, verify_onnx
 from securecoderl_edge.export.workbench import Workbench
+from securecoderl_edge.manifests import manifest_path
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ from securecoderl_edge.export.manifest import (
     Manifest,
     OnnxManifest,
     hash_sources,
-    manifest_path,
     versions,
 )
 from securecoderl_edge.export.merge import copy_companions, write_merged
@@ -32,6 +31,7 @@ from securecoderl_edge.export.quantise import LLAMA_CPP_TYPES
 from securecoderl_edge.export.verify import verify_gguf, verify_onnx
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.files import remove_abandoned, sha256_of, temporary_beside, write_atomically
+from securecoderl_edge.manifests import manifest_path
 
 QUANTS = (*OWN_TYPES, *LLAMA_CPP_TYPES)
 ADAPTER_TYPES = ("f16", "f32")

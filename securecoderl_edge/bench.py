@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,7 +125,7 @@ def measure(
     runtime = open_runtime(spec, threads=settings.threads, parallel=settings.parallel, device=settings.device)
     with contextlib.closing(runtime):
         format = choose_format(settings.prompt, spec.prompt_style or runtime.prompt_style, runtime.chat_template)
-        return evaluate(
+        evaluation = evaluate(
             runtime,
             problems,
             scorer,
@@ -139,6 +139,7 @@ def measure(
             format=format,
             max_prompt_tokens=settings.max_prompt_tokens,
         )
+    return replace(evaluation, bits_per_weight=spec.bits_per_weight())
 
 
 def bench_record(

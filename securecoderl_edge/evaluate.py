@@ -6,11 +6,12 @@ import hashlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation_log import EvaluationLog
-from securecoderl_edge.extraction import extract_program
+from securecoderl_edge.extraction import Asked, extract_program
 from securecoderl_edge.problems import Problem, digest_of_problems
 from securecoderl_edge.prompts import OURS, PromptFormat, fit_problem
 from securecoderl_edge.runtimes.protocol import Completion, Runtime, Sampling, Usage
@@ -44,10 +45,11 @@ class Evaluation:
     usage: Usage
     file_bytes: int | None = None
     prompt_style: str = OURS.style
+    bits_per_weight: float | None = None
 
     def summary(self) -> EvaluationSummary:
         """The figures with their intervals."""
-        return summarise(self.label, self.rows, self.usage, self.file_bytes, self.prompt_style)
+        return summarise(self.label, self.rows, self.usage, self.file_bytes, self.prompt_style, self.bits_per_weight)
 
 
 def evaluate(
@@ -95,7 +97,10 @@ def evaluate(
             seed = batch_seed(sampling.seed, start)
             shown = [_fitting(problem, format, runtime, room, max_prompt_tokens) for problem in chunk]
             answers = runtime.generate(
-                [format.prompt(problem) for problem in shown], samples, replace(sampling, seed=seed)
+                [format.prompt(problem) for problem in shown],
+                samples,
+                replace(sampling, seed=seed),
+                asked=[Asked.of(problem, format) for problem in shown],
             )
             spent, before = _difference(runtime.usage(), before), runtime.usage()
             if log is not None:
@@ -212,8 +217,9 @@ def _generation(completion: Completion) -> dict[str, Any]:
         "prompt_tokens": completion.prompt_tokens,
         "completion_tokens": len(completion.token_ids),
         "finish": completion.finish,
-        "first_token_seconds": completion.first_token_seconds,
-        "generation_seconds": completion.seconds,
+        "first_token_seconds": completion.token_seconds[0],
+        "generation_seconds": completion.token_seconds[-1],
+        "between_tokens_ms": [round(1000 * (b - a), 3) for a, b in pairwise(completion.token_seconds)],
         "mean_logprob": sum(completion.logprobs) / count if count else None,
     }
 

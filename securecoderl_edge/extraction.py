@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from securecoderl_edge.problems import Problem
 from securecoderl_edge.prompts import (
@@ -64,6 +65,29 @@ _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 _OPERATORS = frozenset(("and", "as", "else", "for", "from", "if", "import", "in", "is", "lambda", "not", "or"))
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What a completion answers, as far as that decides where the program in it begins and ends.
+
+    Attributes:
+        style: the prompt's, see `PromptFormat`.
+        kind: of the problem.
+        given_code: the beginning of the program, without blanks at its end.
+        echoes: texts that models repeat before they answer.
+    """
+
+    style: str = OURS.style
+    kind: str = "stdin"
+    given_code: str = ""
+    echoes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, problem: Problem, format: PromptFormat) -> Asked:
+        """A problem as it is put in this format."""
+        texts = (format.prompt(problem).strip(), problem.statement.strip())
+        return cls(format.style, problem.kind, problem.starter_code.rstrip(), tuple(filter(None, texts)))
+
+
 def extract_program(
     completion: str, mode: str = "auto", problem: Problem | None = None, format: PromptFormat = OURS
 ) -> str:
@@ -85,11 +109,40 @@ def extract_program(
         raise ValueError(f"extract mode must be one of {', '.join(EXTRACT_MODES)}, not {mode!r}")
     if mode == "raw":
         return completion
-    if format.style == "code" and problem is not None:
-        return _continued(completion, problem, format)
-    program = _program_in(_answer_in(completion, problem, format))
+    asked = Asked.of(problem, format) if problem is not None else Asked(format.style)
+    answer, _ = _answer_in(completion, asked)
+    if problem is not None and asked.style == "code":
+        if _is_whole_program(answer, asked):
+            program, _ = _program_in(answer)
+            if not _has_code(program):
+                return completion
+            # In a fence too there may be the body alone, which goes on where the given code ends.
+            is_body = asked.given_code and _first_line(program)[:1].isspace()
+            return f"{asked.given_code}\n{program}" if is_body else program
+        continued = answer[: _end_of_continuation(answer, asked)]
+        return f"{asked.given_code}\n{continued}" if asked.given_code else continued
+    program, _ = _program_in(answer)
     # Nothing is a program, one that runs clean; a completion that says something else must not pass for it.
     return program if _has_code(program) else completion
+
+
+def is_over(completion: str, asked: Asked) -> bool:
+    """Whether the program in a completion has ended: more text would not change what is extracted.
+
+    Looks at whole lines only. False where that cannot be known yet; a program without fences or headings ends with its
+    text.
+    """
+    lines = completion[: completion.rfind("\n") + 1]
+    start = lines.lstrip()
+    if any(echo.startswith(start.rstrip()) for echo in asked.echoes) or (
+        _SECTION.match(start) and not _PROMPT.match(start)
+    ):
+        return False  # a prompt is being repeated
+    answer, is_cut = _answer_in(lines, asked)
+    if asked.style == "code" and not _is_whole_program(answer, asked):
+        return is_cut or _end_of_continuation(answer, asked) is not None
+    program, is_certain = _program_in(answer)
+    return (is_cut or is_certain) and _has_code(program)
 
 
 def _has_code(program: str) -> bool:
@@ -97,44 +150,39 @@ def _has_code(program: str) -> bool:
     return any(line.strip() and not line.lstrip().startswith("#") for line in program.split("\n"))
 
 
-def _continued(completion: str, problem: Problem, format: PromptFormat) -> str:
-    """The file that a model was given the beginning of, with what it wrote, up to where something else begins.
+def _is_whole_program(answer: str, asked: Asked) -> bool:
+    """Whether a file that was begun is written all over again, as models that were trained to chat do."""
+    first = _first_line(answer)
+    is_begun_again = bool(asked.given_code and first and not first[0].isspace())
+    return is_begun_again or _FENCE.match(answer.lstrip("\n")) is not None
+
+
+def _end_of_continuation(answer: str, asked: Asked) -> int | None:
+    """Where something else begins in the rest of a file that a model was given the beginning of.
 
     Given code ends in an open function, which ends where a line is no longer indented. Without given code a file ends
     at a paragraph of prose or the text of a next problem, and a function-call problem also at the first assertion or
     print.
     """
-    answer = _answer_in(completion, problem, format)
-    first, given = _first_line(answer), problem.starter_code.rstrip()
-    if (given and first and not first[0].isspace()) or _FENCE.match(answer.lstrip("\n")):
-        # The whole program over again, as models that were trained to chat write it.
-        program = _program_in(answer)
-        if not _has_code(program):
-            return completion
-        # In a fence too there may be the body alone, which goes on where the given code ends.
-        is_body = given and _first_line(program)[:1].isspace()
-        return f"{given}\n{program}" if is_body else program
-    stop = _UNINDENTED if given else _NEXT_PROBLEM if problem.kind == "stdin" else _NEXT_STEP
+    stop = _UNINDENTED if asked.given_code else _NEXT_PROBLEM if asked.kind == "stdin" else _NEXT_STEP
     begun = False
     for place, is_statement in _lines(answer, 0):
         line = _line(answer, place)
         is_prose = is_statement and _is_set_off(answer, place) and _is_sentence(line)
         if begun and (is_prose or (is_statement and stop.match(line))):
-            answer = answer[:place]
-            break
+            return place
         begun = begun or bool(line.strip())
-    return f"{given}\n{answer}" if given else answer
+    return None
 
 
 def _first_line(text: str) -> str:
     return next((line for line in text.split("\n") if line.strip()), "")
 
 
-def _answer_in(completion: str, problem: Problem | None, format: PromptFormat = OURS) -> str:
-    """Without repeated prompt, thoughts, special tokens and further sections of our template."""
+def _answer_in(completion: str, asked: Asked) -> tuple[str, bool]:
+    """Without repeated prompt, thoughts, special tokens and further sections of our template; whether it was cut."""
     text, start = completion, completion.lstrip()
-    echoes = [format.prompt(problem).strip(), problem.statement.strip()] if problem is not None else []
-    echo = next((each for each in echoes if each and start.startswith(each)), None)
+    echo = next((each for each in asked.echoes if start.startswith(each)), None)
     if echo is not None:
         text = start[len(echo) :].removeprefix("\n")
     elif (heading := _PROMPT.match(start)) is not None:
@@ -142,25 +190,32 @@ def _answer_in(completion: str, problem: Problem | None, format: PromptFormat = 
     for opening in (_FIRST_TOKENS, _THOUGHT):
         found = opening.match(text)
         text = text[found.end() :] if found else text
+    whole = text
     text = text[: end.start()] if (end := _LAST_TOKEN.search(text)) else text
     end = _SECTION.search(text)
-    return text[: max(end.start() - 1, 0)] if end else text
+    text = text[: max(end.start() - 1, 0)] if end else text
+    return text, len(text) < len(whole)
 
 
-def _program_in(text: str) -> str:
-    """The first fenced block, or what is between sentences."""
+def _program_in(text: str) -> tuple[str, bool]:
+    """The first fenced block, or what is between sentences; whether it is the same however ``text`` goes on."""
     start, epilogue = _end_of_sentences(text), _start_of_epilogue(text)
     for place, is_statement in _lines(text, start):
         if _FENCE.match(text, place):
             fences = list(_FENCE.finditer(text, place))
+            is_certain = bool(fences[0]["label"]) or place == start
             # After code a bare fence closes the block that the prompt had opened, unless its partner follows.
-            is_opening = bool(fences[0]["label"]) or place == start or len(fences) % 2 == 0
-            return _block(text, fences) if is_opening else text[start:place]
+            if not is_certain and len(fences) % 2:
+                return text[start:place], False
+            program, is_closed = _block(text, fences)
+            return program, is_certain and is_closed
         # A line of prose in the midst of statements is a fault of the program.
-        may_be_cut = is_statement and place > start and (place >= epilogue or _is_set_off(text, place))
+        is_set_off = _is_set_off(text, place)
+        may_be_cut = is_statement and place > start and (place >= epilogue or is_set_off)
         if may_be_cut and _is_sentence(_line(text, place)):
-            return text[start:place]
-    return text[start:]
+            # What comes after prose alone may be the program.
+            return text[start:place], is_set_off and not _is_sentence(_first_line(text[start:]))
+    return text[start:], False
 
 
 def _is_set_off(text: str, place: int) -> bool:
@@ -194,8 +249,9 @@ def _end_of_sentences(text: str) -> int:
     return 0
 
 
-def _block(text: str, fences: Sequence[re.Match[str]]) -> str:
-    """The body of the first block of Python, or of the first block if none is labelled so."""
+def _block(text: str, fences: Sequence[re.Match[str]]) -> tuple[str, bool]:
+    """The body of the first block of Python, or of the first block if none is labelled so; whether it is the former,
+    with its closing fence."""
     bodies: list[str] = []
     opening: re.Match[str] | None = None
     for fence in fences:
@@ -204,11 +260,11 @@ def _block(text: str, fences: Sequence[re.Match[str]]) -> str:
         elif fence["mark"].startswith(opening["mark"]) and not fence["label"]:
             bodies.append(_body(text[opening.end() + 1 : fence.start()], opening))
             if opening["label"].lower() in _PYTHON_LABELS:
-                return bodies[-1]
+                return bodies[-1], True
             opening = None
     if opening is not None and (not bodies or opening["label"].lower() in _PYTHON_LABELS):
-        return _body(_TORN_FENCE.sub("\n", text[opening.end() + 1 :]), opening)
-    return bodies[0]
+        return _body(_TORN_FENCE.sub("\n", text[opening.end() + 1 :]), opening), False
+    return bodies[0], False
 
 
 def _body(text: str, opening: re.Match[str]) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from securecoderl_edge.extraction import extract_program
+from securecoderl_edge.extraction import Asked, extract_program
 from securecoderl_edge.problems import Problem, Test
 from securecoderl_edge.prompts import OURS, PromptFormat
-from securecoderl_edge.runtimes.protocol import Completion, Runtime, Sampling
+from securecoderl_edge.runtimes.protocol import Completion, OnToken, Runtime, Sampling
 
 if TYPE_CHECKING:
     from securecoderl_edge.reward import Score
@@ -116,7 +116,7 @@ def answer(
     problems: Sequence[Problem],
     n: int,
     sampling: Sampling,
-    on_token: Callable[[int, int, str], None] | None = None,
+    on_token: OnToken | None = None,
     format: PromptFormat = OURS,
 ) -> list[Answer]:
     """Sample ``n`` programs for each problem, check them, and rank them.
@@ -131,7 +131,8 @@ def answer(
         SceError: a prompt is too long for the model, or the runtime or the sandbox broke down.
     """
     prompts = [format.prompt(problem) for problem in problems]
-    sampled = runtime.generate(prompts, n, sampling, on_token)
+    asked = [Asked.of(problem, format) for problem in problems]
+    sampled = runtime.generate(prompts, n, sampling, on_token, asked)
     handed_in = [
         (
             problem,

@@ -15,6 +15,7 @@ from securecoderl_edge.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.files import sha256_of
 from securecoderl_edge.gguf_header import is_adapter
+from securecoderl_edge.manifests import bits_per_weight
 from securecoderl_edge.model import NANO, base_folder
 from securecoderl_edge.prompts import OURS, STYLE_KEY, STYLES
 from securecoderl_edge.runs import DONE_FILE, LATEST, RUNS, Run, latest_run
@@ -65,6 +66,10 @@ class ModelSpec:
     def file_bytes(self) -> int | None:
         """What the model takes on disk, adapter included; None for a hub id."""
         return sum(file.stat().st_size for file in self.files()) or None
+
+    def bits_per_weight(self) -> float | None:
+        """Of an exported file, as its manifest says."""
+        return None if self.kind == "hf" else bits_per_weight(Path(self.source))
 
     def content_hash(self) -> str:
         """SHA-256 of the model's files: equal for copies, different after any change.

@@ -14,13 +14,22 @@ from typing import Any
 
 from securecoderl_edge.evaluate import Evaluation
 from securecoderl_edge.stats import Interval, mcnemar_exact, paired_difference
-from securecoderl_edge.summary import METRICS, EvaluationSummary, Metric, by_problem, values_of
+from securecoderl_edge.summary import METRICS, EvaluationSummary, Metric, Percentiles, by_problem, values_of
 
 ABSENT = "–"
 NOT_DISTINGUISHABLE = "not distinguishable"
 SIGNIFICANCE = 0.05
 
-SPEED_COLUMNS = ("Model", "prompt tok/s", "decode tok/s", "first token p50/p90", "peak RSS", "file")
+SPEED_COLUMNS = (
+    "Model",
+    "prompt tok/s",
+    "decode tok/s",
+    "first token p50/p90/p99",
+    "next token",
+    "peak RSS",
+    "file",
+    "bits",
+)
 STAGE_COLUMNS = ("Model", "no parse", "crash", "silent", "output", "all tests", "tokens", "cut off")
 
 
@@ -112,15 +121,17 @@ def quality_table(summaries: Sequence[EvaluationSummary], *, lines: int = 1) -> 
 
 
 def speed_table(summaries: Sequence[EvaluationSummary]) -> Table:
-    """Speed and memory, one row a model."""
+    """Speed and memory, one row a model; times are 50th, 90th and 99th percentiles."""
     rows = [
         (
             summary.label,
             _per_second(summary.prompt_tokens_per_second),
             _per_second(summary.decode_tokens_per_second),
-            _seconds_pair(summary.first_token_p50, summary.first_token_p90),
+            _percentiles(summary.first_token),
+            _percentiles(summary.between_tokens),
             byte_cell(summary.peak_rss_bytes),
             byte_cell(summary.file_bytes),
+            ABSENT if summary.bits_per_weight is None else f"{summary.bits_per_weight:.2f}",
         )
         for summary in summaries
     ]
@@ -197,10 +208,11 @@ def summary_record(summary: EvaluationSummary) -> dict[str, Any]:
         "truncated_rate": summary.truncated_rate,
         "prompt_tokens_per_second": summary.prompt_tokens_per_second,
         "decode_tokens_per_second": summary.decode_tokens_per_second,
-        "first_token_seconds_p50": summary.first_token_p50,
-        "first_token_seconds_p90": summary.first_token_p90,
+        **_percentiles_record("first_token_seconds", summary.first_token),
+        **_percentiles_record("between_tokens_seconds", summary.between_tokens),
         "peak_rss_bytes": summary.peak_rss_bytes,
         "file_bytes": summary.file_bytes,
+        "bits_per_weight": summary.bits_per_weight,
         "prompt_style": summary.prompt_style,
         "cut_prompts": summary.cut_prompts,
     }
@@ -302,9 +314,13 @@ def _per_second(speed: float | None) -> str:
     return ABSENT if speed is None else f"{speed:.0f}" if speed >= 100 else f"{speed:.1f}"
 
 
-def _seconds_pair(first: float | None, second: float | None) -> str:
-    return ABSENT if first is None or second is None else f"{_seconds(first)} / {_seconds(second)}"
+def _percentiles(found: Percentiles | None) -> str:
+    """``12/15/31 ms``, all in the unit of the largest."""
+    if found is None:
+        return ABSENT
+    scale, unit, digits = (1, "s", 2) if found.p99 >= 1 else (1000, "ms", 0 if found.p50 >= 0.01 else 1)
+    return "/".join(f"{scale * each:.{digits}f}" for each in (found.p50, found.p90, found.p99)) + f" {unit}"
 
 
-def _seconds(seconds: float) -> str:
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.2f} s"
+def _percentiles_record(name: str, found: Percentiles | None) -> dict[str, float | None]:
+    return {f"{name}_{each}": getattr(found, each, None) for each in ("p50", "p90", "p99")}

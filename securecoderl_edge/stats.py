@@ -257,11 +257,11 @@ def mcnemar_exact(only_first: int, only_second: int) -> float:
     return float(min(1.0, 2 * tail / 2**n))
 
 
-def percentile(values: Sequence[float], percent: float) -> float | None:
-    """The percentile of ``values``, interpolated linearly between neighbours; None without values."""
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The percentile of ``values``, of which there is one at least, interpolated linearly between neighbours."""
     import numpy as np
 
-    return float(np.percentile(np.asarray(values, dtype=np.float64), percent)) if len(values) else None
+    return float(np.percentile(np.asarray(values, dtype=np.float64), percent))
 
 
 def _same_shape(first: ArrayLike, second: ArrayLike) -> Floats:

@@ -1,8 +1,8 @@
 """Rows of scored samples -> one model's figures, each with its 95 % interval.
 
 A row is a `Score` record (DESIGN: files and records) with, when a model wrote the program, ``completion``,
-``prompt_tokens``, ``completion_tokens``, ``finish``, ``first_token_seconds``, ``generation_seconds`` and
-``mean_logprob``.
+``prompt_tokens``, ``completion_tokens``, ``finish``, ``first_token_seconds``, ``generation_seconds``,
+``between_tokens_ms`` and ``mean_logprob``.
 """
 
 from __future__ import annotations
@@ -51,6 +51,15 @@ METRICS = (
 
 
 @dataclass(frozen=True)
+class Percentiles:
+    """Of a number of times, in seconds."""
+
+    p50: float
+    p90: float
+    p99: float
+
+
+@dataclass(frozen=True)
 class EvaluationSummary:
     """One model's row of the bench.
 
@@ -62,9 +71,11 @@ class EvaluationSummary:
         pass_at: by k, the chance that one of k samples passes all tests; empty with one sample a problem.
         prompt_style: how problems were put to the model. cut_prompts: problems whose statement lost its end.
         prompt_tokens_per_second, decode_tokens_per_second: of the whole batch; None when nothing was timed.
-        first_token_p50, first_token_p90: seconds from the start of a prompt's processing to its first token.
+        first_token, between_tokens: percentiles of the seconds from the start of a prompt's processing to its first
+            token, and from each token of a completion to its next.
         peak_rss_bytes: of the process that ran the model.
         file_bytes: what the model takes on disk; None for a hub id.
+        bits_per_weight: of the file, as its manifest says; None without one.
     """
 
     label: str
@@ -76,10 +87,11 @@ class EvaluationSummary:
     truncated_rate: float
     prompt_tokens_per_second: float | None
     decode_tokens_per_second: float | None
-    first_token_p50: float | None
-    first_token_p90: float | None
+    first_token: Percentiles | None
+    between_tokens: Percentiles | None
     peak_rss_bytes: int | None
     file_bytes: int | None
+    bits_per_weight: float | None = None
     pass_at: Mapping[int, Interval] = field(default_factory=dict)
     prompt_style: str = ""
     cut_prompts: int = 0
@@ -91,6 +103,7 @@ def summarise(
     usage: Usage | None = None,
     file_bytes: int | None = None,
     prompt_style: str = "",
+    bits_per_weight: float | None = None,
 ) -> EvaluationSummary:
     """The figures of one model's rows.
 
@@ -112,10 +125,11 @@ def summarise(
         truncated_rate=sum(row.get("finish") == "length" for row in rows) / len(rows),
         prompt_tokens_per_second=_speed(usage.prompt_tokens, usage.prompt_seconds) if usage else None,
         decode_tokens_per_second=_speed(usage.decode_tokens, usage.decode_seconds) if usage else None,
-        first_token_p50=percentile(first_tokens, 50),
-        first_token_p90=percentile(first_tokens, 90),
+        first_token=_percentiles(first_tokens),
+        between_tokens=_percentiles([gap / 1000 for row in rows for gap in row.get("between_tokens_ms", ())]),
         peak_rss_bytes=usage.peak_rss_bytes if usage else None,
         file_bytes=file_bytes,
+        bits_per_weight=bits_per_weight,
         pass_at=_pass_at(list(groups.values())),
         prompt_style=prompt_style,
         cut_prompts=sum(any(row.get("prompt_cut") for row in samples) for samples in groups.values()),
@@ -157,6 +171,10 @@ def _pass_at(groups: Sequence[Sequence[Row]]) -> dict[int, Interval]:
     counts = [(len(rows), sum(0 < row["total"] == row["passed"] for row in rows)) for rows in groups]
     samples = sum(n for n, _ in counts)
     return {k: share_interval([pass_at_k(n, passed, k) for n, passed in counts], samples) for k in ks}
+
+
+def _percentiles(seconds: Sequence[float]) -> Percentiles | None:
+    return Percentiles(*(percentile(seconds, percent) for percent in (50, 90, 99))) if seconds else None
 
 
 def _speed(tokens: int, seconds: float) -> float | None:

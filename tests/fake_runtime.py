@@ -6,9 +6,10 @@ import random
 from collections.abc import Callable, Sequence
 
 from securecoderl_edge.chat import ChatTemplate
+from securecoderl_edge.extraction import Asked
 from securecoderl_edge.problems import Problem, Test
 from securecoderl_edge.prompts import OURS
-from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
+from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
 
 RIGHT = "print(int(input()) * 2)\n"
 WRONG = "print(int(input()))\n"
@@ -61,7 +62,8 @@ class FakeRuntime:
         prompts: Sequence[str],
         n: int,
         sampling: Sampling,
-        on_token: Callable[[int, int, str], None] | None = None,
+        on_token: OnToken | None = None,
+        asked: Sequence[Asked] | None = None,
     ) -> list[list[Completion]]:
         if self.fail_at_call == len(self.calls):
             raise KeyboardInterrupt
@@ -82,13 +84,13 @@ class FakeRuntime:
     def close(self) -> None:
         self.is_closed = True
 
-    def _complete(
-        self, prompt: int, sample: int, text: str, on_token: Callable[[int, int, str], None] | None
-    ) -> Completion:
+    def _complete(self, prompt: int, sample: int, text: str, on_token: OnToken | None) -> Completion:
         pieces = text.split()
         self._tokens += len(pieces)
         for piece in pieces:
             if on_token is not None:
                 on_token(prompt, sample, piece)
         ids, logprobs = tuple(range(len(pieces))), tuple(-0.1 for _ in pieces)
-        return Completion(text, ids, logprobs, "stop", 10, 0.01, 0.05)
+        return Completion(
+            text, ids, logprobs, "stop", 10, tuple(0.01 * (place + 1) for place in range(max(1, len(ids))))
+        )

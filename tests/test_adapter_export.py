@@ -19,12 +19,12 @@ from securecoderl_edge.export.adapter import write_adapter
 from securecoderl_edge.export.agreement import Agreement, check_bounds
 from securecoderl_edge.export.contents import check_content
 from securecoderl_edge.export.gguf import write_gguf
-from securecoderl_edge.export.manifest import manifest_path
 from securecoderl_edge.export.quantise import quantise
 from securecoderl_edge.export.reference import write_reference
 from securecoderl_edge.export.run import export_adapter
 from securecoderl_edge.export.verify import PROMPTS
 from securecoderl_edge.export.verify_worker import measure
+from securecoderl_edge.manifests import manifest_path
 
 SIZES = {"hidden_size": 256, "intermediate_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2}
 

@@ -26,9 +26,10 @@ from securecoderl_edge.cli import main
 from securecoderl_edge.export import run as export_run
 from securecoderl_edge.export import workbench
 from securecoderl_edge.export.card import licence_of
-from securecoderl_edge.export.manifest import Manifest, manifest_path
+from securecoderl_edge.export.manifest import Manifest
 from securecoderl_edge.files import remove_abandoned, sha256_of
 from securecoderl_edge.gguf_header import header_strings, is_adapter
+from securecoderl_edge.manifests import manifest_path
 from securecoderl_edge.models import default_models, resolve_model
 from securecoderl_edge.problems import write_problems
 from securecoderl_edge.runs import Run, mark_latest

@@ -23,7 +23,6 @@ from securecoderl_edge.export import run as export_run
 from securecoderl_edge.export import workbench as workbench_module
 from securecoderl_edge.export.agreement import Agreement, check_bounds
 from securecoderl_edge.export.gguf import write_gguf
-from securecoderl_edge.export.manifest import manifest_path
 from securecoderl_edge.export.merge import merged_tensors
 from securecoderl_edge.export.quantise import LLAMA_CPP_TYPES
 from securecoderl_edge.export.reference import write_reference
@@ -33,6 +32,7 @@ from securecoderl_edge.export.verify_worker import measure as compare_with_refer
 from securecoderl_edge.export.vocabulary import read_vocabulary
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.files import sha256_of
+from securecoderl_edge.manifests import manifest_path
 
 DEEPSEEK = Path(__file__).resolve().parents[2] / "shared" / "data" / "deepseek-coder-tokenizer"
 GOOD = Agreement(23, 23, 20, 1000, 1e-5, 1e-9, 1.0, 20)

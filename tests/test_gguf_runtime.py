@@ -126,7 +126,10 @@ def test_usage_adds_up(tiny_gguf: Path) -> None:
         assert usage.decode_tokens == sum(len(completion.token_ids) for row in rows for completion in row)
         assert usage.prompt_tokens == sum(row[0].prompt_tokens - 1 for row in rows)
         assert usage.peak_rss_bytes > 1 << 20
-        assert rows[0][0].seconds >= rows[0][0].first_token_seconds > 0
+        times = rows[0][0].token_seconds
+        assert times[0] > 0
+        assert list(times) == sorted(times)
+        assert len(times) == len(rows[0][0].token_ids)
 
 
 def test_no_prompts_give_no_completions(runtime: GgufRuntime) -> None:

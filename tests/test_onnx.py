@@ -21,7 +21,6 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export import onnx as onnx_export
 from securecoderl_edge.export import run as export_run
 from securecoderl_edge.export.agreement import Agreement, check_bounds
-from securecoderl_edge.export.manifest import manifest_path
 from securecoderl_edge.export.merge import copy_companions, merged_tensors
 from securecoderl_edge.export.onnx import BITS, write_onnx
 from securecoderl_edge.export.onnx_weights import quantise_blocks
@@ -30,6 +29,7 @@ from securecoderl_edge.export.reference import write_reference
 from securecoderl_edge.export.run import export_onnx
 from securecoderl_edge.export.verify import PROMPTS, probe_texts
 from securecoderl_edge.export.verify_worker import measure_onnx
+from securecoderl_edge.manifests import manifest_path
 from securecoderl_edge.models import resolve_model
 from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.onnx import OnnxRuntime

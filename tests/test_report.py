@@ -50,11 +50,14 @@ def row(number: int, solved: bool, *, sample: int = 0, parses: bool = True) -> d
         "completion_tokens": 20,
         "finish": "stop",
         "first_token_seconds": 0.01 * (number + 1),
+        "between_tokens_ms": [2.0, 2.0],
     }
 
 
 def evaluation(solved: Sequence[bool], label: str = "model") -> Evaluation:
-    return Evaluation(label, tuple(row(number, right) for number, right in enumerate(solved)), USAGE, 15_200_000)
+    return Evaluation(
+        label, tuple(row(number, right) for number, right in enumerate(solved)), USAGE, 15_200_000, bits_per_weight=8.5
+    )
 
 
 def test_a_rate_is_shown_in_percent_with_its_interval() -> None:
@@ -95,7 +98,9 @@ def test_every_table_has_a_row_a_model_and_a_cell_a_column() -> None:
 
 def test_speed_is_tokens_over_the_seconds_they_took() -> None:
     summary = evaluation([True, False]).summary()
-    assert speed_table([summary]).rows[0] == ("model", "500", "1250", "15 ms / 19 ms", "250 MB", "15.2 MB")
+    assert speed_table([summary]).rows[0] == (
+        *("model", "500", "1250", "15/19/20 ms", "2.0/2.0/2.0 ms", "250 MB", "15.2 MB", "8.50"),
+    )
 
 
 def test_the_stages_of_all_rows_are_counted() -> None:

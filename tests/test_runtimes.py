@@ -11,7 +11,13 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the train extra")
 
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.export.run import export_gguf, export_onnx
 from securecoderl_edge.export.verify import PROMPTS
+from securecoderl_edge.extraction import Asked, is_over
+from securecoderl_edge.manifests import manifest_path
+from securecoderl_edge.models import resolve_model
+from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.protocol import Runtime, Sampling
 from securecoderl_edge.runtimes.truncation import truncated
 
@@ -127,3 +133,45 @@ def test_an_answer_ends_before_a_stop_string_and_is_the_same_up_to_there(runtime
             assert cut.token_ids == whole.token_ids[: len(cut.token_ids)]
             assert cut.finish == ("stop" if stop in whole.text else whole.finish)
             assert pieces.get((prompt, sample), "") == cut.text
+
+
+def test_an_answer_ends_with_the_line_after_its_program(runtime: Runtime) -> None:
+    asked = Asked("code", "call", "def double(n):")
+    sampling = Sampling(1.2, 60)
+    free = runtime.generate(["def double(n):\n"], 30, sampling)[0]
+    stopped = runtime.generate(["def double(n):\n"], 30, sampling, asked=[asked])[0]
+    for whole, cut in zip(free, stopped, strict=True):
+        assert whole.text.startswith(cut.text)
+        assert cut.token_ids == whole.token_ids[: len(cut.token_ids)]
+        lines = [end + 1 for end, character in enumerate(cut.text) if character == "\n"]
+        ended = [is_over(cut.text[:end], asked) for end in lines]
+        assert not any(ended[:-1])
+        if len(cut.token_ids) < len(whole.token_ids):
+            assert ended[-1]
+            assert cut.finish == "stop"
+    assert sum(len(cut.token_ids) for cut in stopped) < sum(len(whole.token_ids) for whole in free)
+
+
+@pytest.mark.parametrize("kind", ["gguf", "onnx"])
+def test_a_file_with_a_flipped_bit_is_not_opened(tiny_model: Path, tmp_path: Path, kind: str) -> None:
+    pytest.importorskip("llama_cpp")
+    pytest.importorskip("onnxruntime")
+    out = tmp_path / ("m.gguf" if kind == "gguf" else "m")
+    if kind == "gguf":
+        export_gguf(tiny_model, None, "q8_0", out, force=False)
+    else:
+        export_onnx(tiny_model, None, "int8", out, force=False)
+    spec = resolve_model(str(out))
+    assert 8 < (spec.bits_per_weight() or 0) < 10
+    open_runtime(spec, threads=1).close()
+    weights = out if kind == "gguf" else out / "model.onnx.data"
+    content = bytearray(weights.read_bytes())
+    content[-100] ^= 4
+    weights.write_bytes(content)
+    with pytest.raises(SceError, match="is not what was exported"):
+        open_runtime(spec, threads=1)
+    manifest_path(out).write_text("{")
+    with pytest.raises(SceError, match="cannot be read as JSON"):
+        open_runtime(spec, threads=1)
+    manifest_path(out).unlink()
+    open_runtime(spec, threads=1).close()  # without a manifest nobody can tell

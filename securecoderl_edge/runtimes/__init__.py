@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from securecoderl_edge.errors import UsageError
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.manifests import check_unchanged
 from securecoderl_edge.models import ModelSpec
 from securecoderl_edge.runtimes.protocol import Runtime
 
@@ -30,14 +32,33 @@ def open_runtime(
     if device != "cpu":
         raise UsageError(f"device {device!r} is not offered; models run on cpu")
     width = parallel or DEFAULT_PARALLEL[spec.kind]
-    if spec.kind == "gguf":
-        from securecoderl_edge.runtimes.gguf import GgufRuntime
-
-        return GgufRuntime(Path(spec.source), threads=threads, parallel=width)
-    if spec.kind == "onnx":
-        from securecoderl_edge.runtimes.onnx import OnnxRuntime
-
-        return OnnxRuntime(Path(spec.source), threads=threads, parallel=width)
+    if spec.kind != "hf":
+        return _open_exported(spec.kind, Path(spec.source), threads, width)
     from securecoderl_edge.runtimes.hf import HfRuntime
 
     return HfRuntime(spec.source, spec.adapter, threads=threads, parallel=width, prompt_style=spec.prompt_style)
+
+
+def _open_exported(kind: str, path: Path, threads: int | None, parallel: int) -> Runtime:
+    """Load a file while it is held against its manifest."""
+    with ThreadPoolExecutor(1) as beside:
+        check = beside.submit(check_unchanged, path)
+        try:
+            if kind == "gguf":
+                from securecoderl_edge.runtimes.gguf import GgufRuntime
+
+                runtime: Runtime = GgufRuntime(path, threads=threads, parallel=parallel)
+            else:
+                from securecoderl_edge.runtimes.onnx import OnnxRuntime
+
+                runtime = OnnxRuntime(path, threads=threads, parallel=parallel)
+        except SceError:
+            # That it was changed says more than how it fails to load.
+            check.result()
+            raise
+        try:
+            check.result()
+        except SceError:
+            runtime.close()
+            raise
+        return runtime

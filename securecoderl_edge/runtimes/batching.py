@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from securecoderl_edge.extraction import Asked
 from securecoderl_edge.runtimes.llama import BATCH, LlamaContext, LlamaModel, free_sampler, open_sampler
 from securecoderl_edge.runtimes.protocol import Completion, Sampling
-from securecoderl_edge.runtimes.text_writer import TextWriter
+from securecoderl_edge.runtimes.text_writer import TextWriter, end_of_program
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class _Sample:
     next_token: int
     filled: int
     writer: TextWriter
-    first_token_at: float = 0.0
+    times: list[float] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     decoder: codecs.IncrementalDecoder = field(default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace"))
@@ -67,8 +68,9 @@ class BatchDecoder:
     """Decodes tasks in the sequences of one context.
 
     Args:
-        on_token: called with each piece of text, when given.
         on_completion: called with each finished sample.
+        on_token: called with each piece of text, when given.
+        asked: what each prompt asks for; a sample ends where its program does.
     """
 
     def __init__(
@@ -78,12 +80,14 @@ class BatchDecoder:
         sampling: Sampling,
         on_completion: Callable[[Task, Completion], None],
         on_token: Callable[[Task, str], None] | None = None,
+        asked: Sequence[Asked] | None = None,
     ) -> None:
         self._model = model
         self._context = context
         self._sampling = sampling
         self._on_completion = on_completion
         self._on_token = on_token
+        self._asked = asked
         # The index in this list is the sequence in the context.
         self._places: list[_Sample | None] = []
         self.spent = Spent()
@@ -128,7 +132,7 @@ class BatchDecoder:
             time.perf_counter(),
             next_token=task.prompt[-1],
             filled=len(task.prompt) - 1,
-            writer=TextWriter(self._sampling.stop, show),
+            writer=TextWriter(self._sampling.stop, show, end_of_program(self._asked, task.prompt_index)),
         )
 
     def _find_sibling(self, task: Task) -> int | None:
@@ -180,7 +184,7 @@ class BatchDecoder:
         self.spent.decode_tokens += len(samples)
         self.spent.decode_seconds += now - started
         for place, (sample, token, logprob) in enumerate(zip(samples, drawn, logprobs, strict=True)):
-            sample.first_token_at = sample.first_token_at or now
+            sample.times.append(now - sample.started)
             sample.filled += 1
             sample.next_token = token
             sample.token_ids.append(token)
@@ -190,7 +194,7 @@ class BatchDecoder:
             piece = b"" if is_end else self._model.piece(token)
             is_stopped = sample.writer.add(sample.decoder.decode(piece, final=is_last))
             if is_last or is_stopped:
-                self._on_completion(sample.task, _completion(sample, is_end or is_stopped, now))
+                self._on_completion(sample.task, _completion(sample, is_end or is_stopped))
                 self._release(place, sample)
 
     def _release(self, place: int, sample: _Sample) -> None:
@@ -212,13 +216,12 @@ def _logprobs(logits: np.ndarray[Any, np.dtype[np.float32]], tokens: list[int]) 
     return [float(value) for value in np.minimum(chosen - total, 0.0)]
 
 
-def _completion(sample: _Sample, is_stopped: bool, now: float) -> Completion:
+def _completion(sample: _Sample, is_stopped: bool) -> Completion:
     return Completion(
         text=sample.writer.end(),
         token_ids=tuple(sample.token_ids),
         logprobs=tuple(sample.logprobs),
         finish="stop" if is_stopped else "length",
         prompt_tokens=len(sample.task.prompt),
-        first_token_seconds=sample.first_token_at - sample.started,
-        seconds=now - sample.started,
+        token_seconds=tuple(sample.times),
     )

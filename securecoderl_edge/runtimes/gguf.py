@@ -9,7 +9,7 @@ import struct
 import subprocess
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -17,12 +17,12 @@ from typing import IO, Any
 
 from securecoderl_edge.chat import ChatTemplate
 from securecoderl_edge.errors import MissingExtra, SceError, UsageError
+from securecoderl_edge.extraction import Asked
 from securecoderl_edge.prompts import STYLES
 from securecoderl_edge.runtimes.channel import read_message, write_message
 from securecoderl_edge.runtimes.child import child_environment, module_command
-from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
+from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
 
-OnToken = Callable[[int, int, str], None]
 Key = tuple[int, int]  # (prompt index, sample index)
 
 
@@ -95,6 +95,7 @@ class GgufRuntime:
         n: int,
         sampling: Sampling,
         on_token: OnToken | None = None,
+        asked: Sequence[Asked] | None = None,
     ) -> list[list[Completion]]:
         """See `Runtime.generate`. A child that dies is replaced once, its unfinished samples redone."""
         finished: dict[Key, Completion] = {}
@@ -105,7 +106,7 @@ class GgufRuntime:
             if not missing:
                 break
             try:
-                self._serve(prompts, missing, sampling, finished, streamed)
+                self._serve(prompts, missing, sampling, asked, finished, streamed)
             except _ChildDied as death:
                 if is_retry:
                     raise SceError(f"{self.name}: {death}, and again on the second try") from None
@@ -148,6 +149,7 @@ class GgufRuntime:
         prompts: Sequence[str],
         keys: list[Key],
         sampling: Sampling,
+        asked: Sequence[Asked] | None,
         finished: dict[Key, Completion],
         streamed: _Streamed,
     ) -> None:
@@ -156,6 +158,7 @@ class GgufRuntime:
             "prompts": list(prompts),
             "tasks": keys,
             "sampling": asdict(sampling),
+            "asked": [asdict(each) for each in asked] if asked is not None else None,
             "stream": streamed.is_wanted,
         }
         self._child.send(request)
@@ -309,5 +312,5 @@ def _error_in(answer: dict[str, Any]) -> SceError:
 
 
 def _decode_completion(record: dict[str, Any]) -> Completion:
-    record["token_ids"], record["logprobs"] = tuple(record["token_ids"]), tuple(record["logprobs"])
-    return Completion(**record)
+    lists = {name: tuple(record[name]) for name in ("token_ids", "logprobs", "token_seconds")}
+    return Completion(**{**record, **lists})

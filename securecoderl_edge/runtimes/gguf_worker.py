@@ -1,7 +1,7 @@
 """The child process of `GgufRuntime`: holds the model, answers requests on standard input until that closes.
 
 Requests: ``open`` (path, threads, context, parallel), ``count`` (prompt), ``generate`` (prompts, tasks, sampling,
-stream).
+asked, stream).
 Answers: ``ready`` with what the file says, ``count``, ``token``, ``completion``, ``done`` with what was spent, and
 ``error`` with a sentence.
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.extraction import Asked
 from securecoderl_edge.prompts import STYLE_KEY
 from securecoderl_edge.runtimes.batching import BatchDecoder, Spent, Task
 from securecoderl_edge.runtimes.channel import read_message, write_message
@@ -74,6 +75,7 @@ class Worker:
             sampling,
             self._report_completion,
             self._report_token if request["stream"] else None,
+            _asked(request["asked"]),
         )
         decoder.run(tasks)
         self._report_done(decoder.spent)
@@ -109,6 +111,12 @@ class Worker:
 
     def _send(self, message: dict[str, Any]) -> None:
         write_message(self._answers, message)
+
+
+def _asked(records: list[dict[str, Any]] | None) -> list[Asked] | None:
+    if records is None:
+        return None
+    return [Asked(**{**record, "echoes": tuple(record["echoes"])}) for record in records]
 
 
 def main() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from securecoderl_edge.adapters import read_lora_config
 from securecoderl_edge.chat import read_chat_template
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.extraction import Asked
 from securecoderl_edge.model import (
     base_folder,
     encode_prompt,
@@ -21,8 +22,8 @@ from securecoderl_edge.model import (
 )
 from securecoderl_edge.resources import peak_rss_bytes
 from securecoderl_edge.runtimes.prompt_check import encode_prompts
-from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
-from securecoderl_edge.runtimes.text_writer import TextWriter, TokenText
+from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
+from securecoderl_edge.runtimes.text_writer import TextWriter, TokenText, end_of_program
 from securecoderl_edge.runtimes.truncation import truncated
 
 # Logits divided by less overflow; what is drawn is the most likely token long before.
@@ -76,14 +77,20 @@ class HfRuntime:
         prompts: Sequence[str],
         n: int,
         sampling: Sampling,
-        on_token: Callable[[int, int, str], None] | None = None,
+        on_token: OnToken | None = None,
+        asked: Sequence[Asked] | None = None,
     ) -> list[list[Completion]]:
         """See `protocol.Runtime.generate`."""
         encoded = encode_prompts(prompts, self._encode, sampling.max_tokens, self.context)
         width = max(1, self._parallel // n)
         completions: list[list[Completion]] = []
         for start in range(0, len(encoded), width):
-            completions += self._generate_batch(encoded[start : start + width], n, sampling, start, on_token)
+            texts = {
+                (prompt, index): self._text_of(start + prompt, index, sampling, on_token, asked)
+                for prompt in range(len(encoded[start : start + width]))
+                for index in range(n)
+            }
+            completions += self._generate_batch(encoded[start : start + width], n, sampling, start, texts)
         return completions
 
     def count_tokens(self, prompt: str) -> int:
@@ -109,23 +116,17 @@ class HfRuntime:
         n: int,
         sampling: Sampling,
         offset: int,
-        on_token: Callable[[int, int, str], None] | None,
+        texts: dict[tuple[int, int], tuple[TokenText, TextWriter]],
     ) -> list[list[Completion]]:
         import torch
 
         from securecoderl_edge.rollout import Sampled, sample
 
         started = time.monotonic()
-        first, finished = 0.0, {}
-        texts = {
-            (prompt, index): self._text_of(offset + prompt, index, sampling, on_token)
-            for prompt in range(len(prompts))
-            for index in range(n)
-        }
+        times: dict[tuple[int, int], list[float]] = {key: [] for key in texts}
 
         def token_drawn(prompt: int, index: int, token: int) -> bool:
-            nonlocal first
-            first = first or time.monotonic() - started
+            times[prompt, index].append(time.monotonic() - started)
             pieces, writer = texts[prompt, index]
             return token not in self._ends and writer.add(pieces.add(token))
 
@@ -133,7 +134,6 @@ class HfRuntime:
             pieces, writer = texts[done.prompt, done.sample]
             writer.add(pieces.end())
             writer.end()
-            finished[done.prompt, done.sample] = time.monotonic() - started
 
         def truncate(scores: torch.Tensor) -> torch.Tensor:
             return torch.from_numpy(truncated(scores.numpy(), sampling))
@@ -152,6 +152,7 @@ class HfRuntime:
             None if sampling.draws_from_all else truncate,
         )
         seconds = time.monotonic() - started
+        first = min(each[0] for each in times.values())
         self._prompt_tokens += sum(len(prompt) for prompt in prompts)
         self._prompt_seconds += first
         self._decode_tokens += sum(len(done.token_ids) for done in sampled)
@@ -165,18 +166,18 @@ class HfRuntime:
                     logprobs=done.log_probs,
                     finish="stop" if done.finished else "length",
                     prompt_tokens=len(prompts[done.prompt]),
-                    first_token_seconds=first,
-                    seconds=finished[done.prompt, done.sample],
+                    token_seconds=tuple(times[done.prompt, done.sample]),
                 )
             )
         return grouped
 
     def _text_of(
-        self, prompt: int, index: int, sampling: Sampling, on_token: Callable[[int, int, str], None] | None
+        self, prompt: int, index: int, sampling: Sampling, on_token: OnToken | None, asked: Sequence[Asked] | None
     ) -> tuple[TokenText, TextWriter]:
         """The text of one sample, which has no token yet."""
         pieces = TokenText(lambda ids: str(self._tokenizer.decode(ids, skip_special_tokens=True)))
-        return pieces, TextWriter(sampling.stop, functools.partial(on_token, prompt, index) if on_token else None)
+        show = functools.partial(on_token, prompt, index) if on_token else None
+        return pieces, TextWriter(sampling.stop, show, end_of_program(asked, prompt))
 
 
 def _with_adapter(model: object, adapter: Path) -> object:

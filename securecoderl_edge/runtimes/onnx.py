@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,17 +12,16 @@ import numpy as np
 
 from securecoderl_edge.chat import read_chat_template
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.extraction import Asked
 from securecoderl_edge.files import read_json
 from securecoderl_edge.prompts import STYLE_KEY, STYLES
 from securecoderl_edge.resources import peak_rss_bytes
 from securecoderl_edge.runtimes.onnx_model import Floats, OnnxBatch, OnnxModel
 from securecoderl_edge.runtimes.prompt_check import encode_prompts
-from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
-from securecoderl_edge.runtimes.text_writer import TextWriter, TokenText
+from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
+from securecoderl_edge.runtimes.text_writer import TextWriter, TokenText, end_of_program
 from securecoderl_edge.runtimes.truncation import truncated
 from securecoderl_edge.token_counts import read_tokenizer
-
-OnToken = Callable[[int, int, str], None]
 
 
 class OnnxRuntime:
@@ -70,7 +69,12 @@ class OnnxRuntime:
         return len(self._encode(prompt))
 
     def generate(
-        self, prompts: Sequence[str], n: int, sampling: Sampling, on_token: OnToken | None = None
+        self,
+        prompts: Sequence[str],
+        n: int,
+        sampling: Sampling,
+        on_token: OnToken | None = None,
+        asked: Sequence[Asked] | None = None,
     ) -> list[list[Completion]]:
         """See `protocol.Runtime.generate`."""
         encoded = encode_prompts(prompts, self._encode, sampling.max_tokens, self._context)
@@ -78,7 +82,9 @@ class OnnxRuntime:
         done: dict[tuple[int, int], Completion] = {}
         for start in range(0, len(samples), self._parallel):
             group = samples[start : start + self._parallel]
-            self._generate_group(encoded, group, sampling, on_token, done)
+            writers = [self._writer(key, sampling, on_token, asked) for key in group]
+            self._generate_group(encoded, writers, sampling)
+            done |= {writer.key: writer.completion(len(encoded[writer.key[0]])) for writer in writers}
         return [[done[prompt, sample] for sample in range(n)] for prompt in range(len(prompts))]
 
     def usage(self) -> Usage:
@@ -98,16 +104,18 @@ class OnnxRuntime:
         has_start = bool(start) and prompt.startswith(start or "")
         return list(self._tokenizer.encode(prompt, add_special_tokens=not has_start).ids)
 
-    def _generate_group(
-        self,
-        encoded: list[list[int]],
-        group: list[tuple[int, int]],
-        sampling: Sampling,
-        on_token: OnToken | None,
-        done: dict[tuple[int, int], Completion],
-    ) -> None:
+    def _writer(
+        self, key: tuple[int, int], sampling: Sampling, on_token: OnToken | None, asked: Sequence[Asked] | None
+    ) -> _Writer:
+        show = functools.partial(on_token, *key) if on_token else None
+        text = TextWriter(sampling.stop, show, end_of_program(asked, key[0]))
+        return _Writer(key, sampling, self._tokenizer, self._ends, text)
+
+    def _generate_group(self, encoded: list[list[int]], writers: list[_Writer], sampling: Sampling) -> None:
         started = time.monotonic()
-        prompts = list(dict.fromkeys(prompt for prompt, _ in group))
+        for writer in writers:
+            writer.started = started
+        prompts = list(dict.fromkeys(writer.key[0] for writer in writers))
         longest = max(len(encoded[prompt]) for prompt in prompts)
         once = self._model.open_batch(len(prompts), longest)
         last = [logits[-1] for logits in once.prefill([encoded[prompt] for prompt in prompts])]
@@ -115,16 +123,11 @@ class OnnxRuntime:
         self._spent["prompt_tokens"] += sum(len(encoded[prompt]) for prompt in prompts)
         self._spent["prompt_seconds"] += first
         places = {prompt: place for place, prompt in enumerate(prompts)}
-        rows = [places[prompt] for prompt, _ in group]
+        rows = [places[writer.key[0]] for writer in writers]
         batch = once.choose(rows, longest + sampling.max_tokens)
-        writers = [_Writer(key, sampling, self._tokenizer, self._ends, on_token) for key in group]
         self._decode(batch, np.stack([last[row] for row in rows]), writers, sampling)
-        seconds = time.monotonic() - started
         self._spent["decode_tokens"] += sum(len(writer.tokens) for writer in writers)
-        self._spent["decode_seconds"] += seconds - first
-        for writer in writers:
-            prompt = len(encoded[writer.key[0]])
-            done[writer.key] = writer.completion(prompt, first, writer.ended - started)
+        self._spent["decode_seconds"] += time.monotonic() - started - first
 
     def _decode(self, batch: OnnxBatch, logits: Floats, writers: list[_Writer], sampling: Sampling) -> None:
         rows = list(writers)
@@ -145,17 +148,17 @@ class _Writer:
     """One sample as it grows: its tokens, their probabilities, and a random generator of its own."""
 
     def __init__(
-        self, key: tuple[int, int], sampling: Sampling, tokenizer: Any, ends: frozenset[int], on_token: OnToken | None
+        self, key: tuple[int, int], sampling: Sampling, tokenizer: Any, ends: frozenset[int], text: TextWriter
     ) -> None:
-        self.key, self._sampling, self._ends = key, sampling, ends
+        self.key, self._sampling, self._ends, self._text = key, sampling, ends, text
         # What is drawn does not depend on what is decoded beside it.
         self._random = np.random.default_rng((sampling.seed, *key))
         self._pieces = TokenText(lambda ids: str(tokenizer.decode(ids, skip_special_tokens=True)))
-        self._text = TextWriter(sampling.stop, functools.partial(on_token, *key) if on_token else None)
         self.tokens: list[int] = []
         self._logprobs: list[float] = []
         self._finish: Literal["stop", "length"] = "length"
-        self.ended = 0.0
+        self.started = 0.0
+        self._times: list[float] = []
         self.is_done = False
 
     def draw(self, logits: Floats) -> None:
@@ -170,6 +173,7 @@ class _Writer:
             token = int(np.searchsorted(cumulated, self._random.random() * cumulated[-1], side="right"))
             token = min(token, len(scores) - 1)
         self.tokens.append(token)
+        self._times.append(time.monotonic())
         self._logprobs.append(float(scores[token] - np.log(np.exp(scores).sum())))
         is_end = token in self._ends
         if is_end or self._text.add(self._pieces.add(token)):
@@ -178,9 +182,8 @@ class _Writer:
         if self.is_done:
             self._text.add(self._pieces.end())
             self._text.end()
-            self.ended = time.monotonic()
 
-    def completion(self, prompt_tokens: int, first_token_seconds: float, seconds: float) -> Completion:
+    def completion(self, prompt_tokens: int) -> Completion:
         """The finished sample."""
         return Completion(
             self._text.text,
@@ -188,8 +191,7 @@ class _Writer:
             tuple(self._logprobs),
             self._finish,
             prompt_tokens,
-            first_token_seconds,
-            seconds,
+            tuple(time - self.started for time in self._times),
         )
 
 

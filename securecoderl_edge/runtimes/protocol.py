@@ -8,12 +8,16 @@ from typing import Literal, Protocol
 
 from securecoderl_edge.chat import ChatTemplate
 from securecoderl_edge.errors import UsageError
+from securecoderl_edge.extraction import Asked
 
 # What every runtime can take: llama.cpp aborts above so many threads, torch above so large a seed.
 MAX_THREADS = 512
 MAX_SEED = 2**32 - 1
 # Samples of one prompt are decoded together; more are a slip of the hand that would take all memory.
 MAX_SAMPLES = 10_000
+
+
+OnToken = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
@@ -67,9 +71,9 @@ class Completion:
         text: decoded tokens without the end-of-sequence token, up to a stop string.
         token_ids: what was sampled, the end-of-sequence token included when it was.
         logprobs: natural-log probability of each token under the model at temperature 1.
-        finish: ``stop`` when the model or a stop string ended the answer, ``length`` at ``max_tokens``.
-        first_token_seconds: from the start of the prompt's processing to the first token.
-        seconds: from the start of the prompt's processing to the last token.
+        finish: ``stop`` when the model, a stop string or the end of the program ended the answer, ``length`` at
+            ``max_tokens``.
+        token_seconds: from the start of the prompt's processing to each token.
     """
 
     text: str
@@ -77,8 +81,7 @@ class Completion:
     logprobs: tuple[float, ...]
     finish: Literal["stop", "length"]
     prompt_tokens: int
-    first_token_seconds: float
-    seconds: float
+    token_seconds: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -121,11 +124,14 @@ class Runtime(Protocol):
         prompts: Sequence[str],
         n: int,
         sampling: Sampling,
-        on_token: Callable[[int, int, str], None] | None = None,
+        on_token: OnToken | None = None,
+        asked: Sequence[Asked] | None = None,
     ) -> list[list[Completion]]:
         """``n`` completions of each prompt, in the order of the prompts.
 
-        ``on_token(prompt_index, sample_index, text)`` is called with each piece of text as it is decoded.
+        Args:
+            on_token: called with (prompt index, sample index, text) for each piece of text as it is decoded.
+            asked: what each prompt asks for; a completion ends where the program in it does, see `extraction.is_over`.
 
         Raises:
             SceError: a prompt is empty or does not fit the context with ``max_tokens``.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from securecoderl_edge.extraction import Asked, is_over
+
 
 class TextWriter:
     """Collects text and passes it on, but for what may turn out to be the beginning of a stop string.
@@ -11,17 +13,23 @@ class TextWriter:
     Args:
         stops: texts that end the sample; the first to appear, and all that follows it, are no part of it.
         show: told each piece of text that is certain.
+        is_over: asked at each new line whether the text so far is all that is wanted; it stays as it is then.
     """
 
-    def __init__(self, stops: Sequence[str] = (), show: Callable[[str], None] | None = None) -> None:
-        self._stops, self._show = tuple(stops), show
+    def __init__(
+        self,
+        stops: Sequence[str] = (),
+        show: Callable[[str], None] | None = None,
+        is_over: Callable[[str], bool] | None = None,
+    ) -> None:
+        self._stops, self._show, self._is_over = tuple(stops), show, is_over
         self._longest = max(map(len, stops), default=0)
         self._shown = 0
         self.text = ""
         self.is_stopped = False
 
     def add(self, piece: str) -> bool:
-        """Add text; whether a stop string has come."""
+        """Add text; whether it has ended."""
         if self.is_stopped or not piece:
             return self.is_stopped
         start = max(0, len(self.text) - self._longest + 1)
@@ -29,6 +37,8 @@ class TextWriter:
         found = [place for stop in self._stops if (place := self.text.find(stop, start)) >= 0]
         if found:
             self.text, self.is_stopped = self.text[: min(found)], True
+        elif self._is_over is not None and "\n" in piece:
+            self.is_stopped = self._is_over(self.text)
         self._pass_on(len(self.text) if self.is_stopped else len(self.text) - self._uncertain())
         return self.is_stopped
 
@@ -50,6 +60,11 @@ class TextWriter:
         if self._show is not None and end > self._shown:
             self._show(self.text[self._shown : end])
         self._shown = max(self._shown, end)
+
+
+def end_of_program(asked: Sequence[Asked] | None, prompt: int) -> Callable[[str], bool] | None:
+    """Whether a text has all of its program, for `TextWriter`; None where nothing is known of what is asked."""
+    return None if asked is None else lambda text: is_over(text, asked[prompt])
 
 
 class TokenText:
