@@ -138,8 +138,8 @@ def test_an_answer_ends_before_a_stop_string_and_is_the_same_up_to_there(runtime
 def test_an_answer_ends_with_the_line_after_its_program(runtime: Runtime) -> None:
     asked = Asked("code", "call", "def double(n):")
     sampling = Sampling(1.2, 60)
-    free = runtime.generate(["def double(n):\n"], 30, sampling)[0]
-    stopped = runtime.generate(["def double(n):\n"], 30, sampling, asked=[asked])[0]
+    free = runtime.generate(["def double(n):\n"], 120, sampling)[0]
+    stopped = runtime.generate(["def double(n):\n"], 120, sampling, asked=[asked])[0]
     for whole, cut in zip(free, stopped, strict=True):
         assert whole.text.startswith(cut.text)
         assert cut.token_ids == whole.token_ids[: len(cut.token_ids)]
