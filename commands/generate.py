@@ -7,29 +7,28 @@ import io
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from securecoderl_edge.commands.console import data, duration, say, talk, track, warn_of_level
-from securecoderl_edge.commands.options import FiniteFloat
+from securecoderl_edge.commands.options import FiniteFloat, options_from
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.generation import answer
-from securecoderl_edge.given import example_tests, parse_test, read_prompt, read_requests, read_tests
+from securecoderl_edge.given import example_tests, parse_test, read_prompt, read_requests, read_tests, unescaped
 from securecoderl_edge.models import resolve_model
 from securecoderl_edge.problems import Problem
 from securecoderl_edge.prompts import STYLES, PromptFormat, choose_format
+from securecoderl_edge.repair import answer_and_repair
 from securecoderl_edge.runtimes import open_runtime
-from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_SEED, MAX_THREADS, Runtime, Sampling
+from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_THREADS, OnToken, Runtime, Sampling
+from securecoderl_edge.sampling_settings import SamplingSettings
 from securecoderl_edge.switches import SANDBOX_CHOICES
 from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:
     from securecoderl_edge.scorer import Scorer
-
-OnToken = Callable[[int, int, str], None]
 
 # Prompts of one file that are decoded together; results of a group are written before the next one begins.
 _SAMPLES_TOGETHER = 64
@@ -43,9 +42,11 @@ _SAMPLES_TOGETHER = 64
 )
 @click.option("--tests", "tests_file", type=click.Path(path_type=Path), help="Tests, as JSON or JSONL.")
 @click.option("--test", "tests", multiple=True, metavar="in=..,out=..", help="One test; \\n is a line break.")
-@click.option("--seed", type=click.IntRange(0, MAX_SEED), default=42, show_default=True, help="Seed of the sampling.")
-@click.option("--temperature", type=FiniteFloat(0), default=0.7, show_default=True, help="0 is greedy.")
-@click.option("--max-tokens", type=click.IntRange(1), default=256, show_default=True, help="Longest program.")
+@options_from(SamplingSettings)
+@click.option("--stop", "stops", multiple=True, metavar="TEXT", help="Text that ends the answer; may be repeated.")
+@click.option(
+    "--repair", "repairs", count=True, help="Show a program that failed to the model again; each --repair a round."
+)
 @click.option("--timeout", type=FiniteFloat(0, min_open=True), metavar="S", help="Give up after S seconds.")
 @click.option("--threads", type=click.IntRange(1, MAX_THREADS), metavar="N", help="CPU threads.  [default: all cores]")
 @click.option(
@@ -65,9 +66,9 @@ def generate(
     n: int,
     tests_file: Path | None,
     tests: tuple[str, ...],
-    seed: int,
-    temperature: float,
-    max_tokens: int,
+    config: SamplingSettings,
+    stops: tuple[str, ...],
+    repairs: int,
     timeout: float | None,
     threads: int | None,
     sandbox: str,
@@ -96,19 +97,21 @@ def generate(
         text = read_prompt(prompt, sys.stdin.buffer if sys.stdin else io.BytesIO())
         problems = [Problem("prompt", text, tests=tuple(given or example_tests(text)))]
     spec = resolve_model(model)
-    sampling = Sampling(temperature, max_tokens, seed)
+    sampling = config.sampling(tuple(map(unescaped, stops)))
     warn_of_level(sandbox)
     with Scorer(sandbox=sandbox) as scorer, contextlib.closing(open_runtime(spec, threads=threads)) as runtime:
         format = choose_format(prompt_style, spec.prompt_style or runtime.prompt_style, runtime.chat_template)
         if jsonl is not None:
-            is_accepted = _answer_all(runtime, scorer, problems, n, sampling, timeout, format)
+            is_accepted = _answer_all(runtime, scorer, problems, n, sampling, repairs, timeout, format)
         else:
             started = time.monotonic()
             with _draft(n == 1 and data.is_terminal and talk.is_terminal) as shown:
-                found = answer(runtime, scorer, problems, n, sampling, _until(timeout, shown), format)[0]
+                found = answer_and_repair(
+                    runtime, scorer, problems, n, sampling, repairs, _until(timeout, shown), format
+                )[0]
             verdict = found.verdict("tests" if given else "examples in the prompt")
             spent = f"{found.tokens} tokens in {duration(time.monotonic() - started)}"
-            say(f"{verdict}, seed {seed}, {spent}")
+            say(f"{verdict}, seed {sampling.seed}, {spent}")
             _print_program(found.best.score.program if code_only else found.best.completion.text)
             is_accepted = found.accepted > 0
     if not is_accepted:
@@ -121,6 +124,7 @@ def _answer_all(
     problems: list[Problem],
     n: int,
     sampling: Sampling,
+    repairs: int,
     timeout: float | None,
     format: PromptFormat,
 ) -> bool:
@@ -129,7 +133,8 @@ def _answer_all(
     on_token = _until(timeout, None)
     with track(len(problems), "prompts", lines=False) as progress:
         for start in range(0, len(problems), width):
-            for found in answer(runtime, scorer, problems[start : start + width], n, sampling, on_token, format):
+            group = problems[start : start + width]
+            for found in answer_and_repair(runtime, scorer, group, n, sampling, repairs, on_token, format):
                 click.echo(json.dumps({**found.to_record(), "seed": sampling.seed}))
                 accepted += found.accepted > 0
                 progress.update(1, f"{accepted} passed")

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
+AUTO = "auto"
 
 
 def options_from(schema: type, *, keep_unset: bool = False, only: tuple[str, ...] = ()) -> Callable[[F], F]:
@@ -27,6 +28,8 @@ def options_from(schema: type, *, keep_unset: bool = False, only: tuple[str, ...
         hints = typing.get_type_hints(schema)
         flat = [field for field in dataclasses.fields(schema) if not dataclasses.is_dataclass(hints[field.name])]
         fields = [field for field in flat if not only or field.name in only]
+        # What a schema adds comes before what it shares with others.
+        fields.sort(key=lambda field: field.name not in schema.__annotations__)
 
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -72,6 +75,13 @@ class FiniteFloat(click.FloatRange):
         return number
 
 
+class _NumberOrAuto(click.IntRange):
+    """A number, or ``auto``, which is None: the program's own choice."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return None if value == AUTO else super().convert(value, param, ctx)
+
+
 def _option(field: dataclasses.Field[Any], hint: Any, keep_unset: bool) -> Callable[[Any], Any]:
     flag = f"--{field.name.replace('_', '-')}"
     default = None if keep_unset else field.default
@@ -94,4 +104,6 @@ def _parameter_type(field: dataclasses.Field[Any], hint: Any) -> Any:
     bounds = (field.metadata["minimum"], field.metadata["maximum"])
     if kind is float:
         return FiniteFloat(*bounds)
+    if kind is int and (field.metadata["metavar"] or "").endswith(f"|{AUTO}"):
+        return _NumberOrAuto(*bounds)
     return click.IntRange(*bounds) if kind is int and bounds != (None, None) else kind

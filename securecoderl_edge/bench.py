@@ -25,7 +25,8 @@ from securecoderl_edge.problems import MAX_TESTS, STARTER, Problem
 from securecoderl_edge.prompts import STYLES, choose_format
 from securecoderl_edge.report import Comparison, comparison_record, summary_record
 from securecoderl_edge.runtimes import open_runtime
-from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_THREADS, Sampling
+from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_THREADS
+from securecoderl_edge.sampling_settings import SamplingSettings
 from securecoderl_edge.summary import EvaluationSummary
 from securecoderl_edge.switches import sandbox_setting
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class BenchSettings:
+class BenchSettings(SamplingSettings):
     """What the figures of a bench depend on, beside the models."""
 
     device: str = setting("cpu", "Where models run.", choices=("cpu",))
@@ -59,20 +60,17 @@ class BenchSettings:
     )
     limit: int | None = setting(None, "Only the first N problems.", minimum=1, metavar="N")
     samples: int = setting(1, "Programs for each problem.", minimum=1, maximum=MAX_SAMPLES, metavar="N")
-    temperature: float = setting(0.7, "Randomness of sampling; 0 is greedy.", minimum=0, metavar="X")
-    max_tokens: int = setting(256, "Longest completion.", minimum=1, metavar="N")
-    seed: int = setting(42, "Seed of the sampling.", minimum=0, metavar="N")
     parallel: int | None = setting(
-        None, "Sequences decoded side by side; all samples of a problem at least.", minimum=1, metavar="N"
+        None,
+        "Sequences decoded side by side; all samples of a problem at least. auto: 32 for files, 64 for folders, fewer "
+        "where memory is short.  [default: auto]",
+        minimum=1,
+        metavar="N|auto",
     )
     threads: int | None = setting(
         None, "CPU threads; all cores if not given.", minimum=1, maximum=MAX_THREADS, metavar="N"
     )
     sandbox: str = sandbox_setting()
-
-    @property
-    def sampling(self) -> Sampling:
-        return Sampling(self.temperature, self.max_tokens, self.seed)
 
 
 def choose_models(names: Sequence[str], is_comparing: bool = False) -> tuple[list[ModelSpec], list[tuple[int, int]]]:
@@ -130,7 +128,7 @@ def measure(
             problems,
             scorer,
             settings.samples,
-            settings.sampling,
+            settings.sampling(),
             on_progress,
             label=spec.label,
             file_bytes=spec.file_bytes(),

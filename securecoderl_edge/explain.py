@@ -20,19 +20,30 @@ def explain(score: Score, run: ProgramRun, expected: str, limits: Limits) -> str
 
     The text holds output of the program; escape control characters before showing it.
     """
-    if not run.parses:
-        lines = ["does not parse: no Python program", f"  {run.error}"]
-    else:
-        lines = _about_run(score.verdicts[0], run.executions[0], expected, limits)
-        if score.verdicts[0] == "crash" and "PermissionError" in run.executions[0].stderr:
-            lines += [f"  (the sandbox permits {PERMITTED[score.sandbox]})"] if score.sandbox in PERMITTED else []
-    for finding in score.findings:
-        name = f"{finding.test_id} (CWE-{finding.cwe})"
-        lines.append(f"{finding.severity.lower()} security finding {name} in line {finding.line}")
-    if score.severity == 1.0 and not score.findings:
-        lines.append("the security scan failed, which counts as the worst severity")
+    lines = about_test(score, run, expected, limits) + about_security(score)
     lines.append(f"stage {score.stage} ({STAGE_NAMES[score.stage]}), reward {score.reward:.2f}")
     return "\n".join(lines)
+
+
+def about_test(score: Score, run: ProgramRun, expected: str, limits: Limits) -> list[str]:
+    """What a program's one test says, as lines."""
+    if not run.parses:
+        return ["does not parse: no Python program", f"  {run.error}"]
+    lines = _about_run(score.verdicts[0], run.executions[0], expected, limits)
+    if score.verdicts[0] == "crash" and "PermissionError" in run.executions[0].stderr:
+        lines += [f"  (the sandbox permits {PERMITTED[score.sandbox]})"] if score.sandbox in PERMITTED else []
+    return lines
+
+
+def about_security(score: Score) -> list[str]:
+    """The findings, as lines."""
+    lines = [
+        f"{finding.severity.lower()} security finding {finding.test_id} (CWE-{finding.cwe}) in line {finding.line}"
+        for finding in score.findings
+    ]
+    if score.severity == 1.0 and not score.findings:
+        lines.append("the security scan failed, which counts as the worst severity")
+    return lines
 
 
 def _about_run(verdict: str, execution: Execution, expected: str, limits: Limits) -> list[str]:

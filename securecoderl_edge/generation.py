@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Stands in for the tests of a prompt that has none: the program is compiled and scanned, and what it does
 # with an empty input is ignored.
-_NO_TEST = Test("", "\0")
+NO_TEST = Test("", "\0")
 _COMPILE_ONLY_SECONDS = 1.0
 
 
@@ -66,10 +66,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Answer:
-    """All candidates for one prompt, best first."""
+    """All candidates for one prompt, best first, and in how many rounds they were drawn."""
 
     problem: Problem
     candidates: tuple[Candidate, ...]
+    rounds: int = 1
 
     @property
     def best(self) -> Candidate:
@@ -93,7 +94,8 @@ class Answer:
             words += ", cut off at --max-tokens"
         if not best.is_accepted:
             words = f"failed: {words}"
-        return words if count == 1 else f"best of {count} ({self.accepted} passed): {words}"
+        in_rounds = f" in {self.rounds} rounds" if self.rounds > 1 else ""
+        return words if count == 1 else f"best of {count}{in_rounds} ({self.accepted} passed): {words}"
 
     def to_record(self) -> dict[str, Any]:
         """The best candidate as a JSON object: its `Score` record and how it was made."""
@@ -102,6 +104,7 @@ class Answer:
             "accepted": self.best.is_accepted,
             "accepted_samples": self.accepted,
             "samples": len(self.candidates),
+            "rounds": self.rounds,
             "verdict": self.best.verdict(),
             "completion": self.best.completion.text,
             "completion_tokens": len(self.best.completion.token_ids),
@@ -121,8 +124,7 @@ def answer(
 ) -> list[Answer]:
     """Sample ``n`` programs for each problem, check them, and rank them.
 
-    Problems may have no tests: their programs are parsed and scanned, not judged by output. Accepted ones
-    come first, then those with the higher reward, then those that the model was surer of.
+    Problems may have no tests: their programs are parsed and scanned, not judged by output.
 
     Args:
         format: how problems are put to the model.
@@ -149,13 +151,18 @@ def answer(
         score, is_tested = future.result(), problem.test_count > 0
         shown = score if is_tested else _without_tests(score)
         candidates[problem.id].append(Candidate(completion, shown, _mean(completion.logprobs), is_tested))
-    return [Answer(problem, tuple(sorted(candidates[problem.id], key=_rank))) for problem in problems]
+    return [Answer(problem, ranked(candidates[problem.id])) for problem in problems]
+
+
+def ranked(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """Accepted ones first, then those with the higher reward, then those that the model was surer of."""
+    return tuple(sorted(candidates, key=_rank))
 
 
 def _testable(problem: Problem) -> Problem:
     if problem.test_count:
         return problem
-    return replace(problem, tests=(_NO_TEST,), time_limit_s=_COMPILE_ONLY_SECONDS)
+    return replace(problem, tests=(NO_TEST,), time_limit_s=_COMPILE_ONLY_SECONDS)
 
 
 def _without_tests(score: Score) -> Score:

@@ -81,7 +81,7 @@ def parse_test(text: str) -> Test:
         raise UsageError(f"--test {text}: expected in=...,out=... such as in=3 4,out=7")
     if not output.strip():
         raise UsageError(f"--test {text}: a blank output cannot be told from silence")
-    return Test(_with_newline(_unescape(head[len("in=") :])), _unescape(output))
+    return Test(_with_newline(unescaped(head[len("in=") :])), unescaped(output))
 
 
 def read_tests(path: Path) -> list[Test]:
@@ -146,7 +146,8 @@ def _test(entry: Any, place: str) -> Test:
     return Test(given, expected)
 
 
-def _unescape(text: str) -> str:
+def unescaped(text: str) -> str:
+    r"""Text from a command line, in which ``\n``, ``\t`` and ``\\`` stand for newline, tab and backslash."""
     return re.sub(r"\\[nt\\]", lambda match: _ESCAPES[match.group()], text)
 
 

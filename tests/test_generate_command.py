@@ -17,6 +17,7 @@ from rich.console import Console
 
 from securecoderl_edge.cli import main
 from securecoderl_edge.prompts import format_statement
+from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.scorer import Scorer
 
 PROMPT = "Read a number and print its double."
@@ -275,3 +276,82 @@ def test_a_process_without_standard_streams_is_served(use: Use, monkeypatch: pyt
         main(["generate", " "])
     assert left.value.code == 2
     main(["generate", PROMPT])
+
+
+# Sampling and repair
+
+
+def test_the_flags_of_sampling_reach_the_model(use: Use) -> None:
+    runtime = use(RIGHT)
+    flags = ("--top-k", "5", "--top-p", "0.9", "--min-p", "0.1", "--stop", "\\n###", "--stop", "END", "--seed", "3")
+    assert run(PROMPT, *flags, "--temperature", "1.5", "--max-tokens", "99")[0] == 0
+    assert runtime.calls[0][1] == Sampling(1.5, 99, 3, 5, 0.9, 0.1, ("\n###", "END"))
+
+
+def test_a_program_that_failed_goes_back_with_what_is_wrong_with_it(use: Use) -> None:
+    runtime = use(write=lambda prompt, _sample, _rng: RIGHT if "This program is wrong" in prompt else WRONG)
+    code, out, err = run(PROMPT, *TEST, "--repair")
+    assert (code, out) == (0, RIGHT)
+    assert err.startswith("best of 2 in 2 rounds (1 passed): passed 1/1 tests")
+    assert len(runtime.calls) == 2
+    shown = runtime.prompts[1]
+    assert shown.startswith(format_statement(PROMPT).partition("\n\n### Solution")[0])
+    for part in (WRONG.strip(), "with the input '4\\n'", "wrong: it runs", "line 1 is        4", "line 1 should be 8"):
+        assert part in shown
+
+
+def test_what_does_not_parse_and_what_is_unsafe_is_said_to_the_model(use: Use) -> None:
+    runtime = use(BROKEN)
+    assert run(PROMPT, "--repair")[0] == 1
+    assert "does not parse" in runtime.prompts[1]
+    assert "was never closed" in runtime.prompts[1]
+    runtime = use(UNSAFE)
+    assert run(PROMPT, *TEST, "--repair")[0] == 1
+    assert "medium security finding B307 (CWE-78) in line 1" in runtime.prompts[1]
+    assert "with the input" not in runtime.prompts[1]
+
+
+def test_each_repair_is_a_round_and_starts_from_the_problem(use: Use) -> None:
+    runtime = use(WRONG)
+    code, _, err = run(PROMPT, *TEST, "--repair", "--repair", "--repair", "-n", "2")
+    assert (code, len(runtime.calls)) == (1, 4)
+    assert err.startswith("best of 8 in 4 rounds (0 passed)")
+    assert all(prompt.count("This program is wrong") == 1 for prompt in runtime.prompts[1:])
+
+
+def test_nothing_is_repaired_that_passes_or_does_not_fit(use: Use) -> None:
+    runtime = use(RIGHT)
+    assert run(PROMPT, *TEST, "--repair")[0] == 0
+    assert len(runtime.calls) == 1
+    runtime = use(WRONG)
+    runtime.context = 300  # room for the problem, not for the problem and a program
+    assert run("Double. " * 12, *TEST, "--repair")[0] == 1
+    assert len(runtime.calls) == 1
+
+
+def test_of_many_prompts_only_those_that_failed_are_repaired(use: Use, tmp_path: Path) -> None:
+    runtime = use(write=lambda prompt, _sample, _rng: WRONG if "second" in prompt else RIGHT)
+    rows = [
+        {"prompt": EXAMPLE},
+        {"prompt": f"The second. {EXAMPLE}"},
+        {"prompt": EXAMPLE.replace("4", "6").replace("8", "12")},
+    ]
+    (tmp_path / "many.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    code, out, _ = run("--jsonl", "many.jsonl", "--repair")
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert (code, [answer["rounds"] for answer in answers]) == (1, [1, 2, 1])
+    assert [count for count, _ in runtime.calls] == [3, 1]
+
+
+def test_a_function_that_fails_is_shown_its_assertion(use: Use, tmp_path: Path) -> None:
+    runtime = use("def double(n):\n    return n\n")
+    record = {
+        "id": "f",
+        "statement": "Double.",
+        "kind": "call",
+        "entry_point": "double",
+        "assertions": ["assert double(2) == 4"],
+    }
+    (tmp_path / "calls.jsonl").write_text(json.dumps(record))
+    assert run("--jsonl", "calls.jsonl", "--repair")[0] == 1
+    assert "wrong: assert double(2) == 4" in runtime.prompts[1]

@@ -1,0 +1,85 @@
+"""Another round for programs that failed their check: each goes back to the model with what is wrong with it.
+
+Self-repair (Olausson et al., "Is self-repair a silver bullet for code generation?", ICLR 2024): it competes with
+drawing more samples for the same tokens, and small models gain little from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from securecoderl_edge.explain import about_security, about_test
+from securecoderl_edge.generation import NO_TEST, Answer, Candidate, answer, ranked
+from securecoderl_edge.problems import Problem
+from securecoderl_edge.prompts import OURS, PromptFormat, fits
+from securecoderl_edge.runtimes.protocol import OnToken, Runtime, Sampling
+
+if TYPE_CHECKING:
+    from securecoderl_edge.scorer import Scorer
+
+
+def answer_and_repair(
+    runtime: Runtime,
+    scorer: Scorer,
+    problems: Sequence[Problem],
+    n: int,
+    sampling: Sampling,
+    rounds: int,
+    on_token: OnToken | None = None,
+    format: PromptFormat = OURS,
+) -> list[Answer]:
+    """`generation.answer`, then up to ``rounds`` more for problems without an accepted program.
+
+    The best program so far is put to the model with the first test that it fails and its security findings. A problem
+    whose prompt would no longer fit the context stays as it is. What passes is judged as before: repair changes what
+    the model is shown, never the tests.
+
+    Raises:
+        SceError: see `generation.answer`.
+    """
+    answers = answer(runtime, scorer, problems, n, sampling, on_token, format)
+    room = runtime.context - sampling.max_tokens
+    for _ in range(rounds):
+        attempts = {}
+        for place, found in enumerate(answers):
+            # The statement is that of the problem: attempts would pile up otherwise.
+            attempt = None if found.accepted else _attempt(scorer, problems[place], found.best)
+            if attempt is not None and fits(format.prompt(attempt), runtime.count_tokens, room):
+                attempts[place] = attempt
+        if not attempts:
+            break
+        again = answer(runtime, scorer, list(attempts.values()), n, sampling, on_token, format)
+        for place, found in zip(attempts, again, strict=True):
+            both = (*answers[place].candidates, *found.candidates)
+            answers[place] = Answer(problems[place], ranked(both), answers[place].rounds + 1)
+    return answers
+
+
+def _attempt(scorer: Scorer, problem: Problem, candidate: Candidate) -> Problem:
+    """The problem with a program that does not solve it, and why."""
+    faults = "\n".join([*_failing_test(scorer, problem, candidate), *about_security(candidate.score)])
+    statement = (
+        f"{problem.statement.rstrip()}\n\n"
+        f"This program is wrong:\n\n{candidate.score.program.strip()}\n\n"
+        f"What is wrong with it:\n{faults}\n\n"
+        "Write a program that is right."
+    )
+    return replace(problem, statement=statement)
+
+
+def _failing_test(scorer: Scorer, problem: Problem, candidate: Candidate) -> list[str]:
+    """What the first test that does not pass says, run once more to see its output; why a text does not parse."""
+    score = candidate.score
+    if not score.program.strip():
+        return ["there is no program"]
+    failed = next((number for number, verdict in enumerate(score.verdicts) if verdict != "pass"), None)
+    if score.parses and failed is None:
+        return []
+    if problem.kind == "call" and score.parses:
+        return [f"{score.verdicts[failed or 0]}: {problem.assertions[failed or 0]}"]
+    test = problem.tests[failed] if failed is not None and problem.tests else NO_TEST
+    result, run = scorer.inspect(Problem(problem.id, "", tests=(test,)), score.program)
+    where = [f"with the input {test.input!r}"] if score.parses else []
+    return [*where, *about_test(result, run, test.output, scorer.limits)]
