@@ -16,6 +16,8 @@ from securecoderl_edge.bench import (
     choose_models,
     measure,
 )
+from securecoderl_edge.bench_plot import check_plot_path, plot_bench
+from securecoderl_edge.calibration import time_factor
 from securecoderl_edge.commands.console import duration, say, track, warn_of_level
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.errors import SceError
@@ -37,9 +39,15 @@ if TYPE_CHECKING:
 @click.option("--json", "output", flag_value="json", help="One JSON document on stdout.")
 @click.option("--csv", "output", flag_value="csv", help="CSV on stdout, one line a model.")
 @click.option("--markdown", "output", flag_value="markdown", help="Markdown tables on stdout.")
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the figures: .svg, .png or .pdf.")
 @click.option("--out", type=click.Path(path_type=Path), help="Keep all rows; an interrupted bench continues.")
 def bench(
-    models: tuple[str, ...], config: BenchSettings, is_comparing: bool, output: str | None, out: Path | None
+    models: tuple[str, ...],
+    config: BenchSettings,
+    is_comparing: bool,
+    output: str | None,
+    plot: Path | None,
+    out: Path | None,
 ) -> None:
     """Measure quality, speed and memory of models on problems.
 
@@ -52,16 +60,21 @@ def bench(
     from securecoderl_edge.commands.tables import show_bench
     from securecoderl_edge.scorer import Scorer
 
+    if plot is not None:
+        check_plot_path(plot)
     specs, pairs = choose_models(models, is_comparing)
     problems = bench_problems(config, say)
     _warn_of_load()
     warn_of_level(config.sandbox)
+    factor = time_factor()
+    if factor > 1:
+        say(f"this processor runs Python slowly: programs have {factor:g} times as long as elsewhere")
     done: dict[int, Evaluation] = {}
     failures = []
-    with Scorer(sandbox=config.sandbox) as scorer:
+    with Scorer(sandbox=config.sandbox, time_factor=factor) as scorer:
         for index, spec in enumerate(specs):
             try:
-                done[index] = _measure(spec, problems, scorer, config, out)
+                done[index] = _measure(spec, problems, scorer, config, out, factor)
             except SceError as error:
                 # A model that cannot be opened must not cost the figures of the others.
                 failures.append(error)
@@ -72,11 +85,14 @@ def bench(
     summaries = {index: evaluation.summary() for index, evaluation in done.items()}
     comparisons = [compare(done[a], done[b]) for a, b in pairs if a in done and b in done]
     measured = [(specs[index], summary) for index, summary in summaries.items()]
-    document = json.dumps(bench_record(measured, comparisons, config), indent=1, allow_nan=False)
+    document = json.dumps(bench_record(measured, comparisons, config, factor), indent=1, allow_nan=False)
     if out is not None:
         with write_atomically(out / "bench.json") as file:
             file.write(f"{document}\n")
         say(f"rows and bench.json are in {out}")
+    if plot is not None:
+        plot_bench(list(summaries.values()), plot)
+        say(f"{plot}: the figures as a picture")
     if output == "json":
         click.echo(document)
     elif output == "csv":
@@ -90,7 +106,7 @@ def bench(
 
 
 def _measure(
-    spec: ModelSpec, problems: list[Problem], scorer: Scorer, config: BenchSettings, out: Path | None
+    spec: ModelSpec, problems: list[Problem], scorer: Scorer, config: BenchSettings, out: Path | None, factor: float
 ) -> Evaluation:
     """Measure one model, with a bar on a terminal and one line when it is done."""
     started, shown = time.monotonic(), 0
@@ -101,7 +117,7 @@ def _measure(
             progress.update(now.done - shown, f"reward {now.reward:.2f} syntax {now.syntax_rate:.0%}")
             shown = now.done
 
-        evaluation = measure(spec, problems, scorer, config, out, report)
+        evaluation = measure(spec, problems, scorer, config, out, report, factor)
     say(f"{spec.label}: {len(evaluation.rows)} programs in {duration(time.monotonic() - started)}")
     return evaluation
 

@@ -106,11 +106,13 @@ def measure(
     settings: BenchSettings,
     out: Path | None = None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
+    time_factor: float = 1.0,
 ) -> Evaluation:
     """Open one model, evaluate it, close it.
 
     Args:
         out: folder for the rows; what it holds of the same model under the same settings is not made again.
+        time_factor: that of ``scorer``.
 
     Raises:
         SceError: the model cannot be opened, or see `evaluate`.
@@ -119,6 +121,7 @@ def measure(
     if out is not None:
         # How many problems there are is not among the keys: a row knows its batch, so a limit can be raised.
         keys = {name: value for name, value in asdict(settings).items() if name != "limit"}
+        keys["time_factor"] = time_factor
         log = EvaluationLog.open(out, spec.label, {"label": spec.label, "sha256": spec.content_hash(), **keys})
     runtime = open_runtime(spec, threads=settings.threads, parallel=settings.parallel, device=settings.device)
     with contextlib.closing(runtime):
@@ -144,11 +147,13 @@ def bench_record(
     models: Sequence[tuple[ModelSpec, EvaluationSummary]],
     comparisons: Sequence[Comparison],
     settings: BenchSettings,
+    time_factor: float,
 ) -> dict[str, Any]:
     """The JSON document of a bench: figures, paired differences, settings, and the machine at its end."""
     return {
         "models": [{**summary_record(summary), "kind": spec.kind, "source": spec.source} for spec, summary in models],
         "comparisons": [comparison_record(comparison) for comparison in comparisons],
         "settings": asdict(settings),
+        "time_factor": time_factor,
         "machine": describe_machine(),
     }

@@ -24,7 +24,7 @@ SPEED_COLUMNS = (
     "Model",
     "prompt tok/s",
     "decode tok/s",
-    "first token p50/p90/p99",
+    "first token",
     "next token",
     "peak RSS",
     "file",

@@ -25,6 +25,9 @@ class Scorer:
     May be created beside loaded models: workers are fresh processes. Use it as a context manager or `close`
     it.
 
+    Args:
+        time_factor: time limits, those of problems too, are multiplied by it, see `calibration`.
+
     Raises:
         ValueError: unknown stage rule, severity scale or sandbox level.
         SceError: this system cannot isolate programs as ``sandbox`` demands.
@@ -37,6 +40,7 @@ class Scorer:
         stage_rule: str = "any",
         severity_scale: str = "bandit",
         sandbox: str = "auto",
+        time_factor: float = 1.0,
     ) -> None:
         if stage_rule not in STAGE_RULES:
             raise ValueError(f"stage_rule must be one of {', '.join(STAGE_RULES)}, not {stage_rule!r}")
@@ -44,7 +48,8 @@ class Scorer:
             raise ValueError(f"severity_scale must be one of {', '.join(SEVERITY_SCALES)}, not {severity_scale!r}")
         self.stage_rule = cast(StageRule, stage_rule)
         self.severity_scale = cast(SeverityScale, severity_scale)
-        self._pool = SandboxPool(workers, limits, cast(SandboxChoice, sandbox))
+        self._time_factor = time_factor
+        self._pool = SandboxPool(workers, (limits or Limits()).slower(time_factor), cast(SandboxChoice, sandbox))
         self._scanner = SecurityScanner()
         self._threads = ThreadPoolExecutor(self._pool.workers, thread_name_prefix="scorer")
 
@@ -132,8 +137,9 @@ class Scorer:
         if problem.time_limit_s is None:
             return limits
         # The wall limit keeps its distance: a program must be able to use all of its processor time.
-        wall = max(limits.wall_seconds, problem.time_limit_s * limits.wall_seconds / limits.cpu_seconds)
-        return dataclasses.replace(limits, cpu_seconds=problem.time_limit_s, wall_seconds=min(wall, MAX_WALL_SECONDS))
+        cpu = problem.time_limit_s * self._time_factor
+        wall = max(limits.wall_seconds, cpu * limits.wall_seconds / limits.cpu_seconds)
+        return dataclasses.replace(limits, cpu_seconds=cpu, wall_seconds=min(wall, MAX_WALL_SECONDS))
 
     def __enter__(self) -> Scorer:
         return self

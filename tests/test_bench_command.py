@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shutil
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -19,9 +22,11 @@ from rich.console import Console
 from securecoderl_edge.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.cli import main
 from securecoderl_edge.errors import MissingExtra
+from securecoderl_edge.export.run import export_gguf
 from securecoderl_edge.models import ModelSpec
 from securecoderl_edge.problems import write_problems
 from securecoderl_edge.runs import Run, mark_latest
+from securecoderl_edge.runtimes.gguf import GgufRuntime
 from securecoderl_edge.scorer import Scorer
 
 Opened = list[tuple[ModelSpec, dict[str, Any], FakeRuntime]]
@@ -328,3 +333,84 @@ def test_the_style_of_the_prompts_is_shown(folder: Path, opened: Opened) -> None
     cut = run(*args, "--prompt", "paper", "--max-prompt-tokens", "15")[1].splitlines()
     assert "prompt style paper, 6 of 6 prompts cut to fit" in cut
     assert "prompt style stdin" in run(*args)[1].splitlines()
+
+
+def test_a_killed_child_changes_no_figure(tiny_gguf: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    args = (
+        str(tiny_gguf),
+        "--problems",
+        "six.jsonl",
+        "--samples",
+        "20",
+        "--max-tokens",
+        "12",
+        "--threads",
+        "1",
+        "--json",
+    )
+    timing = {"prompt_tokens_per_second", "decode_tokens_per_second", "peak_rss_bytes"}
+
+    def quality(text: str) -> dict[str, Any]:
+        model = json.loads(text)["models"][0]
+        return {name: value for name, value in model.items() if name not in timing and "seconds" not in name}
+
+    _, expected, _ = run(*args, "--out", "whole")
+    deaths = []
+    serve = GgufRuntime._serve
+
+    def die_in_the_middle(self: GgufRuntime, *request: Any) -> None:
+        if len(deaths) < 2:  # of two batches, each once
+            deaths.append(self.process_id)
+            threading.Timer(0.05, os.kill, (self.process_id, signal.SIGKILL)).start()
+        serve(self, *request)
+
+    monkeypatch.setattr(GgufRuntime, "_serve", die_in_the_middle)
+    code, found, err = run(*args, "--out", "killed")
+    assert code == 0, err
+    assert len(set(deaths)) == 2
+    assert quality(found) == quality(expected)
+    assert completions(folder / "killed") == completions(folder / "whole")
+
+
+def completions(out: Path) -> list[str]:
+    (rows,) = out.glob("*/rows.jsonl")
+    return [json.loads(line)["completion"] for line in rows.read_text().splitlines()]
+
+
+def test_what_the_file_and_the_machine_are_is_in_the_record(tiny_model: Path, folder: Path) -> None:
+    pytest.importorskip("llama_cpp")
+    export_gguf(tiny_model, None, "q8_0", folder / "m.gguf", force=False)
+    flags = ("--problems", "six.jsonl", "--max-tokens", "8", "--threads", "1", "--parallel", "auto")
+    code, out, err = run("m.gguf", *flags, "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    assert document["time_factor"] >= 1
+    assert {"cpu", "load_average", "cores"} <= document["machine"].keys()
+    assert document["settings"]["parallel"] is None
+    model = document["models"][0]
+    assert 8 < model["bits_per_weight"] < 10
+    for name in ("first_token_seconds", "between_tokens_seconds"):
+        assert 0 < model[f"{name}_p50"] <= model[f"{name}_p90"] <= model[f"{name}_p99"]
+    content = bytearray((folder / "m.gguf").read_bytes())
+    content[-50] ^= 1
+    (folder / "m.gguf").write_bytes(content)
+    code, _, err = run("m.gguf", *flags)
+    assert (code, "m.gguf is not what was exported" in err) == (1, True)
+
+
+@pytest.mark.parametrize("kind", ["svg", "png", "pdf"])
+def test_a_picture_of_the_figures(folder: Path, opened: Opened, kind: str) -> None:
+    pytest.importorskip("matplotlib")
+    for name in ("one", "two"):
+        code, _, err = run("good.gguf", "bad.gguf", "--problems", "six.jsonl", "--plot", f"{name}.{kind}")
+        assert (code, f"{name}.{kind}: the figures as a picture" in err) == (0, True), err
+    content = (folder / f"one.{kind}").read_bytes()
+    if kind == "svg":
+        for text in ("good", "bad", "Syn. %", "All-P %", "Sec.Clean %", "decode tok/s", "6 problems"):
+            assert text.encode() in content
+    assert content[:5] in (b"<?xml", b"\x89PNG\r", b"%PDF-")
+
+
+def test_a_picture_of_another_kind_is_refused_before_anything_is_measured(folder: Path, opened: Opened) -> None:
+    code, _, err = run("good.gguf", "--problems", "six.jsonl", "--plot", "figures.docx")
+    assert (code, "must end in .svg, .png, .pdf" in err, opened) == (2, True, [])

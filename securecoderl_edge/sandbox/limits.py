@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # The compiler works on hostile text too; its bounds are fixed, so that "parses" depends on no problem's
 # limits.
@@ -37,3 +37,8 @@ class Limits:
             raise ValueError("memory_mib must be at least 128: the interpreter itself needs about half of that")
         if self.output_bytes < 1:
             raise ValueError("output_bytes must be at least 1")
+
+    def slower(self, factor: float) -> Limits:
+        """As much work on a processor that is slower by ``factor``."""
+        wall = min(self.wall_seconds * factor, MAX_WALL_SECONDS)
+        return replace(self, cpu_seconds=self.cpu_seconds * factor, wall_seconds=wall)

@@ -1,0 +1,105 @@
+"""The figures of a bench as one picture: quality with intervals, beside speed; readable in black and white."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from securecoderl_edge.errors import MissingExtra, UsageError
+from securecoderl_edge.files import temporary_beside
+from securecoderl_edge.stats import Interval
+from securecoderl_edge.summary import METRICS, EvaluationSummary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FORMATS = ("svg", "png", "pdf")
+_SHOWN = ("syntax_rate", "all_tests_rate", "secure_rate")
+_LONGEST_LABEL = 28
+
+
+def check_plot_path(path: Path) -> None:
+    """Look before hours are spent: is a picture of this kind known, and what draws it installed?
+
+    Raises:
+        UsageError: another ending than those of `FORMATS`.
+        MissingExtra: matplotlib is not installed.
+    """
+    if path.suffix.lower().lstrip(".") not in FORMATS:
+        raise UsageError(f"--plot {path}: the name must end in .{', .'.join(FORMATS)}")
+    _figure_class()
+
+
+def plot_bench(summaries: Sequence[EvaluationSummary], path: Path) -> None:
+    """Draw one row a model: rates with their 95 % intervals, decoding speed, and peak memory.
+
+    Raises:
+        UsageError, MissingExtra: see `check_plot_path`.
+        SceError: the file cannot be written.
+    """
+    check_plot_path(path)
+    import matplotlib
+
+    names = {metric.name: metric.title for metric in METRICS}
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update({"font.size": 9, "svg.fonttype": "none", "text.parse_math": False})
+        figure = _figure_class()(figsize=(10, 1.1 + 0.42 * len(summaries)), layout="constrained")
+        panels = figure.subplots(1, len(_SHOWN) + 2, sharey=True)
+        for axes, name in zip(panels, _SHOWN, strict=False):
+            _rates(axes, [summary.metrics.get(name) for summary in summaries])
+            axes.set_title(names[name])
+        _bars(panels[-2], [summary.decode_tokens_per_second for summary in summaries], "decode tok/s")
+        _bars(panels[-1], [_mega(summary.peak_rss_bytes) for summary in summaries], "peak RSS, MB")
+        panels[0].set_yticks(range(len(summaries)), [_label(summary.label) for summary in summaries])
+        panels[0].set_ylim(len(summaries) - 0.5, -0.5)
+        problems = max(summary.problems for summary in summaries)
+        figure.supxlabel(f"{problems} problems; lines are 95 % intervals", fontsize=8)
+        with temporary_beside(path) as temporary:
+            figure.savefig(temporary, format=path.suffix.lower().lstrip("."), dpi=150, metadata=_without_date(path))
+
+
+def _rates(axes: Axes, intervals: Sequence[Interval | None]) -> None:
+    for row, interval in enumerate(intervals):
+        if interval is not None:
+            axes.plot([100 * interval.low, 100 * interval.high], [row, row], "-", color="black", linewidth=1.2)
+            axes.plot([100 * interval.value], [row], "o", color="black", markersize=5)
+    axes.set_xlim(-3, 103)
+    _tidy(axes)
+
+
+def _bars(axes: Axes, values: Sequence[float | None], title: str) -> None:
+    axes.barh(range(len(values)), [value or 0 for value in values], height=0.55, facecolor="0.75", edgecolor="black")
+    axes.set_title(title)
+    _tidy(axes)
+
+
+def _tidy(axes: Axes) -> None:
+    axes.grid(axis="x", color="0.85", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="y", length=0)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+
+
+def _label(text: str) -> str:
+    shown = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return shown if len(shown) <= _LONGEST_LABEL else f"…{shown[1 - _LONGEST_LABEL :]}"
+
+
+def _mega(count: int | None) -> float | None:
+    return None if count is None else count / 1e6
+
+
+def _without_date(path: Path) -> dict[str, Any]:
+    """Equal figures give equal files."""
+    return {"Date": None} if path.suffix.lower() == ".svg" else {"CreationDate": None} if path.suffix == ".pdf" else {}
+
+
+def _figure_class() -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra("matplotlib", "plots") from None
+    return Figure
