@@ -99,7 +99,10 @@ def generate(
     spec = resolve_model(model)
     sampling = config.sampling(tuple(map(unescaped, stops)))
     warn_of_level(sandbox)
-    with Scorer(sandbox=sandbox) as scorer, contextlib.closing(open_runtime(spec, threads=threads)) as runtime:
+    with (
+        Scorer(sandbox=sandbox) as scorer,
+        contextlib.closing(open_runtime(spec, threads=threads, reuses_prefixes=repairs > 0)) as runtime,
+    ):
         format = choose_format(prompt_style, spec.prompt_style or runtime.prompt_style, runtime.chat_template)
         if jsonl is not None:
             is_accepted = _answer_all(runtime, scorer, problems, n, sampling, repairs, timeout, format)

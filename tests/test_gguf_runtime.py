@@ -255,3 +255,34 @@ def test_more_samples_than_one_context_holds_are_decoded_in_turn(tiny_gguf: Path
     with GgufRuntime(tiny_gguf, threads=1, parallel=1000) as runtime:
         (samples,) = runtime.generate(["x = "], 300, Sampling(max_tokens=2))
     assert all(1 <= len(completion.token_ids) <= 2 for completion in samples)
+
+
+def test_a_prompt_is_computed_from_where_it_parts_from_an_earlier_one(tiny_gguf: Path, runtime: GgufRuntime) -> None:
+    long = PROMPTS[19][:500]
+    others = [long + "a", long + "b = 1", long[:300] + "x", "another"]
+    expected = [runtime.generate([prompt], 2, GREEDY) for prompt in others]
+    with GgufRuntime(tiny_gguf, threads=1, parallel=3, reuses_prefixes=True) as reusing:
+        computed = []
+        for prompt, answers in zip(others, expected, strict=True):
+            before = reusing.usage().prompt_tokens
+            found = reusing.generate([prompt], 2, GREEDY)
+            computed.append(reusing.usage().prompt_tokens - before)
+            assert token_ids(found) == token_ids(answers)
+            assert found[0][0].prompt_tokens == answers[0][0].prompt_tokens
+        counted = [reusing.count_tokens(prompt) - 1 for prompt in others]
+    assert computed[0] == counted[0]
+    assert 0 < computed[1] < 10
+    assert computed[2] < 10
+    assert computed[3] == counted[3]
+    # In one request too, and with more prompts than places.
+    with GgufRuntime(tiny_gguf, threads=1, parallel=2, reuses_prefixes=True) as reusing:
+        assert token_ids(reusing.generate(others, 2, GREEDY)) == [token_ids(answers)[0] for answers in expected]
+        assert reusing.usage().prompt_tokens < 0.7 * sum(counted)
+
+
+def test_without_being_asked_every_prompt_is_computed_anew(runtime: GgufRuntime) -> None:
+    before = runtime.usage().prompt_tokens
+    for _ in range(2):
+        runtime.generate([PROMPTS[19][:500]], 3, GREEDY)
+    each = runtime.count_tokens(PROMPTS[19][:500]) - 1
+    assert runtime.usage().prompt_tokens - before == 2 * each

@@ -15,7 +15,12 @@ DEFAULT_PARALLEL = {"gguf": 32, "onnx": 32, "hf": 64}
 
 
 def open_runtime(
-    spec: ModelSpec, *, threads: int | None = None, parallel: int | None = None, device: str = "cpu"
+    spec: ModelSpec,
+    *,
+    threads: int | None = None,
+    parallel: int | None = None,
+    device: str = "cpu",
+    reuses_prefixes: bool = False,
 ) -> Runtime:
     """Load a model.
 
@@ -23,6 +28,7 @@ def open_runtime(
         threads: CPU threads; None leaves the choice to the runtime.
         parallel: sequences decoded side by side; None takes `DEFAULT_PARALLEL`.
         device: ``cpu`` is the only one.
+        reuses_prefixes: see `GgufRuntime`; the others compute every prompt anew.
 
     Raises:
         UsageError: another device.
@@ -33,13 +39,13 @@ def open_runtime(
         raise UsageError(f"device {device!r} is not offered; models run on cpu")
     width = parallel or DEFAULT_PARALLEL[spec.kind]
     if spec.kind != "hf":
-        return _open_exported(spec.kind, Path(spec.source), threads, width)
+        return _open_exported(spec.kind, Path(spec.source), threads, width, reuses_prefixes)
     from securecoderl_edge.runtimes.hf import HfRuntime
 
     return HfRuntime(spec.source, spec.adapter, threads=threads, parallel=width, prompt_style=spec.prompt_style)
 
 
-def _open_exported(kind: str, path: Path, threads: int | None, parallel: int) -> Runtime:
+def _open_exported(kind: str, path: Path, threads: int | None, parallel: int, reuses_prefixes: bool) -> Runtime:
     """Load a file while it is held against its manifest."""
     with ThreadPoolExecutor(1) as beside:
         check = beside.submit(check_unchanged, path)
@@ -47,7 +53,7 @@ def _open_exported(kind: str, path: Path, threads: int | None, parallel: int) ->
             if kind == "gguf":
                 from securecoderl_edge.runtimes.gguf import GgufRuntime
 
-                runtime: Runtime = GgufRuntime(path, threads=threads, parallel=parallel)
+                runtime: Runtime = GgufRuntime(path, threads, None, parallel, reuses_prefixes)
             else:
                 from securecoderl_edge.runtimes.onnx import OnnxRuntime
 

@@ -2,6 +2,9 @@
 
 A prompt is computed once, without its last token; its other samples copy that prefix. Every sample then
 starts by decoding the prompt's last token in its own place, so the first token needs no special case.
+
+Where it is asked for, a prompt also begins with what is left of earlier ones. Its keys and values are then those of
+batches of another shape, which some kernels round differently: samples depend on what came before them.
 """
 
 from __future__ import annotations
@@ -21,6 +24,9 @@ from securecoderl_edge.extraction import Asked
 from securecoderl_edge.runtimes.llama import BATCH, LlamaContext, LlamaModel, free_sampler, open_sampler
 from securecoderl_edge.runtimes.protocol import Completion, Sampling
 from securecoderl_edge.runtimes.text_writer import TextWriter, end_of_program
+
+# Copying a sequence costs about as much as computing so many tokens.
+_LEAST_PREFIX = 16
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,7 @@ class BatchDecoder:
         on_completion: called with each finished sample.
         on_token: called with each piece of text, when given.
         asked: what each prompt asks for; a sample ends where its program does.
+        reuses_prefixes: of prompts that came before, in earlier requests too.
     """
 
     def __init__(
@@ -81,6 +88,7 @@ class BatchDecoder:
         on_completion: Callable[[Task, Completion], None],
         on_token: Callable[[Task, str], None] | None = None,
         asked: Sequence[Asked] | None = None,
+        reuses_prefixes: bool = False,
     ) -> None:
         self._model = model
         self._context = context
@@ -88,6 +96,7 @@ class BatchDecoder:
         self._on_completion = on_completion
         self._on_token = on_token
         self._asked = asked
+        self._reuses_prefixes = reuses_prefixes
         # The index in this list is the sequence in the context.
         self._places: list[_Sample | None] = []
         self.spent = Spent()
@@ -115,13 +124,26 @@ class BatchDecoder:
             task = pending.popleft()
             sibling = self._find_sibling(task)
             self._places[place] = self._begin(task)
-            if sibling is None:
-                fresh.append(place)
-            else:
+            if sibling is not None:
                 copies.append((sibling, place))
+                continue
+            self._sample_at(place).filled = self._prepare(place, task.prompt[:-1])
+            fresh.append(place)
         self._compute_prompts(fresh)
         for source, target in copies:
             self._context.copy(source, target, self._sample_at(target).filled)
+
+    def _prepare(self, place: int, tokens: Sequence[int]) -> int:
+        """Let a place hold the beginning of ``tokens``, as much as there is of it already; how much that is."""
+        source, length = self._context.longest_prefix(tokens) if self._reuses_prefixes else (0, 0)
+        if length < _LEAST_PREFIX:
+            self._context.clear(place)
+            return 0
+        if source == place:
+            self._context.cut(place, length)
+        else:
+            self._context.copy(source, place, length)
+        return length
 
     def _begin(self, task: Task) -> _Sample:
         seed = derive_seed(self._sampling.seed, task.prompt_index, task.sample_index)
@@ -142,12 +164,13 @@ class BatchDecoder:
         return None
 
     def _compute_prompts(self, places: list[int]) -> None:
-        """Feed the prompts at ``places``, but for their last tokens, packed into full batches."""
-        rows = [
-            (token, position, place)
-            for place in places
-            for position, token in enumerate(self._sample_at(place).task.prompt[:-1])
-        ]
+        """Feed the prompts at ``places``, but for what is there and for their last tokens, packed into full batches."""
+        rows = []
+        for place in places:
+            sample = self._sample_at(place)
+            last = len(sample.task.prompt) - 1
+            rows += [(sample.task.prompt[position], position, place) for position in range(sample.filled, last)]
+            sample.filled = last
         started = time.perf_counter()
         for start in range(0, len(rows), BATCH):
             tokens, positions, sequences = zip(*rows[start : start + BATCH], strict=True)
@@ -163,7 +186,6 @@ class BatchDecoder:
                 continue
             gap, place = self._places.index(None), len(self._places)
             self._context.copy(place, gap, last.filled)
-            self._context.clear(place)
             self._places[gap] = last
 
     def _step(self) -> None:
@@ -199,7 +221,6 @@ class BatchDecoder:
 
     def _release(self, place: int, sample: _Sample) -> None:
         free_sampler(sample.sampler)
-        self._context.clear(place)
         self._places[place] = None
 
     def _sample_at(self, place: int) -> _Sample:

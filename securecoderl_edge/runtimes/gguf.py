@@ -33,6 +33,8 @@ class GgufRuntime:
         threads: CPU threads; by default all that this process may use.
         context: most tokens of prompt and completion together; by default what the model was trained with.
         parallel: most samples decoded together; fewer when memory is short.
+        reuses_prefixes: a prompt that begins as an earlier one did is computed from where they part. Its samples may
+            then differ from those of a fresh start, by rounding.
 
     Raises:
         UsageError: no such file.
@@ -40,7 +42,14 @@ class GgufRuntime:
         MissingExtra: llama-cpp-python is not installed.
     """
 
-    def __init__(self, path: Path, threads: int | None = None, context: int | None = None, parallel: int = 32) -> None:
+    def __init__(
+        self,
+        path: Path,
+        threads: int | None = None,
+        context: int | None = None,
+        parallel: int = 32,
+        reuses_prefixes: bool = False,
+    ) -> None:
         check_gguf(path)
         if importlib.util.find_spec("llama_cpp") is None:
             raise MissingExtra("llama_cpp", "gguf", "(it is built from source: a C++ compiler is needed)")
@@ -51,6 +60,7 @@ class GgufRuntime:
             "threads": threads or len(os.sched_getaffinity(0)),
             "context": context,
             "parallel": max(1, parallel),
+            "reuses_prefixes": reuses_prefixes,
         }
         self._spent: defaultdict[str, float] = defaultdict(float)
         self._peak_rss = 0

@@ -1,7 +1,7 @@
 """The child process of `GgufRuntime`: holds the model, answers requests on standard input until that closes.
 
-Requests: ``open`` (path, threads, context, parallel), ``count`` (prompt), ``generate`` (prompts, tasks, sampling,
-asked, stream).
+Requests: ``open`` (path, threads, context, parallel, reuses_prefixes), ``count`` (prompt), ``generate`` (prompts,
+tasks, sampling, asked, stream).
 Answers: ``ready`` with what the file says, ``count``, ``token``, ``completion``, ``done`` with what was spent, and
 ``error`` with a sentence.
 """
@@ -33,12 +33,21 @@ _CONTEXT_STEP = 256
 class Worker:
     """One loaded model, and the context that the last request needed."""
 
-    def __init__(self, answers: IO[bytes], path: Path, threads: int, context: int | None, parallel: int) -> None:
+    def __init__(
+        self,
+        answers: IO[bytes],
+        path: Path,
+        threads: int,
+        context: int | None,
+        parallel: int,
+        reuses_prefixes: bool,
+    ) -> None:
         self._answers = answers
         self._model = LlamaModel(path)
         self._threads = threads
         self._limit = min(context or self._model.context_length, self._model.context_length)
         self._parallel = parallel
+        self._reuses_prefixes = reuses_prefixes
         self._context: LlamaContext | None = None
         self._context_length = 0
 
@@ -76,6 +85,7 @@ class Worker:
             self._report_completion,
             self._report_token if request["stream"] else None,
             _asked(request["asked"]),
+            self._reuses_prefixes,
         )
         decoder.run(tasks)
         self._report_done(decoder.spent)
@@ -131,8 +141,8 @@ def main() -> None:
         request = requests.get()
         try:
             if request["type"] == "open":
-                path = Path(request["path"])
-                worker = Worker(answers, path, request["threads"], request["context"], request["parallel"])
+                settings = {name: value for name, value in request.items() if name not in ("type", "path")}
+                worker = Worker(answers, Path(request["path"]), **settings)
                 write_message(answers, worker.describe())
             elif worker is not None and request["type"] == "count":
                 worker.count(request)

@@ -7,6 +7,7 @@ freed), so this module is for child processes: `gguf_worker` and the verificatio
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +159,7 @@ class LlamaModel:
 
 
 class LlamaContext:
-    """KV caches of several sequences over one model."""
+    """KV caches of several sequences over one model, and which tokens each holds."""
 
     def __init__(self, context: Any, vocabulary_size: int, sequences: int) -> None:
         self._context = context
@@ -166,6 +167,7 @@ class LlamaContext:
         self._vocabulary_size = vocabulary_size
         self._batch = llama_cpp.llama_batch_init(BATCH, 0, 1)
         self.sequences = sequences
+        self._held: list[list[int]] = [[] for _ in range(sequences)]
         self._token, self._position, self._count, self._wanted = (
             np.ctypeslib.as_array(field, (BATCH,))
             for field in (self._batch.token, self._batch.pos, self._batch.n_seq_id, self._batch.logits)
@@ -190,6 +192,10 @@ class LlamaContext:
         if status != 0:
             raise SceError(f"llama.cpp could not decode a batch of {size} tokens (status {status}; {_reason()})")
         llama_cpp.llama_synchronize(self._context)
+        for token, position, sequence in zip(tokens, positions, sequences, strict=True):
+            held = self._held[sequence]
+            del held[position:]
+            held.append(token)
 
     def logits(self, rows: int) -> np.ndarray[Any, np.dtype[np.float32]]:
         """Logits of the last batch (rows, vocabulary); valid until the next one."""
@@ -204,7 +210,19 @@ class LlamaContext:
         """Make ``target`` a copy of the first ``length`` tokens of ``source``."""
         llama_cpp.llama_memory_seq_rm(self._memory, target, -1, -1)
         llama_cpp.llama_memory_seq_cp(self._memory, source, target, -1, -1)
-        llama_cpp.llama_memory_seq_rm(self._memory, target, length, -1)
+        self._held[target] = list(self._held[source])
+        self.cut(target, length)
+
+    def cut(self, sequence: int, length: int) -> None:
+        """Keep the first ``length`` tokens of a sequence."""
+        llama_cpp.llama_memory_seq_rm(self._memory, sequence, length, -1)
+        del self._held[sequence][length:]
+
+    def longest_prefix(self, tokens: Sequence[int]) -> tuple[int, int]:
+        """The sequence that begins as ``tokens`` for longest, and how long that is."""
+        lengths = [_common(held, tokens) for held in self._held]
+        best = max(range(len(lengths)), key=lengths.__getitem__)
+        return best, lengths[best]
 
     def use_adapter(self, adapter: Any, scale: float = 1.0) -> None:
         """Apply a LoRA adapter of `LlamaModel.load_adapter` to all that is computed from now on.
@@ -220,6 +238,7 @@ class LlamaContext:
     def clear(self, sequence: int) -> None:
         """Forget a sequence."""
         llama_cpp.llama_memory_seq_rm(self._memory, sequence, -1, -1)
+        self._held[sequence].clear()
 
     def close(self) -> None:
         """Free the caches."""
@@ -266,6 +285,14 @@ def open_sampler(sampling: Sampling, seed: int) -> Any:
 def free_sampler(sampler: Any) -> None:
     """Free a chain and what is in it."""
     llama_cpp.llama_sampler_free(sampler)
+
+
+def _common(first: Sequence[int], second: Sequence[int]) -> int:
+    """How many tokens both begin with."""
+    for length, (left, right) in enumerate(zip(first, second, strict=False)):
+        if left != right:
+            return length
+    return min(len(first), len(second))
 
 
 def _reason() -> str:
