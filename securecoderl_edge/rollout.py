@@ -93,6 +93,12 @@ class Decoder:
         every = (weight for layer in self.layers for weight in vars(layer).values() if weight is not None)
         return int(sum(weight.nbytes for weight in every) + self._head.nbytes)
 
+    @property
+    def cache_bytes_per_token(self) -> int:
+        """Size of one token's keys and values over all layers."""
+        layers = len(self._trunk.layers)
+        return int(2 * layers * self.kv_heads * self.head_size * self.dtype.itemsize)
+
     @torch.no_grad()
     def refresh(self) -> None:
         """Merge the current adapter into fresh copies of the weights."""

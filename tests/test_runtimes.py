@@ -17,7 +17,7 @@ from securecoderl_edge.export.verify import PROMPTS
 from securecoderl_edge.extraction import Asked, is_over
 from securecoderl_edge.manifests import manifest_path
 from securecoderl_edge.models import resolve_model
-from securecoderl_edge.runtimes import open_runtime
+from securecoderl_edge.runtimes import cache_room, open_runtime
 from securecoderl_edge.runtimes.protocol import Runtime, Sampling
 from securecoderl_edge.runtimes.truncation import truncated
 
@@ -175,3 +175,26 @@ def test_a_file_with_a_flipped_bit_is_not_opened(tiny_model: Path, tmp_path: Pat
         open_runtime(spec, threads=1)
     manifest_path(out).unlink()
     open_runtime(spec, threads=1).close()  # without a manifest nobody can tell
+
+
+def test_a_cache_that_memory_has_no_room_for_is_refused_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_room, "available_memory_bytes", lambda: 2 * 100_000)
+    assert [cache_room.affordable_sequences(wanted, 100, 10) for wanted in (1, 50, 100, 500)] == [1, 50, 100, 100]
+    assert cache_room.affordable_sequences(8, 1000, 100) == 1
+    with pytest.raises(SceError, match="a context of 1001 tokens needs 0 MiB of memory"):
+        cache_room.affordable_sequences(8, 1001, 100)
+
+
+def test_a_runtime_decodes_fewer_at_once_where_memory_is_short(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if runtime.name.endswith(".gguf"):
+        pytest.skip("its memory is that of another process")
+    expected = runtime.generate(TWENTY[:3], 2, Sampling(0.0, 8))
+    monkeypatch.setattr(cache_room, "available_memory_bytes", lambda: 3_000_000)
+    assert [[each.token_ids for each in row] for row in runtime.generate(TWENTY[:3], 2, Sampling(0.0, 8))] == [
+        [each.token_ids for each in row] for row in expected
+    ]
+    monkeypatch.setattr(cache_room, "available_memory_bytes", lambda: 1000)
+    with pytest.raises(SceError, match="which is not free here"):
+        runtime.generate(TWENTY[:3], 2, Sampling(0.0, 8))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import queue
-import resource
 import sys
 import threading
 from dataclasses import asdict
@@ -20,7 +19,9 @@ from typing import IO, Any
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.extraction import Asked
 from securecoderl_edge.prompts import STYLE_KEY
+from securecoderl_edge.resources import peak_rss_bytes
 from securecoderl_edge.runtimes.batching import BatchDecoder, Spent, Task
+from securecoderl_edge.runtimes.cache_room import affordable_sequences
 from securecoderl_edge.runtimes.channel import read_message, write_message
 from securecoderl_edge.runtimes.llama import LlamaContext, LlamaModel, max_sequences
 from securecoderl_edge.runtimes.prompt_check import encode_prompts
@@ -93,18 +94,15 @@ class Worker:
     def _fit_context(self, tasks: int, length: int) -> LlamaContext:
         """A context with ``length`` tokens a sequence, as many sequences as are useful and affordable."""
         length = -(-length // _CONTEXT_STEP) * _CONTEXT_STEP
-        each = length * self._model.cache_bytes_per_token(self._model.is_float32)
-        # Half of what is free: the rest is for activations, logits and everybody else.
-        affordable = _available_memory() // 2 // each
-        if affordable < 1:
-            raise SceError(f"a context of {length} tokens needs {each >> 20} MiB of memory, which is not free here")
-        sequences = min(self._parallel, tasks, affordable, max_sequences())
-        if self._context and self._context.sequences >= sequences and self._context_length >= length:
+        each = self._model.cache_bytes_per_token(self._model.is_float32)
+        wanted = min(self._parallel, tasks, max_sequences())
+        if self._context and self._context.sequences >= wanted and self._context_length >= length:
             return self._context
         if self._context:
-            sequences = max(sequences, min(self._context.sequences, affordable))
+            wanted = max(wanted, self._context.sequences)
             self._context.close()
             self._context = None
+        sequences = affordable_sequences(wanted, length, each)
         self._context = self._model.open_context(sequences, length, self._threads, self._model.is_float32)
         self._context_length = length
         return self._context
@@ -117,7 +115,7 @@ class Worker:
         self._send({**message, "completion": asdict(completion)})
 
     def _report_done(self, spent: Spent) -> None:
-        self._send({"type": "done", "spent": asdict(spent), "peak_rss_bytes": _peak_rss_bytes()})
+        self._send({"type": "done", "spent": asdict(spent), "peak_rss_bytes": peak_rss_bytes()})
 
     def _send(self, message: dict[str, Any]) -> None:
         write_message(self._answers, message)
@@ -159,32 +157,6 @@ def _receive(requests: queue.SimpleQueue[dict[str, Any]]) -> None:
     while (message := read_message(sys.stdin.buffer)) is not None:
         requests.put(message)
     os._exit(0)
-
-
-def _peak_rss_bytes() -> int:
-    """Peak resident memory of this process.
-
-    Not from getrusage where /proc exists: there a child begins with the peak of the parent that started it.
-    """
-    try:
-        with open("/proc/self/status", encoding="ascii", errors="replace") as status:
-            for line in status:
-                if line.startswith("VmHWM:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def _available_memory() -> int:
-    try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            for line in lines:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from securecoderl_edge.model import (
     require_torch,
 )
 from securecoderl_edge.resources import peak_rss_bytes
+from securecoderl_edge.runtimes.cache_room import affordable_sequences
 from securecoderl_edge.runtimes.prompt_check import encode_prompts
 from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
 from securecoderl_edge.runtimes.text_writer import TextWriter, TokenText, end_of_program
@@ -82,7 +83,9 @@ class HfRuntime:
     ) -> list[list[Completion]]:
         """See `protocol.Runtime.generate`."""
         encoded = encode_prompts(prompts, self._encode, sampling.max_tokens, self.context)
-        width = max(1, self._parallel // n)
+        longest = max(map(len, encoded), default=0) + sampling.max_tokens
+        rows = affordable_sequences(max(n, self._parallel), longest, self._decoder.cache_bytes_per_token)
+        width = max(1, rows // n)
         completions: list[list[Completion]] = []
         for start in range(0, len(encoded), width):
             texts = {

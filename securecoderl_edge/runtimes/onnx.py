@@ -16,6 +16,7 @@ from securecoderl_edge.extraction import Asked
 from securecoderl_edge.files import read_json
 from securecoderl_edge.prompts import STYLE_KEY, STYLES
 from securecoderl_edge.resources import peak_rss_bytes
+from securecoderl_edge.runtimes.cache_room import affordable_sequences
 from securecoderl_edge.runtimes.onnx_model import Floats, OnnxBatch, OnnxModel
 from securecoderl_edge.runtimes.prompt_check import encode_prompts
 from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
@@ -80,8 +81,10 @@ class OnnxRuntime:
         encoded = encode_prompts(prompts, self._encode, sampling.max_tokens, self._context)
         samples = [(prompt, sample) for prompt in range(len(prompts)) for sample in range(n)]
         done: dict[tuple[int, int], Completion] = {}
-        for start in range(0, len(samples), self._parallel):
-            group = samples[start : start + self._parallel]
+        longest = max(map(len, encoded), default=0) + sampling.max_tokens
+        width = affordable_sequences(self._parallel, longest, self._model.cache_bytes_per_token)
+        for start in range(0, len(samples), width):
+            group = samples[start : start + width]
             writers = [self._writer(key, sampling, on_token, asked) for key in group]
             self._generate_group(encoded, writers, sampling)
             done |= {writer.key: writer.completion(len(encoded[writer.key[0]])) for writer in writers}

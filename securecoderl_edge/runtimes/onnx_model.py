@@ -62,6 +62,7 @@ class OnnxModel:
         is_half = any(each.type == "tensor(float16)" for each in self._session.get_inputs())
         self._number = np.dtype(np.float16 if is_half else np.float32)
         self._appends = self._session.get_modelmeta().custom_metadata_map.get(CACHE_KEY) == APPENDED
+        self.cache_bytes_per_token = len(self._past) * self._heads * self._head_size * self._number.itemsize
         self.vocabulary_size = int(self._session.get_outputs()[0].shape[2])
 
     def open_batch(self, rows: int, length: int) -> OnnxBatch:
