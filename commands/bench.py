@@ -22,7 +22,7 @@ from securecoderl_edge.commands.console import duration, say, track, warn_of_lev
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.files import write_atomically
-from securecoderl_edge.machine import cpu_count, load_average
+from securecoderl_edge.machine import busy_share, cpu_count
 from securecoderl_edge.report import bench_markdown, compare, to_csv
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from securecoderl_edge.models import ModelSpec
     from securecoderl_edge.problems import Problem
     from securecoderl_edge.scorer import Scorer
+
+
+_BUSY = 0.2
 
 
 @click.command()
@@ -123,6 +126,6 @@ def _measure(
 
 
 def _warn_of_load() -> None:
-    load = load_average()
-    if load and load[0] > 0.5 * cpu_count():
-        say(f"load average {load[0]:.1f} on {cpu_count()} cores: others use them too, speeds will be low")
+    busy = busy_share()
+    if busy is not None and busy > _BUSY:
+        say(f"others use {busy:.0%} of this machine's {cpu_count()} cores: speeds will be low")

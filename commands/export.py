@@ -25,13 +25,14 @@ from securecoderl_edge.export.run import (
     export_merged,
     export_onnx,
 )
+from securecoderl_edge.export.targets import check_name
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.model import base_folder
 from securecoderl_edge.models import ModelSpec, resolve_model
 from securecoderl_edge.runs import latest_run
 
 if TYPE_CHECKING:
-    from securecoderl_edge.commands.export_bench import Losses
+    from securecoderl_edge.problems import Problem
 
 _PAPERS = (".modelfile", ".md", ".json")
 _HF_DTYPES = {"f32": "float32", "f16": "float16"}
@@ -97,6 +98,9 @@ def export(source: str | None, config: ExportConfig) -> None:
     Beside each file stand its manifest, a card and an Ollama Modelfile.
     """
     if config.verify is not None:
+        others = {**asdict(config), "verify": None, "json": False, "pre_tokenizer": None}
+        if others != asdict(ExportConfig()):
+            raise UsageError("--verify takes a file as it is; of the other flags --pre-tokenizer and --json go with it")
         _verify(Path(config.verify), source, config)
         return
     spec = _find_source(source)
@@ -117,13 +121,17 @@ def export(source: str | None, config: ExportConfig) -> None:
         raise UsageError("--out names one file; leave it out, or export one --quant at a time")
     if config.bench and config.format not in ("gguf", "onnx"):
         raise UsageError("--bench measures whole models; leave it out, or export with --format gguf or onnx")
+    if config.pre_tokenizer is not None and config.format not in ("gguf", "adapter"):
+        raise UsageError("--pre-tokenizer is llama.cpp's; leave it out, or export with --format gguf or adapter")
     if config.format == "hf":
         _export_folder(spec, base, quants, config)
         return
+    problems = _problems(config) if config.bench else []
     results, failed = _export_files(spec, base, quants, config)
-    losses = _bench(spec, results, config) if config.bench and results else None
     for result in results:
-        _add_papers(result, spec, base, losses)
+        _add_papers(result, spec, base)
+    if config.bench and results:
+        _bench(spec, base, results, problems)
     if config.json:
         manifests = [asdict(result.manifest) for result in results]
         click.echo(json.dumps(manifests[0] if len(quants) == 1 else manifests, indent=2))
@@ -145,7 +153,7 @@ def _export_files(
         for quant in quants:
             out = _target(spec, config.out, _SUFFIXES["portable" if config.portable else config.format].format(quant))
             try:
-                _check_names(out, config)
+                _check_papers(out, config)
                 if config.format == "gguf":
                     result = export_gguf(
                         base, spec.adapter, quant, out, config.force, log, spec.prompt_style, workbench
@@ -174,13 +182,11 @@ def _export_files(
     return results, failed
 
 
-def _check_names(out: Path, config: ExportConfig) -> None:
-    """Refuse before anything is written what would be lost, or be written under a name that leads nowhere."""
+def _check_papers(out: Path, config: ExportConfig) -> None:
+    """Refuse, before anything is written, to replace papers of somebody else."""
     from securecoderl_edge.export.card import foreign_paper
 
-    if not out.name.isprintable():
-        raise UsageError(f"{out}: a name with characters that cannot be printed; choose another --out")
-    if config.format != "onnx" and not config.force and (paper := foreign_paper(out)):
+    if not config.force and (paper := foreign_paper(out, config.format == "onnx")):
         raise UsageError(
             f"{paper} is not of sce export and would be replaced; move it, use --force or choose another --out"
         )
@@ -208,9 +214,14 @@ def _find_source(source: str | None) -> ModelSpec:
 
 
 def _target(spec: ModelSpec, out: str | None, suffix: str) -> Path:
-    """Where the export goes: the exports of its run, or the current folder for a base model."""
-    if out is not None:
-        return Path(out)
+    """Where the export goes; its name is one that a file can have."""
+    target = Path(out) if out is not None else _usual_target(spec, suffix)
+    check_name(target)
+    return target
+
+
+def _usual_target(spec: ModelSpec, suffix: str) -> Path:
+    """The exports of its run, or the current folder for a base model."""
     for folder in spec.adapter.parents if spec.adapter else ():
         if (folder / "environment.json").is_file():
             part = "" if spec.role == "policy" else f"-{spec.role}"
@@ -237,21 +248,32 @@ def _report(result: ExportResult) -> None:
     )
 
 
-def _bench(spec: ModelSpec, results: list[ExportResult], config: ExportConfig) -> Losses:
+def _problems(config: ExportConfig) -> list[Problem]:
+    """What is measured on: found before minutes are spent on exports."""
+    from securecoderl_edge.bench import BenchSettings, bench_problems
+
+    return bench_problems(BenchSettings(problems=config.problems, limit=config.limit), say)
+
+
+def _bench(spec: ModelSpec, base: Path, results: list[ExportResult], problems: list[Problem]) -> None:
     from securecoderl_edge.commands.export_bench import measure_losses, show_losses
+    from securecoderl_edge.export.card import write_card
 
-    losses = measure_losses(spec, results, config.problems, config.limit)
+    losses = measure_losses(spec, results, problems)
     show_losses(losses, data)
-    return losses
+    for result in results:
+        write_card(result, spec, base, losses.to_markdown())
 
 
-def _add_papers(result: ExportResult, spec: ModelSpec, base: Path, losses: Losses | None) -> None:
+def _add_papers(result: ExportResult, spec: ModelSpec, base: Path) -> None:
     from securecoderl_edge.export.card import how_to_run, write_card, write_modelfile
 
-    card = write_card(result, spec, base, losses.to_markdown() if losses else "")
+    card = write_card(result, spec, base)
     modelfile = write_modelfile(result)
+    shown = f"{card.parent.name}/{card.name}" if result.path.is_dir() else card.name
     ollama = f", {modelfile.name} is for Ollama" if modelfile else ""
-    say(f"  {card.name} says what it is{ollama}; next: sce bench, or")
+    bench = "" if isinstance(result.manifest, AdapterManifest) else " sce bench, or"
+    say(f"  {shown} says what it is{ollama}; next:{bench}")
     for line in how_to_run(result, result.path.parent):
         say(f"    {line}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from securecoderl_edge.bench import BenchSettings, bench_problems, measure
+from securecoderl_edge.bench import BenchSettings, measure
 from securecoderl_edge.commands.console import say
 from securecoderl_edge.export.manifest import GgufManifest, OnnxManifest
 from securecoderl_edge.export.run import ExportResult
@@ -16,6 +16,8 @@ from securecoderl_edge.summary import METRICS
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from securecoderl_edge.problems import Problem
 
 _SHOWN = ("all_tests_rate", "reward_gated")
 
@@ -37,25 +39,24 @@ class Losses:
         return f"Differences from {self.float_label}, paired over {self.problems} problems, with 95 % intervals."
 
 
-def measure_losses(spec: ModelSpec, results: list[ExportResult], problems: str, limit: int | None) -> Losses:
-    """Bench the float model and each file.
+def measure_losses(spec: ModelSpec, results: list[ExportResult], problems: list[Problem]) -> Losses:
+    """Bench the float model and each file on ``problems``.
 
     The float model is the first of the files in f32 or f16, else the model in torch.
 
     Raises:
         SceError: a model cannot be run.
     """
-    settings = BenchSettings(problems=problems, limit=limit)
-    chosen = bench_problems(settings, say)
+    settings = BenchSettings()
     files = [(result, resolve_model(str(result.path))) for result in results]
     floats = [file for result, file in files if result.manifest.quant in ("f32", "f16")]
     reference = floats[0] if floats else spec
     with Scorer() as scorer:
-        baseline = measure(reference, chosen, scorer, settings)
+        baseline = measure(reference, problems, scorer, settings)
         rows = []
         for result, file in files:
-            say(f"{result.path.name}: measuring on {len(chosen)} problems")
-            found = baseline if file is reference else measure(file, chosen, scorer, settings)
+            say(f"{result.path.name}: measuring on {len(problems)} problems")
+            found = baseline if file is reference else measure(file, problems, scorer, settings)
             differences = {each.metric.name: each for each in compare(baseline, found).differences}
             summary = found.summary()
             cells = []
@@ -73,7 +74,7 @@ def measure_losses(spec: ModelSpec, results: list[ExportResult], problems: str, 
                          f"{agreement.top1:.1%}", *cells))  # fmt: skip
     titles = [title for metric in METRICS if metric.name in _SHOWN for title in (metric.title, "difference")]
     columns = ("Type", "file", "bits", "KL", "top-1", *titles)
-    return Losses(Table(columns, tuple(rows)), len(chosen), baseline.label)
+    return Losses(Table(columns, tuple(rows)), len(problems), baseline.label)
 
 
 def show_losses(losses: Losses, console: Console) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from securecoderl_edge.adapters import read_lora_config
 from securecoderl_edge.architecture import Architecture, read_architecture
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.export.gguf import ROPE_TYPES, gguf_package, permute_rotary, tensor_names
+from securecoderl_edge.export.gguf import gguf_package, permute_rotary, require_known_rope, tensor_names
 from securecoderl_edge.export.merge import check_fit, read_adapter
 from securecoderl_edge.prompts import STYLE_KEY
 
@@ -47,8 +47,7 @@ def write_adapter(
 
     gguf = gguf_package()
     shape = read_architecture(base)
-    if shape.rope_type not in ROPE_TYPES:
-        raise UsageError(f"{base}: rope type {shape.rope_type!r} is not supported by export")
+    require_known_rope(base, shape)
     update = read_adapter(adapter)
     check_fit(base, adapter, update)
     rank, names = int(read_lora_config(adapter)["r"]), tensor_names(shape)

@@ -46,7 +46,7 @@ def write_card(result: ExportResult, spec: ModelSpec, base: Path, bench: str = "
         bench: tables of a bench of the file, as markdown.
 
     Raises:
-        SceError: it cannot be written, or the run's record is damaged.
+        SceError: it cannot be written.
     """
     path = _card_of(result.path)
     with write_atomically(path) as out:
@@ -133,12 +133,19 @@ def _sections(result: ExportResult, spec: ModelSpec, base: Path, bench: str) -> 
     return [*lines, ""]
 
 
-def foreign_paper(out: Path) -> Path | None:
-    """What stands where a paper of the GGUF file ``out`` will be written, and was not written by `sce export`."""
-    for path in (_card_of(out), _modelfile_of(out)):
-        if path.exists() and (not path.is_file() or _MARK.encode() not in path.read_bytes()[:_HEAD_BYTES]):
+def foreign_paper(out: Path, is_folder: bool) -> Path | None:
+    """What stands where a paper of ``out`` will be written, and was not written by `sce export`."""
+    for path in (out / CARD,) if is_folder else (_card_of(out), _modelfile_of(out)):
+        if path.is_symlink() or (path.exists() and not _is_ours(path)):
             return path
     return None
+
+
+def _is_ours(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as paper:
+        return _MARK.encode() in paper.read(_HEAD_BYTES)
 
 
 def _card_of(out: Path) -> Path:
@@ -150,7 +157,7 @@ def _modelfile_of(out: Path) -> Path:
 
 
 def how_to_run(result: ExportResult, folder: Path = Path()) -> list[str]:
-    """Three lines for a shell in the folder from which ``folder`` leads to the file; for ONNX the one that there is."""
+    """Lines for a shell in the folder from which ``folder`` leads to the file; an adapter's begin with its base."""
     path = folder / result.path.name
     name, modelfile = shlex.quote(str(path)), shlex.quote(str(_modelfile_of(path)))
     # A dot in a name may belong to a version.
@@ -161,6 +168,7 @@ def how_to_run(result: ExportResult, folder: Path = Path()) -> list[str]:
         call = f'Llama("base.gguf", lora_path={json.dumps(str(path))})("...")'
         program = f"from llama_cpp import Llama; print({call})"
         return [
+            "sce export BASE --quant f16 --out base.gguf  # the model that it was trained on",
             f"llama-cli -no-cnv -m base.gguf --lora {name} -p '...'",
             f"ollama create {ollama} -f {modelfile} && ollama run {ollama}",
             f"python -c {shlex.quote(program)}",
@@ -226,7 +234,10 @@ def _run_of(spec: ModelSpec) -> Run | None:
 
 
 def _training(run: Run) -> list[str]:
-    settings, record = read_toml(run.path / "config.toml"), read_json(run.path / "environment.json")
+    try:
+        settings, record = read_toml(run.path / "config.toml"), read_json(run.path / "environment.json")
+    except SceError:
+        return ["* The record of its training is missing or damaged."]
     machine = record.get("machine", {})
     lines = [
         f"* Problems: {settings.get('problems')} (sha256 {str(record.get('problems_sha256'))[:16]})",

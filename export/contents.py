@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import struct
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,13 @@ from securecoderl_edge.export.manifest import (
     OnnxManifest,
     read_manifest,
 )
-from securecoderl_edge.export.onnx import MODEL
 from securecoderl_edge.export.onnx_weights import DATA, onnx_package
+from securecoderl_edge.files import read_json
+from securecoderl_edge.gguf_header import GgufHeader, read_header
 from securecoderl_edge.manifests import check_hashes, manifest_path
+from securecoderl_edge.prompts import STYLE_KEY
+from securecoderl_edge.runtimes.onnx_model import MODEL
+from securecoderl_edge.text import NORMALISER_KEY
 
 
 def tensor_types(path: Path) -> tuple[dict[str, int], int]:
@@ -28,13 +32,11 @@ def tensor_types(path: Path) -> tuple[dict[str, int], int]:
     Raises:
         SceError: it is no GGUF file, or a damaged one.
     """
-    tensors = _read_gguf(path).tensors
-    types = Counter(tensor.tensor_type.name.lower() for tensor in tensors if tensor.name != ROPE_DIVISORS)
-    return dict(sorted(types.items())), sum(int(tensor.n_bytes) for tensor in tensors)
+    return _types_in(read_header(path), path)
 
 
 def check_content(file: Path) -> tuple[Manifest, str]:
-    """Check that a file, or an ONNX folder, is the one that its manifest describes, and of the type that it names.
+    """Check that a file, or an ONNX folder, is the one that its manifest describes, and what its manifest says.
 
     Returns:
         the manifest; sha256 of the file, of the weights of a folder.
@@ -47,18 +49,13 @@ def check_content(file: Path) -> tuple[Manifest, str]:
         raise SceError(f"{manifest_path(file)}: is the manifest of something else; export again")
     if isinstance(manifest, OnnxManifest):
         found = _check_files(file, manifest)
-        _require_type(file, manifest, *_onnx_type(file))
+        _require(file, manifest, _facts_of_folder(file))
         return manifest, found
     if not isinstance(manifest, GgufManifest | AdapterManifest):
         raise TypeError(type(manifest))
     found = check_hashes({file: manifest.sha256})[file]
-    if isinstance(manifest, AdapterManifest):
-        # Its factors alone; they have one type.
-        _require_type(file, manifest, "/".join(tensor_types(file)[0]))
-    else:
-        _require_type(file, manifest, _gguf_type(file))
-        if tensor_types(file)[0] != manifest.tensor_types:
-            raise SceError(f"{file} has other types of tensors than {manifest_path(file)} says; export again")
+    is_adapter = isinstance(manifest, AdapterManifest)
+    _require(file, manifest, {"bytes": file.stat().st_size, **_facts_of_gguf(file, is_adapter)})
     return manifest, found
 
 
@@ -73,47 +70,80 @@ def _check_files(folder: Path, manifest: OnnxManifest) -> str:
     return check_hashes({folder / name: expected for name, expected in manifest.files.items()})[folder / DATA]
 
 
-def _require_type(file: Path, manifest: Manifest, found: str, portable: bool = False) -> None:
-    said = isinstance(manifest, OnnxManifest) and manifest.portable
-    if (found, portable) != (manifest.quant, said):
-        named = [f"{quant}{' in standard operators' if standard else ''}"
-                 for quant, standard in ((found, portable), (manifest.quant, said))]  # fmt: skip
-        raise SceError(f"{file} is {named[0]}, and {manifest_path(file)} says {named[1]}; export again")
+def _require(file: Path, manifest: Manifest, facts: dict[str, Any]) -> None:
+    for name, found in facts.items():
+        if getattr(manifest, name) != found:
+            said = f"{manifest_path(file)} says {name} = {getattr(manifest, name)}"
+            raise SceError(f"{file} has {name} = {found}, and {said}; export again")
 
 
-def _gguf_type(path: Path) -> str:
-    """What the header of a model says."""
-    gguf = gguf_package()
-    field = _read_gguf(path).get_field("general.file_type")
+def _facts_of_gguf(path: Path, is_adapter: bool) -> dict[str, Any]:
+    header = read_header(path)
+    types, data_bytes = _types_in(header, path)
+    facts: dict[str, Any] = {"prompt_style": header.values.get(STYLE_KEY)}
+    if is_adapter:
+        return {**facts, "quant": "/".join(types), "tensors": len(header.tensors)}  # factors have one type
+    parameters = sum(math.prod(tensor.sizes) for tensor in header.tensors if tensor.name != ROPE_DIVISORS)
+    return {
+        **facts,
+        "quant": _quant_of(header),
+        "tensor_types": types,
+        "parameters": parameters,
+        "bits_per_weight": round(8 * data_bytes / max(1, parameters), 3),
+        "tokenizer_pre": header.values.get("tokenizer.ggml.pre"),
+        "normaliser": header.values.get(NORMALISER_KEY),
+    }
+
+
+def _quant_of(header: GgufHeader) -> str:
+    """The type that a model names itself after."""
     try:
-        return str(gguf.LlamaFileType(int(field.contents())).name.lower().removeprefix("all_").removeprefix("mostly_"))
-    except (AttributeError, TypeError, ValueError):
+        kind = gguf_package().LlamaFileType(header.values.get("general.file_type"))
+    except ValueError:
         return "of an unknown type"
+    return str(kind.name.lower().removeprefix("all_").removeprefix("mostly_"))
 
 
-def _onnx_type(folder: Path) -> tuple[str, bool]:
-    """The type of the linear layers of a graph, and whether it has standard operators alone."""
+def _types_in(header: GgufHeader, path: Path) -> tuple[dict[str, int], int]:
+    gguf = gguf_package()
+    counts: Counter[str] = Counter()
+    data_bytes = 0
+    for tensor in header.tensors:
+        try:
+            kind = gguf.GGMLQuantizationType(tensor.type)
+        except ValueError:
+            raise SceError(f"{path}: {tensor.name} is of the unknown type {tensor.type}") from None
+        block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+        data_bytes += math.prod(tensor.sizes) // block * block_bytes
+        if tensor.name != ROPE_DIVISORS:  # no weight of the model
+            counts[kind.name.lower()] += 1
+    return dict(sorted(counts.items())), data_bytes
+
+
+def _facts_of_folder(folder: Path) -> dict[str, Any]:
+    """The type of the linear layers of a graph, whether it has standard operators alone, its size, its prompt style."""
     onnx = onnx_package()
     from google.protobuf.message import DecodeError
 
     try:
         model = onnx.load(folder / MODEL, load_external_data=False)
-    except (DecodeError, ValueError) as error:
-        raise SceError(f"{folder / MODEL}: is no ONNX graph ({error})") from None
-    is_standard = all(node.domain == "" for node in model.graph.node)
-    bits = {
-        int(onnx.helper.get_node_attr_value(node, "bits")) for node in model.graph.node if node.op_type == "MatMulNBits"
+        bits = {
+            int(onnx.helper.get_node_attr_value(node, "bits"))
+            for node in model.graph.node
+            if node.op_type == "MatMulNBits"
+        }
+    except (DecodeError, ValueError, TypeError, OverflowError) as error:
+        raise SceError(f"{folder / MODEL}: is no graph that sce export writes ({error})") from None
+    places = {
+        entry.value for weight in model.graph.initializer for entry in weight.external_data if entry.key == "location"
     }
-    if bits:
-        return f"int{min(bits)}", is_standard
+    if places != {DATA}:
+        raise SceError(f"{folder / MODEL}: reads weights from other files than {DATA}; export again")
     half = onnx.TensorProto.FLOAT16
     is_half = any(weight.data_type == half for weight in model.graph.initializer)
-    return "f16" if is_half else "f32", is_standard
-
-
-def _read_gguf(path: Path) -> Any:
-    gguf = gguf_package()
-    try:
-        return gguf.GGUFReader(path)
-    except (OSError, ValueError, KeyError, IndexError, TypeError, OverflowError, MemoryError, struct.error) as error:
-        raise SceError(f"{path}: is no GGUF file, or a damaged one ({error})") from None
+    return {
+        "quant": f"int{min(bits)}" if bits else "f16" if is_half else "f32",
+        "portable": all(node.domain == "" for node in model.graph.node),
+        "bytes": sum((folder / name).stat().st_size for name in (MODEL, DATA)),
+        "prompt_style": read_json(folder / "config.json").get(STYLE_KEY),
+    }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.architecture import Architecture, read_architecture
 from securecoderl_edge.errors import MissingExtra, SceError, UsageError
-from securecoderl_edge.export.merge import merged_tensors, tensor_shapes
+from securecoderl_edge.export.merge import merged_tensors, weights_of
 from securecoderl_edge.export.vocabulary import Vocabulary, read_vocabulary
 from securecoderl_edge.prompts import STYLE_KEY
 from securecoderl_edge.text import NORMALISER_KEY
@@ -76,12 +76,10 @@ def write_gguf(
 
     gguf = gguf_package()
     shape = read_architecture(base)
-    if shape.rope_type not in ROPE_TYPES:
-        raise UsageError(
-            f"{base}: rope type {shape.rope_type!r} is not supported by export, only {', '.join(ROPE_TYPES)}"
-        )
+    require_known_rope(base, shape)
     vocabulary = read_vocabulary(base, shape.vocabulary, pre_tokenizer)
-    names = _gguf_names(base, shape)
+    translated = tensor_names(shape)
+    names = {name: translated[name] for name in weights_of(base, shape)}
     writer = gguf.GGUFWriter(path, shape.family)
     try:
         _add_header(writer, shape, quant, name)
@@ -110,6 +108,18 @@ def write_gguf(
         tokenizer_fingerprint=vocabulary.fingerprint,
         normaliser=vocabulary.normaliser,
     )
+
+
+def require_known_rope(base: Path, shape: Architecture) -> None:
+    """Refuse a rotary embedding that is computed here, but not exported.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if shape.rope_type not in ROPE_TYPES:
+        raise UsageError(
+            f"{base}: rope type {shape.rope_type!r} is not supported by export, only {', '.join(ROPE_TYPES)}"
+        )
 
 
 def permute_rotary(weight: torch.Tensor, heads: int) -> torch.Tensor:
@@ -141,25 +151,6 @@ def tensor_names(shape: Architecture) -> dict[str, str]:
     gguf = gguf_package()
     translate = gguf.get_tensor_name_map(gguf.MODEL_ARCH[shape.family.upper()], shape.layers)
     return {name: str(translate.get_name(name, try_suffixes=(".weight", ".bias"))) for name in shape.tensors()}
-
-
-def _gguf_names(base: Path, shape: Architecture) -> dict[str, str]:
-    """Hugging Face name -> GGUF name, in stored order; weights that are missing or foreign are refused."""
-    found, expected, translated = tensor_shapes(base), shape.tensors(), tensor_names(shape)
-    for name, sizes in expected.items():
-        if found.get(name) != sizes:
-            raise UsageError(f"{base}: weight {name} should be {sizes}, found {found.get(name, 'none')}")
-    names = {}
-    for name in found:
-        if name in expected:
-            names[name] = translated[name]
-        elif not _is_redundant(name, shape):
-            raise UsageError(f"{base}: weight {name} has no place in a {shape.family} model")
-    return names
-
-
-def _is_redundant(name: str, shape: Architecture) -> bool:
-    return name.endswith("rotary_emb.inv_freq") or (name == "lm_head.weight" and shape.tied)
 
 
 def _add_header(writer: Any, shape: Architecture, quant: str, name: str) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from securecoderl_edge.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from securecoderl_edge.errors import SceError
@@ -20,6 +21,7 @@ FORMAT_VERSION = 2
 # The card of an ONNX folder: written when all else has been hashed, and nothing that runs.
 CARD = "README.md"
 
+_MOST = 1e18  # of any number in a manifest
 _PACKAGES = (
     "securecoderl-edge", "gguf", "llama-cpp-python", "onnx", "onnxruntime", "torch", "transformers", "peft",
 )  # fmt: skip
@@ -122,15 +124,29 @@ def read_manifest(file: Path) -> Manifest:
 
 
 def _is_sound(manifest: Manifest) -> bool:
-    """Whether what is used of it later has the types that it should have: it may have been edited."""
-    hashes = [manifest.sources, manifest.files if isinstance(manifest, OnnxManifest) else {}]
-    numbers = vars(manifest.agreement).values()
-    return (
-        isinstance(manifest.quant, str)
-        and manifest.quant in BOUNDS
-        and all(isinstance(each, dict) and all(isinstance(text, str) for text in each.values()) for each in hashes)
-        and all(isinstance(number, int | float) and math.isfinite(number) for number in numbers)
-    )
+    """Whether it holds what it should: it may have been edited."""
+    if not all(_is_of(getattr(manifest, name), hint) for name, hint in get_type_hints(type(manifest)).items()):
+        return False
+    found = manifest.agreement
+    agreement = all(_is_of(getattr(found, name), hint) for name, hint in get_type_hints(Agreement).items())
+    return agreement and found.top1 <= 1 and manifest.quant in BOUNDS
+
+
+def _is_of(value: Any, hint: Any) -> bool:
+    """Whether a value is of a type that manifests have; numbers are neither negative nor endless."""
+    if hint in (int, float):
+        is_number = isinstance(value, int | float if hint is float else int) and not isinstance(value, bool)
+        return is_number and 0 <= value < _MOST
+    if get_origin(hint) is dict:
+        kinds = get_args(hint)
+        return isinstance(value, dict) and all(
+            _is_of(part, kind) for pair in value.items() for part, kind in zip(pair, kinds, strict=True)
+        )
+    if get_origin(hint) is UnionType:
+        return any(_is_of(value, each) for each in get_args(hint))
+    if hint is str:
+        return isinstance(value, str) and value.isprintable()
+    return isinstance(value, hint)
 
 
 def versions() -> dict[str, str]:

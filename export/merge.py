@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS, read_lora_config
+from securecoderl_edge.architecture import Architecture
 from securecoderl_edge.errors import MissingExtra, SceError, UsageError
 from securecoderl_edge.files import read_json, write_atomically
 from securecoderl_edge.prompts import STYLE_KEY
@@ -84,7 +85,10 @@ def read_adapter(adapter: Path) -> LoraUpdate:
     if not (adapter / ADAPTER_CONFIG).is_file() or not (adapter / ADAPTER_WEIGHTS).is_file():
         raise UsageError(f"{adapter} is not a LoRA folder; it needs {ADAPTER_CONFIG} and {ADAPTER_WEIGHTS}")
     config = read_lora_config(adapter)
-    rank, alpha = int(config["r"]), float(config["lora_alpha"])
+    try:
+        rank, alpha = int(config["r"]), float(config["lora_alpha"])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise SceError(f"{adapter}: {ADAPTER_CONFIG} has no rank (r) or no lora_alpha that is a number") from None
     halves: dict[str, dict[str, torch.Tensor]] = {}
     with open_tensors(adapter / ADAPTER_WEIGHTS) as tensors:
         for key in _names(tensors):
@@ -194,7 +198,30 @@ def _names(tensors: Any) -> list[str]:
     return list(tensors.keys())
 
 
+def weights_of(base: Path, shape: Architecture) -> list[str]:
+    """The names of a model's weights, in the order that `merged_tensors` yields them; copies of others left out.
+
+    Raises:
+        UsageError: a weight is missing, of another shape, or has no place in a model of this kind.
+        SceError: see `tensor_shapes`.
+    """
+    found, expected = tensor_shapes(base), shape.tensors()
+    for name, sizes in expected.items():
+        if found.get(name) != sizes:
+            raise UsageError(f"{base}: weight {name} should be {sizes}, found {found.get(name, 'none')}")
+    for name in found:
+        is_copy = name.endswith("rotary_emb.inv_freq") or (name == "lm_head.weight" and shape.tied)
+        if name not in expected and not is_copy:
+            raise UsageError(f"{base}: weight {name} has no place in a {shape.family} model")
+    return [name for name in found if name in expected]
+
+
 def check_fit(base: Path, adapter: Path | None, update: LoraUpdate) -> None:
+    """Check that the weights that an update changes are there, in its shapes.
+
+    Raises:
+        UsageError: they are not: the adapter was trained on another model.
+    """
     shapes = tensor_shapes(base)
     for name, (lower, upper) in update.factors.items():
         expected = (upper.shape[0], lower.shape[1])
@@ -220,9 +247,12 @@ def _plan_shards(shapes: dict[str, tuple[int, ...]], element_bytes: int) -> list
 
 
 def _cast(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    import torch
+
     cast = tensor.to(dtype).contiguous()
     if not bool(cast.isfinite().all()):
-        raise SceError(f"{name} has values that {str(dtype).removeprefix('torch.')} cannot hold; export as f32 instead")
+        hint = "" if dtype == torch.float32 else "; export as f32 instead"
+        raise SceError(f"{name} has values that {str(dtype).removeprefix('torch.')} cannot hold{hint}")
     return cast
 
 

@@ -14,14 +14,13 @@ from pathlib import Path
 
 from securecoderl_edge.architecture import read_architecture
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.export.gguf import ROPE_TYPES
-from securecoderl_edge.export.merge import merged_tensors, tensor_shapes
+from securecoderl_edge.export.gguf import require_known_rope
+from securecoderl_edge.export.merge import merged_tensors, weights_of
 from securecoderl_edge.export.onnx_graph import Graph
 from securecoderl_edge.export.onnx_portable import PortableGraph
 from securecoderl_edge.export.onnx_weights import DATA, Weights, onnx_package
-from securecoderl_edge.runtimes.onnx_model import CACHE_KEY
+from securecoderl_edge.runtimes.onnx_model import CACHE_KEY, MODEL
 
-MODEL = "model.onnx"
 # Bits of the linear layers; None is float32. The output layer and the embedding have 8 where the others have 4.
 BITS = {"f32": None, "int8": 8, "int4": 4}
 PORTABLE_TYPES = ("f32", "f16")
@@ -54,16 +53,10 @@ def write_onnx(base: Path, adapter: Path | None, quant: str, folder: Path, porta
     """
     onnx = onnx_package()
     shape = read_architecture(base)
-    if shape.rope_type not in ROPE_TYPES:
-        raise UsageError(
-            f"{base}: rope type {shape.rope_type!r} is not supported by export, only {', '.join(ROPE_TYPES)}"
-        )
+    require_known_rope(base, shape)
     if shape.head_size % 8 and not portable:
         raise UsageError(f"{base}: heads of {shape.head_size} numbers are not supported by onnxruntime's attention")
-    found, expected = tensor_shapes(base), shape.tensors()
-    for name, sizes in expected.items():
-        if found.get(name) != sizes:
-            raise UsageError(f"{base}: weight {name} should be {sizes}, found {found.get(name, 'none')}")
+    expected = set(weights_of(base, shape))
     with (folder / DATA).open("wb") as data:
         weights = Weights(data, shape, None if portable else BITS[quant], is_half=quant == "f16")
         for name, tensor in merged_tensors(base, adapter):

@@ -90,7 +90,7 @@ class Weights:
         """Write one tensor, under its Hugging Face name; parts of ``qkv`` wait for each other.
 
         Raises:
-            SceError: it holds numbers that are not finite.
+            SceError: it holds numbers that are not finite, or that float16 cannot hold where that is written.
         """
         import numpy as np
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.export.agreement import Agreement, check_as_recorded
+from securecoderl_edge.export.agreement import Agreement, check_as_recorded, wider
 from securecoderl_edge.export.contents import check_content
 from securecoderl_edge.export.manifest import AdapterManifest, OnnxManifest, hash_sources
 from securecoderl_edge.export.verify import verify_gguf, verify_onnx
@@ -55,7 +55,7 @@ def recheck(file: Path, base: Path | None, adapter: Path | None, pre_tokenizer: 
             agreement = verify_onnx(file, base, kind, workbench.reference())
         elif isinstance(manifest, AdapterManifest):
             base_file, base_kind = workbench.base_file(file)
-            agreement = verify_gguf(base_file, base, min(kind, base_kind), workbench.reference(), file)
+            agreement = verify_gguf(base_file, base, wider(kind, base_kind), workbench.reference(), file)
         else:
             agreement = verify_gguf(file, base, kind, workbench.reference())
     check_as_recorded(agreement, manifest.agreement, file)

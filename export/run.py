@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from securecoderl_edge.errors import MissingExtra, SceError, UsageError
 from securecoderl_edge.export import onnx
 from securecoderl_edge.export.adapter import write_adapter
-from securecoderl_edge.export.agreement import Agreement
+from securecoderl_edge.export.agreement import Agreement, wider
 from securecoderl_edge.export.contents import check_content
 from securecoderl_edge.export.gguf import OWN_TYPES
 from securecoderl_edge.export.manifest import (
@@ -28,10 +28,12 @@ from securecoderl_edge.export.manifest import (
 from securecoderl_edge.export.merge import copy_companions, write_merged
 from securecoderl_edge.export.onnx_weights import DATA
 from securecoderl_edge.export.quantise import LLAMA_CPP_TYPES
+from securecoderl_edge.export.targets import check_file_target, check_folder_target
 from securecoderl_edge.export.verify import verify_gguf, verify_onnx
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.files import remove_abandoned, sha256_of, temporary_beside, write_atomically
 from securecoderl_edge.manifests import manifest_path
+from securecoderl_edge.runtimes.onnx_model import MODEL
 
 QUANTS = (*OWN_TYPES, *LLAMA_CPP_TYPES)
 ADAPTER_TYPES = ("f16", "f32")
@@ -77,8 +79,7 @@ def export_gguf(
     if quant not in QUANTS:
         raise UsageError(f"unknown quantisation {quant!r}; known: {', '.join(QUANTS)}")
     _require_packages()
-    if out.exists() and not out.is_file():
-        raise UsageError(f"{out} is no regular file; choose another --out")
+    check_file_target(out, base, adapter)
     source = _Source(hash_sources(base, adapter), quant, prompt_style)
     if earlier := _find_earlier(out, GgufManifest, source, force):
         return ExportResult(out, earlier, reused=True)
@@ -88,7 +89,8 @@ def export_gguf(
         temporary = stack.enter_context(temporary_beside(out))
         summary = shared.write(quant, temporary, out)
         log("verifying against the source ...")
-        agreement = verify_gguf(temporary, base, quant, shared.reference())
+        with _kept_only_if_right():
+            agreement = verify_gguf(temporary, base, quant, shared.reference())
         manifest = GgufManifest(
             file=out.name,
             sha256=sha256_of(temporary),
@@ -118,8 +120,7 @@ def export_adapter(
         quant: ``f16`` or ``f32``. Others as in `export_gguf`, as are the errors.
     """
     _require_packages()
-    if out.exists() and not out.is_file():
-        raise UsageError(f"{out} is no regular file; choose another --out")
+    check_file_target(out, base, adapter)
     source = _Source(hash_sources(base, adapter), quant, prompt_style)
     if earlier := _find_earlier(out, AdapterManifest, source, force):
         return ExportResult(out, earlier, reused=True)
@@ -131,7 +132,8 @@ def export_adapter(
         summary = write_adapter(base, adapter, quant, temporary, out.stem, prompt_style)
         base_file, base_quant = shared.base_file(out)
         log("verifying it on the base ...")
-        agreement = verify_gguf(base_file, base, min(quant, base_quant), shared.reference(), temporary)
+        with _kept_only_if_right():
+            agreement = verify_gguf(base_file, base, wider(quant, base_quant), shared.reference(), temporary)
         manifest = AdapterManifest(
             file=out.name,
             sha256=sha256_of(temporary),
@@ -163,8 +165,7 @@ def export_onnx(
         portable: in standard operators, for any runtime.
     """
     _require_packages(("onnx", "onnxruntime"), "onnx")
-    if out.exists() and not (out / onnx.MODEL).is_file():
-        raise UsageError(f"{out} is no ONNX folder, so --force does not replace it; choose another --out")
+    check_folder_target(out, base, adapter, {MODEL, DATA}, "an ONNX folder")
     source = _Source(hash_sources(base, adapter), quant, prompt_style)
     earlier = _find_earlier(out, OnnxManifest, source, force, lambda manifest: manifest.portable == portable)
     if earlier:
@@ -178,10 +179,11 @@ def export_onnx(
         summary = onnx.write_onnx(base, adapter, quant, temporary, portable)
         copy_companions(base, temporary, prompt_style)
         log("verifying against the source ...")
-        agreement = verify_onnx(temporary, base, quant, shared.reference())
+        with _kept_only_if_right():
+            agreement = verify_onnx(temporary, base, quant, shared.reference())
         manifest = OnnxManifest(
             files={path.name: sha256_of(path) for path in sorted(temporary.iterdir())},
-            bytes=sum((temporary / name).stat().st_size for name in (onnx.MODEL, DATA)),
+            bytes=sum((temporary / name).stat().st_size for name in (MODEL, DATA)),
             portable=portable,
             **asdict(summary),
             **source.described(agreement),
@@ -199,10 +201,9 @@ def export_merged(
         UsageError: ``out`` exists, or the adapter cannot be merged.
         SceError: a file cannot be read or written.
     """
+    check_folder_target(out, base, adapter, {"config.json"}, "a model folder")
     if out.exists() and not force:
         raise UsageError(f"{out} exists; replace it with --force or choose another --out")
-    if out.exists() and not (out / "config.json").is_file():
-        raise UsageError(f"{out} is not a model folder, so --force does not replace it; choose another --out")
     remove_abandoned(out)
     with temporary_beside(out, replace_folder=True) as temporary:
         write_merged(base, adapter, temporary, dtype, prompt_style)
@@ -225,6 +226,17 @@ class _Source:
     def is_that_of(self, manifest: Manifest) -> bool:
         found = (manifest.format_version, _Source(manifest.sources, manifest.quant, manifest.prompt_style))
         return found == (FORMAT_VERSION, self)
+
+
+@contextmanager
+def _kept_only_if_right() -> Iterator[None]:
+    """Say of what fails in here that nothing of it is left."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except SceError as error:
+        raise SceError(f"{error}; nothing was written") from None
 
 
 def _find_earlier(

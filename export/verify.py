@@ -17,6 +17,7 @@ from typing import Any
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.agreement import Agreement, check_bounds
+from securecoderl_edge.files import remove_abandoned, temporary_prefix
 from securecoderl_edge.prompts import format_statement
 from securecoderl_edge.runtimes.child import child_environment, module_command
 
@@ -55,7 +56,10 @@ def reference_of(base: Path, adapter: Path | None) -> Iterator[Path]:
     Raises:
         SceError: the source cannot be loaded or run.
     """
-    with tempfile.TemporaryDirectory(prefix="sce-reference-") as name:
+    # Hundreds of megabytes for a large vocabulary: what a killed export has left goes with the next.
+    place = Path(tempfile.gettempdir()) / "sce-reference"
+    remove_abandoned(place)
+    with tempfile.TemporaryDirectory(prefix=temporary_prefix(place)) as name:
         request = {
             "base": str(base.resolve()),
             "adapter": str(adapter.resolve()) if adapter else None,
@@ -124,8 +128,8 @@ def _ask_child(module: str, request: dict[str, Any]) -> dict[str, Any]:
     if ended.returncode != 0 or not ended.stdout:
         how = f"signal {signal.Signals(-ended.returncode).name}" if ended.returncode < 0 else "an error"
         last = ended.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-        raise SceError(f"verification of the export ended by {how}: {last[0][:300]}; nothing was written")
+        raise SceError(f"verification of the export ended by {how}: {last[0][:300]}")
     answer: dict[str, Any] = json.loads(ended.stdout)
     if "error" in answer:
-        raise SceError(f"the export cannot be verified: {answer['error']}; nothing was written")
+        raise SceError(f"the export cannot be verified: {answer['error']}")
     return answer

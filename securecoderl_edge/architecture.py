@@ -113,9 +113,7 @@ def architecture_of(config: dict[str, Any], where: str) -> Architecture:
         raise UsageError(f"{where}: architecture {name} is not supported ({', '.join(FAMILIES)})")
     if config.get("quantization_config"):
         raise UsageError(f"{where}: the model is already quantised; give the folder of its original weights")
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    if not isinstance(rope, dict):
-        raise UsageError(f"{where}: rope type {rope} is not supported")
+    rope = _rope(config, where)
     for key, only in _ONLY_SUPPORTED.items():
         found = rope.get(key, config.get(key, only))
         if found != only:
@@ -139,7 +137,7 @@ def architecture_of(config: dict[str, Any], where: str) -> Architecture:
             key_value_heads=int(config.get("num_key_value_heads") or heads),
             head_size=head_size,
             vocabulary=_size(config, "vocab_size"),
-            context=int(config.get("max_position_embeddings", 2048)),
+            context=_size({"max_position_embeddings": 2048, **config}, "max_position_embeddings"),
             norm_epsilon=float(config.get("rms_norm_eps", 1e-6)),
             rope_type=str(kind),
             rope_theta=theta,
@@ -148,7 +146,21 @@ def architecture_of(config: dict[str, Any], where: str) -> Architecture:
             rope_divisors=_llama3_divisors(rope, theta, head_size) if kind == "llama3" else (),
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise UsageError(f"{where}: a size of the model is missing or no number ({error})") from None
+        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise UsageError(f"{where}: a number of the model is missing or none ({what})") from None
+
+
+def _rope(config: dict[str, Any], where: str) -> dict[str, Any]:
+    """What is said of the rotary embedding, under the name of transformers 5 or that of older versions."""
+    found = [config[name] for name in ("rope_parameters", "rope_scaling") if config.get(name)]
+    for rope in found:
+        if not isinstance(rope, dict):
+            raise UsageError(f"{where}: rope type {rope} is not supported")
+    # Which of two that differ is meant depends on the version of transformers.
+    kinds = [(rope.get("rope_type") or rope.get("type") or "default", rope.get("factor", 1.0)) for rope in found]
+    if len(set(map(str, kinds))) > 1:
+        raise UsageError(f"{where}: rope_parameters and rope_scaling say different things; remove one of them")
+    return found[0] if found else {}
 
 
 def _llama3_divisors(rope: dict[str, Any], theta: float, head_size: int) -> tuple[float, ...]:

@@ -172,9 +172,11 @@ def sha256_of(path: Path) -> str:
     """Hex digest of a file's content.
 
     Raises:
-        SceError: the file cannot be read.
+        SceError: it is no regular file (a device or a pipe would never end), or cannot be read.
     """
     digest = hashlib.sha256()
+    if path.exists() and not path.is_file():
+        raise SceError(f"{path}: is no regular file")
     try:
         with path.open("rb") as file:
             while block := file.read(1 << 20):

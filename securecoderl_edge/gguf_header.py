@@ -1,18 +1,44 @@
-"""The first lines of a GGUF file, without any package: what kind of file it is.
+"""The header of a GGUF file, without any package: what kind of file it is, and which tensors it has.
+
+Files may be damaged or made to do harm: nothing is believed that the size of the file does not permit.
 
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
 from __future__ import annotations
 
+import os
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-_STRING = 8
-# Bytes of each scalar type; arrays, which come after what is looked for here, end the reading.
-_SCALARS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-_LONGEST = 1 << 16
+from securecoderl_edge.errors import SceError
+
+_STRING, _ARRAY = 8, 9
+# How each scalar type is stored.
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_LONGEST_TEXT = 1 << 24  # chat templates are the longest
+_MOST_SIZES = 8
+
+Scalar = int | float | bool | str
+
+
+@dataclass(frozen=True)
+class GgufTensor:
+    """One tensor: its sizes as the file has them, the fastest first, and ggml's number of its type."""
+
+    name: str
+    sizes: tuple[int, ...]
+    type: int
+
+
+@dataclass(frozen=True)
+class GgufHeader:
+    """Texts and numbers by their keys, without lists; and the tensors."""
+
+    values: dict[str, Scalar]
+    tensors: tuple[GgufTensor, ...]
 
 
 def is_adapter(path: Path) -> bool:
@@ -24,30 +50,109 @@ def header_strings(path: Path) -> dict[str, str]:
     """The texts at the beginning of a header, up to the first list; empty for what is no GGUF file."""
     try:
         with path.open("rb") as file:
-            if file.read(4) != b"GGUF":
-                return {}
-            _version, _tensors, count = struct.unpack("<IQQ", file.read(20))
-            return _strings(file, count)
-    except (OSError, struct.error, UnicodeDecodeError, ValueError):
+            reader = _Reader(file)
+            _, count = reader.begin()
+            values: dict[str, Scalar] = {}
+            for _ in range(count):
+                if not reader.pair(values, skips_lists=False):
+                    break
+    except (OSError, ValueError):
         return {}
+    return {key: value for key, value in values.items() if isinstance(value, str)}
 
 
-def _strings(file: IO[bytes], count: int) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for _ in range(count):
-        key = _text(file)
-        (kind,) = struct.unpack("<I", file.read(4))
+def read_header(path: Path) -> GgufHeader:
+    """The whole header.
+
+    Raises:
+        SceError: it is no GGUF file, or a damaged one.
+    """
+    try:
+        with path.open("rb") as file:
+            reader = _Reader(file)
+            tensors, count = reader.begin()
+            values: dict[str, Scalar] = {}
+            for _ in range(count):
+                reader.pair(values)
+            return GgufHeader(values, tuple(reader.tensor() for _ in range(tensors)))
+    except OSError as error:
+        raise SceError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise SceError(f"{path}: is no GGUF file, or a damaged one ({error})") from None
+
+
+class _Reader:
+    """Reads values one after the other; `ValueError` where the file cannot hold them."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._left = os.fstat(file.fileno()).st_size
+
+    def begin(self) -> tuple[int, int]:
+        """How many tensors and how many pairs of key and value follow."""
+        if self._take(4) != b"GGUF":
+            raise ValueError("it does not begin as one")
+        _version, tensors, pairs = struct.unpack("<IQQ", self._take(20))
+        # A tensor and a pair take more than 12 bytes each.
+        if tensors + pairs > self._left // 12:
+            raise ValueError(f"{tensors} tensors and {pairs} values in {self._left} bytes")
+        return tensors, pairs
+
+    def pair(self, values: dict[str, Scalar], skips_lists: bool = True) -> bool:
+        """Read one pair into ``values``; False at a list that is not to be skipped."""
+        key, kind = self._text(), int(self._number("I"))
         if kind == _STRING:
-            found[key] = _text(file)
+            values[key] = self._text()
         elif kind in _SCALARS:
-            file.read(_SCALARS[kind])
+            values[key] = self._number(_SCALARS[kind])
+        elif kind == _ARRAY and skips_lists:
+            self._skip_list()
+        elif kind == _ARRAY:
+            return False
         else:
-            break
-    return found
+            raise ValueError(f"{key!r} is of the unknown type {kind}")
+        return True
 
+    def tensor(self) -> GgufTensor:
+        """Read what is said of one tensor."""
+        name, dimensions = self._text(), self._number("I")
+        if dimensions > _MOST_SIZES:
+            raise ValueError(f"a tensor of {dimensions} dimensions")
+        sizes = tuple(int(self._number("Q")) for _ in range(int(dimensions)))
+        kind, _offset = self._number("I"), self._number("Q")
+        return GgufTensor(name, sizes, int(kind))
 
-def _text(file: IO[bytes]) -> str:
-    (length,) = struct.unpack("<Q", file.read(8))
-    if length > _LONGEST:
-        raise ValueError(f"a text of {length} bytes")
-    return file.read(length).decode("utf-8")
+    def _skip_list(self) -> None:
+        kind, count = int(self._number("I")), int(self._number("Q"))
+        if kind == _STRING:
+            if count > self._left // 8:
+                raise ValueError(f"a list of {count} texts in {self._left} bytes")
+            for _ in range(count):
+                self._skip(int(self._number("Q")))
+        elif kind in _SCALARS:
+            self._skip(count * struct.calcsize(f"<{_SCALARS[kind]}"))
+        else:
+            raise ValueError(f"a list of the unknown type {kind}")
+
+    def _text(self) -> str:
+        length = int(self._number("Q"))
+        if length > _LONGEST_TEXT:
+            raise ValueError(f"a text of {length} bytes")
+        return self._take(length).decode("utf-8")
+
+    def _number(self, kind: str) -> int | float | bool:
+        (value,) = struct.unpack(f"<{kind}", self._take(struct.calcsize(f"<{kind}")))
+        return value  # type: ignore[no-any-return]
+
+    def _take(self, count: int) -> bytes:
+        self._account_for(count)
+        return self._file.read(count)
+
+    def _skip(self, count: int) -> None:
+        self._account_for(count)
+        self._file.seek(count, os.SEEK_CUR)
+
+    def _account_for(self, count: int) -> None:
+        if count > self._left:
+            raise ValueError(f"{count} bytes of which {self._left} are there")
+        self._left -= count

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import time
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -83,6 +84,28 @@ def load_average() -> list[float]:
         return [round(load, 2) for load in os.getloadavg()]
     except OSError:
         return []
+
+
+def busy_share(seconds: float = 0.25) -> float | None:
+    """The share of all cores that others use, watched for a moment; None where the system does not say.
+
+    The load average still counts for minutes what ended before, such as our own training.
+    """
+    try:
+        before = _core_times()
+        time.sleep(seconds)
+        after = _core_times()
+    except (OSError, ValueError, IndexError):
+        return None
+    spent = [b - a for a, b in zip(before, after, strict=True)]
+    idle = spent[3] + spent[4]  # waiting for a disk is no work
+    return 1 - idle / sum(spent) if sum(spent) else None
+
+
+def _core_times() -> list[int]:
+    """Ticks of all cores since the start: user, nice, system, idle, waiting, ..."""
+    first = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0]
+    return [int(field) for field in first.split()[1:9]]
 
 
 def _container_memory() -> list[tuple[int, int]]:

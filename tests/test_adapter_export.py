@@ -93,7 +93,7 @@ def test_an_exported_adapter_is_verified_described_and_small(base: Path, adapter
         export_adapter(base, adapter, "f32", out, force=False, prompt_style="paper")
     record["quant"] = "f32"
     manifest_path(out).write_text(json.dumps(record))
-    with pytest.raises(SceError, match="is f16, and"):
+    with pytest.raises(SceError, match="has quant = f16, and"):
         check_content(out)
 
 

@@ -296,15 +296,59 @@ def test_printed_lines_lead_to_the_file_whatever_it_is_called(base: Path, folder
     }
 
 
-@pytest.mark.parametrize("change", [{"quant": "q99"}, {"quant": ["f16"]}, {"sources": [1]}, {"sources": 3}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"quant": "q99"}, {"quant": ["f16"]}, {"sources": [1]}, {"sources": 3}, {"sources": {"base/x": 3}},
+        {"bytes": None}, {"bytes": -1}, {"bytes": "x"}, {"bits_per_weight": float("nan")}, {"parameters": 10**400},
+        {"tensor_types": {"f16": "many"}}, {"versions": []}, {"normaliser": 3}, {"file": "\ud800"},
+        {"agreement": {}}, {"agreement": 3}, {"more": 1},
+    ],
+)  # fmt: skip
 def test_a_manifest_that_is_none_is_a_sentence(base: Path, folder: Path, change: dict[str, object]) -> None:
     assert run(str(base), "--quant", "f16", "--out", "m.gguf")[0] == 0
     path = folder / "m.gguf.manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     code, _, err = run(str(base), "--verify", "m.gguf")
     assert (code, "is no manifest of an export" in err) == (1, True), err
+    assert run(str(base), "--quant", "f16", "--out", "m.gguf")[0] == 2  # not taken for this export either
     path.write_text("[" * 200_000)
     assert run(str(base), "--verify", "m.gguf")[0] == 1
+
+
+@pytest.mark.parametrize(
+    "change", [{"mean_kl": 10**400}, {"top1": 2.0}, {"top1": float("nan")}, {"prompts": 1.5}, {"texts": True}]
+)
+def test_figures_that_cannot_be_are_a_damaged_manifest(base: Path, folder: Path, change: dict[str, object]) -> None:
+    assert run(str(base), "--quant", "f16", "--out", "m.gguf")[0] == 0
+    record = json.loads(manifest_path(folder / "m.gguf").read_text())
+    edit_manifest(folder / "m.gguf", agreement={**record["agreement"], **change})
+    code, _, err = run("--verify", "m.gguf")
+    assert (code, "is no manifest of an export" in err) == (1, True), err
+
+
+@pytest.mark.parametrize(
+    "change", [{"bytes": 5}, {"bits_per_weight": 4.0}, {"parameters": 7}, {"tokenizer_pre": "x"}, {"prompt_style": "x"}]
+)
+def test_what_the_manifest_says_of_the_file_is_held_against_the_file(
+    base: Path, folder: Path, change: dict[str, object]
+) -> None:
+    assert run(str(base), "--quant", "f16", "--out", "m.gguf")[0] == 0
+    edit_manifest(folder / "m.gguf", **change)
+    code, _, err = run("--verify", "m.gguf")
+    assert (code, f"m.gguf has {next(iter(change))} = " in err) == (1, True), err
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_never_ends_is_not_read(base: Path, folder: Path, kind: str) -> None:
+    assert run(str(base), "--quant", "f16", "--out", "m.gguf")[0] == 0
+    (folder / "m.gguf").unlink()
+    if kind == "pipe":
+        os.mkfifo(folder / "m.gguf")
+    else:
+        (folder / "m.gguf").symlink_to("/dev/zero")
+    code, _, err = run("--verify", "m.gguf")
+    assert (code, "m.gguf: is no regular file" in err) == (1, True), err
 
 
 def edit_manifest(file: Path, **changes: object) -> None:
@@ -319,10 +363,10 @@ def test_a_file_of_another_type_than_its_manifest_says_is_found_out(
     assert run(str(base), "--quant", quant, "--out", "m.gguf")[0] == 0
     edit_manifest(folder / "m.gguf", quant=said)
     code, _, err = run("--verify", "m.gguf")
-    assert (code, f"m.gguf is {quant}, and" in err, f"says {said}" in err) == (1, True, True), err
+    assert (code, f"m.gguf has quant = {quant}, and" in err, f"says quant = {said}" in err) == (1, True, True), err
     edit_manifest(folder / "m.gguf", quant=quant, tensor_types={"f32": 20})
     code, _, err = run("--verify", "m.gguf")
-    assert (code, "other types of tensors" in err) == (1, True), err
+    assert (code, "m.gguf has tensor_types = " in err) == (1, True), err
 
 
 def test_damage_that_the_bounds_permit_is_found_by_the_agreement_that_was_recorded(base: Path, folder: Path) -> None:
@@ -335,6 +379,28 @@ def test_damage_that_the_bounds_permit_is_found_by_the_agreement_that_was_record
     edit_manifest(file, sha256=sha256_of(file))
     code, _, err = run(str(base), "--verify", "m.gguf")
     assert (code, "agrees less with its source than when it was exported: KL is" in err) == (1, True), err
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("mean_kl", "KL is"),
+        ("top1", "top-1 disagreement is"),
+        ("max_abs_difference", "the largest difference of a logit"),
+    ],
+)
+def test_each_figure_must_be_about_as_good_as_recorded(base: Path, folder: Path, name: str, words: str) -> None:
+    assert run(str(base), "--quant", "q4_0", "--out", "m.gguf")[0] == 0
+    record = json.loads(manifest_path(folder / "m.gguf").read_text())["agreement"]
+    edit_manifest(folder / "m.gguf", agreement={**record, name: 1.0 if name == "top1" else record[name] / 3})
+    code, _, err = run(str(base), "--verify", "m.gguf")
+    assert (code, f"when it was exported: {words}" in err, err.count(" and was ")) == (1, True, 1), err
+
+
+def test_an_export_of_another_version_of_the_format_is_not_taken_for_this_one(base: Path, folder: Path) -> None:
+    assert run(str(base), "--quant", "f16", "--out", "m.gguf")[0] == 0
+    edit_manifest(folder / "m.gguf", format_version=1)
+    assert run(str(base), "--quant", "f16", "--out", "m.gguf")[0] == 2
 
 
 @pytest.mark.parametrize("paper", ["m.gguf.card.md", "m.gguf.Modelfile"])
@@ -362,7 +428,76 @@ def test_a_file_and_a_folder_of_one_name_have_each_its_card(base: Path, folder: 
 
 def test_a_name_that_cannot_be_printed_is_refused(base: Path, folder: Path) -> None:
     code, _, err = run(str(base), "--out", "a\nb.gguf")
-    assert (code, "cannot be printed" in err) == (2, True), err
+    assert (code, "choose another --out" in err) == (2, True), err
+
+
+@pytest.mark.parametrize("kind", ["gguf", "onnx", "adapter", "hf"])
+@pytest.mark.parametrize("name", ["a\nb", "", "new/..", "x" * 245])
+def test_a_name_that_leads_nowhere_is_refused_before_anything_is_written(folder: Path, kind: str, name: str) -> None:
+    before = names(folder)
+    code, _, err = run("--format", kind, "--out", name)
+    assert (code, "choose another --out" in err, names(folder)) == (2, True, before), err
+
+
+def test_force_never_replaces_the_source(base: Path, folder: Path) -> None:
+    shutil.copytree(base, folder / "src")
+    (folder / "src" / "notes.txt").write_text("mine")
+    weights = (folder / "src" / "model.safetensors").read_bytes()
+    for arguments in (
+        ("--out", "src/model.safetensors"),
+        ("--format", "hf", "--out", "src"),
+        ("--format", "onnx", "--out", "src"),
+        ("--format", "hf", "--out", "."),
+    ):
+        code, _, err = run("src", *arguments, "--force")
+        assert (code, "choose another --out" in err) == (2, True), err
+    assert (folder / "src" / "model.safetensors").read_bytes() == weights
+    assert (folder / "src" / "notes.txt").read_text() == "mine"
+    assert run("src", "--quant", "f32", "--out", "src/new.gguf")[0] == 0  # a new file in that folder is fine
+
+
+@pytest.mark.parametrize(("kind", "file"), [("hf", "README.md"), ("hf", "mine.txt"), ("onnx", "mine.txt")])
+def test_force_never_deletes_files_that_no_export_wrote(base: Path, folder: Path, kind: str, file: str) -> None:
+    assert run(str(base), "--format", kind, "--out", "out")[0] == 0
+    (folder / "out" / file).write_text("mine")
+    code, _, err = run(str(base), "--format", kind, "--out", "out", "--force")
+    assert (code, file in err) == (2, True), err
+    assert (folder / "out" / file).read_text() == "mine"
+
+
+def test_a_card_in_a_folder_that_somebody_else_wrote_is_not_replaced(base: Path, folder: Path) -> None:
+    assert run(str(base), "--format", "onnx", "--out", "m")[0] == 0
+    assert run(str(base), "--format", "onnx", "--out", "m")[0] == 0  # ours is
+    card = folder / "m" / "README.md"
+    card.write_text("mine")
+    assert run(str(base), "--format", "onnx", "--out", "m")[0] == 2
+    (folder / "victim").write_text("mine")
+    card.unlink()
+    card.symlink_to(folder / "victim")
+    assert run(str(base), "--format", "onnx", "--out", "m")[0] == 2
+    assert (folder / "victim").read_text() == "mine"
+
+
+def test_problems_that_there_are_not_are_said_before_anything_is_exported(base: Path, folder: Path) -> None:
+    before = names(folder)
+    code, _, err = run(str(base), "--bench", "--problems", "nope.jsonl")
+    assert (code, "nope.jsonl: no such file" in err, names(folder)) == (2, True, before), err
+
+
+def test_a_run_without_its_record_is_exported_with_a_card_that_says_so(folder: Path) -> None:
+    (folder / "runs" / "mine" / "config.toml").unlink()
+    code, _, err = run("--quant", "f32")
+    assert code == 0, err
+    card = folder / "runs" / "mine" / "exports" / "mine-f32.gguf.card.md"
+    assert "record of its training is missing" in card.read_text()
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--verify", "x.gguf", "--force"), ("--verify", "x.gguf", "--quant", "f16"),
+                  ("--pre-tokenizer", "qwen2", "--format", "onnx")],
+)  # fmt: skip
+def test_flags_that_do_nothing_are_refused(folder: Path, arguments: tuple[str, ...]) -> None:
+    assert run(*arguments)[0] == 2
 
 
 def test_no_export_stands_without_its_manifest(base: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

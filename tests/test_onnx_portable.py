@@ -22,11 +22,11 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export import onnx as onnx_export
 from securecoderl_edge.export.agreement import check_bounds
 from securecoderl_edge.export.merge import copy_companions, merged_tensors
-from securecoderl_edge.export.onnx import MODEL, write_onnx
+from securecoderl_edge.export.onnx import write_onnx
 from securecoderl_edge.export.recheck import recheck
 from securecoderl_edge.models import resolve_model
 from securecoderl_edge.runtimes import open_runtime
-from securecoderl_edge.runtimes.onnx_model import OnnxModel
+from securecoderl_edge.runtimes.onnx_model import MODEL, OnnxModel
 from securecoderl_edge.runtimes.protocol import Sampling
 
 __all__ = ["sources"]  # a fixture
