@@ -63,7 +63,8 @@ def write_adapter(
             writer.add_string(STYLE_KEY, prompt_style)
         for weight, (lower, upper) in sorted(update.factors.items()):
             for half, factor in (("a", lower), ("b", _arranged(weight, upper, shape))):
-                values = factor.contiguous().numpy().astype(kind)
+                with np.errstate(over="ignore"):  # said below, by name
+                    values = factor.contiguous().numpy().astype(kind)
                 if not np.isfinite(values).all():
                     raise UsageError(f"{adapter}: the factors of {weight} hold numbers that {quant} cannot; use f32")
                 writer.add_tensor(f"{names[weight]}.lora_{half}", values)

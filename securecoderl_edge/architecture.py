@@ -179,7 +179,10 @@ def _llama3_divisors(rope: dict[str, Any], theta: float, head_size: int) -> tupl
 
 
 def _size(config: dict[str, Any], key: str) -> int:
-    size = int(config[key])
+    try:
+        size = int(config[key])
+    except (TypeError, ValueError, OverflowError):
+        size = 0
     if size < 1:
-        raise ValueError(f"{key} = {size}")
+        raise ValueError(f"{key} = {config[key]!r}")
     return size

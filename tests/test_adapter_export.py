@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,3 +118,32 @@ def test_what_is_no_adapter_file_is_a_sentence(base: Path, reference: Path, tmp_
     for lora in (tmp_path / "junk.gguf", tmp_path / "missing.gguf", tmp_path / "base.gguf"):
         with pytest.raises(SceError, match=r"llama\.cpp cannot apply it to this model"):
             agreement(tmp_path / "base.gguf", base, reference, lora)
+
+
+def test_factors_that_the_type_cannot_hold_are_refused(base: Path, adapter: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    large = tmp_path / "adapter"
+    shutil.copytree(adapter, large)
+    factors = load_file(large / "adapter_model.safetensors")
+    save_file({name: tensor * 1e6 for name, tensor in factors.items()}, large / "adapter_model.safetensors")
+    with pytest.raises(UsageError, match="hold numbers that f16 cannot; use f32"):
+        write_adapter(base, large, "f16", tmp_path / "lora.gguf", "lora")
+    write_adapter(base, large, "f32", tmp_path / "lora.gguf", "lora")
+
+
+@pytest.mark.parametrize("change", [{"r": "x"}, {"lora_alpha": None}, {"r": float("inf")}])
+def test_a_configuration_without_rank_or_alpha_is_a_sentence(
+    base: Path, adapter: Path, tmp_path: Path, change: dict[str, object]
+) -> None:
+    damaged = tmp_path / "adapter"
+    shutil.copytree(adapter, damaged)
+    path = damaged / "adapter_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(SceError, match="no lora_alpha that is a number"):
+        write_adapter(base, damaged, "f16", tmp_path / "lora.gguf", "lora")
+
+
+def test_heads_of_a_size_of_their_own_are_adapted_too(tmp_path: Path) -> None:
+    own = build_model(tmp_path / "base", head_dim=32, num_key_value_heads=2)
+    export_adapter(own, build_adapter(tmp_path / "adapter", own), "f32", tmp_path / "lora.gguf", force=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sysconfig
 import tempfile
@@ -24,14 +25,16 @@ from securecoderl_edge.export import workbench as workbench_module
 from securecoderl_edge.export.agreement import Agreement, check_bounds
 from securecoderl_edge.export.gguf import write_gguf
 from securecoderl_edge.export.merge import merged_tensors
+from securecoderl_edge.export.onnx import write_onnx
 from securecoderl_edge.export.quantise import LLAMA_CPP_TYPES
 from securecoderl_edge.export.reference import write_reference
 from securecoderl_edge.export.run import export_gguf, export_merged
-from securecoderl_edge.export.verify import PROMPTS, probe_texts
+from securecoderl_edge.export.verify import PROMPTS, probe_texts, reference_of
 from securecoderl_edge.export.verify_worker import measure as compare_with_reference
 from securecoderl_edge.export.vocabulary import read_vocabulary
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.files import sha256_of
+from securecoderl_edge.gguf_header import read_header
 from securecoderl_edge.manifests import manifest_path
 
 DEEPSEEK = Path(__file__).resolve().parents[2] / "shared" / "data" / "deepseek-coder-tokenizer"
@@ -108,6 +111,25 @@ def test_llama3_rope_exports_to_equal_logits(llama3_model: Path, tmp_path: Path)
     agreement = export_and_measure(llama3_model, None, "f32", tmp_path / "m.gguf")
     check_bounds(agreement, "f32")
     assert agreement.greedy_equal == 20
+
+
+def test_heads_of_a_size_of_their_own_export_to_equal_logits(tmp_path: Path) -> None:
+    base = build_model(tmp_path / "base", head_dim=32, num_key_value_heads=2)  # 4 heads of 32 on a width of 64
+    check_bounds(export_and_measure(base, build_adapter(tmp_path / "lora", base), "f32", tmp_path / "m.gguf"), "f32")
+
+
+def test_what_the_tokenizer_says_is_in_the_header(tiny_model: Path, tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    shutil.copytree(tiny_model, base)
+    config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps({**config, "eos_token_id": 7}))
+    write_gguf(base, None, "f32", tmp_path / "m.gguf", "m")
+    header = read_header(tmp_path / "m.gguf").values
+    # The tokenizer's end and that of the config: an answer ends at either.
+    assert (header["tokenizer.ggml.eos_token_id"], header["tokenizer.ggml.eot_token_id"]) == (1, 7)
+    assert header["tokenizer.ggml.padding_token_id"] == 0
+    assert header["tokenizer.ggml.add_space_prefix"] is False
+    assert (header["tokenizer.ggml.add_bos_token"], header["tokenizer.ggml.add_eos_token"]) == (False, False)
 
 
 def test_llama3_rope_that_was_dropped_is_caught(
@@ -320,6 +342,9 @@ def test_qwen2_exports_to_equal_logits_and_its_biases_are_missed(
         ({"attention_bias": True}, "attention_bias"),
         ({"hidden_act": "gelu"}, "hidden_act"),
         ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "rope_theta": 1e4}}, "yarn"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "say different things"),
+        ({"max_position_embeddings": 0}, "max_position_embeddings"),
+        ({"num_hidden_layers": 1}, "layers.1.* has no place"),
         ({"quantization_config": {"bits": 4}}, "quantised"),
         ({"hidden_size": "many"}, "size"),
         ({"num_hidden_layers": 3}, "model.layers.2"),
@@ -335,6 +360,9 @@ def test_a_model_that_export_does_not_know_is_refused_by_name(
     (base / "config.json").write_text(json.dumps({**config, **changes}))
     with pytest.raises(UsageError, match=named):
         write_gguf(base, None, "f32", tmp_path / "m.gguf", "m")
+    if "vocab_size" not in changes:  # llama.cpp alone needs every token
+        with pytest.raises(UsageError, match=named):
+            write_onnx(base, None, "f32", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -441,3 +469,18 @@ def test_a_folder_or_device_is_no_target_and_force_is_not_offered(
     with pytest.raises(UsageError, match="is no regular file; choose another --out"):
         export_gguf(tiny_model, None, "f32", tmp_path, force=force)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_the_source_said_is_not_left_behind_by_exports_that_were_killed(
+    tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left = tmp_path / ".sce-reference.tmp-999999999-0a1b2c3d"
+    left.mkdir()
+    (left / "logits.npy").write_bytes(b"x" * 100)
+    for path in (left / "logits.npy", left):
+        os.utime(path, (0, 0))
+    with reference_of(tiny_model, None) as folder:
+        assert folder.parent == tmp_path
+        assert not left.exists()
+    assert list(tmp_path.iterdir()) == []

@@ -29,6 +29,7 @@ from securecoderl_edge.export.reference import write_reference
 from securecoderl_edge.export.run import export_onnx
 from securecoderl_edge.export.verify import PROMPTS, probe_texts
 from securecoderl_edge.export.verify_worker import measure_onnx
+from securecoderl_edge.files import sha256_of
 from securecoderl_edge.manifests import manifest_path
 from securecoderl_edge.models import resolve_model
 from securecoderl_edge.runtimes import open_runtime
@@ -49,6 +50,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "qwen2": {"family": "qwen2", "num_key_value_heads": 2},
     "odd rows": {"intermediate_size": 100},
     "large epsilon": {"rms_norm_eps": 0.01},
+    "own head size": {"head_dim": 32, "num_key_value_heads": 2},
 }  # fmt: skip
 
 
@@ -94,7 +96,7 @@ def test_logits_and_greedy_text_equal_transformers(sources: Callable[[str], Sour
 
 
 @pytest.mark.parametrize("quant", ["int8", "int4"])
-@pytest.mark.parametrize("name", ["linear", "qwen2", "odd rows"])
+@pytest.mark.parametrize("name", ["linear", "qwen2", "odd rows", "own head size"])
 def test_smaller_types_stay_within_their_bounds(
     sources: Callable[[str], Source], tmp_path: Path, name: str, quant: str
 ) -> None:
@@ -272,7 +274,18 @@ def test_an_export_is_verified_described_and_checked_again(sources: Callable[[st
         recheck(out, None, None)
 
 
-@pytest.mark.parametrize("change", [{"quant": "int4"}, {"portable": True}, {"files": {}}, {"files": {"../x": "0"}}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"quant": "int4"},
+        {"portable": True},
+        {"portable": []},
+        {"bytes": 3},
+        {"files": {}},
+        {"files": {"model.onnx": "0", "model.onnx.data": "0", "../x": "0"}},
+        {"files": {"model.onnx": "0", "model.onnx.data": "0", "\ud800": "0"}},
+    ],
+)
 def test_a_manifest_that_says_something_else_is_found_out(
     sources: Callable[[str], Source], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
 ) -> None:
@@ -282,14 +295,58 @@ def test_a_manifest_that_says_something_else_is_found_out(
     recheck(out, None, None)
     path = manifest_path(out)
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(SceError, match=r"m has (quant|portable) = |is no manifest of an export"):
+    with pytest.raises(SceError, match=r"m has (quant|portable|bytes) = |is no manifest of an export"):
         recheck(out, None, None)
+
+
+def test_a_graph_that_no_export_wrote_is_a_sentence(
+    sources: Callable[[str], Source], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import onnx
+
+    monkeypatch.setattr(export_run, "verify_onnx", lambda *arguments: Agreement(1, 1, 1, 1, 0.0, 0.0, 1.0, 1))
+    out = tmp_path / "m"
+    export_onnx(sources("tied").base, None, "int8", out, force=False)
+    graph, path = (out / "model.onnx").read_bytes(), manifest_path(out)
+
+    def check(change: Callable[[Any], None]) -> str:
+        model = onnx.load_from_string(graph)
+        change(model.graph)
+        (out / "model.onnx").write_bytes(model.SerializeToString())
+        record = json.loads(path.read_text())
+        record["files"]["model.onnx"] = sha256_of(out / "model.onnx")
+        record["bytes"] = sum((out / name).stat().st_size for name in ("model.onnx", "model.onnx.data"))
+        path.write_text(json.dumps(record))
+        with pytest.raises(SceError) as refused:
+            recheck(out, None, None)
+        return str(refused.value)
+
+    def linear(graph: Any) -> Any:
+        return next(node for node in graph.node if node.op_type == "MatMulNBits")
+
+    def without_bits(graph: Any) -> None:
+        node = linear(graph)
+        kept = [each for each in node.attribute if each.name != "bits"]
+        del node.attribute[:]
+        node.attribute.extend(kept)
+
+    def with_text_for_bits(graph: Any) -> None:
+        without_bits(graph)
+        linear(graph).attribute.append(onnx.helper.make_attribute("bits", "eight"))
+
+    def from_elsewhere(graph: Any) -> None:
+        place = next(each for each in graph.initializer[0].external_data if each.key == "location")
+        place.value = "../m/model.onnx.data"
+
+    assert "is no graph that sce export writes" in check(without_bits)
+    assert "is no graph that sce export writes" in check(with_text_for_bits)
+    assert "reads weights from other files" in check(from_elsewhere)
 
 
 def test_a_folder_that_is_none_of_ours_is_not_replaced(sources: Callable[[str], Source], tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
-    with pytest.raises(UsageError, match="is no ONNX folder"):
+    with pytest.raises(UsageError, match="is not an ONNX folder"):
         export_onnx(sources("tied").base, None, "int8", tmp_path / "mine", force=True)
     assert (tmp_path / "mine" / "letter.txt").read_text() == "dear"
 
