@@ -16,6 +16,7 @@ import numpy as np
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.runtimes.protocol import Sampling
+from securecoderl_edge.runtimes.repacking import repacked_weights
 from securecoderl_edge.text import NORMALISER_KEY, normalise
 
 BATCH = 512
@@ -40,7 +41,8 @@ class LlamaModel:
     """A GGUF file, loaded.
 
     Args:
-        extra_buffers: whether weights are repacked for faster kernels; by default where those are sound.
+        extra_buffers: whether llama.cpp repacks weights for all faster kernels that its build has; by default where
+            those are sound. Else it does so for some, see `repacking`.
 
     Raises:
         SceError: llama.cpp cannot load it; the message quotes its reason.
@@ -52,6 +54,11 @@ class LlamaModel:
         parameters = llama_cpp.llama_model_default_params()
         parameters.n_gpu_layers = 0
         parameters.use_extra_bufts = has_sound_repacking() if extra_buffers is None else extra_buffers
+        self._overrides = None if parameters.use_extra_bufts else repacked_weights(path)
+        if self._overrides is not None:
+            parameters.tensor_buft_overrides = ctypes.cast(self._overrides, ctypes.c_void_p)
+            # What is rearranged is copied: mapped into memory the file would be there a second time.
+            parameters.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
         _errors.clear()
         self._model = llama_cpp.llama_model_load_from_file(str(path).encode(), parameters)
         if not self._model:
