@@ -42,7 +42,7 @@ class OnnxRuntime:
         self.name = folder.name
         self._tokenizer = read_tokenizer(folder)
         config = read_json(folder / "config.json")
-        self._context = int(config.get("max_position_embeddings", 2048))
+        self._context = _context_in(config, folder)
         self._style = config.get(STYLE_KEY)
         self._chat = read_chat_template(folder)
         self._ends = _end_ids(folder, self._tokenizer)
@@ -196,6 +196,13 @@ class _Writer:
             prompt_tokens,
             tuple(time - self.started for time in self._times),
         )
+
+
+def _context_in(config: dict[str, Any], folder: Path) -> int:
+    found = config.get("max_position_embeddings", 2048)
+    if not isinstance(found, int) or found < 1:
+        raise SceError(f"{folder / 'config.json'}: max_position_embeddings = {found!r} is no number of tokens")
+    return found
 
 
 def _end_ids(folder: Path, tokenizer: Any) -> frozenset[int]:
