@@ -19,7 +19,7 @@ from securecoderl_edge.bench import (
 from securecoderl_edge.bench_plot import check_plot_path, plot_bench
 from securecoderl_edge.calibration import time_factor
 from securecoderl_edge.commands.console import duration, say, track, warn_of_level
-from securecoderl_edge.commands.options import options_from
+from securecoderl_edge.commands.options import ModelName, options_from
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.files import write_atomically
 from securecoderl_edge.machine import busy_share, cpu_count
@@ -36,7 +36,7 @@ _BUSY = 0.2
 
 
 @click.command()
-@click.argument("models", metavar="[MODEL]...", nargs=-1)
+@click.argument("models", type=ModelName(), metavar="[MODEL]...", nargs=-1)
 @options_from(BenchSettings)
 @click.option("--compare", "is_comparing", is_flag=True, help="Paired differences from the first model.")
 @click.option("--json", "output", flag_value="json", help="One JSON document on stdout.")

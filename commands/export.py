@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from securecoderl_edge.commands.console import data, say
-from securecoderl_edge.commands.options import options_from
+from securecoderl_edge.commands.options import ModelName, options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export.manifest import AdapterManifest, GgufManifest, OnnxManifest, types_in_words
@@ -86,7 +86,7 @@ class ExportConfig:
 
 
 @click.command()
-@click.argument("source", required=False, metavar="[RUN|HF_DIR]")
+@click.argument("source", type=ModelName(), required=False, metavar="[RUN|HF_DIR]")
 @options_from(ExportConfig)
 def export(source: str | None, config: ExportConfig) -> None:
     """Write a trained policy as verified files for a laptop CPU.

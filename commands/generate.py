@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 import click
 
 from securecoderl_edge.commands.console import data, duration, say, talk, track, warn_of_level
-from securecoderl_edge.commands.options import FiniteFloat, options_from
+from securecoderl_edge.commands.options import FiniteFloat, ModelName, options_from
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.given import example_tests, parse_test, read_prompt, read_requests, read_tests, unescaped
 from securecoderl_edge.models import resolve_model
 from securecoderl_edge.problems import Problem
 from securecoderl_edge.prompts import STYLES, PromptFormat, choose_format
 from securecoderl_edge.repair import answer_and_repair
+from securecoderl_edge.runs import latest_run
 from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_THREADS, OnToken, Runtime, Sampling
 from securecoderl_edge.sampling_settings import SamplingSettings
@@ -36,7 +37,9 @@ _SAMPLES_TOGETHER = 64
 
 @click.command()
 @click.argument("prompt", required=False, metavar="[PROMPT|-|@FILE]")
-@click.option("--model", metavar="MODEL", help="[default: the latest run's export, its policy, or nano]")
+@click.option(
+    "--model", type=ModelName(), metavar="MODEL", help="[default: the latest run's export, its policy, or nano]"
+)
 @click.option(
     "-n", "n", type=click.IntRange(1, MAX_SAMPLES), default=1, show_default=True, help="Samples; the best is shown."
 )
@@ -114,7 +117,8 @@ def generate(
                 )[0]
             verdict = found.verdict("tests" if given else "examples in the prompt")
             spent = f"{found.tokens} tokens in {duration(time.monotonic() - started)}"
-            say(f"{verdict}, seed {sampling.seed}, {spent}")
+            unnamed = ", by the built-in nano (your own: sce train)" if model is None and latest_run() is None else ""
+            say(f"{verdict}, seed {sampling.seed}, {spent}{unnamed}")
             _print_program(found.best.score.program if code_only else found.best.completion.text)
             is_accepted = found.accepted > 0
     if not is_accepted:

@@ -10,9 +10,13 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
+
+from securecoderl_edge.runs import RUNS
 
 F = TypeVar("F", bound=Callable[..., Any])
 AUTO = "auto"
+BUILT_IN = "nano"  # as `model.NANO`, which loads torch
 
 
 def options_from(schema: type, *, keep_unset: bool = False, only: tuple[str, ...] = ()) -> Callable[[F], F]:
@@ -63,6 +67,20 @@ class _CommaList(click.ParamType):  # type: ignore[type-arg]
             if self.choices and item not in self.choices:
                 self.fail(f"{item!r} is not one of {', '.join(self.choices)}", param, ctx)
         return items
+
+
+class ModelName(click.ParamType):  # type: ignore[type-arg]
+    """A model as `models.resolve_model` takes it; the shell completes the built-in one, runs, files and folders."""
+
+    name = "MODEL"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return str(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        names = [BUILT_IN, *sorted(path.parent.name for path in RUNS.glob("*/environment.json"))]
+        found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return [*found, CompletionItem(incomplete, type="file")]
 
 
 class FiniteFloat(click.FloatRange):

@@ -23,6 +23,7 @@ COMMANDS = {
     "data": "Import, check, show, count and split problem files.",
     "report": "Show a training run as one page: what was kept, curves, programs.",
     "doctor": "Check this machine: processor, sandbox, extras, llama.cpp and torch.",
+    "completion": "Print a script that completes commands and models in your shell.",
 }
 
 

@@ -184,3 +184,41 @@ def test_a_file_that_the_system_refuses_is_named(
         cli.main(["train"])
     assert left.value.code == 1
     assert capsys.readouterr().err == "sce: secret.txt: Permission denied\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_is_given_its_completion_script(shell: str) -> None:
+    shown = run("completion", shell)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "_SCE_COMPLETE=" in shown.stdout
+    assert f"{shell}_complete" in shown.stdout
+
+
+def completed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    """What bash is offered for the last of the words."""
+    monkeypatch.setenv("_SCE_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", " ".join(("sce", *words)))
+    monkeypatch.setenv("COMP_CWORD", str(len(words)))
+    with pytest.raises(SystemExit):
+        cli.main([])
+    return [line.partition(",")[2] for line in capsys.readouterr().out.splitlines()]
+
+
+def test_commands_flags_and_models_are_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("starter", "nightly"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "environment.json").write_text("{}")
+    assert completed(monkeypatch, capsys, "ge") == ["generate"]
+    assert "--repair" in completed(monkeypatch, capsys, "generate", "--re")
+    assert completed(monkeypatch, capsys, "bench", "n") == ["nano", "nightly", "n"]
+    assert "starter" in completed(monkeypatch, capsys, "generate", "--model", "st")
+
+
+def test_the_built_in_model_has_one_name() -> None:
+    from securecoderl_edge.commands.options import BUILT_IN
+    from securecoderl_edge.model import NANO
+
+    assert BUILT_IN == NANO

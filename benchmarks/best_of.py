@@ -1,0 +1,93 @@
+"""What eight samples and a few tests buy: the share of problems solved by one sample, and by the best of eight.
+
+    python benchmarks/best_of.py --model nano --json benchmarks/results/best-of.json
+
+Problems of ``starter:eval``, eight samples each. ``sce generate -n 8`` chooses by the tests that it is given; what it
+has chosen is judged on all of a problem's tests. Given all of them, the best of eight solves what any sample solves.
+Given one, it may choose a program that fails the others. Given none, it chooses by parsing, Bandit and log-probability.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from figures import publish
+
+from securecoderl_edge.bench import BenchSettings, bench_problems
+from securecoderl_edge.evaluate import evaluate
+from securecoderl_edge.models import resolve_model
+from securecoderl_edge.prompts import choose_format
+from securecoderl_edge.runtimes import open_runtime
+from securecoderl_edge.scorer import Scorer
+from securecoderl_edge.stats import Interval, paired_difference, rate_interval
+from securecoderl_edge.summary import by_problem
+
+SAMPLES = 8
+GIVEN = {"all_tests": None, "one_test": 1, "no_test": 0}
+
+Row = Mapping[str, Any]
+
+
+def solves(row: Row) -> bool:
+    """Whether a program passes all tests of its problem."""
+    return bool(0 < row["total"] == row["passed"])
+
+
+def chosen(rows: Sequence[Row], given: int | None) -> Row:
+    """The one that `sce generate` shows: accepted first, then by reward, then by how sure the model was."""
+
+    def rank(row: Row) -> tuple[bool, float, float, float]:
+        verdicts = row["verdicts"][:given] if given is not None else row["verdicts"]
+        passed = sum(verdict == "pass" for verdict in verdicts)
+        is_accepted = row["stage"] > 0 and row["severity"] == 0 and passed == len(verdicts)
+        return (
+            is_accepted,
+            passed / max(1, len(verdicts)),
+            float(row["stage"] > 0) - row["severity"],
+            row["mean_logprob"],
+        )
+
+    return max(rows, key=rank)
+
+
+def as_record(interval: Interval) -> dict[str, float]:
+    """Rounded, for the result file."""
+    return {name: round(getattr(interval, name), 4) for name in ("value", "low", "high")}
+
+
+def main() -> None:
+    """Sample, score, choose, publish."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--model", default="nano", help="as for sce bench")
+    parser.add_argument("--problems", default="starter:eval", help="as for sce bench")
+    parser.add_argument("--limit", type=int, help="only the first N problems")
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    arguments = parser.parse_args()
+    settings = BenchSettings(problems=arguments.problems, limit=arguments.limit)
+    problems, spec, seconds = bench_problems(settings), resolve_model(arguments.model), {}
+    rows: list[Row] = []
+    with Scorer() as scorer, contextlib.closing(open_runtime(spec)) as runtime:
+        style = choose_format("auto", spec.prompt_style or runtime.prompt_style, runtime.chat_template)
+        for samples in (1, SAMPLES):
+            before, started = runtime.usage(), time.monotonic()
+            rows = list(evaluate(runtime, problems, scorer, samples, settings.sampling(), format=style).rows)
+            spent = runtime.usage().decode_tokens - before.decode_tokens
+            seconds[samples] = {"seconds": round(time.monotonic() - started, 1), "tokens": spent}
+    groups = list(by_problem(rows).values())
+    one = [[solves(row) for row in group] for group in groups]
+    figures: dict[str, Any] = {"pass_at_1": as_record(rate_interval(one))}
+    for name, given in GIVEN.items():
+        best = [[solves(chosen(group, given))] for group in groups]
+        figures[f"best_of_8_{name}"] = as_record(rate_interval(best))
+        gain = paired_difference([list(map(float, each)) for each in one], [list(map(float, each)) for each in best])
+        figures[f"gain_{name}"] = as_record(gain)
+    publish({**figures, "cost": seconds, "problems": len(groups), "model": spec.label}, arguments.json)
+
+
+if __name__ == "__main__":
+    main()
