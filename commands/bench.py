@@ -93,9 +93,6 @@ def bench(
         with write_atomically(out / "bench.json") as file:
             file.write(f"{document}\n")
         say(f"rows and bench.json are in {out}")
-    if plot is not None:
-        plot_bench(list(summaries.values()), plot)
-        say(f"{plot}: the figures as a picture")
     if output == "json":
         click.echo(document)
     elif output == "csv":
@@ -104,6 +101,9 @@ def bench(
         click.echo(bench_markdown(list(summaries.values()), comparisons), nl=False)
     else:
         show_bench(list(summaries.values()), comparisons)
+    if plot is not None:  # last: what cannot be drawn must not cost the figures
+        plot_bench(list(summaries.values()), plot)
+        say(f"{plot}: the figures as a picture")
     if failures:
         raise SceError(f"{len(failures)} of {len(specs)} models could not be measured")
 

@@ -97,7 +97,11 @@ class _NumberOrAuto(click.IntRange):
     """A number, or ``auto``, which is None: the program's own choice."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return None if value == AUTO else super().convert(value, param, ctx)
+        if value == AUTO:
+            return None
+        if not isinstance(value, int) and not str(value).lstrip("+-").isdecimal():
+            self.fail(f"{value!r} is neither a number nor {AUTO}.", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def _option(field: dataclasses.Field[Any], hint: Any, keep_unset: bool) -> Callable[[Any], Any]:

@@ -10,9 +10,11 @@ from securecoderl_edge.errors import UsageError
 from securecoderl_edge.export.manifest import CARD
 from securecoderl_edge.export.merge import COMPANION_FILES
 from securecoderl_edge.export.onnx_weights import DATA
+from securecoderl_edge.manifests import manifest_path
 from securecoderl_edge.runtimes.onnx_model import MODEL
 
 _LONGEST_NAME = 255  # bytes, of most file systems
+_GGUF = b"GGUF"
 _LONGEST_ENDING = ".manifest.json"
 _WRITTEN = {MODEL, DATA, "config.json", "manifest.json", "model.safetensors.index.json", *COMPANION_FILES}
 _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors")
@@ -27,9 +29,16 @@ def check_file_target(out: Path, base: Path, adapter: Path | None) -> None:
     check_name(out)
     if out.exists() and not out.is_file():
         raise UsageError(f"{out} is no regular file; choose another --out")
+    if not out.exists():
+        return
     for source in (base, adapter):
-        if source is not None and out.exists() and any(out.samefile(file) for file in source.iterdir()):
+        if source is not None and any(out.samefile(file) for file in source.iterdir()):
             raise UsageError(f"{out} is a file of the model that is exported; choose another --out")
+    with out.open("rb") as file:
+        is_gguf = file.read(len(_GGUF)) == _GGUF
+    # What an export left there and something else has damaged still has its manifest.
+    if not is_gguf and not manifest_path(out).is_file():
+        raise UsageError(f"{out} is no GGUF file, so --force does not replace it; move it or choose another --out")
 
 
 def check_folder_target(out: Path, base: Path, adapter: Path | None, signs: set[str], kind: str) -> None:

@@ -23,11 +23,13 @@ def check_plot_path(path: Path) -> None:
     """Look before hours are spent: is a picture of this kind known, and what draws it installed?
 
     Raises:
-        UsageError: another ending than those of `FORMATS`.
+        UsageError: another ending than those of `FORMATS`, or a folder of that name.
         MissingExtra: matplotlib is not installed.
     """
     if path.suffix.lower().lstrip(".") not in FORMATS:
         raise UsageError(f"--plot {path}: the name must end in .{', .'.join(FORMATS)}")
+    if path.is_dir():
+        raise UsageError(f"--plot {path}: is a folder")
     _figure_class()
 
 
@@ -94,7 +96,7 @@ def _mega(count: int | None) -> float | None:
 
 def _without_date(path: Path) -> dict[str, Any]:
     """Equal figures give equal files."""
-    return {"Date": None} if path.suffix.lower() == ".svg" else {"CreationDate": None} if path.suffix == ".pdf" else {}
+    return {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower(), {})
 
 
 def _figure_class() -> Any:

@@ -155,7 +155,7 @@ def answer(
 
 
 def ranked(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """Accepted ones first, then those with the higher reward, then those that the model was surer of."""
+    """Accepted ones first, then those with the higher reward, then those that the model was surer of; nothing last."""
     return tuple(sorted(candidates, key=_rank))
 
 
@@ -185,8 +185,10 @@ def _without_tests(score: Score) -> Score:
     )
 
 
-def _rank(candidate: Candidate) -> tuple[bool, float, float]:
-    return not candidate.is_accepted, -candidate.score.reward, -candidate.mean_logprob
+def _rank(candidate: Candidate) -> tuple[bool, bool, float, float]:
+    # Nothing runs clean, which is worth more than a program that crashes; nobody wants to see it first.
+    is_empty = not candidate.score.program.strip()
+    return not candidate.is_accepted, is_empty, -candidate.score.reward, -candidate.mean_logprob
 
 
 def _mean(values: Sequence[float]) -> float:

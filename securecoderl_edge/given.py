@@ -92,7 +92,7 @@ def read_tests(path: Path) -> list[Test]:
         SceError: it holds no tests, or one of them is malformed (the message has file and line).
     """
     if not path.is_file():
-        raise UsageError(f"{path}: no such file")
+        raise UsageError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}")
     tests: list[Test] = []
     for place, record in _records(path):
         entries = record.get("tests", [record]) if isinstance(record, dict) else record

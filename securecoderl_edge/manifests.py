@@ -9,6 +9,8 @@ from typing import Any
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.files import read_json, sha256_of
 
+_MOST_BITS = 64
+
 
 def manifest_path(file: Path) -> Path:
     """Where the manifest of an exported file or folder stands."""
@@ -23,13 +25,18 @@ def check_unchanged(file: Path) -> None:
     Raises:
         SceError: they are not, or the manifest is damaged.
     """
-    manifest = _read_manifest(file)
-    if file.is_dir():
-        listed = manifest.get("files")
-        hashes = {file / Path(name).name: digest for name, digest in listed.items()} if isinstance(listed, dict) else {}
-    else:
-        hashes = {file: manifest["sha256"]} if "sha256" in manifest else {}
-    check_hashes(hashes)
+    if not manifest_path(file).is_file():
+        return
+    manifest = read_json(manifest_path(file))
+    listed = manifest.get("files") if file.is_dir() else {file.name: manifest.get("sha256")}
+    if (
+        not isinstance(listed, dict)
+        or not listed
+        or not all(isinstance(digest, str) and _is_plain(name) for name, digest in listed.items())
+    ):
+        raise SceError(f"{manifest_path(file)}: does not say what was exported; export again, or remove it")
+    folder = file if file.is_dir() else file.parent
+    check_hashes({folder / name: digest for name, digest in listed.items()})
 
 
 def check_hashes(hashes: Mapping[Path, Any]) -> dict[Path, str]:
@@ -50,11 +57,14 @@ def check_hashes(hashes: Mapping[Path, Any]) -> dict[Path, str]:
 
 
 def bits_per_weight(file: Path) -> float | None:
-    """Of an exported model, as its manifest says; None without one."""
-    bits = _read_manifest(file).get("bits_per_weight")
-    return float(bits) if isinstance(bits, int | float) else None
-
-
-def _read_manifest(file: Path) -> dict[str, Any]:
+    """Of an exported model, as its manifest says; None without one, or where it says nothing sensible."""
     path = manifest_path(file)
-    return read_json(path) if path.is_file() else {}
+    bits = read_json(path).get("bits_per_weight") if path.is_file() else None
+    if isinstance(bits, bool) or not isinstance(bits, int | float) or not 0 < bits <= _MOST_BITS:
+        return None
+    return float(bits)
+
+
+def _is_plain(name: str) -> bool:
+    """Whether it is the name of a file in a folder, and of none elsewhere."""
+    return name == Path(name).name and name not in ("", "..") and "\0" not in name

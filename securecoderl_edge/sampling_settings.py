@@ -15,7 +15,7 @@ class SamplingSettings:
     temperature: float = setting(0.7, "Randomness of sampling; 0 is greedy.", minimum=0, metavar="X")
     top_k: int = setting(0, "Draw from the K likeliest tokens alone; 0 is all.", minimum=0, metavar="K")
     top_p: float = setting(
-        1.0, "Draw from the likeliest tokens that make up this share alone.", minimum=0, maximum=1, metavar="P"
+        1.0, "Draw from the likeliest tokens that make up this share alone.", minimum=1e-6, maximum=1, metavar="P"
     )
     min_p: float = setting(
         0.0, "Draw from tokens alone that are this likely beside the likeliest.", minimum=0, maximum=1, metavar="P"

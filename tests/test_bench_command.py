@@ -411,6 +411,15 @@ def test_a_picture_of_the_figures(folder: Path, opened: Opened, kind: str) -> No
     assert content[:5] in (b"<?xml", b"\x89PNG\r", b"%PDF-")
 
 
+def test_what_cannot_be_drawn_does_not_cost_the_figures(folder: Path, opened: Opened) -> None:
+    pytest.importorskip("matplotlib")
+    (folder / "d.png").mkdir()
+    assert run("good.gguf", "--problems", "six.jsonl", "--plot", "d.png")[0] == 2
+    assert opened == []
+    code, out, err = run("good.gguf", "--problems", "six.jsonl", "--plot", "/proc/none/p.png")
+    assert (code, "cannot write" in err, "good" in out) == (1, True, True)
+
+
 def test_a_picture_of_another_kind_is_refused_before_anything_is_measured(folder: Path, opened: Opened) -> None:
     code, _, err = run("good.gguf", "--problems", "six.jsonl", "--plot", "figures.docx")
     assert (code, "must end in .svg, .png, .pdf" in err, opened) == (2, True, [])

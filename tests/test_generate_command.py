@@ -132,6 +132,13 @@ def test_of_several_samples_the_best_is_shown(use: Use) -> None:
     assert len(runtime.calls) == 1
 
 
+def test_nothing_is_never_the_best_of_several(use: Use) -> None:
+    use("", BROKEN)
+    code, out, err = run(PROMPT, "-n", "2", *TEST)
+    assert (code, out) == (1, BROKEN)
+    assert "does not parse" in err
+
+
 def test_a_clean_program_that_fails_is_not_preferred_to_one_that_passes(use: Use) -> None:
     use(UNSAFE, WRONG)
     code, out, _ = run(PROMPT, "-n", "2", *TEST)

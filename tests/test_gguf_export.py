@@ -297,12 +297,21 @@ def test_another_file_is_replaced_only_by_force(
 ) -> None:
     monkeypatch.setattr(export_run, "verify_gguf", lambda *arguments: GOOD)
     out = tmp_path / "m.gguf"
-    out.write_text("something else")
+    out.write_bytes(b"GGUF of something else")
     with pytest.raises(UsageError, match="--force"):
         export_gguf(tiny_model, None, "f32", out, force=False)
-    assert out.read_text() == "something else"
+    assert out.read_bytes() == b"GGUF of something else"
     assert not export_gguf(tiny_model, None, "f32", out, force=True).reused
-    assert out.read_bytes()[:4] == b"GGUF"
+    assert out.stat().st_size > 1000
+    out.write_text("an export that something has damaged: its manifest is still there")
+    assert not export_gguf(tiny_model, None, "f32", out, force=True).reused
+
+
+def test_a_file_of_another_kind_is_not_replaced_even_by_force(tiny_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="is no GGUF file"):
+        export_gguf(tiny_model, None, "f32", tmp_path / "notes.txt", force=True)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
 def test_a_damaged_export_is_not_taken_for_the_same(

@@ -107,6 +107,15 @@ def test_tokens_are_drawn_from_those_that_are_kept_as_often_as_they_are_likely(
     assert (abs(shares - expected) < 5 * np.sqrt(expected * (1 - expected) / DRAWS) + 3 / DRAWS).all()
 
 
+@pytest.mark.parametrize(
+    "settings", [{"temperature": 1e-45}, {"temperature": 5e-324}, {"temperature": 0.7, "top_p": 1e-50}]
+)
+def test_settings_that_leave_one_token_are_greedy(runtime: Runtime, settings: dict[str, float]) -> None:
+    expected = runtime.generate([PROMPT], 2, Sampling(0.0, 12))
+    found = runtime.generate([PROMPT], 2, Sampling(**settings, max_tokens=12))
+    assert [each.token_ids for each in found[0]] == [each.token_ids for each in expected[0]]
+
+
 def test_log_probabilities_are_those_of_the_whole_distribution(runtime: Runtime, first_logits: Any) -> None:
     (answer,) = runtime.generate([PROMPT], 1, Sampling(1.0, 1, top_k=2))[0]
     whole = first_logits - first_logits.max()
@@ -173,6 +182,13 @@ def test_a_file_with_a_flipped_bit_is_not_opened(tiny_model: Path, tmp_path: Pat
     manifest_path(out).write_text("{")
     with pytest.raises(SceError, match="cannot be read as JSON"):
         open_runtime(spec, threads=1)
+    for manifest in ("{}", '{"files": {}}', '{"sha256": 5, "files": 5}', '{"sha256": true, "files": {"..": "0"}}'):
+        manifest_path(out).write_text(manifest)
+        with pytest.raises(SceError, match="does not say what was exported"):
+            open_runtime(spec, threads=1)
+    for bits in ("NaN", "1e999", "1" + 400 * "0", "true", "-1", '"x"', "null"):
+        manifest_path(out).write_text(f'{{"bits_per_weight": {bits}}}')
+        assert spec.bits_per_weight() is None
     manifest_path(out).unlink()
     open_runtime(spec, threads=1).close()  # without a manifest nobody can tell
 

@@ -49,6 +49,15 @@ def test_the_same_tokens_are_kept_as_in_transformers(settings: dict[str, Any], t
     np.testing.assert_allclose(found[np.isfinite(found)], expected[np.isfinite(expected)], rtol=1e-6)
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_the_likeliest_token_always_stays(kind: type) -> None:
+    scores = np.array([SCORES, SCORES[::-1]], kind)
+    for settings in ({"top_p": 1e-50}, {"top_p": 5e-324}, {"min_p": 1.0}, {"top_k": 1}):
+        kept = np.isfinite(truncated(scores, Sampling(1.0, **settings)))
+        assert kept.sum(axis=1).tolist() == [1, 1]
+        assert (kept.argmax(axis=1) == scores.argmax(axis=1)).all()
+
+
 def test_nothing_is_left_out_without_limits() -> None:
     scores = np.array(SCORES)
     assert truncated(scores, Sampling()) is scores

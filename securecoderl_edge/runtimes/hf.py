@@ -27,9 +27,6 @@ from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, U
 from securecoderl_edge.runtimes.text_writer import TextWriter, TokenText, end_of_program
 from securecoderl_edge.runtimes.truncation import truncated
 
-# Logits divided by less overflow; what is drawn is the most likely token long before.
-_LOWEST_TEMPERATURE = 1e-6
-
 
 class HfRuntime:
     """Implements `protocol.Runtime` with the same decoder that training samples with."""
@@ -146,7 +143,7 @@ class HfRuntime:
             self._decoder,
             prompts,
             n,
-            sampling.temperature if sampling.temperature >= _LOWEST_TEMPERATURE else 0.0,
+            0.0 if sampling.is_greedy else sampling.temperature,
             sampling.max_tokens,
             self._ends,
             torch.rand(len(prompts) * n, sampling.max_tokens, generator=generator),

@@ -271,7 +271,7 @@ def max_sequences() -> int:
 def open_sampler(sampling: Sampling, seed: int) -> Any:
     """A sampler chain: greedy at temperature 0, else as `Sampling` says."""
     chain = llama_cpp.llama_sampler_chain_init(llama_cpp.llama_sampler_chain_default_params())
-    if sampling.temperature == 0:
+    if sampling.is_greedy:
         links = [llama_cpp.llama_sampler_init_greedy()]
     else:
         links = [llama_cpp.llama_sampler_init_temp(sampling.temperature)]

@@ -168,7 +168,7 @@ class _Writer:
         """Add the next token."""
         scores = logits.astype(np.float64)
         scores -= scores.max()
-        if self._sampling.temperature == 0:
+        if self._sampling.is_greedy:
             token = int(scores.argmax())
         else:
             allowed = truncated(scores / self._sampling.temperature, self._sampling)

@@ -17,6 +17,8 @@ MAX_SEED = 2**32 - 1
 MAX_SAMPLES = 10_000
 
 
+_LOWEST_TEMPERATURE = 1e-6
+
 OnToken = Callable[[int, int, str], None]
 
 
@@ -56,6 +58,11 @@ class Sampling:
             raise UsageError("sampling needs top-k of 0 or more, top-p above 0 and at most 1, min-p from 0 to 1")
         if not all(self.stop):
             raise UsageError("an empty stop string would end every answer before it begins")
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the likeliest token is taken: logits divided by so little overflow, and it would be long before."""
+        return self.temperature < _LOWEST_TEMPERATURE
 
     @property
     def draws_from_all(self) -> bool:

@@ -31,8 +31,8 @@ def truncated(scores: Floats, sampling: Sampling) -> Floats:
         ordered = np.sort(scores, axis=-1)[..., ::-1]
         shares = np.exp(ordered - ordered[..., :1])
         before = shares.cumsum(axis=-1) - shares
-        # The likeliest token has nothing before it, so it always stays.
         kept = before < sampling.top_p * shares.sum(axis=-1, keepdims=True)
+        kept[..., 0] = True  # the likeliest stays, however small the share
         smallest = np.where(kept, ordered, np.inf).min(axis=-1, keepdims=True)
         scores[scores < smallest] = -np.inf
     if sampling.min_p > 0:
