@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,8 @@ from securecoderl_edge.manifests import manifest_path
 from securecoderl_edge.models import default_models, resolve_model
 from securecoderl_edge.problems import write_problems
 from securecoderl_edge.runs import Run, mark_latest
+
+Exported = Callable[[str, Path], None]
 
 
 def run(*args: str) -> tuple[int, str, str]:
@@ -73,6 +76,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base: Path) -> Path:
     (phase / "evaluations.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     mark_latest(Run(Path("runs/mine")))
     return tmp_path
+
+
+@pytest.fixture(scope="module")
+def exported(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    """Puts an export of `base` in a type, with its manifest, into a folder as m.gguf; each type is made once."""
+    made = tmp_path_factory.mktemp("exported")
+
+    def put(quant: str, folder: Path) -> None:
+        (made / quant).mkdir(exist_ok=True)
+        if not (made / quant / "m.gguf").is_file():
+            export_run.export_gguf(base, None, quant, made / quant / "m.gguf", force=False)
+        for path in (made / quant).iterdir():
+            shutil.copyfile(path, folder / path.name)
+
+    return put
 
 
 def names(folder: Path) -> set[str]:
@@ -305,8 +323,10 @@ def test_printed_lines_lead_to_the_file_whatever_it_is_called(base: Path, folder
         {"agreement": {}}, {"agreement": 3}, {"more": 1},
     ],
 )  # fmt: skip
-def test_a_manifest_that_is_none_is_a_sentence(base: Path, folder: Path, change: dict[str, object]) -> None:
-    assert run(str(base), "--quant", "f16", "--out", "m.gguf")[0] == 0
+def test_a_manifest_that_is_none_is_a_sentence(
+    base: Path, folder: Path, change: dict[str, object], exported: Exported
+) -> None:
+    exported("f16", folder)
     path = folder / "m.gguf.manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     code, _, err = run(str(base), "--verify", "m.gguf")
@@ -319,8 +339,10 @@ def test_a_manifest_that_is_none_is_a_sentence(base: Path, folder: Path, change:
 @pytest.mark.parametrize(
     "change", [{"mean_kl": 10**400}, {"top1": 2.0}, {"top1": float("nan")}, {"prompts": 1.5}, {"texts": True}]
 )
-def test_figures_that_cannot_be_are_a_damaged_manifest(base: Path, folder: Path, change: dict[str, object]) -> None:
-    assert run(str(base), "--quant", "f16", "--out", "m.gguf")[0] == 0
+def test_figures_that_cannot_be_are_a_damaged_manifest(
+    base: Path, folder: Path, change: dict[str, object], exported: Exported
+) -> None:
+    exported("f16", folder)
     record = json.loads(manifest_path(folder / "m.gguf").read_text())
     edit_manifest(folder / "m.gguf", agreement={**record["agreement"], **change})
     code, _, err = run("--verify", "m.gguf")
@@ -331,17 +353,17 @@ def test_figures_that_cannot_be_are_a_damaged_manifest(base: Path, folder: Path,
     "change", [{"bytes": 5}, {"bits_per_weight": 4.0}, {"parameters": 7}, {"tokenizer_pre": "x"}, {"prompt_style": "x"}]
 )
 def test_what_the_manifest_says_of_the_file_is_held_against_the_file(
-    base: Path, folder: Path, change: dict[str, object]
+    base: Path, folder: Path, change: dict[str, object], exported: Exported
 ) -> None:
-    assert run(str(base), "--quant", "f16", "--out", "m.gguf")[0] == 0
+    exported("f16", folder)
     edit_manifest(folder / "m.gguf", **change)
     code, _, err = run("--verify", "m.gguf")
     assert (code, f"m.gguf has {next(iter(change))} = " in err) == (1, True), err
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device"])
-def test_what_never_ends_is_not_read(base: Path, folder: Path, kind: str) -> None:
-    assert run(str(base), "--quant", "f16", "--out", "m.gguf")[0] == 0
+def test_what_never_ends_is_not_read(base: Path, folder: Path, kind: str, exported: Exported) -> None:
+    exported("f16", folder)
     (folder / "m.gguf").unlink()
     if kind == "pipe":
         os.mkfifo(folder / "m.gguf")
@@ -358,9 +380,9 @@ def edit_manifest(file: Path, **changes: object) -> None:
 
 @pytest.mark.parametrize(("quant", "said"), [("q8_0", "q3_k_m"), ("q4_k_m", "q4_k_s"), ("f16", "f32")])
 def test_a_file_of_another_type_than_its_manifest_says_is_found_out(
-    base: Path, folder: Path, quant: str, said: str
+    base: Path, folder: Path, quant: str, said: str, exported: Exported
 ) -> None:
-    assert run(str(base), "--quant", quant, "--out", "m.gguf")[0] == 0
+    exported(quant, folder)
     edit_manifest(folder / "m.gguf", quant=said)
     code, _, err = run("--verify", "m.gguf")
     assert (code, f"m.gguf has quant = {quant}, and" in err, f"says quant = {said}" in err) == (1, True, True), err
@@ -369,8 +391,10 @@ def test_a_file_of_another_type_than_its_manifest_says_is_found_out(
     assert (code, "m.gguf has tensor_types = " in err) == (1, True), err
 
 
-def test_damage_that_the_bounds_permit_is_found_by_the_agreement_that_was_recorded(base: Path, folder: Path) -> None:
-    assert run(str(base), "--quant", "q8_0", "--out", "m.gguf")[0] == 0
+def test_damage_that_the_bounds_permit_is_found_by_the_agreement_that_was_recorded(
+    base: Path, folder: Path, exported: Exported
+) -> None:
+    exported("q8_0", folder)
     file, rng = folder / "m.gguf", random.Random(5)
     content = bytearray(file.read_bytes())
     for _ in range(400):
@@ -389,16 +413,20 @@ def test_damage_that_the_bounds_permit_is_found_by_the_agreement_that_was_record
         ("max_abs_difference", "the largest difference of a logit"),
     ],
 )
-def test_each_figure_must_be_about_as_good_as_recorded(base: Path, folder: Path, name: str, words: str) -> None:
-    assert run(str(base), "--quant", "q4_0", "--out", "m.gguf")[0] == 0
+def test_each_figure_must_be_about_as_good_as_recorded(
+    base: Path, folder: Path, name: str, words: str, exported: Exported
+) -> None:
+    exported("q4_0", folder)
     record = json.loads(manifest_path(folder / "m.gguf").read_text())["agreement"]
     edit_manifest(folder / "m.gguf", agreement={**record, name: 1.0 if name == "top1" else record[name] / 3})
     code, _, err = run(str(base), "--verify", "m.gguf")
     assert (code, f"when it was exported: {words}" in err, err.count(" and was ")) == (1, True, 1), err
 
 
-def test_an_export_of_another_version_of_the_format_is_not_taken_for_this_one(base: Path, folder: Path) -> None:
-    assert run(str(base), "--quant", "f16", "--out", "m.gguf")[0] == 0
+def test_an_export_of_another_version_of_the_format_is_not_taken_for_this_one(
+    base: Path, folder: Path, exported: Exported
+) -> None:
+    exported("f16", folder)
     edit_manifest(folder / "m.gguf", format_version=1)
     assert run(str(base), "--quant", "f16", "--out", "m.gguf")[0] == 2
 
