@@ -147,7 +147,7 @@ def architecture_of(config: dict[str, Any], where: str) -> Architecture:
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise UsageError(f"{where}: a number of the model is missing or none ({what})") from None
+        raise UsageError(f"{where}: a number of the model is missing or wrong ({what})") from None
 
 
 def _rope(config: dict[str, Any], where: str) -> dict[str, Any]:

@@ -139,8 +139,8 @@ def test_a_cut_file_and_a_missing_shard_are_named(changed: Callable[..., Path]) 
     [
         ({"quantization_config": {"load_in_8bit": True}}, "already quantised"),
         ({"architectures": ["MambaForCausalLM"], "model_type": "mamba"}, "MambaForCausalLM is not supported"),
-        ({"num_attention_heads": 0}, "a size of the model"),
-        ({"hidden_size": float("inf")}, "a size of the model"),
+        ({"num_attention_heads": 0}, "num_attention_heads = 0"),
+        ({"hidden_size": float("inf")}, "hidden_size = inf"),
         ({"rope_parameters": {"rope_type": "foo"}}, "rope type foo is not supported"),
     ],
 )
