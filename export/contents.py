@@ -20,7 +20,7 @@ from securecoderl_edge.export.manifest import (
 from securecoderl_edge.export.onnx_weights import DATA, onnx_package
 from securecoderl_edge.files import read_json
 from securecoderl_edge.gguf_header import GgufHeader, read_header
-from securecoderl_edge.manifests import check_hashes, manifest_path
+from securecoderl_edge.manifests import check_hashes, is_plain_name, manifest_path
 from securecoderl_edge.prompts import STYLE_KEY
 from securecoderl_edge.runtimes.onnx_model import MODEL
 from securecoderl_edge.text import NORMALISER_KEY
@@ -61,8 +61,7 @@ def check_content(file: Path) -> tuple[Manifest, str]:
 
 def _check_files(folder: Path, manifest: OnnxManifest) -> str:
     names = {*manifest.files}
-    # A name in a manifest must not lead out of the folder.
-    if not {MODEL, DATA} <= names or any(Path(name).name != name or "\0" in name for name in names):
+    if not {MODEL, DATA} <= names or not all(map(is_plain_name, names)):
         raise SceError(f"{manifest_path(folder)}: is no manifest of an export; export again")
     extra = {path.name for path in folder.iterdir()} - {*names, manifest_path(folder).name, CARD}
     if extra:

@@ -32,7 +32,7 @@ def check_unchanged(file: Path) -> None:
     if (
         not isinstance(listed, dict)
         or not listed
-        or not all(isinstance(digest, str) and _is_plain(name) for name, digest in listed.items())
+        or not all(isinstance(digest, str) and is_plain_name(name) for name, digest in listed.items())
     ):
         raise SceError(f"{manifest_path(file)}: does not say what was exported; export again, or remove it")
     folder = file if file.is_dir() else file.parent
@@ -65,6 +65,6 @@ def bits_per_weight(file: Path) -> float | None:
     return float(bits)
 
 
-def _is_plain(name: str) -> bool:
-    """Whether it is the name of a file in a folder, and of none elsewhere."""
+def is_plain_name(name: str) -> bool:
+    """Whether it is the name of a file in a folder: it does not lead out of it."""
     return name == Path(name).name and name not in ("", "..") and "\0" not in name

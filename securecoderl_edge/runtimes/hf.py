@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +23,7 @@ from securecoderl_edge.resources import peak_rss_bytes
 from securecoderl_edge.runtimes.cache_room import affordable_sequences
 from securecoderl_edge.runtimes.prompt_check import encode_prompts
 from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
-from securecoderl_edge.runtimes.text_writer import TextWriter, TokenText, end_of_program
+from securecoderl_edge.runtimes.text_writer import TextWriter, TokenText, open_writer
 from securecoderl_edge.runtimes.truncation import truncated
 
 
@@ -84,9 +83,13 @@ class HfRuntime:
         rows = affordable_sequences(max(n, self._parallel), longest, self._decoder.cache_bytes_per_token)
         width = max(1, rows // n)
         completions: list[list[Completion]] = []
+
+        def decode(ids: list[int]) -> str:
+            return str(self._tokenizer.decode(ids, skip_special_tokens=True))
+
         for start in range(0, len(encoded), width):
             texts = {
-                (prompt, index): self._text_of(start + prompt, index, sampling, on_token, asked)
+                (prompt, index): (TokenText(decode), open_writer(sampling, (start + prompt, index), on_token, asked))
                 for prompt in range(len(encoded[start : start + width]))
                 for index in range(n)
             }
@@ -170,14 +173,6 @@ class HfRuntime:
                 )
             )
         return grouped
-
-    def _text_of(
-        self, prompt: int, index: int, sampling: Sampling, on_token: OnToken | None, asked: Sequence[Asked] | None
-    ) -> tuple[TokenText, TextWriter]:
-        """The text of one sample, which has no token yet."""
-        pieces = TokenText(lambda ids: str(self._tokenizer.decode(ids, skip_special_tokens=True)))
-        show = functools.partial(on_token, prompt, index) if on_token else None
-        return pieces, TextWriter(sampling.stop, show, end_of_program(asked, prompt))
 
 
 def _with_adapter(model: object, adapter: Path) -> object:

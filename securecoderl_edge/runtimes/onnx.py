@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from securecoderl_edge.runtimes.cache_room import affordable_sequences
 from securecoderl_edge.runtimes.onnx_model import Floats, OnnxBatch, OnnxModel
 from securecoderl_edge.runtimes.prompt_check import encode_prompts
 from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
-from securecoderl_edge.runtimes.text_writer import TextWriter, TokenText, end_of_program
+from securecoderl_edge.runtimes.text_writer import TextWriter, TokenText, open_writer
 from securecoderl_edge.runtimes.truncation import truncated
 from securecoderl_edge.token_counts import read_tokenizer
 
@@ -85,7 +84,10 @@ class OnnxRuntime:
         width = affordable_sequences(self._parallel, longest, self._model.cache_bytes_per_token)
         for start in range(0, len(samples), width):
             group = samples[start : start + width]
-            writers = [self._writer(key, sampling, on_token, asked) for key in group]
+            writers = [
+                _Writer(key, sampling, self._tokenizer, self._ends, open_writer(sampling, key, on_token, asked))
+                for key in group
+            ]
             self._generate_group(encoded, writers, sampling)
             done |= {writer.key: writer.completion(len(encoded[writer.key[0]])) for writer in writers}
         return [[done[prompt, sample] for sample in range(n)] for prompt in range(len(prompts))]
@@ -106,13 +108,6 @@ class OnnxRuntime:
         start = self._chat.tokens.get("bos_token") if self._chat is not None else None
         has_start = bool(start) and prompt.startswith(start or "")
         return list(self._tokenizer.encode(prompt, add_special_tokens=not has_start).ids)
-
-    def _writer(
-        self, key: tuple[int, int], sampling: Sampling, on_token: OnToken | None, asked: Sequence[Asked] | None
-    ) -> _Writer:
-        show = functools.partial(on_token, *key) if on_token else None
-        text = TextWriter(sampling.stop, show, end_of_program(asked, key[0]))
-        return _Writer(key, sampling, self._tokenizer, self._ends, text)
 
     def _generate_group(self, encoded: list[list[int]], writers: list[_Writer], sampling: Sampling) -> None:
         started = time.monotonic()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 from securecoderl_edge.extraction import Asked, is_over
+from securecoderl_edge.runtimes.protocol import OnToken, Sampling
 
 
 class TextWriter:
@@ -65,6 +67,14 @@ class TextWriter:
 def end_of_program(asked: Sequence[Asked] | None, prompt: int) -> Callable[[str], bool] | None:
     """Whether a text has all of its program, for `TextWriter`; None where nothing is known of what is asked."""
     return None if asked is None else lambda text: is_over(text, asked[prompt])
+
+
+def open_writer(
+    sampling: Sampling, key: tuple[int, int], on_token: OnToken | None, asked: Sequence[Asked] | None
+) -> TextWriter:
+    """The writer of one sample, named by the indices of its prompt and of itself."""
+    show = functools.partial(on_token, *key) if on_token else None
+    return TextWriter(sampling.stop, show, end_of_program(asked, key[0]))
 
 
 class TokenText:
