@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 import torch
 
 from securecoderl_edge.extraction import extract_program
+from securecoderl_edge.giveaways import constant_passes
 from securecoderl_edge.learner import Learner, memory_for, seed_of
 from securecoderl_edge.problems import Problem
-from securecoderl_edge.reward import Score
+from securecoderl_edge.reward import Score, training_reward
 from securecoderl_edge.rollout import Decoder, Sampled, sample
 from securecoderl_edge.rollout_hf import sample_with_generate
 from securecoderl_edge.score_records import score_from_record
-from securecoderl_edge.settings import PpoSettings
+from securecoderl_edge.settings import PpoSettings, RewardSettings
 
 if TYPE_CHECKING:
     from securecoderl_edge.scorer import Scorer
@@ -40,6 +41,14 @@ class Rollout:
     scores: list[Score]
     seconds_sample: float = 0.0
     seconds_score: float = 0.0
+
+    def rewards(self, partial_weight: float, reward: RewardSettings) -> list[float]:
+        """What training pays for each completion, see `training_reward`."""
+        passes = [constant_passes(problem) if reward.correct_constants else 0 for problem in self.problems]
+        return [
+            training_reward(score, partial_weight, reward, passes[done.prompt])
+            for score, done in zip(self.scores, self.completions, strict=True)
+        ]
 
 
 def collect(

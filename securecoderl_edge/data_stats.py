@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.errors import MissingExtra
+from securecoderl_edge.giveaways import constant_passes
 from securecoderl_edge.problems import Problem
 from securecoderl_edge.text import replace_surrogates
 
@@ -99,21 +100,6 @@ def compute_stats(problems: Sequence[Problem], reader: Reader | None = None) -> 
         constant_all=sum(passes == problem.test_count > 1 for passes, problem in counted),
         lengths=None if reader is None else _lengths(problems, reader),
     )
-
-
-def constant_passes(problem: Problem) -> int:
-    """How many tests of a problem one and the same answer passes at most, whatever the input is.
-
-    Assertions that run as a whole count for one: whether an answer satisfies several of them nobody knows.
-    """
-    if problem.kind == "stdin":
-        texts = ("\n".join(line.rstrip() for line in test.output.rstrip().split("\n")) for test in problem.tests)
-        return max(Counter(texts).values(), default=0)
-    from securecoderl_edge.assertions import checks, holds
-
-    found = [check for check in checks(problem) if check.comparison != "whole"]
-    passes = (sum(holds(each.expected, check) for check in found) for each in found)
-    return max(passes, default=min(1, problem.test_count))
 
 
 def spread(values: Sequence[int]) -> Spread:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from securecoderl_edge.giveaways import is_shown
 from securecoderl_edge.problems import Problem
 from securecoderl_edge.reward import STAGE_NAMES, Outcome, Score
 from securecoderl_edge.sandbox.records import ProgramRun
@@ -32,7 +33,7 @@ def signs_of(problem: Problem, run: ProgramRun, outcomes: Sequence[Outcome]) -> 
         different = len({test.output for test in tests}) > 1 and len({test.input for test in tests}) > 1
         if different and len(outputs) == 1 and outputs != {""}:
             signs.append(CONSTANT_OUTPUT)
-        shown = [_shows(problem.statement, test.input) and _shows(problem.statement, test.output) for test in tests]
+        shown = [is_shown(problem, test) for test in tests]
         if any(shown) and not all(shown) and shown == [outcome.verdict == "pass" for outcome in outcomes]:
             signs.append(SAMPLE_COPY)
         if any(each.printed and each.verdict not in ("pass", "wrong") for each in outcomes):
@@ -59,7 +60,3 @@ def summarise(scores: Iterable[Score]) -> dict[str, Any]:
         summary[metric.name] = sum(values) / len(values) if values else None
     summary["stages"] = {name: sum(score.stage == number for score in every) for number, name in enumerate(STAGE_NAMES)}
     return summary | {sign: sum(sign in score.signs for score in every) / len(every) for sign in SIGNS}
-
-
-def _shows(statement: str, text: str) -> bool:
-    return "".join(text.split()) in "".join(statement.split())

@@ -54,6 +54,7 @@ from securecoderl_edge.sft import sft_update
 from securecoderl_edge.updates import ppo_update
 
 Log = Callable[[dict[str, Any]], None]
+SNAPSHOTS = "snapshots"
 
 
 class Stopped(Exception):
@@ -132,6 +133,7 @@ class Phase:
                 self._evaluate(learner, progress, done, row)
                 is_last = is_last or bool(progress.ended)
             self._write_rows(row, rollout, progress.step)
+            self._take_snapshot(progress.step)
             stop = place.team.agree(place.should_stop())
             if stop or evaluates or is_last or progress.step % place.settings.checkpoint_every == 0:
                 self._save(learner, progress, done)
@@ -317,6 +319,13 @@ class Phase:
             if best:
                 point_to_best(self.folder, best[-1])
         self.place.team.wait()
+
+    def _take_snapshot(self, step: int) -> None:
+        every = self.place.settings.snapshot_every
+        if every is not None and step % every == 0 and self.place.team.is_writer:
+            facts = {"phase": self.name, "key": self.key, "step": step, STYLE_KEY: self.place.format.style}
+            folder = self.folder / SNAPSHOTS / f"step-{step:06d}"
+            publish(folder, self.place.model, lasting_name(self.place.settings.model), facts)
 
     def _publish(self, learner: Learner, progress: Progress, done: list[Evaluation]) -> None:
         """Put the policy of the chosen step into ``adapter/``, with the reasons beside it."""

@@ -5,16 +5,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from securecoderl_edge.sandbox.records import Execution
 from securecoderl_edge.security import Finding, Scan
 from securecoderl_edge.severity import severity
 from securecoderl_edge.switches import SeverityScale, StageRule
 
+if TYPE_CHECKING:
+    from securecoderl_edge.settings import RewardSettings
+
 Verdict = Literal["pass", "wrong", "silent", "crash", "timeout", "output_limit", "memory"]
 
-FUNCTIONAL_WEIGHT, SECURITY_WEIGHT = 0.6, 0.4
+SECURITY_WEIGHT = 0.4  # beta of Eq. 1; alpha is 1 - beta
+PASSED_SHARE = 0.4  # of R_func, for the share of tests passed
 CLEAN_VERDICTS = frozenset(("pass", "wrong", "silent"))
 STAGE_NAMES = ("does not parse", "parses", "runs clean", "prints", "passes all tests")
 
@@ -155,7 +159,7 @@ def functional_reward(outcomes: Sequence[Outcome] | None, rule: StageRule = "any
         return 0.2
     if printing < needed:
         return 0.4
-    return 0.6 + 0.4 * (passed / total)
+    return 0.6 + PASSED_SHARE * (passed / total)
 
 
 def stage(outcomes: Sequence[Outcome] | None, rule: StageRule = "any") -> int:
@@ -168,9 +172,9 @@ def stage(outcomes: Sequence[Outcome] | None, rule: StageRule = "any") -> int:
     return 1 if reward < 0.4 else 2 if reward < 0.6 else 3
 
 
-def combine(r_func: float, r_sec: float) -> float:
-    """R = 0.6 R_func + 0.4 R_sec (paper, Eq. 1)."""
-    return FUNCTIONAL_WEIGHT * r_func + SECURITY_WEIGHT * r_sec
+def combine(r_func: float, r_sec: float, security_weight: float = SECURITY_WEIGHT) -> float:
+    """R = (1 - beta) R_func + beta R_sec, with the paper's beta = 0.4 (Eq. 1) or another ``security_weight``."""
+    return (1 - security_weight) * r_func + security_weight * r_sec
 
 
 def make_score(
@@ -221,24 +225,40 @@ def make_score(
     )
 
 
-def training_reward(score: Score, partial_weight: float, reading: str = "gated") -> float:
+def training_reward(score: Score, partial_weight: float, reward: RewardSettings, constant_passes: int = 0) -> float:
     """The number that reinforcement learning sees: (1 - w) binary + w partial.
 
-    The partial reward is R; the binary one replaces R_func by 1 if all tests pass, else 0.
+    The partial reward is R; the binary one replaces R_func by 1 if all tests pass, else 0. Where ``reward.reading`` is
+    ``gated``, text that does not parse gets 0; with ``paper`` it is paid for being harmless.
 
     Args:
         partial_weight: w, from 0 (the binary phase) to 1 (the partial phase).
-        reading: whether text that does not parse is paid for being harmless (``paper``) or gets 0 (``gated``).
+        constant_passes: with ``reward.correct_constants``, the most tests of the problem that one constant answer
+            passes.
 
     Raises:
-        ValueError: w is outside its bounds, or an unknown reading.
+        ValueError: w is outside its bounds.
     """
-    if not 0 <= partial_weight <= 1 or reading not in ("gated", "paper"):
-        raise ValueError(f"no such training reward: partial weight {partial_weight}, reading {reading!r}")
-    if not score.parses and reading == "gated":
+    if not 0 <= partial_weight <= 1:
+        raise ValueError(f"no such training reward: partial weight {partial_weight}")
+    if not score.parses and reward.reading == "gated":
         return 0.0
-    binary = combine(float(score.passed == score.total), score.r_sec)
-    return (1 - partial_weight) * binary + partial_weight * score.reward_paper
+    r_func = corrected(score, constant_passes) if reward.correct_constants else score.r_func
+    binary = combine(float(score.passed == score.total), score.r_sec, reward.security_weight)
+    partial = combine(r_func, score.r_sec, reward.security_weight)
+    return (1 - partial_weight) * binary + partial_weight * partial
+
+
+def corrected(score: Score, constant_passes: int) -> float:
+    """R_func without what one constant answer earns: k/T becomes max(0, (k - c) / (T - c)), c of T tests passed by it.
+
+    A program that passes all tests keeps its 1, also where one answer would do for all of them.
+    """
+    passed, total = score.passed, score.total
+    if passed == total or not score.parses:
+        return score.r_func
+    share = max(0.0, (passed - constant_passes) / (total - constant_passes)) if constant_passes < total else 0.0
+    return score.r_func - PASSED_SHARE * (passed / total - share)
 
 
 def _lines(text: str) -> list[str]:

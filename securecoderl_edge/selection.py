@@ -16,7 +16,6 @@ from securecoderl_edge.collect import collect
 from securecoderl_edge.learner import Learner, seed_of, shuffled
 from securecoderl_edge.meters import summarise
 from securecoderl_edge.problems import Problem
-from securecoderl_edge.reward import training_reward
 from securecoderl_edge.settings import TrainSettings
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def evaluate_policy(
 ) -> Evaluation:
     """Sample answers to the held-out problems with the same random numbers as ever, and score them."""
     rollout = collect(learner, scorer, held_out, settings.selection.samples, settings.ppo, settings.seed, "held-out")
-    rewards = tuple(training_reward(score, 1.0, settings.reward.reading) for score in rollout.scores)
+    rewards = tuple(rollout.rewards(1.0, settings.reward))
     rates = summarise(rollout.scores)
     return Evaluation(step, rewards, rates["all_tests_rate"], rates["syntax_rate"])
 

@@ -147,8 +147,22 @@ class RewardSettings:
     reading: str = setting(
         "gated", "What text that does not parse gets: gated 0, paper 0.40.", choices=("gated", "paper")
     )
+    security_weight: float = setting(
+        0.4,
+        "Beta of R = (1 - beta) R_func + beta R_sec in training; tables show R at 0.4.",
+        minimum=0,
+        maximum=1,
+    )
     stage_rule: str = stage_rule_setting()
     severity: str = severity_setting()
+    shown_tests: str = setting(
+        "keep",
+        "Tests that the statement shows; drop: where two others remain.",
+        choices=("keep", "drop"),
+    )
+    correct_constants: bool = setting(
+        False, "Partial credit only for tests beyond those that the best constant answer passes."
+    )
     sandbox: str = sandbox_setting()
     cpu_seconds: float = setting(2.0, "CPU time of one test.", minimum=0.1)
     wall_seconds: float = setting(10.0, "Wall time of one test.", minimum=0.1, maximum=MAX_WALL_SECONDS)
@@ -190,6 +204,9 @@ class TrainSettings:
         choices=("constant", "linear"),
     )
     checkpoint_every: int = setting(10, "Updates between checkpoints.", minimum=1)
+    snapshot_every: int | None = setting(
+        None, "Updates between copies of the adapter that are kept, for learning curves; none by default.", minimum=1
+    )
     prompt: PromptSettings = field(default_factory=PromptSettings)
     lora: LoraSettings = field(default_factory=LoraSettings)
     sft: SftSettings = field(default_factory=SftSettings)
@@ -255,6 +272,9 @@ def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any]) -> T
         raise UsageError("--phases names a phase twice")
     if "sft" in settings.phases and settings.phases[0] != "sft":
         raise UsageError("--phases: sft must come first, since the KL penalty is measured against its result")
+    reward = settings.reward
+    if reward.correct_constants and reward.stage_rule not in ("any", "fraction"):
+        raise UsageError("reward.correct_constants needs reward.stage_rule any or fraction, which pay for k of T tests")
     ppo = settings.ppo
     if ppo.advantage == "group" and ppo.samples_per_prompt < 2:
         raise UsageError("ppo.advantage = group needs ppo.samples_per_prompt of at least 2; or use advantage = gae")

@@ -24,6 +24,7 @@ from securecoderl_edge.architecture import read_architecture
 from securecoderl_edge.device import Compute, choose_compute, memory_limit
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.files import locked, read_json, sha256_of
+from securecoderl_edge.giveaways import without_shown_tests
 from securecoderl_edge.memory import GIB, fitting_plan
 from securecoderl_edge.metrics import mirror_to_tensorboard
 from securecoderl_edge.model import (
@@ -229,7 +230,10 @@ def workplace(
     fitting_plan(architecture, settings, compute.formats(), 1, settings.phases[-1], limit)
     tokenizer = load_tokenizer(sources.base)
     model = load_model(settings, sources, compute)
-    problems, held_out = hold_out(sources.problems, settings.selection.problems, sources.hold_out_seed)
+    every = sources.problems
+    if settings.reward.shown_tests == "drop":
+        every = [without_shown_tests(problem) for problem in every]
+    problems, held_out = hold_out(every, settings.selection.problems, sources.hold_out_seed)
     format = training_format(settings, sources.base)
     fitted, held_out = fit_for_training(settings, architecture.context, tokenizer, format, problems, held_out)
     for line in fitted_in_words(settings, architecture.context, fitted):

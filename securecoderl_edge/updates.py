@@ -26,7 +26,6 @@ from securecoderl_edge.ppo import (
     whiten,
 )
 from securecoderl_edge.problems import Problem
-from securecoderl_edge.reward import training_reward
 from securecoderl_edge.sequences import Batch, completion_log_probs, make_batch, micro_batches
 from securecoderl_edge.settings import PpoSettings, RewardSettings
 
@@ -66,7 +65,7 @@ def ppo_update(
     # 1 sample, 2 score
     chosen = next_problems(problems, ppo.batch_size // ppo.samples_per_prompt, step, seed_of(seed, phase))
     rollout = collect(learner, scorer, chosen, ppo.samples_per_prompt, ppo, seed, phase, "sample", step)
-    rewards = torch.tensor([training_reward(score, partial_weight, reward.reading) for score in rollout.scores])
+    rewards = torch.tensor(rollout.rewards(partial_weight, reward))
     if not torch.isfinite(rewards).all():
         raise NotFiniteError("a reward", {"rewards": rewards})
     collected = time.monotonic()

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from securecoderl_edge.data_stats import Spread, compute_stats, constant_passes, spread
+from securecoderl_edge.data_stats import Spread, compute_stats, spread
+from securecoderl_edge.giveaways import constant_passes
 from securecoderl_edge.model import NANO
 from securecoderl_edge.models import resolve_model
 from securecoderl_edge.problems import Problem, Test, load_problems

@@ -16,6 +16,7 @@ from securecoderl_edge.reward import (
     Score,
     Verdict,
     combine,
+    corrected,
     functional_reward,
     make_score,
     outcome,
@@ -29,6 +30,7 @@ from securecoderl_edge.sandbox import Execution, Limits, ProgramRun
 from securecoderl_edge.score_records import score_from_record
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.security import Finding, Scan
+from securecoderl_edge.settings import RewardSettings
 from securecoderl_edge.severity import severity
 from securecoderl_edge.switches import SEVERITY_SCALES, STAGE_RULES, SeverityScale, StageRule
 
@@ -176,15 +178,48 @@ def test_the_binary_reward_knows_only_all_or_nothing(outcomes: list[Outcome] | N
     score = score_of(outcomes, scan)
     everything = outcomes is not None and all(each.verdict == "pass" for each in outcomes)
     paper = combine(float(everything), score.r_sec)
-    assert training_reward(score, 0, "paper") == paper
-    assert training_reward(score, 0) == (paper if outcomes else 0.0)
-    assert training_reward(score, 1) == score.reward
-    assert training_reward(score, 1, "paper") == score.reward_paper
+    gated, as_in_paper = RewardSettings(), RewardSettings(reading="paper")
+    assert training_reward(score, 0, as_in_paper) == paper
+    assert training_reward(score, 0, gated) == (paper if outcomes else 0.0)
+    assert training_reward(score, 1, gated) == score.reward
+    assert training_reward(score, 1, as_in_paper) == score.reward_paper
+
+
+@given(st.none() | RUNS, SCANS, st.floats(0, 1), st.floats(0, 1))
+def test_the_security_weight_moves_the_reward_from_function_to_security(
+    outcomes: list[Outcome] | None, scan: Scan, beta: float, weight: float
+) -> None:
+    score = score_of(outcomes, scan)
+    none, all_of_it, some = (
+        training_reward(score, weight, RewardSettings(reading="paper", security_weight=each))
+        for each in (0.0, 1.0, beta)
+    )
+    binary = float(outcomes is not None and all(each.verdict == "pass" for each in outcomes))
+    assert none == pytest.approx((1 - weight) * binary + weight * score.r_func)
+    assert all_of_it == pytest.approx(score.r_sec)
+    assert some == pytest.approx((1 - beta) * none + beta * all_of_it)
+
+
+@given(RUNS, RULES.filter(lambda rule: rule in ("any", "fraction")), st.integers(1, 5))
+def test_what_a_constant_answer_passes_earns_nothing_when_it_is_corrected(
+    outcomes: list[Outcome], rule: StageRule, passes: int
+) -> None:
+    passes = min(passes, len(outcomes))
+    score = score_of(outcomes, rule=rule)
+    best = corrected(score, passes)
+    if score.passed == score.total:
+        assert best == score.r_func
+    elif score.passed <= passes:
+        assert best == pytest.approx(score.r_func - 0.4 * score.passed / score.total)
+    else:
+        share = (score.passed - passes) / (score.total - passes)
+        assert best == pytest.approx(score.r_func - 0.4 * score.passed / score.total + 0.4 * share)
+    assert 0 <= best <= score.r_func + 1e-12
 
 
 def test_an_unknown_training_reward_is_refused() -> None:
     with pytest.raises(ValueError, match="partial weight 2"):
-        training_reward(score_of([PASS]), 2)
+        training_reward(score_of([PASS]), 2, RewardSettings())
 
 
 @given(st.none() | RUNS)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from securecoderl_edge.errors import UsageError
+from securecoderl_edge.giveaways import is_shown
 from securecoderl_edge.problems import MAX_TESTS, Problem, load_problems
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.starter import EVAL_SIZE, SPLITS, load_split
@@ -92,7 +94,7 @@ def test_the_training_text_of_nano_holds_no_task_of_an_evaluation_split() -> Non
         assert not written & {task(problem) for problem in load_split(split)}
 
 
-@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("split", [split for split in SPLITS if split != "shown-train"])
 def test_tests_are_varied_and_the_example_is_not_one_of_them(split: str) -> None:
     for problem in load_split(split):
         assert len(problem.tests) == MAX_TESTS
@@ -102,6 +104,13 @@ def test_tests_are_varied_and_the_example_is_not_one_of_them(split: str) -> None
         example = re.search(r"\n\nExample input:\n(.*)\nExample output:\n", problem.statement, re.DOTALL)
         assert example, problem.id
         assert example.group(1) not in {test.input for test in problem.tests}
+
+
+def test_the_shown_split_is_the_hard_one_with_the_example_as_a_test() -> None:
+    for shown, hard in zip(load_split("shown-train"), load_split("hard-train"), strict=True):
+        assert replace(shown, tests=hard.tests) == hard
+        assert shown.tests[1:] == hard.tests[:-1]
+        assert [is_shown(shown, test) for test in shown.tests] == [True] + [is_shown(hard, t) for t in hard.tests[:-1]]
 
 
 @pytest.mark.parametrize("split", SPLITS)

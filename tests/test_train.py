@@ -13,13 +13,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from securecoderl_edge import sft, updates
+from securecoderl_edge import collect, sft, updates
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.model import load_base, save_adapter
 from securecoderl_edge.problems import Problem, Test, write_problems
+from securecoderl_edge.reward import Score
 from securecoderl_edge.runs import Run
 from securecoderl_edge.scorer import Scorer
-from securecoderl_edge.settings import TrainSettings, resolve
+from securecoderl_edge.settings import RewardSettings, TrainSettings, resolve
 from securecoderl_edge.train import Stopped, train
 
 SOLUTIONS = ("print(int(input()) + 1)\n", "n = int(input())\nprint(n + 1)\n")
@@ -30,7 +31,7 @@ TIMES = ("seconds", "seconds_sample", "seconds_score", "seconds_update", "tokens
 def varied_reward() -> Iterator[None]:
     """A random tiny model never solves anything: without differences in reward there would be nothing to learn."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(updates, "training_reward", lambda score, weight, reading: len(score.program) % 7 / 7)
+        patch.setattr(collect, "training_reward", lambda score, weight, *_: len(score.program) % 7 / 7)
         yield
 
 
@@ -137,7 +138,7 @@ def test_varied_groups_are_those_with_two_rewards_and_keep_their_rows_together()
 def test_a_batch_whose_groups_are_all_flat_changes_nothing(
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(updates, "training_reward", lambda score, weight, reading: 0.4)
+    monkeypatch.setattr(collect, "training_reward", lambda score, weight, *_: 0.4)
     run = train(settings("ppo.skip_flat_groups=true"), tmp_path / "flat")
     found = [row for row in rows(run) if row["phase"] != "sft"]
     assert [row["learnt_from"] for row in found] == [0] * 5
@@ -160,10 +161,10 @@ def test_a_program_that_is_drawn_several_times_is_run_once_and_scored_for_each_s
 ) -> None:
     rollouts: list[updates.Rollout] = []
     run_programs: list[tuple[str, str]] = []
-    collect, score_async = updates.collect, Scorer.score_async
+    real, score_async = updates.collect, Scorer.score_async
 
     def collecting(*arguments: Any) -> updates.Rollout:
-        rollouts.append(collect(*arguments))
+        rollouts.append(real(*arguments))
         return rollouts[-1]
 
     def scoring(scorer: Scorer, problem: Problem, program: str, extract: str) -> Any:
@@ -185,7 +186,7 @@ def test_flat_groups_that_are_skipped_count_as_the_zeros_that_they_are(
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("securecoderl_edge.device.cpu_has_bf16", lambda: False)  # whose rounding depends on the batch
-    monkeypatch.setattr(updates, "training_reward", lambda score, weight, reading: float(len(score.program) % 9 == 0))
+    monkeypatch.setattr(collect, "training_reward", lambda score, weight, *_: float(len(score.program) % 9 == 0))
     found = []
     for skip in ("true", "false"):
         chosen = settings(
@@ -414,8 +415,13 @@ def test_a_model_in_a_folder_is_recorded_so_that_it_is_found_from_elsewhere(
 def test_each_phase_is_paid_by_its_own_reward_in_the_reading_asked_for(
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    paid: list[tuple[str, str]] = []
-    monkeypatch.setattr(updates, "training_reward", lambda score, *kind: (paid.append(kind), 0.5)[1])
+    paid: list[tuple[float, str]] = []
+
+    def pay(score: Score, weight: float, reward: RewardSettings, passes: int) -> float:
+        paid.append((weight, reward.reading))
+        return 0.5
+
+    monkeypatch.setattr(collect, "training_reward", pay)
     train(settings("reward.reading=paper"), tmp_path / "run")
     assert paid == [(0.0, "paper")] * 2 * 8 + [(1.0, "paper")] * 3 * 8
 

@@ -13,13 +13,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from securecoderl_edge import phase, selection, updates
+from securecoderl_edge import collect, phase, updates
 from securecoderl_edge.checkpoint import checkpoints
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.files import locked
+from securecoderl_edge.models import resolve_model
 from securecoderl_edge.problems import Problem, Test, load_problems, write_problems
+from securecoderl_edge.reward import Score
 from securecoderl_edge.runs import Run
-from securecoderl_edge.selection import Evaluation
+from securecoderl_edge.selection import Evaluation, hold_out
 from securecoderl_edge.settings import TrainSettings, resolve
 from securecoderl_edge.train import train
 
@@ -34,15 +36,15 @@ SMALL = (
 def varied_reward() -> Iterator[None]:
     """A random tiny model never solves anything: without differences in reward there would be nothing to learn."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (updates, selection):
-            patch.setattr(module, "training_reward", lambda score, weight, reading: len(score.program) % 7 / 7)
+        patch.setattr(collect, "training_reward", lambda score, weight, *_: len(score.program) % 7 / 7)
         yield
 
 
 @pytest.fixture(scope="module")
 def settings(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., TrainSettings]:
     path = tmp_path_factory.mktemp("problems") / "problems.jsonl"
-    tests, solutions = (Test("1\n", "2\n"),), ("print(int(input()) + 1)\n",)
+    tests = tuple(Test(f"{n}\n", f"{n + 1}\n") for n in (1, 3, 5))
+    solutions = ("print(int(input()) + 1)\n",)
     write_problems(path, [Problem(f"p{n}", f"Add {n}.", tests=tests, solutions=solutions) for n in range(20)])
 
     def make(*overrides: str, **flags: Any) -> TrainSettings:
@@ -111,6 +113,40 @@ def test_a_phase_that_only_does_harm_gives_back_what_it_got(
     run = train(settings(phases=("sft", "binary")), tmp_path / "run")
     assert outcome(run, "binary")["chosen_step"] == 0
     assert equal(run.policy, run.phase_folder(1, "sft") / "adapter")
+
+
+def test_snapshots_are_adapters_of_their_own_and_change_nothing(
+    settings: Callable[..., TrainSettings], whole: Run, tmp_path: Path
+) -> None:
+    run = train(settings("snapshot_every=2"), tmp_path / "run")
+    kept = sorted(folder.relative_to(run.path).as_posix() for folder in run.path.glob("phases/*/snapshots/*"))
+    expected = ("1-sft/snapshots/step-000002", "2-binary/snapshots/step-000002", "2-binary/snapshots/step-000004")
+    assert kept == [f"phases/{name}" for name in (*expected, "3-partial/snapshots/step-000002")]
+    last = run.path / "phases/3-partial"
+    assert equal(run.policy, whole.policy)
+    assert equal(last / "snapshots/step-000002", last / "checkpoints/step-000002")
+    assert not equal(last / "snapshots/step-000002", run.path / "phases/2-binary/snapshots/step-000004")
+    assert resolve_model(str(last / "snapshots/step-000002")).prompt_style == "stdin"
+
+
+def test_tests_that_the_statement_shows_are_dropped_from_the_reward(
+    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = settings()
+    shown = [replace(each, statement=f"{each.statement} 1 -> 2") for each in load_problems(config.problems)]
+    tests = [len(each.tests) for each in shown]
+    write_problems(tmp_path / "problems.jsonl", shown)
+    totals: dict[str, set[int]] = {"keep": set(), "drop": set()}
+    for choice, seen in totals.items():
+
+        def pay(score: Score, *_: Any, seen: set[int] = seen) -> float:
+            seen.add(score.total)
+            return len(score.program) % 7 / 7
+
+        monkeypatch.setattr(collect, "training_reward", pay)
+        short = settings(f"reward.shown_tests={choice}", problems=str(tmp_path / "problems.jsonl"), phases=("partial",))
+        train(short, tmp_path / choice)
+    assert totals == {"keep": set(tests), "drop": {count - 1 for count in tests}}
 
 
 def test_the_last_checkpoints_and_the_best_are_kept(
@@ -250,7 +286,7 @@ def test_the_scheduled_phase_pays_more_and_more_for_partial_credit(
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paid: list[float] = []
-    monkeypatch.setattr(updates, "training_reward", lambda score, weight, reading: (paid.append(weight), 0.5)[1])
+    monkeypatch.setattr(collect, "training_reward", lambda score, weight, *_: (paid.append(weight), 0.5)[1])
     run = train(settings("selection.problems=0", phases=("scheduled",)), tmp_path / "run")
     assert paid == [weight for weight in (0.0, 0.5, 1.0) for _ in range(8)]
     assert [row["objective/partial_weight"] for row in rows(run)] == [0.0, 0.5, 1.0]
@@ -338,7 +374,7 @@ def test_an_update_that_is_not_finite_stops_with_its_batch_saved_and_the_checkpo
 def test_a_reward_that_is_not_finite_is_named(
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(updates, "training_reward", lambda *_: float("inf"))
+    monkeypatch.setattr(collect, "training_reward", lambda *_: float("inf"))
     with pytest.raises(SceError, match="a reward of binary update 1 is not finite"):
         train(settings(phases=("binary",)), tmp_path / "run")
 
@@ -564,7 +600,7 @@ def test_the_memory_plan_counts_the_prompts_of_held_out_problems(
 
     config = settings("selection.problems=2")
     problems = load_problems(config.problems)
-    _, held_out = selection.hold_out(problems, 2, config.seed)
+    _, held_out = hold_out(problems, 2, config.seed)
     long = [replace(each, statement="word " * 80) if each in held_out else each for each in problems]
     write_problems(tmp_path / "problems.jsonl", long)
     made = plan.make_plan(replace(config, problems=str(tmp_path / "problems.jsonl"), phases=("binary",)), Run(tmp_path))

@@ -60,7 +60,9 @@ def make_learner(tiny_model: Path) -> Callable[..., Learner]:
 
 @pytest.fixture(autouse=True)
 def varied_reward(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(updates, "training_reward", lambda score, weight, reading: len(score.program) % 7 / 7)
+    monkeypatch.setattr(
+        "securecoderl_edge.collect.training_reward", lambda score, weight, *_: len(score.program) % 7 / 7
+    )
 
 
 def update(learner: Learner, scorer: Scorer, ppo: PpoSettings, step: int = 1) -> dict[str, Any]:
@@ -120,7 +122,7 @@ def test_a_batch_of_two_keeps_the_size_of_its_rewards(make_learner: Callable[...
         learner.running = {"advantage_sum": 1.0, "advantage_weight": 1.0}
         with pytest.MonkeyPatch.context() as patch:
             answers = iter((low, high))
-            patch.setattr(updates, "training_reward", lambda *_, answers=answers: next(answers))
+            patch.setattr("securecoderl_edge.collect.training_reward", lambda *_, answers=answers: next(answers))
             gradients.append(update(learner, scorer, replace(ppo, gradient_norm=1e9), step=2)["gradient_norm"])
     assert gradients[1] == pytest.approx(0.02 * gradients[0], rel=0.05)
 

@@ -63,14 +63,13 @@ def main() -> None:
 
 def run(arguments: list[str]) -> None:
     """One training run in this process."""
-    from securecoderl_edge import device, parallel, selection, updates
+    from securecoderl_edge import collect, device, parallel
     from securecoderl_edge.settings import resolve
     from securecoderl_edge.train import train
 
     model, problems, out, *overrides = arguments
     device.cpu_has_bf16 = lambda: False
-    for module in (updates, selection):
-        module.training_reward = lambda score, weight, reading: len(score.program) % 7 / 7
+    collect.training_reward = lambda score, weight, *_: len(score.program) % 7 / 7
     flags = {"model": model, "problems": problems, "device": "cpu"}
     train(resolve("starter", (*SETTINGS, *overrides), flags), Path(out))
     parallel.leave()

@@ -25,11 +25,14 @@ def compositions(families: tuple[Family, ...], *, held_out: bool) -> Iterator[tu
                 yield family, composition
 
 
-def build_problem(family: Family, composition: str, variant: int = 0, wording_rarity: float = 0.0) -> Problem:
+def build_problem(
+    family: Family, composition: str, variant: int = 0, wording_rarity: float = 0.0, shows_a_test: bool = False
+) -> Problem:
     """The problem of one composition; ``variant`` changes wording, names, style and tests, never the meaning.
 
     All wordings are equally frequent unless ``wording_rarity`` is above 0 (see `choose_wording`). The example in the
-    statement is not one of the tests, and the tests have at least three different outputs.
+    statement is none of the tests or, with ``shows_a_test``, the first in place of the last; the tests have at least
+    three different outputs.
 
     Raises:
         ValueError: the family breaks its contract (solutions that disagree, outputs too uniform or blank).
@@ -41,7 +44,7 @@ def build_problem(family: Family, composition: str, variant: int = 0, wording_ra
     return Problem(
         id=f"starter/{family.name}/{composition}#{variant}",
         statement=statement.rstrip("\n"),
-        tests=tuple(tests),
+        tests=(example, *tests[:-1]) if shows_a_test else tuple(tests),
         solutions=draft.solutions,
         source="starter",
         tags=(family.name,),

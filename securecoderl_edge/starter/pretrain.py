@@ -17,6 +17,7 @@ import random
 import sys
 import time
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +30,21 @@ from securecoderl_edge.starter.families import GENERAL, SECURITY
 from securecoderl_edge.starter.generate import build_problem, compositions
 
 VOCABULARY = 2048
-SECURITY_SHARE = 6
+SECURITY_SHARE = Fraction(1, 6)
 END = "<eos>"
 PADDING = "<pad>"
 
 Document = tuple[str, str]
 
 
-def write_documents(count: int, rarity: float, wording_rarity: float, seed: int) -> list[Document]:
+def write_documents(
+    count: int, rarity: float, wording_rarity: float, seed: int, security_share: Fraction = SECURITY_SHARE
+) -> list[Document]:
     """``count`` (prompt, program) pairs of training compositions, each with a wording and inputs of its own.
 
     Families are equally frequent, and so are the compositions of one; as in any corpus, long programs are rarer than
-    short ones: the styles of a problem come in proportion to 1 / length^``rarity``. One document in `SECURITY_SHARE`
-    is about a security problem, whose solutions are drawn evenly. Of the wordings of a piece the first are the common
+    short ones: the styles of a problem come in proportion to 1 / length^``rarity``. ``security_share`` of the documents
+    are about security problems, whose solutions are drawn evenly. Of the wordings of a piece the first are the common
     ones (`choose_wording` with ``wording_rarity``), while the problems use all alike. ``starter:train`` holds variant 0
     of a composition, the text has others.
     """
@@ -50,7 +53,7 @@ def write_documents(count: int, rarity: float, wording_rarity: float, seed: int)
     security = list(compositions(SECURITY, held_out=False))
     documents: list[Document] = []
     for number in range(1, count + 1):
-        if number % SECURITY_SHARE:
+        if int(number * security_share) == int((number - 1) * security_share):
             family = rng.choice(GENERAL)
             problem = build_problem(family, rng.choice(learnt[family]), seed * count + number, wording_rarity)
             weights = [len(program) ** -rarity for program in problem.solutions]
@@ -119,6 +122,7 @@ def pretrain(
     documents: int,
     rarity: float,
     wording_rarity: float,
+    security_share: Fraction,
     batch_size: int,
     learning_rate: float,
     final_rate: float,
@@ -129,7 +133,7 @@ def pretrain(
 ) -> dict[str, Any]:
     """Train and write ``out``; returns the figures of the run."""
     started = time.monotonic()
-    text = write_documents(documents, rarity, wording_rarity, seed)
+    text = write_documents(documents, rarity, wording_rarity, seed, security_share)
     digest = hashlib.sha256("\0".join(prompt + program for prompt, program in text).encode()).hexdigest()
     tokenizer = load_tokenizer(init) if init else train_tokenizer(text)
     prompts = tokenizer([prompt for prompt, _ in text])["input_ids"]
@@ -182,6 +186,7 @@ def pretrain(
         "steps": steps,
         "rarity": rarity,
         "wording_rarity": wording_rarity,
+        "security_share": str(security_share),
         "batch_size": batch_size,
         "learning_rate": learning_rate,
         "final_rate": final_rate,
@@ -209,6 +214,7 @@ def main() -> None:
     parser.add_argument("--init", type=Path, help="go on from a folder that this script wrote")
     parser.add_argument("--rarity", type=float, default=1.0, help="how much rarer longer styles are; 0: not at all")
     parser.add_argument("--wording-rarity", type=float, default=1.0, help="how much rarer later wordings are")
+    parser.add_argument("--security-share", type=Fraction, default=SECURITY_SHARE, help="of the documents, such as 1/6")
     parser.add_argument("--final-rate", type=float, default=0.05, help="share of the learning rate at the end")
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--learning-rate", type=float, default=2e-3)

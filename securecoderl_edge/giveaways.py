@@ -1,0 +1,41 @@
+"""What a problem gives away to programs that do not solve it: tests in its statement, and one answer for several."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from securecoderl_edge.problems import Problem, Test
+
+# With fewer tests than these a reward says little about a program.
+LEAST_HIDDEN = 2
+
+
+def is_shown(problem: Problem, test: Test) -> bool:
+    """Whether the statement holds both input and expected output of a stdin test, white space aside."""
+    return _holds(problem.statement, test.input) and _holds(problem.statement, test.output)
+
+
+def without_shown_tests(problem: Problem) -> Problem:
+    """A stdin problem without the tests that its statement shows, where at least `LEAST_HIDDEN` others remain."""
+    hidden = tuple(test for test in problem.tests if not is_shown(problem, test))
+    return replace(problem, tests=hidden) if LEAST_HIDDEN <= len(hidden) < len(problem.tests) else problem
+
+
+def constant_passes(problem: Problem) -> int:
+    """How many tests of a problem one and the same answer passes at most, whatever the input is.
+
+    Assertions that run as a whole count for one: whether an answer satisfies several of them nobody knows.
+    """
+    if problem.kind == "stdin":
+        texts = ("\n".join(line.rstrip() for line in test.output.rstrip().split("\n")) for test in problem.tests)
+        return max(Counter(texts).values(), default=0)
+    from securecoderl_edge.assertions import checks, holds
+
+    found = [check for check in checks(problem) if check.comparison != "whole"]
+    passes = (sum(holds(each.expected, check) for check in found) for each in found)
+    return max(passes, default=min(1, problem.test_count))
+
+
+def _holds(statement: str, text: str) -> bool:
+    return "".join(text.split()) in "".join(statement.split())
