@@ -88,7 +88,8 @@ def bench(
     summaries = {index: evaluation.summary() for index, evaluation in done.items()}
     comparisons = [compare(done[a], done[b]) for a, b in pairs if a in done and b in done]
     measured = [(specs[index], summary) for index, summary in summaries.items()]
-    document = json.dumps(bench_record(measured, comparisons, config, factor), indent=1, allow_nan=False)
+    logs = {each.label: each.log.name for each in done.values() if each.log is not None}
+    document = json.dumps(bench_record(measured, comparisons, config, factor, logs), indent=1, allow_nan=False)
     if out is not None:
         with write_atomically(out / "bench.json") as file:
             file.write(f"{document}\n")

@@ -51,6 +51,21 @@ def show_bench(summaries: Sequence[EvaluationSummary], comparisons: Sequence[Com
     )
 
 
+def show_tables(tables: Sequence[tuple[str, Table]]) -> None:
+    """Print tables, a line of title above each; where the terminal is narrow, row by row."""
+    console = data if data.is_terminal else new_console(width=PIPE_WIDTH)
+    for title, table in tables:
+        console.print(title)
+        if console.width >= WIDE:
+            _print(console, table)
+            continue
+        for row in table.rows:
+            console.print(row[0], style="bold")
+            for column, cell in zip(table.columns[1:], row[1:], strict=True):
+                console.print(f"  {column}  {cell}".replace("\n", "  "))
+        console.print()
+
+
 def _print(console: Console, table: Table) -> None:
     shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
     for position, column in enumerate(table.columns):

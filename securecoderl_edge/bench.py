@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -140,7 +140,7 @@ def measure(
             format=format,
             max_prompt_tokens=settings.max_prompt_tokens,
         )
-    return replace(evaluation, bits_per_weight=spec.bits_per_weight())
+    return replace(evaluation, bits_per_weight=spec.bits_per_weight(), log=log.folder if log is not None else None)
 
 
 def bench_record(
@@ -148,10 +148,18 @@ def bench_record(
     comparisons: Sequence[Comparison],
     settings: BenchSettings,
     time_factor: float,
+    logs: Mapping[str, str],
 ) -> dict[str, Any]:
-    """The JSON document of a bench: figures, paired differences, settings, and the machine at its end."""
+    """The JSON document of a bench: figures, paired differences, settings, and the machine at its end.
+
+    Args:
+        logs: by label, the folder of a model's rows below that of the document; empty where none were kept.
+    """
     return {
-        "models": [{**summary_record(summary), "kind": spec.kind, "source": spec.source} for spec, summary in models],
+        "models": [
+            {**summary_record(summary), "kind": spec.kind, "source": spec.source, "log": logs.get(summary.label)}
+            for spec, summary in models
+        ],
         "comparisons": [comparison_record(comparison) for comparison in comparisons],
         "settings": asdict(settings),
         "time_factor": time_factor,

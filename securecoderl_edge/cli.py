@@ -21,6 +21,7 @@ COMMANDS = {
     "generate": "Write a program for a prompt, checked before it is shown.",
     "score": "Score programs against problems in the sandbox.",
     "data": "Import, check, show, count and split problem files.",
+    "reproduce": "Make the paper's tables again, with seeds and intervals.",
     "report": "Show a training run as one page: what was kept, curves, programs.",
     "doctor": "Check this machine: processor, sandbox, extras, llama.cpp and torch.",
     "completion": "Print a script that completes commands and models in your shell.",

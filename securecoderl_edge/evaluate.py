@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.errors import SceError
@@ -46,6 +47,7 @@ class Evaluation:
     file_bytes: int | None = None
     prompt_style: str = OURS.style
     bits_per_weight: float | None = None
+    log: Path | None = None  # the folder of its rows, if they were kept
 
     def summary(self) -> EvaluationSummary:
         """The figures with their intervals."""

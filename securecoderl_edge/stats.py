@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
 
@@ -121,7 +121,7 @@ def bootstrap_mean(values: Sequence[Sequence[float]], seed: int = 0, resamples: 
     means = np.concatenate(
         [sums[drawn].sum(1) / counts[drawn].sum(1) for drawn in _draws(len(groups), resamples, seed)]
     )
-    return _percentile_interval(value, means, n)
+    return percentile_interval(value, means, n)
 
 
 def share_interval(shares: Sequence[float], samples: int) -> Interval:
@@ -201,39 +201,7 @@ def paired_difference(
         for drawn in _draws(len(first), resamples, seed):
             means = [sums[drawn].sum(1) / counts[drawn].sum(1) for sums, counts in sides]
             differences.append(means[1] - means[0])
-    return _percentile_interval(value, np.concatenate(differences), n)
-
-
-def paired_difference_over_seeds(
-    first: ArrayLike, second: ArrayLike, seed: int = 0, resamples: int = RESAMPLES
-) -> Interval:
-    """Mean of ``second`` minus mean of ``first`` when both were trained with several seeds.
-
-    Seeds and problems are both drawn with replacement, independently of each other: the pigeonhole bootstrap
-    (Owen, "The pigeonhole bootstrap", Annals of Applied Statistics 1, 2007), which is slightly conservative.
-    With three seeds the part of the width that comes from the seeds is itself only a rough guess. With one
-    seed it is `paired_difference`.
-
-    Args:
-        first, second: (seeds, problems) values, the same seeds and problems in the same order.
-
-    Raises:
-        ValueError: the shapes differ, are not two-dimensional or hold nothing.
-    """
-    import numpy as np
-
-    differences = np.asarray(second, dtype=np.float64) - _same_shape(first, second)
-    seeds, problems = differences.shape
-    value = float(differences.mean())
-    if problems < 2:
-        return Interval(value, math.nan, math.nan, differences.size)
-    rng = np.random.default_rng(seed)
-    means = np.empty(resamples)
-    for index in range(resamples):
-        of_seeds = np.bincount(rng.integers(0, seeds, seeds), minlength=seeds)
-        of_problems = np.bincount(rng.integers(0, problems, problems), minlength=problems)
-        means[index] = of_seeds @ differences @ of_problems / differences.size
-    return _percentile_interval(value, means, differences.size)
+    return percentile_interval(value, np.concatenate(differences), n)
 
 
 def mcnemar_exact(only_first: int, only_second: int) -> float:
@@ -264,15 +232,6 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return float(np.percentile(np.asarray(values, dtype=np.float64), percent))
 
 
-def _same_shape(first: ArrayLike, second: ArrayLike) -> Floats:
-    import numpy as np
-
-    array = np.asarray(first, dtype=np.float64)
-    if array.ndim != 2 or array.shape != np.shape(second) or not array.size:
-        raise ValueError(f"expected two equal (seeds, problems) tables, found {array.shape} and {np.shape(second)}")
-    return array
-
-
 def _draws(problems: int, resamples: int, seed: int) -> Iterator[NDArray[np.int64]]:
     """Indices of problems drawn with replacement, (resamples, problems) in blocks of bounded size."""
     import numpy as np
@@ -283,7 +242,8 @@ def _draws(problems: int, resamples: int, seed: int) -> Iterator[NDArray[np.int6
         yield rng.integers(0, problems, (min(block, resamples - start), problems))
 
 
-def _percentile_interval(value: float, estimates: Floats, n: int) -> Interval:
+def percentile_interval(value: float, estimates: Floats, n: int) -> Interval:
+    """The 2.5th to the 97.5th percentile of bootstrap estimates; without finite ones there is no interval."""
     import numpy as np
 
     finite = estimates[np.isfinite(estimates)]

@@ -14,7 +14,6 @@ from securecoderl_edge.stats import (
     bootstrap_mean,
     mcnemar_exact,
     paired_difference,
-    paired_difference_over_seeds,
     pass_at_k,
     percentile,
     rate_interval,
@@ -186,31 +185,6 @@ def test_a_planted_ten_point_difference_is_covered_in_93_of_100_repeats() -> Non
         interval = paired_difference(alone(first), alone(second), seed=repeat, resamples=1000)
         covered += interval.low <= 0.1 <= interval.high
     assert covered >= 0.93 * 300
-
-
-def test_over_one_seed_the_difference_is_that_over_problems() -> None:
-    rng = np.random.default_rng(12)
-    first, second = rng.random((1, 80)), rng.random((1, 80))
-    both = paired_difference_over_seeds(first, second, resamples=4000)
-    single = paired_difference(alone(first[0]), alone(second[0]), resamples=4000)
-    assert both.value == pytest.approx(single.value)
-    assert (both.low, both.high) == pytest.approx((single.low, single.high), abs=0.01)
-
-
-def test_seeds_that_disagree_widen_the_interval() -> None:
-    rng = np.random.default_rng(13)
-    first = rng.random((3, 200))
-    agreeing = first + 0.1
-    disagreeing = first + np.array([[-0.2], [0.1], [0.4]])
-    narrow = paired_difference_over_seeds(first, agreeing, resamples=2000)
-    wide = paired_difference_over_seeds(first, disagreeing, resamples=2000)
-    assert narrow.excludes_zero
-    assert not wide.excludes_zero
-
-
-def test_tables_of_different_seeds_cannot_be_compared() -> None:
-    with pytest.raises(ValueError, match="seeds, problems"):
-        paired_difference_over_seeds(np.zeros((2, 5)), np.zeros((3, 5)))
 
 
 @pytest.mark.parametrize(

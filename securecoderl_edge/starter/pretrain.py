@@ -2,10 +2,11 @@
 
     python -m securecoderl_edge.starter.pretrain --out FOLDER
 
-The text holds training compositions only: nothing of ``starter:eval``, ``starter:hard`` or ``starter:security``. Every
-document is one prompt and one reference solution; short styles come more often than long ones, and half of the answers
-to security problems are the unsafe ones. Training stops early on purpose: a base model with nothing left to learn
-could not show what reinforcement learning adds.
+The text holds training compositions only: nothing of ``starter:eval``, ``starter:hard`` or ``starter:security``, and
+nothing of ``starter:hard-train`` either unless there is a ``--hard-share``. Every document is one prompt and one
+reference solution; short styles come more often than long ones, and half of the answers to security problems are the
+unsafe ones. Training stops early on purpose: a base model with nothing left to learn could not show what reinforcement
+learning adds.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from securecoderl_edge.model import load_base, load_tokenizer, output_weight
+from securecoderl_edge.model import base_folder, load_base, load_tokenizer, output_weight
 from securecoderl_edge.prompts import OURS
-from securecoderl_edge.starter.families import GENERAL, SECURITY
+from securecoderl_edge.starter.families import GENERAL, HARD, SECURITY
 from securecoderl_edge.starter.generate import build_problem, compositions
 
 VOCABULARY = 2048
-SECURITY_SHARE = Fraction(1, 6)
+SECURITY_SHARE, NO_SHARE = Fraction(1, 6), Fraction(0)
 END = "<eos>"
 PADDING = "<pad>"
 
@@ -38,30 +39,43 @@ Document = tuple[str, str]
 
 
 def write_documents(
-    count: int, rarity: float, wording_rarity: float, seed: int, security_share: Fraction = SECURITY_SHARE
+    count: int,
+    rarity: float,
+    wording_rarity: float,
+    seed: int,
+    security_share: Fraction = SECURITY_SHARE,
+    hard_share: Fraction = NO_SHARE,
 ) -> list[Document]:
     """``count`` (prompt, program) pairs of training compositions, each with a wording and inputs of its own.
 
     Families are equally frequent, and so are the compositions of one; as in any corpus, long programs are rarer than
     short ones: the styles of a problem come in proportion to 1 / length^``rarity``. ``security_share`` of the documents
-    are about security problems, whose solutions are drawn evenly. Of the wordings of a piece the first are the common
-    ones (`choose_wording` with ``wording_rarity``), while the problems use all alike. ``starter:train`` holds variant 0
-    of a composition, the text has others.
+    are about security problems, whose solutions are drawn evenly, and ``hard_share`` of the others about hard ones. Of
+    the wordings of a piece the first are the common ones (`choose_wording` with ``wording_rarity``), while the problems
+    use all alike. ``starter:train`` holds variant 0 of a composition, the text has others.
     """
     rng = random.Random(seed)
-    learnt = {family: [key for _, key in compositions((family,), held_out=False)] for family in GENERAL}
+    learnt = {family: [key for _, key in compositions((family,), held_out=False)] for family in (*GENERAL, *HARD)}
     security = list(compositions(SECURITY, held_out=False))
     documents: list[Document] = []
+    others = 0
     for number in range(1, count + 1):
-        if int(number * security_share) == int((number - 1) * security_share):
-            family = rng.choice(GENERAL)
-            problem = build_problem(family, rng.choice(learnt[family]), seed * count + number, wording_rarity)
-            weights = [len(program) ** -rarity for program in problem.solutions]
-        else:
-            problem = build_problem(*rng.choice(security), seed * count + number, wording_rarity)
+        variant = seed * count + number
+        if _is_due(number, security_share):
+            problem = build_problem(*rng.choice(security), variant, wording_rarity)
             weights = [1.0 for _ in problem.solutions]
+        else:
+            others += 1
+            family = rng.choice(HARD if _is_due(others, hard_share) else GENERAL)
+            problem = build_problem(family, rng.choice(learnt[family]), variant, wording_rarity)
+            weights = [len(program) ** -rarity for program in problem.solutions]
         documents.append((OURS.prompt(problem), rng.choices(problem.solutions, weights)[0]))
     return documents
+
+
+def _is_due(number: int, share: Fraction) -> bool:
+    """Whether the ``number``-th of many is one of those that make up ``share``, evenly spread."""
+    return int(number * share) > int((number - 1) * share)
 
 
 def train_tokenizer(documents: list[Document]) -> Any:
@@ -123,6 +137,7 @@ def pretrain(
     rarity: float,
     wording_rarity: float,
     security_share: Fraction,
+    hard_share: Fraction,
     batch_size: int,
     learning_rate: float,
     final_rate: float,
@@ -133,7 +148,7 @@ def pretrain(
 ) -> dict[str, Any]:
     """Train and write ``out``; returns the figures of the run."""
     started = time.monotonic()
-    text = write_documents(documents, rarity, wording_rarity, seed, security_share)
+    text = write_documents(documents, rarity, wording_rarity, seed, security_share, hard_share)
     digest = hashlib.sha256("\0".join(prompt + program for prompt, program in text).encode()).hexdigest()
     tokenizer = load_tokenizer(init) if init else train_tokenizer(text)
     prompts = tokenizer([prompt for prompt, _ in text])["input_ids"]
@@ -187,6 +202,7 @@ def pretrain(
         "rarity": rarity,
         "wording_rarity": wording_rarity,
         "security_share": str(security_share),
+        "hard_share": str(hard_share),
         "batch_size": batch_size,
         "learning_rate": learning_rate,
         "final_rate": final_rate,
@@ -211,10 +227,11 @@ def main() -> None:
     )
     parser.add_argument("--steps", type=int, default=850)
     parser.add_argument("--documents", type=int, default=24_000)
-    parser.add_argument("--init", type=Path, help="go on from a folder that this script wrote")
+    parser.add_argument("--init", type=base_folder, help="go on from nano, or a folder that this script wrote")
     parser.add_argument("--rarity", type=float, default=1.0, help="how much rarer longer styles are; 0: not at all")
     parser.add_argument("--wording-rarity", type=float, default=1.0, help="how much rarer later wordings are")
     parser.add_argument("--security-share", type=Fraction, default=SECURITY_SHARE, help="of the documents, such as 1/6")
+    parser.add_argument("--hard-share", type=Fraction, default=NO_SHARE, help="of the other documents")
     parser.add_argument("--final-rate", type=float, default=0.05, help="share of the learning rate at the end")
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--learning-rate", type=float, default=2e-3)

@@ -1,0 +1,245 @@
+"""``sce reproduce``: the paper's tables with seeds and intervals, one resumable command each."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from securecoderl_edge.commands.console import data, duration, say, track
+from securecoderl_edge.commands.options import ModelName, options_from
+from securecoderl_edge.config import setting
+from securecoderl_edge.errors import UsageError
+from securecoderl_edge.files import write_atomically
+from securecoderl_edge.runs import RUNS
+
+if TYPE_CHECKING:
+    from securecoderl_edge.report import Table
+    from securecoderl_edge.study.arms import Study
+    from securecoderl_edge.study.steps import Step
+
+VARIANTS = ("sft", "simple", "fresh", "cont", "sched")
+
+
+@dataclass(frozen=True)
+class Table3Config:
+    """Flags of `sce reproduce table3`."""
+
+    recipe: str = setting("starter", "Built-in recipe or TOML file.", metavar="NAME|FILE")
+    train: str | None = setting(None, "Problems to learn from, instead of the recipe's; with --eval.", metavar="FILE")
+    eval: str | None = setting(None, "Problems to measure on, which are not learnt from.", metavar="FILE")
+    slices: tuple[str, ...] = setting((), "Of the recipe's sets of problems only these, such as eval,hard.")
+    variants: tuple[str, ...] = setting(VARIANTS, "Ways to train, comma-separated.", choices=VARIANTS)
+    seeds: int = setting(5, "Trainings of each variant, with seeds 42, 43, ...", minimum=1)
+    samples: int = setting(2, "Programs for each problem that is measured on.", minimum=1)
+    updates: int | None = setting(
+        None,
+        "Updates of reinforcement learning in each variant.  [default: 120 for starter, else as the recipe says]",
+        minimum=2,
+        metavar="N",
+    )
+    quant: tuple[str, ...] = setting(("q8_0",), "GGUF types to measure the policies in, comma-separated; '' for none.")
+    jobs: int = setting(1, "Trainings side by side, which share the cores.", minimum=1)
+    quick: bool = setting(False, "All of it, but small: one seed, 4 updates, 30 problems. The figures mean nothing.")
+    out: str | None = setting(None, "Folder of runs and figures.  [default: runs/table3]", metavar="DIR")
+
+
+@dataclass(frozen=True)
+class Table2Config:
+    """Flags of `sce reproduce table2`."""
+
+    recipe: str = setting("starter", "The recipe whose problems are asked.", metavar="NAME")
+    problems: tuple[str, ...] = setting((), "Instead of them: built-in sets or files, comma-separated.")
+    samples: int = setting(2, "Programs for each problem.", minimum=1)
+    limit: int | None = setting(None, "Only the first N problems of a set.", minimum=1, metavar="N")
+    quick: bool = setting(False, "20 problems of a set, one program each.")
+    out: str | None = setting(None, "Folder of rows and figures.  [default: runs/table2]", metavar="DIR")
+
+
+def _output(command: Any) -> Any:
+    command = click.option("--markdown", "output", flag_value="markdown", help="Markdown tables on stdout.")(command)
+    return click.option("--json", "output", flag_value="json", help="One JSON document on stdout.")(command)
+
+
+@click.group()
+def reproduce() -> None:
+    """Make the paper's tables again: with seeds, intervals and paired differences.
+
+    What is there is not made again, so the same command goes on after a stop.
+    """
+
+
+@reproduce.command()
+@options_from(Table3Config)
+@click.option("--dry-run", is_flag=True, help="Print the commands that it consists of, and stop.")
+@_output
+def table3(config: Table3Config, dry_run: bool, output: str | None) -> None:
+    """Train, export and measure SFT and the PPO variants.
+
+    The starter recipe has two sets of problems: eval, of which the base model solves two in five, and hard, longer
+    compositions of which hardly any is solved after SFT.
+    """
+    from securecoderl_edge.model import require_torch
+
+    require_torch()
+    study = _study(config)
+    if dry_run:
+        for command in _commands(study, config.jobs):
+            data.print(command, soft_wrap=True)
+        return
+    from securecoderl_edge.study.record import study_record
+    from securecoderl_edge.study.steps import run_study
+
+    with track(sum(1 for _ in _commands(study, config.jobs)), study.name, lines=False) as progress, _terminable():
+        shown = 0
+
+        def on_step(step: Step, seconds: float, done: int, total: int) -> None:
+            nonlocal shown
+            progress.update(done - shown, step.title)
+            shown = done
+            say(f"[{done}/{total}] {step.title}, {duration(seconds)}")
+
+        run_study(study, config.jobs, on_step)
+    from securecoderl_edge.study.tables import study_tables
+
+    record = study_record(study, config.jobs)
+    file = study.folder / f"{study.name}.json"
+    _show(output, record, study_tables(record, lines=2), study_tables(record), file)
+    if output is None:
+        data.print(
+            f"{len(study.seeds)} seeds. Intervals are 95 %, over seeds and problems. "
+            f"{duration(record['wall_seconds'])} in all; the figures are in {file}"
+        )
+
+
+@reproduce.command()
+@click.argument("models", type=ModelName(), nargs=-1, metavar="MODEL...")
+@options_from(Table2Config)
+@_output
+def table2(models: tuple[str, ...], config: Table2Config, output: str | None) -> None:
+    """Measure models as they come, without training, on the problems of table3.
+
+    MODEL is nano, a Hugging Face folder or hub id, a GGUF file or an ONNX folder.
+    """
+    from securecoderl_edge.bench import BenchSettings, bench_problems, bench_record, choose_models, measure
+    from securecoderl_edge.report import Table, quality_table
+    from securecoderl_edge.scorer import Scorer
+    from securecoderl_edge.study.table2 import count_parameters
+
+    if not models:
+        raise UsageError("name the models to measure: sce reproduce table2 nano path/to/model")
+    specs, _ = choose_models(models)
+    folder = Path(config.out) if config.out else RUNS / "table2"
+    limit = 20 if config.quick else config.limit
+    documents, shown = {}, {1: [], 2: []}  # type: dict[str, Any], dict[int, list[tuple[str, Table]]]
+    with Scorer() as scorer:
+        for source in config.problems or _eval_sets(config.recipe):
+            settings = BenchSettings(problems=source, samples=1 if config.quick else config.samples, limit=limit)
+            problems = bench_problems(settings, say)
+            found = [measure(spec, problems, scorer, settings, folder) for spec in specs]
+            measured = [(spec, each.summary()) for spec, each in zip(specs, found, strict=True)]
+            logs = {each.label: each.log.name for each in found if each.log is not None}
+            document = bench_record(measured, (), settings, 1.0, logs)
+            sizes = [count_parameters(spec) for spec in specs]
+            for model, size in zip(document["models"], sizes, strict=True):
+                model["parameters"] = size
+            documents[source] = document
+            for lines, tables in shown.items():
+                table = quality_table([summary for _, summary in measured], lines=lines)
+                columns = (table.columns[0], "weights", *table.columns[1:])
+                rows = (
+                    (row[0], "–" if size is None else f"{size / 1e6:,.1f} M", *row[1:])
+                    for row, size in zip(table.rows, sizes, strict=True)
+                )
+                tables.append((f"{len(problems)} problems of {source}:", Table(columns, tuple(rows))))
+    record = {"study": "table2", "samples": 1 if config.quick else config.samples, "limit": limit, "sets": documents}
+    _show(output, record, shown[2], shown[1], folder / "table2.json")
+
+
+def _study(config: Table3Config) -> Study:
+    """The study that the flags ask for.
+
+    Raises:
+        UsageError: they do not go together.
+    """
+    from securecoderl_edge.study.arms import Slice
+    from securecoderl_edge.study.table3 import PRESETS
+    from securecoderl_edge.study.table3 import table3 as plan
+
+    if (config.train is None) != (config.eval is None):
+        raise UsageError("--train and --eval go together: problems to learn from, and others to measure on")
+    own = () if config.train is None or config.eval is None else (Slice("own", config.train, config.eval),)
+    known = own or (PRESETS[config.recipe].slices if config.recipe in PRESETS else ())
+    missing = [name for name in config.slices if name not in {each.name for each in known}]
+    if missing:
+        there = ", ".join(each.name for each in known) or "none"
+        raise UsageError(f"--slices: no set of problems {missing[0]!r} in recipe {config.recipe} (there: {there})")
+    study = plan(
+        config.recipe,
+        Path(config.out) if config.out else RUNS / ("table3-quick" if config.quick else "table3"),
+        slices=[each for each in known if not config.slices or each.name in config.slices],
+        variants=config.variants,
+        seeds=config.seeds,
+        samples=config.samples,
+        updates=config.updates,
+        quants=config.quant,
+        is_quick=config.quick,
+    )
+    for arm in study.arms:
+        study.settings(arm, study.seeds[0])  # what is impossible is said before anything is begun
+    return study
+
+
+def _commands(study: Study, jobs: int) -> list[str]:
+    from securecoderl_edge.study.steps import chains, preparations
+
+    return [step.command for chain in (preparations(study), *chains(study, jobs)) for step in chain]
+
+
+def _eval_sets(recipe: str) -> list[str]:
+    from securecoderl_edge.study.table3 import PRESETS
+
+    if recipe not in PRESETS:
+        raise UsageError(f"recipe {recipe}: name the problems with --problems; there are {', '.join(PRESETS)}")
+    return [each.eval for each in PRESETS[recipe].slices]
+
+
+def _show(
+    output: str | None,
+    record: dict[str, Any],
+    wide: list[tuple[str, Table]],
+    narrow: list[tuple[str, Table]],
+    file: Path,
+) -> None:
+    """Save the record, and print it as asked for; ``wide`` has cells of two lines, for a terminal."""
+    from securecoderl_edge.commands.tables import show_tables
+    from securecoderl_edge.report import to_markdown
+
+    document = json.dumps(record, indent=1, allow_nan=False)
+    with write_atomically(file) as out:
+        out.write(f"{document}\n")
+    if output == "json":
+        click.echo(document)
+    elif output == "markdown":
+        click.echo("\n".join(f"{title}\n\n{to_markdown(table)}" for title, table in narrow), nl=False)
+    else:
+        show_tables(wide)
+
+
+class _terminable:
+    """A request to terminate is an interrupt: processes that were started end with this one."""
+
+    def __enter__(self) -> None:
+        self._before = signal.signal(signal.SIGTERM, self._interrupt)
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGTERM, self._before)
+
+    @staticmethod
+    def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt

@@ -1,0 +1,206 @@
+"""What a study trains and measures, as commands of ``sce``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from securecoderl_edge.schedules import phase_steps
+from securecoderl_edge.settings import TrainSettings, resolve
+
+FIRST_SEED = 42
+FINAL = "policy"
+
+
+@dataclass(frozen=True)
+class Base:
+    """A base model that the study makes from nano: more text, some of it of another kind (`starter.pretrain`)."""
+
+    name: str
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Problems to learn from, and others of their kind to measure on.
+
+    Attributes:
+        base: the model that training starts from, where that is not the recipe's.
+        settings: ``KEY=VALUE`` for all that is trained on it.
+    """
+
+    name: str
+    train: str
+    eval: str
+    base: Base | None = None
+    settings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to train a policy, for every seed: a row of a table.
+
+    Attributes:
+        name: unique in a study; the name of its run folders.
+        slice: what it learns from. measured_on: where it is measured.
+        settings: ``KEY=VALUE`` for ``sce train --set``.
+    """
+
+    name: str
+    title: str
+    slice: Slice
+    phases: tuple[str, ...]
+    settings: tuple[str, ...] = ()
+    measured_on: tuple[Slice, ...] = ()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One model of an arm: the trained policy, a snapshot on the way, or an export.
+
+    Attributes:
+        name: ``policy``, ``step-60`` (updates of reinforcement learning so far), or a quantisation type.
+        source: what ``sce bench`` takes.
+    """
+
+    name: str
+    source: str
+    updates: int | None = None
+
+
+@dataclass(frozen=True)
+class Study:
+    """Arms, seeds, and how they are measured.
+
+    Attributes:
+        folder: everything is written below it.
+        samples: programs for each problem. limit: only so many problems of a slice.
+        quants: GGUF types that the final policies are exported to and measured in.
+        snapshot_every: updates between the points of learning curves; None for none.
+        comparisons: names of arms whose final policies are compared, the second minus the first.
+    """
+
+    name: str
+    recipe: str
+    folder: Path
+    arms: tuple[Arm, ...]
+    seeds: tuple[int, ...]
+    samples: int
+    limit: int | None = None
+    quants: tuple[str, ...] = ()
+    snapshot_every: int | None = None
+    comparisons: tuple[tuple[str, str], ...] = ()
+
+    @cached_property
+    def slices(self) -> tuple[Slice, ...]:
+        """All slices that are measured on, in order."""
+        return tuple(dict.fromkeys(each for arm in self.arms for each in arm.measured_on))
+
+    def run_folder(self, arm: Arm, seed: int) -> Path:
+        """The run of one arm. Arms of a seed lie side by side, so that `reuse` finds the phases they share."""
+        return self.folder / f"seed-{seed}" / arm.name
+
+    def bench_folder(self, arm: Arm, seed: int, slice: Slice) -> Path:
+        """The rows of one arm on a slice."""
+        return self.run_folder(arm, seed) / "bench" / self.bench_name(slice)
+
+    def base_folder(self, slice: Slice) -> Path:
+        """The rows of the base model on a slice; the same for all seeds."""
+        return self.folder / "base" / self.bench_name(slice)
+
+    def bench_name(self, slice: Slice) -> str:
+        """Other sizes are other folders."""
+        return slice.name if self.limit is None else f"{slice.name}-{self.limit}"
+
+    def model(self, slice: Slice) -> str | None:
+        """The base model of a slice, if it is not the recipe's."""
+        return None if slice.base is None else str(self.folder / "bases" / slice.base.name)
+
+    def prepare_command(self, slice: Slice) -> list[str] | None:
+        """Arguments of ``python -m`` that make the base model of a slice; None if there is nothing to make."""
+        model = self.model(slice)
+        if slice.base is None or model is None:
+            return None
+        return ["securecoderl_edge.starter.pretrain", "--init", "nano", *slice.base.arguments, "--out", model]
+
+    def settings(self, arm: Arm, seed: int) -> TrainSettings:
+        """The settings that ``sce train`` makes of `train_command`.
+
+        Raises:
+            UsageError: they are impossible.
+        """
+        flags = {"problems": arm.slice.train, "phases": arm.phases, "seed": seed}
+        model = self.model(arm.slice)
+        if model is not None:
+            flags["model"] = model
+        return resolve(self.recipe, self._overrides(arm), flags)
+
+    def train_command(self, arm: Arm, seed: int) -> list[str]:
+        """Arguments of ``sce`` that train an arm."""
+        words = ["train", "--recipe", self.recipe, "--problems", arm.slice.train, "--phases", ",".join(arm.phases)]
+        model = self.model(arm.slice)
+        if model is not None:
+            words += ["--model", model]
+        for setting in self._overrides(arm):
+            words += ["--set", setting]
+        return [*words, "--seed", str(seed), "--out", str(self.run_folder(arm, seed))]
+
+    def export_command(self, arm: Arm, seed: int) -> list[str] | None:
+        """Arguments that write the exports of an arm; None if there are none."""
+        if not self.quants:
+            return None
+        return ["export", str(self.run_folder(arm, seed)), "--quant", ",".join(self.quants)]
+
+    def bench_command(self, arm: Arm, seed: int, slice: Slice) -> list[str]:
+        """Arguments that measure the models of an arm on a slice."""
+        sources = [each.source for each in self.measured(arm, seed, slice)]
+        return [*self._bench(sources, slice), "--out", str(self.bench_folder(arm, seed, slice))]
+
+    def base_command(self, slice: Slice) -> list[str]:
+        """Arguments that measure the base model on a slice."""
+        settings = self.settings(self._arm_on(slice), self.seeds[0])
+        # The folder of a base model does not say how the runs will put problems to it.
+        words = [*self._bench([settings.model], slice), "--prompt", settings.prompt.style]
+        return [*words, "--out", str(self.base_folder(slice))]
+
+    def measured(self, arm: Arm, seed: int, slice: Slice) -> list[Measured]:
+        """The models of an arm that are measured on a slice: exports on the arm's own slice only.
+
+        Once a run is done, snapshots that it did not get to, because a phase ended early, are left out.
+        """
+        run = self.run_folder(arm, seed)
+        is_done = (run / "policy").is_dir()
+        snapshots = [each for each in self._snapshots(arm, seed) if not is_done or Path(each.source).is_dir()]
+        found = [Measured(FINAL, str(run)), *snapshots]
+        if slice == arm.slice:
+            found += [Measured(each, str(run / "exports" / f"{run.name}-{each}.gguf")) for each in self.quants]
+        return found
+
+    def _bench(self, models: Sequence[str], slice: Slice) -> list[str]:
+        words = ["bench", *models, "--problems", slice.eval, "--samples", str(self.samples), "--threads", "1", "--json"]
+        return words if self.limit is None else [*words, "--limit", str(self.limit)]
+
+    def _arm_on(self, slice: Slice) -> Arm:
+        return next((arm for arm in self.arms if arm.slice == slice), self.arms[0])
+
+    def _overrides(self, arm: Arm) -> tuple[str, ...]:
+        snapshots = () if self.snapshot_every is None else (f"snapshot_every={self.snapshot_every}",)
+        return (*arm.slice.settings, *arm.settings, *snapshots)
+
+    def _snapshots(self, arm: Arm, seed: int) -> Iterator[Measured]:
+        every, before = self.snapshot_every, 0
+        if every is None:
+            return
+        steps = phase_steps(self.settings(arm, seed))
+        total = sum(count for phase, count in steps.items() if phase != "sft")
+        for number, (phase, count) in enumerate(steps.items(), 1):
+            if phase == "sft":
+                continue
+            for step in range(every, count + 1, every):
+                updates = before + step
+                if updates < total:
+                    folder = self.run_folder(arm, seed) / "phases" / f"{number}-{phase}" / "snapshots"
+                    yield Measured(f"step-{updates}", str(folder / f"step-{step:06d}"), updates)
+            before += count

@@ -1,0 +1,261 @@
+"""What a study left on disk -> one JSON record: figures with intervals over seeds and problems, and differences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.files import read_json
+from securecoderl_edge.machine import describe_machine
+from securecoderl_edge.meters import CONSTANT_OUTPUT, CRASH_AFTER_OUTPUT, SAMPLE_COPY
+from securecoderl_edge.metrics import RowFile
+from securecoderl_edge.runs import Run
+from securecoderl_edge.stats import Interval
+from securecoderl_edge.stats_over_seeds import Values, difference_over_seeds, mean_over_seeds, rate_over_seeds
+from securecoderl_edge.study.arms import FINAL, Arm, Measured, Slice, Study
+from securecoderl_edge.study.steps import (
+    chains,
+    done_steps,
+    preparations,
+    python_command,
+    sce_command,
+    seconds_of_steps,
+    session_seconds,
+)
+from securecoderl_edge.summary import METRICS, Metric, Row, by_problem, values_of
+
+
+def _has_sign(sign: str) -> Metric:
+    return Metric(sign, sign.replace("_", " ").capitalize() + " %", True, lambda row: sign in row["signs"])
+
+
+# A reward can be had by shorter programs, or by ones that do not solve the problem: the columns that would show it.
+STUDY_METRICS = (
+    *METRICS,
+    Metric("findings", "Findings/100", False, lambda row: 100.0 * len(row["findings"])),
+    Metric("tokens", "Tokens", False, lambda row: row["completion_tokens"]),
+    _has_sign(CONSTANT_OUTPUT),
+    _has_sign(SAMPLE_COPY),
+    _has_sign(CRASH_AFTER_OUTPUT),
+)
+CURVES = (
+    "objective/reward", "objective/kl", "syntax_rate", "any_test_rate", "all_tests_rate", "r_tests", "secure_rate",
+    "truncated_rate", CONSTANT_OUTPUT, SAMPLE_COPY, CRASH_AFTER_OUTPUT,
+)  # fmt: skip
+_POINTS = 15
+
+Samples = dict[int, list[Row]]  # by seed
+
+
+def study_record(study: Study, jobs: int) -> dict[str, Any]:
+    """The record of all arms and seeds that are done; seeds that are missing are named by their absence.
+
+    Raises:
+        SceError: a file that a finished step wrote is damaged.
+    """
+    done, seconds = done_steps(study.folder), seconds_of_steps(study.folder)
+    found = {arm.name: _samples_of(study, arm, done) for arm in study.arms}
+    base = _base_samples(study, done)
+    every = [step.command for chain in (preparations(study), *chains(study, jobs)) for step in chain]
+    return {
+        "study": study.name,
+        "recipe": study.recipe,
+        "seeds": list(study.seeds),
+        "samples": study.samples,
+        "limit": study.limit,
+        "slices": [_slice_record(study, each, base, seconds) for each in study.slices],
+        "arms": [_arm_record(study, arm, found[arm.name], done, seconds) for arm in study.arms],
+        "comparisons": [
+            comparison
+            for first, second in study.comparisons
+            for comparison in _compare(first, second, found[first], found[second])
+        ],
+        "steps": len(every),
+        "steps_done": sum(command in done for command in every),
+        "jobs": jobs,
+        "wall_seconds": round(session_seconds(study.folder)),
+        "machine": describe_machine(),
+    }
+
+
+def _samples_of(study: Study, arm: Arm, done: set[str]) -> dict[tuple[str, str], Samples]:
+    """Rows by slice and measured model, then by seed."""
+    found: dict[tuple[str, str], Samples] = {}
+    for seed in study.seeds:
+        for slice in arm.measured_on:
+            if sce_command(study.bench_command(arm, seed, slice)) in done:
+                folder, models = study.bench_folder(arm, seed, slice), study.measured(arm, seed, slice)
+                for model, rows in zip(models, read_rows(folder), strict=True):
+                    found.setdefault((slice.name, model.name), {})[seed] = rows
+    return found
+
+
+def _base_samples(study: Study, done: set[str]) -> dict[str, Samples]:
+    return {
+        slice.name: {study.seeds[0]: read_rows(study.base_folder(slice))[0]}
+        for slice in study.slices
+        if sce_command(study.base_command(slice)) in done
+    }
+
+
+def read_rows(folder: Path) -> list[list[Row]]:
+    """The rows of each model of a bench, in its order.
+
+    Raises:
+        SceError: the folder is not what ``sce bench --out`` leaves, or damaged.
+    """
+    models: list[list[Row]] = []
+    for model in read_json(folder / "bench.json")["models"]:
+        # A later row of the same sample replaces an earlier one.
+        rows = {(row["id"], row["sample"]): row for row in RowFile(folder / model["log"] / "rows.jsonl").read()}
+        if len(rows) != model["samples"]:
+            raise SceError(f"{folder / model['log']}: {len(rows)} rows of {model['samples']}; delete it and run again")
+        models.append([rows[key] for key in sorted(rows)])
+    return models
+
+
+def nested(samples: Samples, metric: Metric) -> Values:
+    """Values of a metric by seed, problem and sample; problems in the order of their ids."""
+    return [[values_of(metric, rows) for rows in by_problem(each).values()] for each in samples.values()]
+
+
+def estimate(samples: Samples, metric: Metric) -> Interval | None:
+    """The metric over all seeds and problems; None where it applies to no sample."""
+    values = nested(samples, metric)
+    if not _has_any(values):
+        return None
+    return rate_over_seeds(values) if metric.is_rate else mean_over_seeds(values)
+
+
+def _has_any(values: Values) -> bool:
+    return any(len(samples) for problems in values for samples in problems)
+
+
+def interval_record(interval: Interval | None) -> dict[str, Any] | None:
+    """Value and bounds, rounded to what samples can say; a bound that is not known is None."""
+    if interval is None:
+        return None
+    bounds = {name: getattr(interval, name) for name in ("value", "low", "high")}
+    return {name: None if bound != bound else round(bound, 4) for name, bound in bounds.items()} | {"n": interval.n}
+
+
+def _metrics_record(samples: Samples) -> dict[str, Any]:
+    return {metric.name: interval_record(estimate(samples, metric)) for metric in STUDY_METRICS}
+
+
+def _slice_record(
+    study: Study, slice: Slice, base: Mapping[str, Samples], seconds: Mapping[str, float]
+) -> dict[str, Any]:
+    record: dict[str, Any] = {"name": slice.name, "train": slice.train, "eval": slice.eval}
+    prepare = study.prepare_command(slice)
+    if prepare is not None:
+        command = python_command(prepare)
+        record |= {"prepare": command, "prepare_seconds": round(seconds.get(command, 0.0))}
+    if slice.name in base:
+        (rows,) = base[slice.name].values()
+        record["problems"] = len(by_problem(rows))
+        record["base"] = _metrics_record(base[slice.name])
+    return record
+
+
+def _arm_record(
+    study: Study,
+    arm: Arm,
+    found: Mapping[tuple[str, str], Samples],
+    done: set[str],
+    seconds: Mapping[str, float],
+) -> dict[str, Any]:
+    seeds = [seed for seed in study.seeds if sce_command(study.train_command(arm, seed)) in done]
+    record: dict[str, Any] = {
+        "name": arm.name,
+        "title": arm.title,
+        "slice": arm.slice.name,
+        "phases": list(arm.phases),
+        "settings": list(arm.settings),
+        "seeds": seeds,
+        "command": sce_command(study.train_command(arm, study.seeds[0])),
+        "train_seconds": [round(seconds[sce_command(study.train_command(arm, seed))]) for seed in seeds],
+        "kept": [{phase: facts["chosen_step"] for phase, facts in _run(study, arm, seed).outcomes()} for seed in seeds],
+        "results": [],
+    }
+    points = {each.name: each for seed in seeds for slice in study.slices for each in study.measured(arm, seed, slice)}
+    for (slice_name, name), samples in found.items():
+        point: Measured = points[name]
+        rate = next(metric for metric in METRICS if metric.name == "all_tests_rate")
+        result: dict[str, Any] = {"slice": slice_name, "model": name, "metrics": _metrics_record(samples)}
+        if point.updates is not None:
+            result["updates"] = point.updates
+        if name == FINAL:
+            each_seed = (estimate({seed: rows}, rate) for seed, rows in samples.items())
+            result["all_tests_by_seed"] = [None if each is None else round(each.value, 4) for each in each_seed]
+        elif (slice_name, FINAL) in found and point.updates is None:
+            result["minus_policy"] = _difference(found[slice_name, FINAL], samples)
+        record["results"].append(result)
+    curves = training_curves([_run(study, arm, seed) for seed in seeds])
+    if curves:
+        record["training"] = curves
+    return record
+
+
+def _run(study: Study, arm: Arm, seed: int) -> Run:
+    return Run(study.run_folder(arm, seed))
+
+
+def _compare(
+    first: str,
+    second: str,
+    before: Mapping[tuple[str, str], Samples],
+    after: Mapping[tuple[str, str], Samples],
+) -> list[dict[str, Any]]:
+    """The final policies of two arms on every slice that both are measured on."""
+    return [
+        {
+            "first": first,
+            "second": second,
+            "slice": slice_name,
+            "metrics": _difference(samples, after[slice_name, model]),
+        }
+        for (slice_name, model), samples in before.items()
+        if model == FINAL and (slice_name, model) in after and samples.keys() & after[slice_name, model].keys()
+    ]
+
+
+def _difference(before: Samples, after: Samples) -> dict[str, Any]:
+    """Paired differences of all metrics, over the seeds that both have."""
+    seeds = [seed for seed in before if seed in after]
+    found: dict[str, Any] = {"seeds": seeds}
+    for metric in STUDY_METRICS:
+        first, second = (nested({seed: side[seed] for seed in seeds}, metric) for side in (before, after))
+        if _has_any(first) and _has_any(second):
+            found[metric.name] = interval_record(difference_over_seeds(first, second))
+    return found
+
+
+def training_curves(runs: Sequence[Run]) -> dict[str, Any]:
+    """What the batches of reinforcement learning said, averaged over some updates; mean, least and most of the runs."""
+    rows = [[row for row in RowFile(run.path / "metrics.jsonl").read() if row["phase"] != "sft"] for run in runs]
+    count = min(map(len, rows), default=0)
+    if not count:
+        return {}
+    width = max(1, count // _POINTS)
+    starts = range(0, count - width + 1, width)
+    curves: dict[str, Any] = {"updates": [start + width for start in starts]}
+    for name in CURVES:
+        means: list[list[float | None]] = [
+            [_mean(each[start : start + width], name) for start in starts] for each in rows
+        ]
+        columns = [[value for value in column if value is not None] for column in zip(*means, strict=True)]
+        if all(columns):
+            curves[name] = {
+                "mean": [round(sum(column) / len(column), 4) for column in columns],
+                "low": [round(min(column), 4) for column in columns],
+                "high": [round(max(column), 4) for column in columns],
+            }
+    return curves
+
+
+def _mean(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    values = [row[name] for row in rows if row.get(name) is not None]
+    return sum(values) / len(values) if values else None

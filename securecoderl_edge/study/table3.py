@@ -1,0 +1,118 @@
+"""The paper's Table 3 as a study: SFT, and policies trained from it on binary, on partial, and on both rewards."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from securecoderl_edge.errors import UsageError
+from securecoderl_edge.schedules import phase_steps
+from securecoderl_edge.settings import resolve
+from securecoderl_edge.study.arms import FIRST_SEED, Arm, Slice, Study
+
+SFT = "sft"
+# As the paper calls them, and `sched`, the gradual form of its curriculum.
+VARIANTS = {
+    SFT: ("SFT", ("sft",)),
+    "simple": ("PPO-simple (binary)", ("sft", "binary")),
+    "fresh": ("PPO-fresh (partial)", ("sft", "partial")),
+    "cont": ("PPO-cont (binary, then partial)", ("sft", "binary", "partial")),
+    "sched": ("PPO-sched (binary to partial)", ("sft", "scheduled")),
+}
+
+
+@dataclass(frozen=True)
+class Preset:
+    """How a recipe's study is cut.
+
+    Attributes:
+        updates: of reinforcement learning in every variant; None: as many in each phase as the recipe says, which for
+            ``paper-v100`` is what the paper did (its curriculum has twice the updates of the others).
+        snapshot_every: see `Study`.
+    """
+
+    slices: tuple[Slice, ...]
+    updates: int | None = None
+    snapshot_every: int | None = None
+
+
+PRESETS = {
+    "starter": Preset(
+        (
+            Slice("eval", "starter:plain-train", "starter:eval"),
+            Slice("hard", "starter:hard-train", "starter:hard", settings=("sft.steps=40", "sft.learning_rate=2e-3")),
+        ),
+        updates=120,
+        snapshot_every=40,
+    ),
+    "paper-v100": Preset((Slice("eval", "apps-plus-train.jsonl", "apps-plus-eval.jsonl"),), snapshot_every=100),
+    "qwen-0.5b": Preset((Slice("eval", "problems-train.jsonl", "problems-eval.jsonl"),), snapshot_every=25),
+}
+
+
+def table3(
+    recipe: str,
+    folder: Path,
+    *,
+    slices: Sequence[Slice] = (),
+    variants: Sequence[str] = tuple(VARIANTS),
+    seeds: int = 5,
+    samples: int = 2,
+    updates: int | None = None,
+    quants: Sequence[str] = ("q8_0",),
+    is_quick: bool = False,
+) -> Study:
+    """The study of a recipe.
+
+    Args:
+        slices: instead of the preset's; needed for a recipe that has none.
+        updates: of reinforcement learning in every variant, instead of the preset's.
+        is_quick: all of it, but small: one seed, 4 updates, 30 problems of a slice with one program each.
+
+    Raises:
+        UsageError: a recipe without a preset and without slices, an unknown variant, too few updates.
+    """
+    preset = PRESETS.get(recipe, Preset(()))
+    chosen = tuple(slices) or preset.slices
+    if not chosen:
+        raise UsageError(f"recipe {recipe}: give the problems to measure on: --eval FILE")
+    unknown = [name for name in variants if name not in VARIANTS]
+    if unknown:
+        raise UsageError(f"no variant {unknown[0]!r}; there are {', '.join(VARIANTS)}")
+    count = 4 if is_quick else preset.updates if updates is None else updates
+    if count is not None and count < 2:
+        raise UsageError("--updates: the curriculum needs at least 2, one for each of its phases")
+    arms = tuple(
+        Arm(f"{slice.name}-{name}", VARIANTS[name][0], slice, VARIANTS[name][1], _steps(recipe, name, count), chosen)
+        for slice in chosen
+        for name in VARIANTS
+        if name in variants
+    )
+    pairs = (itertools.combinations([arm.name for arm in arms if arm.slice == slice], 2) for slice in chosen)
+    return Study(
+        "table3",
+        recipe,
+        folder,
+        arms,
+        tuple(range(FIRST_SEED, FIRST_SEED + (1 if is_quick else seeds))),
+        1 if is_quick else samples,
+        30 if is_quick else None,
+        tuple(quants),
+        None if is_quick else preset.snapshot_every,
+        tuple(itertools.chain.from_iterable(pairs)),
+    )
+
+
+def _steps(recipe: str, variant: str, updates: int | None) -> tuple[str, ...]:
+    """How many updates the phases of a variant have, as settings."""
+    phases = VARIANTS[variant][1][1:]
+    if updates is None:
+        if variant != "sched":
+            return ()
+        steps = phase_steps(resolve(recipe, (), {"phases": ("binary", "partial")}))
+        return (f"scheduled.steps={sum(steps.values())}",)
+    first = updates // 2
+    lengths = [first, updates - first] if len(phases) == 2 else [updates]
+    return tuple(f"{phase}.steps={length}" for phase, length in zip(phases, lengths, strict=False))

@@ -1,0 +1,110 @@
+"""Records of studies as tables in the paper's columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from securecoderl_edge.report import NOT_DISTINGUISHABLE, Table, interval_cell
+from securecoderl_edge.stats import Interval
+from securecoderl_edge.study.arms import FINAL
+from securecoderl_edge.summary import METRICS, Metric
+
+Record = Mapping[str, Any]
+
+
+def interval_of(record: Mapping[str, Any] | None) -> Interval | None:
+    """The `Interval` that `record.interval_record` wrote."""
+    if record is None:
+        return None
+    low, high = (float("nan") if record[name] is None else float(record[name]) for name in ("low", "high"))
+    return Interval(float(record["value"]), low, high, int(record["n"]))
+
+
+def metric_cells(
+    metrics: Mapping[str, Any], columns: Sequence[Metric], *, lines: int, signed: bool = False
+) -> list[str]:
+    """One cell a metric, of what `study_record` wrote."""
+    return [interval_cell(interval_of(metrics.get(each.name)), each, lines=lines, signed=signed) for each in columns]
+
+
+def result_table(record: Record, slice: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1) -> Table:
+    """What was measured on a slice: the base model, then each arm that learnt there, before and after quantisation."""
+    found = next(each for each in record["slices"] if each["name"] == slice)
+    rows = []
+    if "base" in found:
+        rows.append(("base", "", *metric_cells(found["base"], columns, lines=lines)))
+    for arm in record["arms"]:
+        if arm["slice"] != slice:
+            continue
+        for result in arm["results"]:
+            if result["slice"] == slice and "updates" not in result:
+                is_final = result["model"] == FINAL
+                name, model = (arm["title"], "float") if is_final else ("", result["model"])
+                rows.append((name, model, *metric_cells(result["metrics"], columns, lines=lines)))
+    return Table(("Variant", "weights", *(metric.title for metric in columns)), tuple(rows))
+
+
+def transfer_table(record: Record, slice: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1) -> Table:
+    """What arms that learnt elsewhere do on a slice."""
+    rows = [
+        (f"{arm['title']}, from {arm['slice']}", *metric_cells(result["metrics"], columns, lines=lines))
+        for arm in record["arms"]
+        for result in arm["results"]
+        if arm["slice"] != slice == result["slice"] and result["model"] == FINAL
+    ]
+    return Table(("Variant", *(metric.title for metric in columns)), tuple(rows))
+
+
+def difference_table(
+    record: Record, slice: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1, first: str | None = None
+) -> Table:
+    """Paired differences between arms that learnt on a slice, measured there; ``first`` picks those from one arm."""
+    arms = {arm["name"]: arm for arm in record["arms"] if arm["slice"] == slice}
+    rows = [
+        (
+            f"{arms[each['second']]['title']} − {arms[each['first']]['title']}",
+            *metric_cells(each["metrics"], columns, lines=lines, signed=True),
+        )
+        for each in record["comparisons"]
+        if each["slice"] == slice
+        and each["first"] in arms
+        and each["second"] in arms
+        and first in (None, each["first"])
+    ]
+    return Table(("Difference", *(metric.title for metric in columns)), tuple(rows))
+
+
+def quantisation_table(record: Record, slice: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1) -> Table:
+    """Paired differences of each export from the policy that it was made from."""
+    rows = [
+        (
+            f"{arm['title']}, {result['model']}",
+            *metric_cells(result["minus_policy"], columns, lines=lines, signed=True),
+        )
+        for arm in record["arms"]
+        for result in arm["results"]
+        if arm["slice"] == slice == result["slice"] and "minus_policy" in result
+    ]
+    return Table(("Minus the float policy", *(metric.title for metric in columns)), tuple(rows))
+
+
+def verdict(interval: Interval | None) -> str:
+    """``higher``, ``lower`` or that nothing can be said."""
+    if interval is None or not interval.excludes_zero:
+        return NOT_DISTINGUISHABLE
+    return "higher" if interval.value > 0 else "lower"
+
+
+def study_tables(record: Record, *, lines: int = 1) -> list[tuple[str, Table]]:
+    """All tables of a study, each with its title; those without rows are left out."""
+    found = []
+    for each in record["slices"]:
+        slice, measured = each["name"], f"{each.get('problems', '?')} problems of {each['eval']}"
+        found += [
+            (f"Learnt from {each['train']}, measured on {measured}:", result_table(record, slice, lines=lines)),
+            ("Differences, paired by problem and seed:", difference_table(record, slice, lines=lines)),
+            ("What quantisation costs, paired by problem and seed:", quantisation_table(record, slice, lines=lines)),
+            (f"Learnt from other problems, measured on {measured}:", transfer_table(record, slice, lines=lines)),
+        ]
+    return [(title, table) for title, table in found if table.rows]
