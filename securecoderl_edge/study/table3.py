@@ -10,17 +10,29 @@ from pathlib import Path
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.schedules import phase_steps
 from securecoderl_edge.settings import resolve
-from securecoderl_edge.study.arms import FIRST_SEED, Arm, Slice, Study
+from securecoderl_edge.study.arms import FIRST_SEED, Arm, Base, Slice, Study
 
 SFT = "sft"
-# As the paper calls them, and `sched`, the gradual form of its curriculum.
+# As the paper calls them: on the binary reward, on partial credit, on one after the other; and `sched`, which goes from
+# one to the other by degrees.
 VARIANTS = {
     SFT: ("SFT", ("sft",)),
-    "simple": ("PPO-simple (binary)", ("sft", "binary")),
-    "fresh": ("PPO-fresh (partial)", ("sft", "partial")),
-    "cont": ("PPO-cont (binary, then partial)", ("sft", "binary", "partial")),
-    "sched": ("PPO-sched (binary to partial)", ("sft", "scheduled")),
+    "simple": ("PPO-simple", ("sft", "binary")),
+    "fresh": ("PPO-fresh", ("sft", "partial")),
+    "cont": ("PPO-cont", ("sft", "binary", "partial")),
+    "sched": ("PPO-sched", ("sft", "scheduled")),
 }
+
+
+# Nano solves none of the hard problems, and who never succeeds learns nothing from a reward for success. After a little
+# text about other hard problems it solves a few of a hundred.
+NANO_HARD = Base(
+    "nano-hard",
+    (
+        *("--steps", "180", "--documents", "8000", "--security-share", "0", "--hard-share", "1/2"),
+        *("--learning-rate", "1e-3", "--seed", "1", "--compiled"),
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +54,7 @@ PRESETS = {
     "starter": Preset(
         (
             Slice("eval", "starter:plain-train", "starter:eval"),
-            Slice("hard", "starter:hard-train", "starter:hard", settings=("sft.steps=40", "sft.learning_rate=2e-3")),
+            Slice("hard", "starter:hard-train", "starter:hard", NANO_HARD),
         ),
         updates=120,
         snapshot_every=40,

@@ -86,7 +86,7 @@ def quantisation_table(record: Record, slice: str, columns: Sequence[Metric] = M
         for result in arm["results"]
         if arm["slice"] == slice == result["slice"] and "minus_policy" in result
     ]
-    return Table(("Minus the float policy", *(metric.title for metric in columns)), tuple(rows))
+    return Table(("Quantised − float", *(metric.title for metric in columns)), tuple(rows))
 
 
 def verdict(interval: Interval | None) -> str:
