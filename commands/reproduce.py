@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -231,15 +233,19 @@ def _show(
         show_tables(wide)
 
 
-class _terminable:
-    """A request to terminate is an interrupt: processes that were started end with this one."""
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Ctrl-C and a request to terminate both interrupt, so that processes that were started end with this one.
 
-    def __enter__(self) -> None:
-        self._before = signal.signal(signal.SIGTERM, self._interrupt)
+    A shell starts what runs in the background with Ctrl-C ignored, and children inherit that unless it is set here.
+    """
 
-    def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGTERM, self._before)
-
-    @staticmethod
-    def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
         raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

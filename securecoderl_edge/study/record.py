@@ -22,7 +22,7 @@ from securecoderl_edge.study.steps import (
     python_command,
     sce_command,
     seconds_of_steps,
-    session_seconds,
+    wall_seconds,
 )
 from securecoderl_edge.summary import METRICS, Metric, Row, by_problem, values_of
 
@@ -58,7 +58,7 @@ def study_record(study: Study, jobs: int) -> dict[str, Any]:
     done, seconds = done_steps(study.folder), seconds_of_steps(study.folder)
     found = {arm.name: _samples_of(study, arm, done) for arm in study.arms}
     base = _base_samples(study, done)
-    every = [step.command for chain in (preparations(study), *chains(study, jobs)) for step in chain]
+    every = {step.command for chain in (preparations(study), *chains(study, jobs)) for step in chain}
     return {
         "study": study.name,
         "recipe": study.recipe,
@@ -75,7 +75,7 @@ def study_record(study: Study, jobs: int) -> dict[str, Any]:
         "steps": len(every),
         "steps_done": sum(command in done for command in every),
         "jobs": jobs,
-        "wall_seconds": round(session_seconds(study.folder)),
+        "wall_seconds": round(wall_seconds(study.folder, every)),
         "machine": describe_machine(),
     }
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -125,9 +125,10 @@ def done_steps(folder: Path) -> set[str]:
     return {row["command"] for row in _attempts(folder) if row["succeeded"]}
 
 
-def session_seconds(folder: Path) -> float:
-    """The time in which at least one step was running, over all sessions."""
-    spans = sorted((row["began"], row["began"] + row["seconds"]) for row in _attempts(folder))
+def wall_seconds(folder: Path, commands: Collection[str]) -> float:
+    """The time in which at least one of the commands was running, over all sessions."""
+    attempts = (row for row in _attempts(folder) if row["command"] in commands)
+    spans = sorted((row["began"], row["began"] + row["seconds"]) for row in attempts)
     total, reached = 0.0, 0.0
     for begin, end in spans:
         total += max(0.0, end - max(begin, reached))
