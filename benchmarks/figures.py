@@ -11,10 +11,13 @@ from securecoderl_edge.files import write_atomically
 from securecoderl_edge.machine import describe_machine
 
 
-def publish(figures: dict[str, Any], file: Path | None, *, keep_earlier: bool = False) -> None:
+def publish(
+    figures: dict[str, Any], file: Path | None, *, keep_earlier: bool = False, shown: dict[str, Any] | None = None
+) -> None:
     """Write the figures to ``file``, if there is one, and print them as the ``RESULT`` line.
 
-    With ``keep_earlier`` the file is a list that grows by one record a call. Of whole paths the command keeps the name:
+    With ``keep_earlier`` the file is a list that grows by one record a call. ``shown`` is what the line says where the
+    figures are too many for one. Of whole paths the command keeps the name:
     where they lie says nothing to others.
     """
     given = [Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
@@ -26,4 +29,4 @@ def publish(figures: dict[str, Any], file: Path | None, *, keep_earlier: bool = 
             content = [*(json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []), record]
         with write_atomically(file) as out:
             out.write(json.dumps(content, indent=1) + "\n")
-    sys.stdout.write(f"RESULT {json.dumps(record)}\n")
+    sys.stdout.write(f"RESULT {json.dumps(shown or record)}\n")

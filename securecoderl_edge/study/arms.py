@@ -46,14 +46,18 @@ class Arm:
         name: unique in a study; the name of its run folders.
         slice: what it learns from. measured_on: where it is measured.
         settings: ``KEY=VALUE`` for ``sce train --set``.
+        quants: GGUF types that the final policy is exported to and measured in.
+        snapshot_every: updates between the points of its learning curve; None for none.
     """
 
     name: str
     title: str
     slice: Slice
     phases: tuple[str, ...]
-    settings: tuple[str, ...] = ()
-    measured_on: tuple[Slice, ...] = ()
+    settings: tuple[str, ...]
+    measured_on: tuple[Slice, ...]
+    quants: tuple[str, ...] = ()
+    snapshot_every: int | None = None
 
 
 @dataclass(frozen=True)
@@ -77,8 +81,6 @@ class Study:
     Attributes:
         folder: everything is written below it.
         samples: programs for each problem. limit: only so many problems of a slice.
-        quants: GGUF types that the final policies are exported to and measured in.
-        snapshot_every: updates between the points of learning curves; None for none.
         comparisons: names of arms whose final policies are compared, the second minus the first.
     """
 
@@ -89,8 +91,6 @@ class Study:
     seeds: tuple[int, ...]
     samples: int
     limit: int | None = None
-    quants: tuple[str, ...] = ()
-    snapshot_every: int | None = None
     comparisons: tuple[tuple[str, str], ...] = ()
 
     @cached_property
@@ -149,9 +149,9 @@ class Study:
 
     def export_command(self, arm: Arm, seed: int) -> list[str] | None:
         """Arguments that write the exports of an arm; None if there are none."""
-        if not self.quants:
+        if not arm.quants:
             return None
-        return ["export", str(self.run_folder(arm, seed)), "--quant", ",".join(self.quants)]
+        return ["export", str(self.run_folder(arm, seed)), "--quant", ",".join(arm.quants)]
 
     def bench_command(self, arm: Arm, seed: int, slice: Slice) -> list[str]:
         """Arguments that measure the models of an arm on a slice."""
@@ -175,7 +175,7 @@ class Study:
         snapshots = [each for each in self._snapshots(arm, seed) if not is_done or Path(each.source).is_dir()]
         found = [Measured(FINAL, str(run)), *snapshots]
         if slice == arm.slice:
-            found += [Measured(each, str(run / "exports" / f"{run.name}-{each}.gguf")) for each in self.quants]
+            found += [Measured(each, str(run / "exports" / f"{run.name}-{each}.gguf")) for each in arm.quants]
         return found
 
     def _bench(self, models: Sequence[str], slice: Slice) -> list[str]:
@@ -186,11 +186,11 @@ class Study:
         return next((arm for arm in self.arms if arm.slice == slice), self.arms[0])
 
     def _overrides(self, arm: Arm) -> tuple[str, ...]:
-        snapshots = () if self.snapshot_every is None else (f"snapshot_every={self.snapshot_every}",)
+        snapshots = () if arm.snapshot_every is None else (f"snapshot_every={arm.snapshot_every}",)
         return (*arm.slice.settings, *arm.settings, *snapshots)
 
     def _snapshots(self, arm: Arm, seed: int) -> Iterator[Measured]:
-        every, before = self.snapshot_every, 0
+        every, before = arm.snapshot_every, 0
         if every is None:
             return
         steps = phase_steps(self.settings(arm, seed))

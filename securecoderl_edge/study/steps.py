@@ -171,7 +171,7 @@ class _Runner:
         self._total = len(first) + sum(map(len, every))
         missing = [chain for chain in every if any(step.command not in self._done for step in chain)]
         with ThreadPoolExecutor(self._jobs) as pool, self._ends_children():
-            self._run_chain(first)
+            pool.submit(self._run_chain, first).result()
             self._threads = max(1, cpu_count() // self._jobs)
             futures: set[Future[None]] = {pool.submit(self._run_chain, chain) for chain in missing}
             while futures:

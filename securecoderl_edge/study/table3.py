@@ -96,8 +96,18 @@ def table3(
     count = 4 if is_quick else preset.updates if updates is None else updates
     if count is not None and count < 2:
         raise UsageError("--updates: the curriculum needs at least 2, one for each of its phases")
+    snapshot_every = None if is_quick else preset.snapshot_every
     arms = tuple(
-        Arm(f"{slice.name}-{name}", VARIANTS[name][0], slice, VARIANTS[name][1], _steps(recipe, name, count), chosen)
+        Arm(
+            f"{slice.name}-{name}",
+            VARIANTS[name][0],
+            slice,
+            VARIANTS[name][1],
+            _steps(recipe, name, count),
+            chosen,
+            tuple(quants),
+            snapshot_every,
+        )
         for slice in chosen
         for name in VARIANTS
         if name in variants
@@ -111,8 +121,6 @@ def table3(
         tuple(range(FIRST_SEED, FIRST_SEED + (1 if is_quick else seeds))),
         1 if is_quick else samples,
         30 if is_quick else None,
-        tuple(quants),
-        None if is_quick else preset.snapshot_every,
         tuple(itertools.chain.from_iterable(pairs)),
     )
 

@@ -1,0 +1,213 @@
+"""The studies behind benchmarks/STUDY.md, each one resumable command.
+
+    python benchmarks/study.py table3 --json benchmarks/results/study-table3.json
+    python benchmarks/study.py security --json benchmarks/results/study-security.json
+    python benchmarks/study.py ablations --json benchmarks/results/study-ablations.json
+    python benchmarks/study.py hacking --json benchmarks/results/study-hacking.json
+
+``table3`` is what ``sce reproduce table3 --jobs 2 --out runs/study`` does. All studies share one folder, so that an arm
+that two of them have is trained once. What is done is not done again; ``--record`` writes the figures of what there is.
+``--arm`` names the arms to run, and a table row names its arm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from figures import publish
+
+from securecoderl_edge.report import to_markdown
+from securecoderl_edge.study.arms import FIRST_SEED, Arm, Base, Slice, Study
+from securecoderl_edge.study.record import study_record
+from securecoderl_edge.study.steps import Step, chains, preparations, run_study
+from securecoderl_edge.study.table3 import NANO_HARD, table3
+from securecoderl_edge.study.tables import study_tables
+
+UPDATES = 120
+BETAS = (0.0, 0.2, 0.4, 0.6, 0.8)
+PAPERS_BETA = 0.4
+
+# Nano solves 2 % of the security problems: it has nothing to lose by being safe. After text of which two fifths are
+# about other problems of the kind, answered unsafely as often as safely, it solves three of five.
+NANO_SECURITY = Base(
+    "nano-security",
+    (
+        *("--steps", "1200", "--documents", "20000", "--security-share", "2/5"),
+        *("--learning-rate", "1e-3", "--seed", "1", "--compiled"),
+    ),
+)
+SECURITY = Slice("security", "starter:security-train", "starter:security", NANO_SECURITY)
+SHOWN = Slice("shown", "starter:shown-train", "starter:hard", NANO_HARD)
+
+
+def main_table(folder: Path) -> Study:
+    """SFT and the four PPO variants on both slices, before and after quantisation."""
+    return table3("starter", folder)
+
+
+def security(folder: Path) -> Study:
+    """What the weight of R_sec moves, and by which scale of severities."""
+    steps, shared = ("partial.steps=60",), {"slice": SECURITY, "measured_on": (SECURITY,), "snapshot_every": 20}
+    arms = [Arm("security-sft", "SFT", phases=("sft",), settings=(), **shared)]
+    for beta in BETAS:
+        settings = (*steps, f"reward.security_weight={beta}")
+        name = f"security-beta-{beta}"
+        arms.append(Arm(name, f"beta {beta}", phases=("sft", "partial"), settings=settings, **shared))
+    settings = (*steps, f"reward.security_weight={PAPERS_BETA}", "reward.severity=cwe")
+    arms.append(Arm("security-cwe", f"beta {PAPERS_BETA}, CWE", phases=("sft", "partial"), settings=settings, **shared))
+    without, papers = "security-beta-0.0", f"security-beta-{PAPERS_BETA}"
+    pairs = [("security-sft", arm.name) for arm in arms[1:]]
+    pairs += [(without, arm.name) for arm in arms[2:]]
+    return _study("security", folder, arms, [*pairs, (papers, "security-cwe")], seeds=5)
+
+
+def ablations(folder: Path) -> Study:
+    """One choice changed at a time; the arms of table3 are what it is changed from."""
+    main = main_table(folder)
+    known = {arm.name: arm for arm in main.arms}
+    with_values = (
+        *("ppo.advantage=gae", "ppo.samples_per_prompt=1"),
+        *("ppo.skip_flat_groups=false", "ppo.value_warmup_steps=10"),
+    )
+    changed = (
+        ("eval-simple", "gae", "GAE and a value head", with_values),
+        ("eval-simple", "groups-4", "4 samples a prompt", ("ppo.samples_per_prompt=4",)),
+        ("eval-simple", "groups-16", "16 samples a prompt", ("ppo.samples_per_prompt=16",)),
+        ("eval-simple", "rate-3e-4", "learning rate 3e-4", ("ppo.learning_rate=3e-4",)),
+        ("eval-simple", "rate-3e-3", "learning rate 3e-3", ("ppo.learning_rate=3e-3",)),
+        ("eval-cont", "binary-30", "30 binary updates of 120", ("binary.steps=30", "partial.steps=90")),
+        ("eval-cont", "binary-90", "90 binary updates of 120", ("binary.steps=90", "partial.steps=30")),
+        ("eval-sched", "switch", "mixture: a hard switch", ("scheduled.mixture=step",)),
+        ("eval-sched", "pass-rate", "mixture: by pass rate", ("scheduled.mixture=pass-rate",)),
+        ("hard-simple", "hard-simple-paper", "binary, R of the paper", ("reward.reading=paper",)),
+        ("hard-fresh", "hard-fresh-paper", "partial, R of the paper", ("reward.reading=paper",)),
+    )  # fmt: skip
+    arms = [known[name] for name in ("eval-sft", "eval-simple", "eval-fresh", "eval-cont", "eval-sched")]
+    arms += [known[name] for name in ("hard-sft", "hard-simple", "hard-fresh")]
+    pairs = []
+    for reference, name, title, settings in changed:
+        from_arm = known[reference]
+        arms.append(_changed(from_arm, name, title, settings))
+        pairs.append((reference, name))
+    return _study("ablations", folder, arms, pairs, seeds=3)
+
+
+def hacking(folder: Path) -> Study:
+    """What a reward that can be gamed teaches, and what guards cost: one test of five stands in the statement."""
+    gameable = ("reward.stage_rule=seed", "reward.reading=paper")
+    rewards = (
+        ("published", "reward of the published code", gameable),
+        ("plain", "our reward", ()),
+        ("dropped", "without shown tests", ("reward.shown_tests=drop",)),
+        ("constants", "without constants", ("reward.correct_constants=true",)),
+        ("both", "without either", ("reward.shown_tests=drop", "reward.correct_constants=true")),
+    )
+    shared = {"slice": SHOWN, "measured_on": (SHOWN,), "snapshot_every": 40}
+    arms = [Arm("shown-sft", "SFT", phases=("sft",), settings=(), **shared)]
+    for name, title, settings in rewards:
+        settings = ("partial.steps=80", *settings)
+        arms.append(Arm(f"shown-{name}", title, phases=("sft", "partial"), settings=settings, **shared))
+    pairs = [("shown-sft", arm.name) for arm in arms[1:]]
+    pairs += [("shown-plain", arm.name) for arm in arms[1:] if arm.name != "shown-plain"]
+    return _study("hacking", folder, arms, pairs, seeds=3)
+
+
+STUDIES: dict[str, Callable[[Path], Study]] = {
+    "table3": main_table,
+    "security": security,
+    "ablations": ablations,
+    "hacking": hacking,
+}
+
+
+def _study(name: str, folder: Path, arms: list[Arm], pairs: list[tuple[str, str]], seeds: int) -> Study:
+    return Study(
+        name, "starter", folder, tuple(arms), tuple(range(FIRST_SEED, FIRST_SEED + seeds)), 2, comparisons=tuple(pairs)
+    )
+
+
+def _changed(arm: Arm, name: str, title: str, settings: tuple[str, ...]) -> Arm:
+    """The arm with other settings, measured on its own slice, without exports; later settings replace earlier ones."""
+    keys = {setting.partition("=")[0] for setting in settings}
+    kept = tuple(setting for setting in arm.settings if setting.partition("=")[0] not in keys)
+    return replace(arm, name=name, title=title, settings=(*kept, *settings), measured_on=(arm.slice,), quants=())
+
+
+def smaller(study: Study) -> Study:
+    """The same in a few minutes, to see that it works: one seed, two updates, 10 problems."""
+    steps = ("binary.steps=2", "partial.steps=2", "scheduled.steps=2", "ppo.value_warmup_steps=0", "sft.steps=2")
+
+    def quick(arm: Arm) -> Arm:
+        keys = {step.partition("=")[0] for step in steps}
+        kept = tuple(setting for setting in arm.settings if setting.partition("=")[0] not in keys)
+        base = replace(arm.slice, base=None)
+        return replace(arm, settings=(*kept, *steps), slice=base, measured_on=(base,), quants=(), snapshot_every=None)
+
+    arms = tuple(quick(arm) for arm in study.arms)
+    return replace(study, arms=arms, seeds=study.seeds[:1], samples=1, limit=10, folder=study.folder / "quick")
+
+
+def key_figures(record: dict[str, Any]) -> dict[str, Any]:
+    """All-P and Sec.Clean of each final policy, by arm and slice."""
+    return {
+        f"{arm['name']} on {result['slice']}": {
+            name: (result["metrics"][name] or {}).get("value") for name in ("all_tests_rate", "secure_rate")
+        }
+        for arm in record["arms"]
+        for result in arm["results"]
+        if result["model"] == "policy"
+    }
+
+
+def say(step: Step, seconds: float, done: int, total: int) -> None:
+    """A line for each step."""
+    sys.stderr.write(f"[{done}/{total}] {step.title}, {seconds:.0f} s\n")
+    sys.stderr.flush()
+
+
+def main() -> None:
+    """Parse the command line, run, print and save."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("study", choices=STUDIES)
+    parser.add_argument("--runs", type=Path, default=Path("runs/study"), help="folder of the runs")
+    parser.add_argument("--jobs", type=int, default=2, help="trainings side by side")
+    parser.add_argument("--arm", action="append", help="only these (repeat it)")
+    parser.add_argument("--seeds", type=int, help="only the first so many")
+    parser.add_argument("--quick", action="store_true", help="a few updates, one seed, 10 problems")
+    parser.add_argument("--record", action="store_true", help="run nothing; the figures of what is there")
+    parser.add_argument("--dry-run", action="store_true", help="print the commands")
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    arguments = parser.parse_args()
+
+    study = STUDIES[arguments.study](arguments.runs)
+    if arguments.seeds:
+        study = replace(study, seeds=study.seeds[: arguments.seeds])
+    if arguments.arm:
+        known = {arm.name for arm in study.arms}
+        if set(arguments.arm) - known:
+            parser.error(f"--arm: there are {', '.join(sorted(known))}")
+        pairs = tuple(pair for pair in study.comparisons if set(pair) <= set(arguments.arm))
+        arms = tuple(arm for arm in study.arms if arm.name in arguments.arm)
+        study = replace(study, arms=arms, comparisons=pairs)
+    if arguments.quick:
+        study = smaller(study)
+    if arguments.dry_run:
+        for chain in (preparations(study), *chains(study, arguments.jobs)):
+            for step in chain:
+                sys.stdout.write(f"{step.command}\n")
+        return
+    if not arguments.record:
+        run_study(study, arguments.jobs, say)
+    record = study_record(study, arguments.jobs)
+    for title, table in study_tables(record):
+        sys.stdout.write(f"{title}\n\n{to_markdown(table)}\n")
+    publish(record, arguments.json, shown=key_figures(record))
+
+
+if __name__ == "__main__":
+    main()
