@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import signal
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from securecoderl_edge.commands.options import ModelName, options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.files import write_atomically
+from securecoderl_edge.model import require_torch
 from securecoderl_edge.runs import RUNS
 
 if TYPE_CHECKING:
@@ -86,14 +88,13 @@ def table3(config: Table3Config, dry_run: bool, output: str | None) -> None:
     The starter recipe has two sets of problems: eval, of which the base model solves two in five, and hard, longer
     compositions of which hardly any is solved after SFT.
     """
-    from securecoderl_edge.model import require_torch
-
-    require_torch()
     study = _study(config)
     if dry_run:
         for command in _commands(study, config.jobs):
             data.print(command, soft_wrap=True)
         return
+    if importlib.util.find_spec("torch") is None:
+        require_torch()  # says what to install; the memory of a torch loaded here would be missing below
     from securecoderl_edge.study.record import study_record
     from securecoderl_edge.study.steps import run_study
 

@@ -1,0 +1,132 @@
+"""``sce reproduce``: one whole small study by processes of their own, and what is refused before any of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from securecoderl_edge.cli import main
+from securecoderl_edge.problems import Problem, Test, write_problems
+
+RECIPE = """
+model = {model}
+[lora]
+rank = 4
+[sft]
+steps = 1
+batch_size = 2
+[ppo]
+batch_size = 4
+samples_per_prompt = 2
+epochs = 1
+max_tokens = 8
+micro_batch_tokens = 400
+[selection]
+problems = 0
+"""
+
+
+def run(*args: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of ``sce reproduce``."""
+    with CliRunner().isolation() as (out, err, _):
+        try:
+            main(["reproduce", *args])
+            code = 0
+        except SystemExit as leave:
+            code = int(leave.code or 0)
+        return code, out.getvalue().decode(), err.getvalue().decode()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with a recipe for a tiny model, and problems."""
+    monkeypatch.chdir(tmp_path)
+    tests, solutions = (Test("1\n", "2\n"), Test("4\n", "5\n")), ("print(int(input()) + 1)\n",)
+    problems = [Problem(f"p{n}", f"Add {n}.", tests=tests, solutions=solutions) for n in range(8)]
+    write_problems(tmp_path / "train.jsonl", problems[:6])
+    write_problems(tmp_path / "eval.jsonl", problems[6:])
+    (tmp_path / "tiny.toml").write_text(RECIPE.format(model=json.dumps(str(tiny_model))))
+    return tmp_path
+
+
+TABLE3 = (
+    *("table3", "--recipe", "tiny.toml", "--train", "train.jsonl", "--eval", "eval.jsonl", "--variants", "sft,cont"),
+    *("--seeds", "1", "--samples", "1", "--updates", "2", "--quant", "", "--jobs", "2"),
+)
+
+
+def test_a_study_ends_in_a_table_and_is_not_made_twice(folder: Path) -> None:
+    code, out, err = run(*TABLE3, "--json")
+    assert code == 0, err
+    record = json.loads(out)
+    assert record == json.loads((folder / "runs/table3/table3.json").read_text())
+    assert record["steps"] == record["steps_done"] == 5
+    assert {arm["title"]: arm["phases"] for arm in record["arms"]} == {
+        "SFT": ["sft"],
+        "PPO-cont": ["sft", "binary", "partial"],
+    }
+    for arm in record["arms"]:
+        (result,) = arm["results"]
+        assert result["metrics"]["syntax_rate"]["n"] == 2
+        assert arm["command"].startswith("sce train --recipe tiny.toml --problems train.jsonl")
+    assert [each["second"] for each in record["comparisons"]] == ["own-cont"]
+    code, again, err = run(*TABLE3, "--markdown")
+    assert code == 0, err
+    assert "measured on" not in err
+    assert "| PPO-cont | float |" in again
+    assert json.loads((folder / "runs/table3/table3.json").read_text())["wall_seconds"] == record["wall_seconds"]
+
+
+def test_a_dry_run_prints_the_commands_and_writes_nothing(folder: Path) -> None:
+    code, out, err = run(*TABLE3, "--dry-run")
+    assert (code, err) == (0, "")
+    assert [line.split()[1] for line in out.splitlines()] == ["bench", "train", "bench", "train", "bench"]
+    assert not (folder / "runs").exists()
+
+
+def test_a_step_that_fails_is_told_with_its_reason(folder: Path) -> None:
+    (folder / "eval.jsonl").write_text("{}\n")
+    code, _, err = run(*TABLE3)
+    assert code == 1
+    assert "base model on own failed" in err
+    assert "eval.jsonl: not recognised" in err
+    assert "its output is in runs/table3/base/own.log" in err
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("table3", "--train", "train.jsonl"), "--train and --eval go together"),
+        (("table3", "--slices", "eval,sparse"), "no set of problems 'sparse' in recipe starter (there: eval, hard)"),
+        (("table3", "--recipe", "tiny.toml"), "give the problems to measure on: --eval FILE"),
+        (("table3", "--recipe", "nothing"), "nothing"),
+        (("table3", "--variants", "sft,sparse"), "'sparse' is not one of"),
+        (("table3", "--updates", "1"), "--updates"),
+        (("table2",), "name the models to measure"),
+        (("table2", "nano", "--recipe", "tiny.toml"), "name the problems with --problems"),
+        (("table4",), "No such command 'table4'"),
+    ],
+)
+def test_what_cannot_be_done_is_said_before_anything_is_begun(
+    folder: Path, args: tuple[str, ...], message: str
+) -> None:
+    code, out, err = run(*args)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert not (folder / "runs").exists()
+
+
+def test_models_are_measured_as_they_come_on_every_set(folder: Path, tiny_model: Path) -> None:
+    flags = ("--problems", "train.jsonl,eval.jsonl", "--samples", "1")
+    code, out, err = run("table2", str(tiny_model), *flags, "--json")
+    assert code == 0, err
+    record = json.loads(out)
+    counts = {source: document["models"][0]["problems"] for source, document in record["sets"].items()}
+    assert counts == {"train.jsonl": 6, "eval.jsonl": 2}
+    assert record["sets"]["eval.jsonl"]["models"][0]["parameters"] > 10_000
+    code, out, err = run("table2", str(tiny_model), *flags, "--markdown")
+    assert code == 0, err
+    assert out.count(" M | ") == 2

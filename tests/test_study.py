@@ -1,0 +1,397 @@
+"""Studies: what they consist of, that nothing is done twice or lost, and the figures that they end in."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shlex
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.files import locked
+from securecoderl_edge.runs import DONE_FILE
+from securecoderl_edge.schedules import phase_steps
+from securecoderl_edge.stats_over_seeds import difference_over_seeds, rate_over_seeds
+from securecoderl_edge.study import steps
+from securecoderl_edge.study.arms import Arm, Base, Measured, Slice, Study
+from securecoderl_edge.study.record import study_record, training_curves
+from securecoderl_edge.study.steps import Step, chains, done_steps, preparations, run_study, sce_command, wall_seconds
+from securecoderl_edge.study.table3 import PRESETS, table3
+from securecoderl_edge.study.tables import difference_table, result_table, study_tables
+
+# A module that writes down that it ran, and does what its arguments say.
+WORKER = """
+import os, signal, sys, time
+from pathlib import Path
+name, *acts = sys.argv[1:]
+with open("ran", "a") as out:
+    out.write(f"{name} {os.environ['OMP_NUM_THREADS']}\\n")
+for act in acts:
+    kind, _, value = act.partition(":")
+    if kind == "wait-for":
+        deadline = time.monotonic() + 60
+        while not Path(value).exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    elif kind == "make":
+        Path(value).write_text("")
+    elif kind == "fail" and not Path("mended").exists():
+        sys.exit("sce: it went wrong")
+    elif kind == "sleep":
+        interrupts = []
+        signal.signal(signal.SIGINT, lambda *_: interrupts.append(1))
+        Path("asleep").write_text("")
+        while not interrupts:
+            time.sleep(0.01)
+        time.sleep(0.3)
+        Path("interrupts").write_text(str(len(interrupts)))
+        sys.exit(130)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "worker.py").write_text(WORKER)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def script(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Study]:
+    """A study whose chains are the given lists of worker commands."""
+
+    def make(*plan: list[str]) -> Study:
+        def step(text: str) -> Step:
+            return Step(f"step {text}", ("worker", *text.split()), text, folder / "study" / "log" / f"{text[:1]}.log")
+
+        monkeypatch.setattr(steps, "preparations", lambda study: [])
+        monkeypatch.setattr(steps, "chains", lambda study, jobs: iter([[step(text) for text in c] for c in plan]))
+        return Study("test", "starter", folder / "study", (), (42,), 1)
+
+    return make
+
+
+def ran(folder: Path) -> list[str]:
+    return [line.split()[0] for line in (folder / "ran").read_text().splitlines()]
+
+
+def quietly(step: Step, seconds: float, done: int, total: int) -> None:
+    pass
+
+
+def test_every_step_runs_once_and_chains_in_order(folder: Path, script: Callable[..., Study]) -> None:
+    study = script(["a", "b", "c"], ["d"])
+    seen: list[tuple[str, int, int]] = []
+    run_study(study, 1, lambda step, seconds, done, total: seen.append((step.command, done, total)))
+    run_study(study, 1, lambda *_: pytest.fail("a step was run again"))
+    assert ran(folder) == ["a", "b", "c", "d"]
+    assert seen == [("a", 1, 4), ("b", 2, 4), ("c", 3, 4), ("d", 4, 4)]
+
+
+def test_chains_run_side_by_side_and_share_the_cores(folder: Path, script: Callable[..., Study]) -> None:
+    # Each can end only if the other runs at the same time.
+    study = script(["a make:a-ran wait-for:b-ran"], ["b make:b-ran wait-for:a-ran"])
+    run_study(study, 2, quietly)
+    threads = {line.split()[1] for line in (folder / "ran").read_text().splitlines()}
+    assert threads == {str(max(1, steps.cpu_count() // 2))}
+
+
+def test_a_failed_step_is_named_and_its_chain_goes_on_from_there(folder: Path, script: Callable[..., Study]) -> None:
+    study = script(["a", "b fail", "c"])
+    with pytest.raises(SceError, match=r"step b fail failed: it went wrong(.|\n)*b fail(.|\n)*b\.log"):
+        run_study(study, 1, quietly)
+    assert ran(folder) == ["a", "b"]
+    (folder / "mended").write_text("")
+    run_study(study, 1, quietly)
+    assert ran(folder) == ["a", "b", "b", "c"]
+
+
+def test_an_interrupt_reaches_a_running_step_once_and_starts_no_other(
+    folder: Path, script: Callable[..., Study]
+) -> None:
+    study = script(["a sleep", "b"], ["c"])
+
+    def interrupt() -> None:
+        deadline = time.monotonic() + 60
+        while not (folder / "asleep").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        run_study(study, 1, quietly)
+    assert (folder / "interrupts").read_text() == "1"
+    assert ran(folder) == ["a"]
+    assert done_steps(study.folder) == set()
+
+
+def test_a_line_that_a_crash_cut_short_is_a_step_to_make_again(folder: Path, script: Callable[..., Study]) -> None:
+    study = script(["a", "b"])
+    run_study(study, 1, quietly)
+    file = study.folder / steps.STEPS
+    content = file.read_text()
+    file.write_text(content[: content.rindex('"succeeded"')])
+    run_study(study, 1, quietly)
+    assert ran(folder) == ["a", "b", "b"]
+
+
+def test_a_folder_that_another_process_works_in_is_refused(folder: Path, script: Callable[..., Study]) -> None:
+    study = script(["a"])
+    study.folder.mkdir()
+    with locked(study.folder), pytest.raises(SceError, match="another process"):
+        run_study(study, 1, quietly)
+
+
+def test_the_wall_time_counts_what_overlaps_once(tmp_path: Path) -> None:
+    spans = {"a": (0, 10), "b": (5, 10), "c": (100, 5), "other": (50, 40)}
+    rows = [{"command": name, "began": a, "seconds": s, "succeeded": name != "c"} for name, (a, s) in spans.items()]
+    (tmp_path / steps.STEPS).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert wall_seconds(tmp_path, {"a", "b", "c"}) == 20
+    assert done_steps(tmp_path) == {"a", "b", "other"}
+
+
+@pytest.mark.parametrize("recipe", PRESETS)
+def test_all_commands_of_a_table_are_ones_that_sce_takes(recipe: str, tmp_path: Path) -> None:
+    from securecoderl_edge.cli import sce
+
+    study, context = table3(recipe, tmp_path), click.Context(sce)
+    for chain in chains(study, 2):
+        for step in chain:
+            name, *arguments = shlex.split(step.command)[1:]
+            command = sce.get_command(context, name)
+            assert command is not None
+            command.make_context(name, arguments)  # parses them
+    for arm in study.arms:
+        assert study.settings(arm, 43).seed == 43
+
+
+def test_all_variants_of_the_starter_table_have_as_many_updates() -> None:
+    study = table3("starter", Path("runs"))
+    for arm in study.arms:
+        steps_of = phase_steps(study.settings(arm, 42))
+        updates = sum(count for phase, count in steps_of.items() if phase != "sft")
+        assert updates == (0 if steps_of.keys() == {"sft"} else 120)
+
+
+def test_the_papers_recipe_keeps_the_papers_updates() -> None:
+    study = table3("paper-v100", Path("runs"))
+    found = {arm.name: phase_steps(study.settings(arm, 42)) for arm in study.arms}
+    assert found["eval-cont"] == {"sft": 600, "binary": 500, "partial": 500}
+    assert found["eval-simple"]["binary"] == found["eval-fresh"]["partial"] == 500
+    assert found["eval-sched"]["scheduled"] == 1000
+
+
+def test_seeds_are_worked_through_a_few_at_a_time_and_neighbours_share_no_seed() -> None:
+    study = table3("starter", Path("runs"), seeds=4)
+    seeds = [
+        word.split("seed-")[1][:2] for chain in chains(study, 2) for word in [chain[0].words[-1]] if "seed-" in word
+    ]
+    assert seeds[: len(seeds) // 2].count("42") == seeds[: len(seeds) // 2].count("43") == len(study.arms)
+    assert all(first != second for first, second in itertools.pairwise(seeds))
+
+
+def test_snapshots_are_counted_over_all_phases_and_end_before_the_last() -> None:
+    study = table3("starter", Path("runs"), seeds=1)
+    arms = {arm.name: arm for arm in study.arms}
+    found = study.measured(arms["eval-cont"], 42, arms["eval-cont"].slice)
+    run = "runs/seed-42/eval-cont"
+    assert found == [
+        Measured("policy", run),
+        Measured("step-40", f"{run}/phases/2-binary/snapshots/step-000040", 40),
+        Measured("step-100", f"{run}/phases/3-partial/snapshots/step-000040", 100),
+        Measured("q8_0", f"{run}/exports/eval-cont-q8_0.gguf"),
+    ]
+    elsewhere = study.measured(arms["eval-cont"], 42, arms["hard-cont"].slice)
+    assert [each.name for each in elsewhere] == ["policy", "step-40", "step-100"]
+
+
+def test_a_base_model_of_its_own_is_made_first_and_trained_from() -> None:
+    study = table3("starter", Path("runs"))
+    (step,) = preparations(study)
+    assert step.command.startswith("python -m securecoderl_edge.starter.pretrain --init nano")
+    for arm in study.arms:
+        model = study.settings(arm, 42).model
+        assert model == ("runs/bases/nano-hard" if arm.slice.name == "hard" else "nano")
+
+
+def test_what_no_study_can_be_made_of_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text("")
+    with pytest.raises(UsageError, match="--eval"):
+        table3(str(tmp_path / "mine.toml"), tmp_path)
+    with pytest.raises(UsageError, match="'sparse'"):
+        table3("starter", tmp_path, variants=("sft", "sparse"))
+    with pytest.raises(UsageError, match="at least 2"):
+        table3("starter", tmp_path, updates=1)
+
+
+# What a finished study leaves, written by hand.
+
+EVAL, HARD = Slice("eval", "starter:plain-train", "starter:eval"), Slice("hard", "starter:hard-train", "starter:hard")
+PROBLEMS = 20
+
+
+def small_study(folder: Path) -> Study:
+    arms = (
+        Arm("eval-sft", "SFT", EVAL, ("sft",), (), (EVAL,), ("q8_0",)),
+        Arm("eval-simple", "PPO-simple", EVAL, ("sft", "binary"), ("binary.steps=4",), (EVAL, HARD), (), 2),
+    )
+    return Study("small", "starter", folder, arms, (42, 43), 2, comparisons=(("eval-sft", "eval-simple"),))
+
+
+def row(problem: int, sample: int, passed: bool) -> dict[str, Any]:
+    return {
+        "id": f"p{problem:02}", "sample": sample, "stage": 4 if passed else 3 * (sample == 0), "passed": 5 * passed,
+        "total": 5, "reward": 1.0 if passed else 0.4, "reward_paper": 1.0 if passed else 0.4, "r_tests": float(passed),
+        "severity": 0.5 * (problem == 0), "findings": [{}] * (problem == 0), "completion_tokens": 10 + problem,
+        "signs": ["constant_output"] if problem == 1 else [],
+    }  # fmt: skip
+
+
+def passes(seed: int, skill: int) -> list[list[bool]]:
+    return [[(problem * 7 + sample * 3 + seed) % 10 < skill for sample in range(2)] for problem in range(PROBLEMS)]
+
+
+def write_bench(folder: Path, tables: list[list[list[bool]]]) -> None:
+    models = []
+    for number, table in enumerate(tables):
+        log = folder / f"model-{number}"
+        log.mkdir(parents=True)
+        rows = [row(problem, sample, ok) for problem, each in enumerate(table) for sample, ok in enumerate(each)]
+        # Batches come in any order, and what was interrupted may be there twice.
+        text = [json.dumps(each) + "\n" for each in (*reversed(rows), rows[0])]
+        (log / "rows.jsonl").write_text("".join(text))
+        models.append({"log": log.name, "samples": len(rows)})
+    (folder / "bench.json").write_text(json.dumps({"models": models}))
+
+
+SKILLS = {("eval-sft", "eval"): (3, 3), ("eval-simple", "eval"): (5, 4), ("eval-simple", "hard"): (0, 0)}
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Study:
+    study = small_study(tmp_path)
+    commands = [step.command for chain in chains(study, 1) for step in chain]
+    for slice in study.slices:
+        write_bench(study.base_folder(slice), [passes(0, 2)])
+    for arm in study.arms:
+        for seed in study.seeds:
+            run = study.run_folder(arm, seed)
+            for number, phase in enumerate(arm.phases, 1):
+                adapter = run / "phases" / f"{number}-{phase}" / "adapter"
+                adapter.mkdir(parents=True)
+                (adapter / DONE_FILE).write_text(json.dumps({"chosen_step": number}))
+            updates = [{"phase": "binary", "step": step, "all_tests_rate": step / 10 + seed} for step in range(1, 5)]
+            rows = [{"phase": "sft", "step": 1}, *(updates if "binary" in arm.phases else [])]
+            (run / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+            for slice in arm.measured_on:
+                skills = [SKILLS[arm.name, slice.name][seed == 43]] * len(study.measured(arm, seed, slice))
+                write_bench(study.bench_folder(arm, seed, slice), [passes(seed, skill) for skill in skills])
+    attempts = [{"command": c, "began": 10.0 * n, "seconds": 5.0, "succeeded": True} for n, c in enumerate(commands)]
+    (tmp_path / steps.STEPS).write_text("".join(json.dumps(each) + "\n" for each in attempts))
+    return study
+
+
+def results(record: dict[str, Any], arm: str) -> dict[tuple[str, str], dict[str, Any]]:
+    (found,) = (each for each in record["arms"] if each["name"] == arm)
+    return {(each["slice"], each["model"]): each for each in found["results"]}
+
+
+def test_rates_are_over_all_seeds_and_problems(finished: Study) -> None:
+    record = study_record(finished, 1)
+    found = results(record, "eval-simple")["eval", "policy"]
+    values = [[[float(ok) for ok in problem] for problem in passes(seed, skill)] for seed, skill in ((42, 5), (43, 4))]
+    interval = rate_over_seeds(values)
+    rate = found["metrics"]["all_tests_rate"]
+    assert (rate["value"], rate["low"], rate["high"]) == pytest.approx(
+        (interval.value, interval.low, interval.high), abs=5e-5
+    )
+    assert rate["n"] == 2 * 2 * PROBLEMS
+    assert found["all_tests_by_seed"] == [pytest.approx(sum(map(sum, each)) / 40, abs=5e-5) for each in values]
+    assert found["metrics"]["findings"]["value"] == pytest.approx(100 / PROBLEMS)
+    assert found["metrics"]["constant_output"]["value"] == pytest.approx(1 / PROBLEMS)
+    assert record["steps"] == record["steps_done"]
+    assert record["wall_seconds"] == 5 * record["steps"]
+
+
+def test_differences_are_paired_by_seed_and_problem(finished: Study) -> None:
+    (found,) = study_record(finished, 1)["comparisons"]
+    first, second = (
+        [
+            [[float(ok) for ok in problem] for problem in passes(seed, skill)]
+            for seed, skill in zip((42, 43), skills, strict=True)
+        ]
+        for skills in ((3, 3), (5, 4))
+    )
+    expected = difference_over_seeds(first, second)
+    interval = found["metrics"]["all_tests_rate"]
+    assert (found["first"], found["second"], found["slice"]) == ("eval-sft", "eval-simple", "eval")
+    assert (interval["value"], interval["low"], interval["high"]) == pytest.approx(
+        (expected.value, expected.low, expected.high), abs=5e-5
+    )
+
+
+def test_what_is_not_done_is_missing_and_nothing_else(finished: Study) -> None:
+    arm = finished.arms[1]
+    file = finished.folder / steps.STEPS
+    gone = {sce_command(finished.bench_command(arm, 43, EVAL)), sce_command(finished.bench_command(arm, 43, HARD))}
+    kept = [line for line in file.read_text().splitlines() if json.loads(line)["command"] not in gone]
+    file.write_text("\n".join(kept) + "\n")
+    record = study_record(finished, 1)
+    assert record["steps_done"] == record["steps"] - 2
+    assert results(record, "eval-simple")["eval", "policy"]["metrics"]["all_tests_rate"]["n"] == 2 * PROBLEMS
+    assert record["comparisons"][0]["metrics"]["seeds"] == [42]
+
+
+def test_rows_that_are_missing_are_noticed(finished: Study) -> None:
+    (log,) = finished.bench_folder(finished.arms[1], 42, HARD).glob("model-0/rows.jsonl")
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:-2]))
+    with pytest.raises(SceError, match="39 rows of 40"):
+        study_record(finished, 1)
+
+
+def test_learning_curves_are_means_of_updates_and_bounds_of_runs(finished: Study) -> None:
+    record = study_record(finished, 1)
+    (curve,) = (each["training"] for each in record["arms"] if "training" in each)
+    assert curve["updates"] == [1, 2, 3, 4]
+    assert curve["all_tests_rate"]["low"] == pytest.approx([42.1, 42.2, 42.3, 42.4])
+    assert curve["all_tests_rate"]["mean"] == pytest.approx([42.6, 42.7, 42.8, 42.9])
+    points = [each for key, each in results(record, "eval-simple").items() if "updates" in each]
+    assert [(each["slice"], each["updates"]) for each in points] == [("eval", 2), ("hard", 2)]
+    assert training_curves([]) == {}
+
+
+def test_tables_have_the_papers_columns_and_a_row_for_every_model(finished: Study) -> None:
+    record = study_record(finished, 1)
+    table = result_table(record, "eval")
+    assert [row[:2] for row in table.rows] == [("base", ""), ("SFT", "float"), ("", "q8_0"), ("PPO-simple", "float")]
+    for title in ("Syn. %", "≥1-P %", "All-P %", "R", "R tests", "Sec.Clean %"):
+        assert title in table.columns
+    (difference,) = difference_table(record, "eval").rows
+    assert difference[0] == "PPO-simple − SFT"
+    titles = [title for title, _ in study_tables(record)]
+    assert sum(title.startswith("Learnt from other problems") for title in titles) == 1
+
+
+def test_a_record_can_be_written_before_anything_is_done(tmp_path: Path) -> None:
+    record = study_record(small_study(tmp_path), 1)
+    assert (record["steps_done"], record["comparisons"]) == (0, [])
+    assert study_tables(record) == []
+
+
+def test_a_base_is_only_made_where_a_slice_has_one(tmp_path: Path) -> None:
+    assert preparations(small_study(tmp_path)) == []
+    own = Slice("own", "a.jsonl", "b.jsonl", Base("mine", ("--steps", "3")))
+    study = Study("s", "starter", tmp_path, (Arm("x", "X", own, ("sft",), (), (own,)),), (42,), 1)
+    (step,) = preparations(study)
+    assert step.words[-2:] == ("--out", str(tmp_path / "bases/mine"))
+    assert sys.executable not in step.command
