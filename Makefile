@@ -4,7 +4,7 @@ PIP_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench study clean
 
 demo: $(VENV)/installed
 	$(BIN)/sce train --out runs/starter
@@ -23,7 +23,11 @@ check: $(VENV)/installed-dev
 	$(BIN)/python -m pytest
 
 bench: $(VENV)/installed
-	$(BIN)/python benchmarks/starter.py --quick
+	$(BIN)/sce reproduce table3 --quick
+
+# The figures themselves: python benchmarks/study.py NAME, see benchmarks/STUDY.md
+study: $(VENV)/installed
+	$(BIN)/python benchmarks/study_report.py
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

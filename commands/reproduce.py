@@ -72,7 +72,7 @@ def _output(command: Any) -> Any:
 
 @click.group()
 def reproduce() -> None:
-    """Make the paper's tables again: with seeds, intervals and paired differences.
+    """Make the paper's tables again, with seeds and intervals.
 
     What is there is not made again, so the same command goes on after a stop.
     """

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from securecoderl_edge.config import read_toml
+
 ROOT = Path(__file__).parent.parent
 CORE, EXPORT, COMMANDS = ROOT / "securecoderl_edge", ROOT / "export", ROOT / "commands"
 
@@ -91,3 +93,10 @@ def test_every_command_has_the_help_line_that_the_group_shows() -> None:
         assert command.name == name
         assert command.help is not None
         assert command.help.splitlines()[0] == LINES[name]
+
+
+def test_every_folder_of_the_package_is_in_the_wheel() -> None:
+    settings = read_toml(ROOT / "pyproject.toml")["tool"]["setuptools"]
+    inside = {file.parent.relative_to(ROOT) for file in sources(CORE) if file.name == "__init__.py"}
+    names = {folder.as_posix().replace("/", ".") for folder in inside}
+    assert names | set(settings["package-dir"]) == set(settings["packages"])

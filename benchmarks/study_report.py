@@ -1,0 +1,234 @@
+"""Writes benchmarks/STUDY.md and its plots from the figures of the studies: what ``make study`` calls.
+
+    python benchmarks/study_report.py
+
+``study_text.md`` is the text. Where it says ``{{...}}`` a table, a figure or a number is put in, so that no number in
+the report was typed by hand. What can stand there is in `DIRECTIVES`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from securecoderl_edge.files import write_atomically
+from securecoderl_edge.report import Table, interval_cell, to_markdown
+from securecoderl_edge.stats import Interval
+from securecoderl_edge.study.record import STUDY_METRICS
+from securecoderl_edge.study.tables import interval_of, metric_cells, verdict
+
+HERE = Path(__file__).parent
+TEXT, REPORT, PLOTS = HERE / "study_text.md", HERE / "STUDY.md", HERE / "results" / "plots"
+NAMES = ("table3", "security", "ablations", "hacking")
+
+Records = Mapping[str, Mapping[str, Any]]
+METRIC = {metric.name: metric for metric in STUDY_METRICS}
+MAIN = "syntax_rate,any_test_rate,all_tests_rate,reward_gated,reward_paper,r_tests,secure_rate"
+
+
+def read_records(folder: Path = HERE / "results") -> dict[str, dict[str, Any]]:
+    """The committed figures, by study."""
+    return {name: json.loads((folder / f"study-{name}.json").read_text(encoding="utf-8")) for name in NAMES}
+
+
+def render(text: str, records: Records) -> str:
+    """The text with its directives carried out.
+
+    Raises:
+        ValueError: a directive that nobody knows, or one about figures that are not there.
+    """
+
+    def put_in(match: re.Match[str]) -> str:
+        name, *words = match[1].split()
+        try:
+            return DIRECTIVES[name](records, *words)
+        except (KeyError, StopIteration, TypeError) as error:
+            raise ValueError(f"study_text.md: {match[0]}: {error!r}") from error
+
+    return re.sub(r"\{\{(.+?)\}\}", put_in, text)
+
+
+def results(records: Records, study: str, slice: str, names: str = MAIN) -> str:
+    """What was measured on a slice: the base model, and every arm that learnt there; ``names`` of metrics."""
+    record, columns = records[study], [METRIC[name] for name in names.split(",")]
+    rows = []
+    base = _slice(record, slice).get("base")
+    if base:
+        rows.append(("base model", "", *metric_cells(base, columns, lines=1), ""))
+    for arm in _arms(record, slice):
+        for result in arm["results"]:
+            if result["slice"] == slice and "updates" not in result:
+                is_final = result["model"] == "policy"
+                title = arm["title"] if is_final else f"{arm['title']}, {result['model']}"
+                seeds = str(len(arm["seeds"])) if is_final else ""
+                cells = metric_cells(result["metrics"], columns, lines=1)
+                rows.append((title, seeds, *cells, f"`{study} --arm {arm['name']}`" if is_final else ""))
+    return to_markdown(Table(("", "seeds", *(each.title for each in columns), "again with"), tuple(rows)))
+
+
+def differences(records: Records, study: str, slice: str, names: str = MAIN, first: str = "") -> str:
+    """Paired differences between arms on a slice, those from the arm ``first`` alone if it is given."""
+    record, columns = records[study], [METRIC[name] for name in names.split(",")]
+    titles = {arm["name"]: arm["title"] for arm in record["arms"]}
+    rows = [
+        (
+            f"{titles[each['second']]} − {titles[each['first']]}",
+            *metric_cells(each["metrics"], columns, lines=1, signed=True),
+        )
+        for each in record["comparisons"]
+        if each["slice"] == slice and first in ("", each["first"])
+    ]
+    return to_markdown(Table(("", *(each.title for each in columns)), tuple(rows)))
+
+
+def transfer(records: Records, study: str, slice: str, names: str = MAIN) -> str:
+    """What arms that learnt from other problems do on a slice."""
+    record, columns = records[study], [METRIC[name] for name in names.split(",")]
+    rows = [
+        (f"{arm['title']}, from {arm['slice']}", *metric_cells(result["metrics"], columns, lines=1))
+        for arm in record["arms"]
+        for result in arm["results"]
+        if arm["slice"] != slice == result["slice"] and result["model"] == "policy"
+    ]
+    return to_markdown(Table(("", *(each.title for each in columns)), tuple(rows)))
+
+
+def quantised(records: Records, study: str, names: str = MAIN) -> str:
+    """Paired differences of each export from the policy that it was made from."""
+    record, columns = records[study], [METRIC[name] for name in names.split(",")]
+    rows = [
+        (
+            f"{arm['title']} on {result['slice']}, {result['model']}",
+            *metric_cells(result["minus_policy"], columns, lines=1, signed=True),
+        )
+        for arm in record["arms"]
+        for result in arm["results"]
+        if "minus_policy" in result
+    ]
+    return to_markdown(Table(("", *(each.title for each in columns)), tuple(rows)))
+
+
+def value(records: Records, study: str, arm: str, slice: str, name: str, model: str = "policy") -> str:
+    """One figure with its interval; the arm ``base`` is the base model of the slice."""
+    record = records[study]
+    if arm == "base":
+        metrics = _slice(record, slice)["base"]
+    else:
+        found = next(each for each in record["arms"] if each["name"] == arm)["results"]
+        metrics = next(each for each in found if (each["slice"], each["model"]) == (slice, model))["metrics"]
+    return _in_words(interval_of(metrics[name]), name)
+
+
+def difference(records: Records, study: str, first: str, second: str, slice: str, name: str) -> str:
+    """One paired difference, second minus first, with its interval."""
+    return _in_words(_difference(records, study, first, second, slice, name), name, signed=True)
+
+
+def says(records: Records, study: str, first: str, second: str, slice: str, name: str) -> str:
+    """Whether the second arm is ``higher`` or ``lower`` than the first, or ``not distinguishable`` from it."""
+    return verdict(_difference(records, study, first, second, slice, name))
+
+
+def by_seed(records: Records, study: str, arm: str, slice: str) -> str:
+    """All-P of each seed, in percent."""
+    found = next(each for each in records[study]["arms"] if each["name"] == arm)["results"]
+    rates = next(each for each in found if (each["slice"], each["model"]) == (slice, "policy"))["all_tests_by_seed"]
+    return ", ".join(f"{100 * rate:.1f}" for rate in rates)
+
+
+def figure(records: Records, name: str, *caption: str) -> str:
+    """A plot of `study_plots`."""
+    return f"![{' '.join(caption)}](results/plots/{name}.svg)"
+
+
+def costs(records: Records) -> str:
+    """What each study took, and the command that makes it."""
+    rows = []
+    for name, record in records.items():
+        trained = sum(seconds for arm in record["arms"] for seconds in arm["train_seconds"])
+        rows.append((
+            name, f"`python benchmarks/study.py {name}`", f"{len(record['arms'])}", f"{len(record['seeds'])}",
+            f"{record['steps_done']} of {record['steps']}", _duration(record["wall_seconds"]), _duration(trained),
+        ))  # fmt: skip
+    columns = ("study", "command", "arms", "seeds", "steps done", "wall time", "of it training, added up")
+    return to_markdown(Table(columns, tuple(rows)))
+
+
+def commands(records: Records, study: str) -> str:
+    """For each arm the command that trains its first seed, and how long each seed took."""
+    rows = [
+        (arm["title"], f"`{arm['command']}`", ", ".join(_duration(each) for each in arm["train_seconds"]))
+        for arm in records[study]["arms"]
+    ]
+    made = [
+        f"`{each['prepare']}` ({_duration(each['prepare_seconds'])})"
+        for each in records[study]["slices"]
+        if "prepare" in each
+    ]
+    before = f"The base model first: {'; '.join(made)}\n\n" if made else ""
+    return before + to_markdown(Table(("", "first seed", "time of each seed"), tuple(rows)))
+
+
+def machine(records: Records) -> str:
+    """What it ran on."""
+    found = next(iter(records.values()))["machine"]
+    return f"{found['cores']} cores of {found['cpu']}"
+
+
+DIRECTIVES: dict[str, Callable[..., str]] = {
+    each.__name__: each
+    for each in (
+        results, differences, transfer, quantised, value, difference, says, by_seed, figure, costs, commands, machine,
+    )
+}  # fmt: skip
+
+
+def _slice(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = next(each for each in record["slices"] if each["name"] == name)
+    return found
+
+
+def _arms(record: Mapping[str, Any], slice: str) -> list[Mapping[str, Any]]:
+    return [arm for arm in record["arms"] if arm["slice"] == slice]
+
+
+def _difference(records: Records, study: str, first: str, second: str, slice: str, name: str) -> Interval | None:
+    wanted = (first, second, slice)
+    found = next(
+        each for each in records[study]["comparisons"] if (each["first"], each["second"], each["slice"]) == wanted
+    )
+    return interval_of(found["metrics"][name])
+
+
+def _in_words(interval: Interval | None, name: str, *, signed: bool = False) -> str:
+    return interval_cell(interval, METRIC[name], signed=signed)
+
+
+def _duration(seconds: float) -> str:
+    minutes = seconds / 60
+    return f"{minutes:.1f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+
+
+def main() -> None:
+    """Parse the command line and write the report."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--no-plots", action="store_true", help="the text alone; needs no matplotlib")
+    arguments = parser.parse_args()
+    records = read_records()
+    text = render(TEXT.read_text(encoding="utf-8"), records)
+    if not arguments.no_plots:
+        from study_plots import draw_all
+
+        draw_all(records, PLOTS)
+    with write_atomically(REPORT) as out:
+        out.write(text)
+    sys.stderr.write(f"{REPORT}: {len(text.splitlines())} lines\n")
+
+
+if __name__ == "__main__":
+    main()
