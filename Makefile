@@ -4,7 +4,7 @@ PIP_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench study clean
+.PHONY: demo test check bench study docs docs-test clean
 
 demo: $(VENV)/installed
 	$(BIN)/sce train --out runs/starter
@@ -40,5 +40,16 @@ $(VENV)/installed-dev: $(VENV)/installed
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt $(PIP_ARGS) -e '.[all,dev]'
 	touch $@
 
+docs: $(VENV)/installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Every command of README.md and docs/ is run, and what it prints compared: about half an hour on two cores.
+docs-test: $(VENV)/installed-dev
+	$(BIN)/python tests/docs_blocks.py
+
+$(VENV)/installed-docs: $(VENV)/installed
+	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt $(PIP_ARGS) -e '.[docs]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) build dist site *.egg-info

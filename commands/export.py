@@ -13,44 +13,24 @@ from securecoderl_edge.commands.console import data, say
 from securecoderl_edge.commands.options import ModelName, options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.export.manifest import AdapterManifest, GgufManifest, OnnxManifest, types_in_words
-from securecoderl_edge.export.run import (
-    ADAPTER_TYPES,
-    ONNX_TYPES,
-    PORTABLE_TYPES,
-    QUANTS,
-    ExportResult,
-    export_adapter,
-    export_gguf,
-    export_merged,
-    export_onnx,
+from securecoderl_edge.export.dispatch import (
+    DEFAULTS,
+    HF_DTYPES,
+    check_type,
+    export_as,
+    find_source,
+    target_of,
 )
-from securecoderl_edge.export.targets import check_name
+from securecoderl_edge.export.manifest import AdapterManifest, GgufManifest, OnnxManifest, types_in_words
+from securecoderl_edge.export.run import ONNX_TYPES, PORTABLE_TYPES, QUANTS, ExportResult, export_merged
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.model import base_folder
-from securecoderl_edge.models import ModelSpec, resolve_model
-from securecoderl_edge.runs import latest_run
+from securecoderl_edge.models import ModelSpec
 
 if TYPE_CHECKING:
     from securecoderl_edge.problems import Problem
 
 _PAPERS = (".modelfile", ".md", ".json")
-_HF_DTYPES = {"f32": "float32", "f16": "float16"}
-_DEFAULTS = {"gguf": "q8_0", "onnx": "int8", "portable": "f32", "adapter": "f16", "hf": "f32"}
-_TYPES = {
-    "gguf": QUANTS,
-    "onnx": ONNX_TYPES,
-    "portable": PORTABLE_TYPES,
-    "adapter": ADAPTER_TYPES,
-    "hf": tuple(_HF_DTYPES),
-}
-_SUFFIXES = {
-    "gguf": "-{}.gguf",
-    "onnx": "-onnx-{}",
-    "portable": "-onnx-portable-{}",
-    "adapter": "-lora-{}.gguf",
-    "hf": "-hf",
-}
 
 
 @dataclass(frozen=True)
@@ -103,16 +83,14 @@ def export(source: str | None, config: ExportConfig) -> None:
             raise UsageError("--verify takes a file as it is; of the other flags --pre-tokenizer and --json go with it")
         _verify(Path(config.verify), source, config)
         return
-    spec = _find_source(source)
+    spec = find_source(source)
     base = base_folder(spec.source)
     if config.portable and config.format != "onnx":
         raise UsageError("--portable is a kind of ONNX; add --format onnx, or leave it out")
     kind = "portable" if config.portable else config.format
-    quants = config.quant or (_DEFAULTS[kind],)
+    quants = config.quant or (DEFAULTS[kind],)
     for quant in quants:
-        if quant not in _TYPES[kind]:
-            named = f"--format {config.format}{' --portable' if config.portable else ''}"
-            raise UsageError(f"{named} is written as {', '.join(_TYPES[kind])}, not {quant}")
+        check_type(kind, quant)
     if config.out is not None and Path(config.out).suffix.lower() in _PAPERS:
         raise UsageError(f"--out {config.out}: files of that ending are written beside an export; choose another name")
     if config.format == "hf" and len(quants) > 1:
@@ -127,7 +105,7 @@ def export(source: str | None, config: ExportConfig) -> None:
         _export_folder(spec, base, quants, config)
         return
     problems = _problems(config) if config.bench else []
-    results, failed = _export_files(spec, base, quants, config)
+    results, failed = _export_files(spec, base, kind, quants, config)
     for result in results:
         _add_papers(result, spec, base)
     if config.bench and results:
@@ -140,7 +118,7 @@ def export(source: str | None, config: ExportConfig) -> None:
 
 
 def _export_files(
-    spec: ModelSpec, base: Path, quants: tuple[str, ...], config: ExportConfig
+    spec: ModelSpec, base: Path, kind: str, quants: tuple[str, ...], config: ExportConfig
 ) -> tuple[list[ExportResult], int]:
     """What was written, and how many others failed."""
     results, failed = [], 0
@@ -151,25 +129,9 @@ def _export_files(
 
     with Workbench(base, spec.adapter, spec.prompt_style, log, config.pre_tokenizer) as workbench:
         for quant in quants:
-            out = _target(spec, config.out, _SUFFIXES["portable" if config.portable else config.format].format(quant))
+            out = target_of(spec, kind, quant, config.out)
             try:
-                _check_papers(out, config)
-                if config.format == "gguf":
-                    result = export_gguf(
-                        base, spec.adapter, quant, out, config.force, log, spec.prompt_style, workbench
-                    )
-                elif config.format == "onnx":
-                    result = export_onnx(
-                        base, spec.adapter, quant, out, config.force, log, spec.prompt_style, workbench, config.portable
-                    )
-                elif spec.adapter is None:
-                    raise UsageError(
-                        f"{spec.label} is a base model without an adapter; export a run or an adapter folder"
-                    )
-                else:
-                    result = export_adapter(
-                        base, spec.adapter, quant, out, config.force, log, spec.prompt_style, workbench
-                    )
+                result = export_as(spec, kind, quant, out, config.force, workbench, log)
             except SceError as error:
                 # One type that is not good enough must not cost the others.
                 if len(quants) == 1:
@@ -182,52 +144,13 @@ def _export_files(
     return results, failed
 
 
-def _check_papers(out: Path, config: ExportConfig) -> None:
-    """Refuse, before anything is written, to replace papers of somebody else."""
-    from securecoderl_edge.export.card import foreign_paper
-
-    if not config.force and (paper := foreign_paper(out, config.format == "onnx")):
-        raise UsageError(
-            f"{paper} is not of sce export and would be replaced; move it, use --force or choose another --out"
-        )
-
-
 def _export_folder(spec: ModelSpec, base: Path, quants: tuple[str, ...], config: ExportConfig) -> None:
     for quant in quants:
-        target = _target(spec, config.out, _SUFFIXES["hf"])
-        folder = export_merged(base, spec.adapter, _HF_DTYPES[quant], target, config.force, spec.prompt_style)
+        target = target_of(spec, "hf", quant, config.out)
+        folder = export_merged(base, spec.adapter, HF_DTYPES[quant], target, config.force, spec.prompt_style)
         say(f"{folder}: merged Hugging Face folder, {quant}")
         if config.json:
             click.echo(json.dumps({"path": str(folder), "quant": quant}))
-
-
-def _find_source(source: str | None) -> ModelSpec:
-    if source is None:
-        run = latest_run()
-        if run is None:
-            raise UsageError("there is no training run here yet; run: sce train (or name a model: sce export nano)")
-        source = str(run.path)
-    spec = resolve_model(source)
-    if spec.kind != "hf":
-        raise UsageError(f"{source} is exported already; name a training run or a Hugging Face folder")
-    return spec
-
-
-def _target(spec: ModelSpec, out: str | None, suffix: str) -> Path:
-    """Where the export goes; its name is one that a file can have."""
-    target = Path(out) if out is not None else _usual_target(spec, suffix)
-    check_name(target)
-    return target
-
-
-def _usual_target(spec: ModelSpec, suffix: str) -> Path:
-    """The exports of its run, or the current folder for a base model."""
-    for folder in spec.adapter.parents if spec.adapter else ():
-        if (folder / "environment.json").is_file():
-            part = "" if spec.role == "policy" else f"-{spec.role}"
-            return folder / "exports" / f"{folder.name}{part}{suffix}"
-    name = Path(spec.source).resolve().name if Path(spec.source).is_dir() else spec.source.split("/")[-1]
-    return Path(f"{name}{suffix}")
 
 
 def _report(result: ExportResult) -> None:
@@ -283,9 +206,9 @@ def _verify(file: Path, source: str | None, config: ExportConfig) -> None:
 
     spec = None
     if source is not None:
-        spec = _find_source(source)
+        spec = find_source(source)
     elif (run := file.resolve().parent.parent / "environment.json").is_file():
-        spec = _find_source(str(run.parent))
+        spec = find_source(str(run.parent))
     found = recheck(
         file, base_folder(spec.source) if spec else None, spec.adapter if spec else None, config.pre_tokenizer
     )

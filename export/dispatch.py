@@ -1,0 +1,120 @@
+"""One export by the names that users give it: kind of file, type of weights, and where it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from securecoderl_edge.errors import UsageError
+from securecoderl_edge.export.card import foreign_paper
+from securecoderl_edge.export.run import (
+    ADAPTER_TYPES,
+    ONNX_TYPES,
+    PORTABLE_TYPES,
+    QUANTS,
+    ExportResult,
+    export_adapter,
+    export_gguf,
+    export_onnx,
+)
+from securecoderl_edge.export.targets import check_name
+from securecoderl_edge.export.workbench import Workbench
+from securecoderl_edge.model import base_folder
+from securecoderl_edge.models import ModelSpec, resolve_model
+from securecoderl_edge.runs import latest_run
+
+# What `hf` folders are written in, by the name of a type.
+HF_DTYPES = {"f32": "float32", "f16": "float16"}
+TYPES: dict[str, tuple[str, ...]] = {
+    "gguf": QUANTS,
+    "onnx": ONNX_TYPES,
+    "portable": PORTABLE_TYPES,
+    "adapter": ADAPTER_TYPES,
+    "hf": tuple(HF_DTYPES),
+}
+DEFAULTS = {"gguf": "q8_0", "onnx": "int8", "portable": "f32", "adapter": "f16", "hf": "f32"}
+_SUFFIXES = {
+    "gguf": "-{}.gguf",
+    "onnx": "-onnx-{}",
+    "portable": "-onnx-portable-{}",
+    "adapter": "-lora-{}.gguf",
+    "hf": "-hf",
+}
+
+
+def find_source(source: str | None) -> ModelSpec:
+    """The model to export; without a name the policy of the latest run.
+
+    Raises:
+        UsageError: there is none, or it has been exported already.
+    """
+    if source is None:
+        run = latest_run()
+        if run is None:
+            raise UsageError("there is no training run here yet; run: sce train (or name a model: sce export nano)")
+        source = str(run.path)
+    spec = resolve_model(source)
+    if spec.kind != "hf":
+        raise UsageError(f"{source} is exported already; name a training run or a Hugging Face folder")
+    return spec
+
+
+def check_type(kind: str, quant: str) -> None:
+    """Refuse a type of weights that the kind of file is not written in; ``kind``: a key of `TYPES`.
+
+    Raises:
+        UsageError: it is none of them.
+    """
+    if quant not in TYPES[kind]:
+        named = "--format onnx --portable" if kind == "portable" else f"--format {kind}"
+        raise UsageError(f"{named} is written as {', '.join(TYPES[kind])}, not {quant}")
+
+
+def target_of(spec: ModelSpec, kind: str, quant: str, out: str | Path | None) -> Path:
+    """Where an export goes unless ``out`` says so: the exports of its run, or the current folder for a base model.
+
+    Raises:
+        UsageError: no file can have that name.
+    """
+    target = Path(out) if out is not None else _usual_target(spec, _SUFFIXES[kind].format(quant))
+    check_name(target)
+    return target
+
+
+def _usual_target(spec: ModelSpec, suffix: str) -> Path:
+    for folder in spec.adapter.parents if spec.adapter else ():
+        if (folder / "environment.json").is_file():
+            part = "" if spec.role == "policy" else f"-{spec.role}"
+            return folder / "exports" / f"{folder.name}{part}{suffix}"
+    name = Path(spec.source).resolve().name if Path(spec.source).is_dir() else spec.source.split("/")[-1]
+    return Path(f"{name}{suffix}")
+
+
+def export_as(
+    spec: ModelSpec,
+    kind: str,
+    quant: str,
+    out: Path,
+    force: bool,
+    workbench: Workbench,
+    log: Callable[[str], None] = lambda message: None,
+) -> ExportResult:
+    """Write and verify one file, or folder, of ``kind``: gguf, onnx, portable or adapter.
+
+    Raises:
+        UsageError, SceError, MissingExtra: as in `export_gguf`; or a base model has no adapter to export; or a card of
+            somebody else would be replaced.
+    """
+    is_folder = kind in ("onnx", "portable")
+    if not force and (paper := foreign_paper(out, is_folder)):
+        raise UsageError(
+            f"{paper} is not of sce export and would be replaced; move it, use --force or choose another --out"
+        )
+    base = base_folder(spec.source)
+    if kind == "gguf":
+        return export_gguf(base, spec.adapter, quant, out, force, log, spec.prompt_style, workbench)
+    if is_folder:
+        return export_onnx(base, spec.adapter, quant, out, force, log, spec.prompt_style, workbench, kind == "portable")
+    if spec.adapter is None:
+        raise UsageError(f"{spec.label} is a base model without an adapter; export a run or an adapter folder")
+    return export_adapter(base, spec.adapter, quant, out, force, log, spec.prompt_style, workbench)

@@ -1,0 +1,89 @@
+"""The pages: what is made from the code is what the code makes, and what is run is what stands there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import docs_blocks
+import docs_reference
+import pytest
+from docs_blocks import Command, matches, read_blocks, run_block
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+
+
+def test_the_reference_is_what_the_commands_say() -> None:
+    assert docs_reference.PAGE.read_text(encoding="utf-8") == docs_reference.page(), "python tests/docs_reference.py"
+
+
+def test_every_page_is_in_the_menu_and_every_entry_is_a_page() -> None:
+    menu = re.findall(r"\b([a-z0-9]+\.md)\b", (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("nav:")[2])
+    assert sorted(menu) == [page.name for page in PAGES]
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
+def test_every_session_of_a_page_can_be_read_and_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for block in read_blocks(text):
+        assert block.commands
+        assert all(command.text.strip() for command in block.commands)
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
+        assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_a_session_is_commands_with_their_outputs() -> None:
+    (block,) = read_blocks("# Page\n\n<!-- run: other numbers -->\n```console\n$ a \\\n  b\n1\n$ c\n```\n")
+    assert block.commands == [Command("a \\\n  b", "1"), Command("c", "")]
+    assert block.other_numbers
+    (here,) = read_blocks("```console\n$ cat > f <<'EOF'\nx\n$ y\nEOF\n$ cat f\nx\n```\n")
+    assert [command.output for command in here.commands] == ["", "x"]
+    assert read_blocks("```python\nprint(1)\n```\n") == []
+
+
+def test_an_unknown_directive_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no such directive: sometimes"):
+        read_blocks("<!-- run: sometimes -->\n```console\n$ a\n```\n")
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "other_numbers", "is_match"),
+    [
+        ("a  b\n", "a b", False, True),
+        ("took 1.5 s\n", "took 2 s", False, False),
+        ("took 1.5 s\n", "took 2 s", True, True),
+        ("a\nb\nc\n", "a\n...", False, True),
+        ("a\nb\nc\n", "...\nc", False, True),
+        ("a\nb\nc\n", "a\n...\nd", False, False),
+        ("kept step 3: why\n", "kept step 3: ...", False, True),
+        ("", "a", False, False),
+        ("more\n", "", False, False),
+    ],
+)
+def test_outputs_are_compared_but_for_what_the_page_leaves_open(
+    found: str, expected: str, other_numbers: bool, is_match: bool
+) -> None:
+    assert matches(found, expected, other_numbers) is is_match
+
+
+def test_a_session_that_says_something_else_is_told(tmp_path: Path) -> None:
+    environment = {"PATH": "/usr/bin:/bin"}
+
+    def failure(text: str) -> str:
+        (block,) = read_blocks(f"```console\n{text}\n```\n")
+        return run_block(block, tmp_path, environment)
+
+    assert failure("$ echo 1\n1") == ""
+    assert "but the page says" in failure("$ echo 1\n2")
+    assert "exit status 3" in failure("$ exit 3")
+
+
+def test_blocks_of_a_page_share_a_folder_that_is_gone_afterwards(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```console\n$ echo 1 > f\n```\n\n```console\n$ cat f\n1\n```\n\n"
+        "<!-- run: no, it is late -->\n```console\n$ exit 1\n```\n"
+    )
+    assert docs_blocks.run_page(page) == (2, ["page.md:11: it is late"], [])
+    assert not (tmp_path / "f").exists()
