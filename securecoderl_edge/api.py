@@ -37,7 +37,7 @@ def score(
 
     Args:
         programs: (problem, Python text) pairs. The text is scored as it is: nothing is taken out of it.
-        stage_rule: which tests must be clean and print for a step of R_func: ``any``, ``all``, ``fraction`` or ``seed``.
+        stage_rule: tests that must be clean and print for a step: ``any``, ``all``, ``fraction`` or ``seed``.
         severity: what a finding costs: ``bandit`` or ``cwe``.
         workers: programs that run side by side; one a core by default.
 
