@@ -4,7 +4,7 @@ PIP_ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench study docs docs-test clean
+.PHONY: demo test check bench study dist docs docs-test clean
 
 demo: $(VENV)/installed
 	$(BIN)/sce train --out runs/starter
@@ -32,6 +32,8 @@ study: $(VENV)/installed
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	@command -v c++ >/dev/null || { echo "llama-cpp-python is built from source and needs a C++ compiler (Debian: apt-get install g++ cmake)" >&2; exit 1; }
+	@# A source archive has no links; a checkout has these two.
+	@for name in commands export; do [ -e securecoderl_edge/$$name ] || ln -s ../$$name securecoderl_edge/$$name; done
 	@echo "installing; llama-cpp-python is built from source, which takes about four minutes on two cores"
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt $(PIP_ARGS) -e '.[all]'
 	touch $@
@@ -39,6 +41,12 @@ $(VENV)/installed: pyproject.toml constraints.txt
 $(VENV)/installed-dev: $(VENV)/installed
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt $(PIP_ARGS) -e '.[all,dev]'
 	touch $@
+
+# The wheel and the source archive, and the wheel tried in an environment of its own.
+dist: $(VENV)/installed-dev
+	rm -rf dist build
+	$(BIN)/python -m build --installer pip
+	$(BIN)/python tests/packages.py dist
 
 docs: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

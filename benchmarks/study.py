@@ -23,8 +23,9 @@ from figures import publish
 
 from securecoderl_edge.report import to_markdown
 from securecoderl_edge.study.arms import FIRST_SEED, Arm, Base, Slice, Study
+from securecoderl_edge.study.ledger import Step
 from securecoderl_edge.study.record import study_record
-from securecoderl_edge.study.steps import Step, chains, preparations, run_study
+from securecoderl_edge.study.steps import all_steps, run_study
 from securecoderl_edge.study.table3 import NANO_HARD, table3
 from securecoderl_edge.study.tables import study_tables
 
@@ -42,7 +43,9 @@ NANO_SECURITY = Base(
     ),
 )
 SECURITY = Slice("security", "starter:security-train", "starter:security", NANO_SECURITY)
-SHOWN = Slice("shown", "starter:shown-train", "starter:hard", NANO_HARD)
+# Of these a fifth of the tests can be copied from the statement; of `hard`, the same problems, none.
+SHOWN = Slice("shown", "starter:shown-train", "starter:shown", NANO_HARD)
+HIDDEN = Slice("hard", "starter:hard-train", "starter:hard", NANO_HARD)
 
 
 def main_table(folder: Path) -> Study:
@@ -107,7 +110,7 @@ def hacking(folder: Path) -> Study:
         ("constants", "without constants", ("reward.correct_constants=true",)),
         ("both", "without either", ("reward.shown_tests=drop", "reward.correct_constants=true")),
     )
-    shared = {"slice": SHOWN, "measured_on": (SHOWN,), "snapshot_every": 40}
+    shared = {"slice": SHOWN, "measured_on": (SHOWN, HIDDEN), "snapshot_every": 40}
     arms = [Arm("shown-sft", "SFT", phases=("sft",), settings=(), **shared)]
     for name, title, settings in rewards:
         settings = ("partial.steps=80", *settings)
@@ -197,9 +200,8 @@ def main() -> None:
     if arguments.quick:
         study = smaller(study)
     if arguments.dry_run:
-        for chain in (preparations(study), *chains(study, arguments.jobs)):
-            for step in chain:
-                sys.stdout.write(f"{step.command}\n")
+        for step in all_steps(study, arguments.jobs):
+            sys.stdout.write(f"{step.command}\n")
         return
     if not arguments.record:
         run_study(study, arguments.jobs, say)

@@ -37,8 +37,14 @@ def draw_all(records: Records, folder: Path) -> None:
         rates = (("all_tests_rate", "All-P %"), ("syntax_rate", "Syn. %"), ("reward_gated", "R"))
         _save(_learning(main, slice, rates), folder / f"learning-{slice}.svg")
     _save(_trade_off(records["security"]), folder / "security.svg")
-    signs = (("sample_copy", "copies the sample %"), ("constant_output", "constant output %"), ("r_tests", "R tests"))
-    _save(_during_training(hacking, "shown", signs), folder / "hacking.svg")
+    signs = (
+        ("sample_copy", "copies the sample %"),
+        ("constant_output", "constant output %"),
+        ("syntax_rate", "Syn. %"),
+    )
+    _save(_learning(hacking, "shown", signs), folder / "hacking.svg")
+    crashes = (("crash_after_output", "crashes after output %"), ("objective/reward", "reward"), ("r_tests", "R tests"))
+    _save(_during_training(hacking, "shown", crashes), folder / "hacking-training.svg")
     _save(_forest(records["ablations"], "all_tests_rate", "All-P, points from the reference"), folder / "ablations.svg")
 
 

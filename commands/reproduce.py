@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,7 +21,7 @@ from securecoderl_edge.runs import RUNS
 if TYPE_CHECKING:
     from securecoderl_edge.report import Table
     from securecoderl_edge.study.arms import Study
-    from securecoderl_edge.study.steps import Step
+    from securecoderl_edge.study.ledger import Step
 
 VARIANTS = ("sft", "simple", "fresh", "cont", "sched")
 
@@ -98,7 +94,7 @@ def table3(config: Table3Config, dry_run: bool, output: str | None) -> None:
     from securecoderl_edge.study.record import study_record
     from securecoderl_edge.study.steps import run_study
 
-    with track(sum(1 for _ in _commands(study, config.jobs)), study.name, lines=False) as progress, _terminable():
+    with track(len(_commands(study, config.jobs)), study.name, lines=False) as progress:
         shown = 0
 
         def on_step(step: Step, seconds: float, done: int, total: int) -> None:
@@ -199,9 +195,9 @@ def _study(config: Table3Config) -> Study:
 
 
 def _commands(study: Study, jobs: int) -> list[str]:
-    from securecoderl_edge.study.steps import chains, preparations
+    from securecoderl_edge.study.steps import all_steps
 
-    return [step.command for chain in (preparations(study), *chains(study, jobs)) for step in chain]
+    return [step.command for step in all_steps(study, jobs)]
 
 
 def _eval_sets(recipe: str) -> list[str]:
@@ -232,21 +228,3 @@ def _show(
         click.echo("\n".join(f"{title}\n\n{to_markdown(table)}" for title, table in narrow), nl=False)
     else:
         show_tables(wide)
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Ctrl-C and a request to terminate both interrupt, so that processes that were started end with this one.
-
-    A shell starts what runs in the background with Ctrl-C ignored, and children inherit that unless it is set here.
-    """
-
-    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.files import write_atomically
+from securecoderl_edge.files import drop_torn_line, write_atomically
 from securecoderl_edge.metrics import RowFile
 from securecoderl_edge.runtimes.protocol import Usage
 from securecoderl_edge.summary import Row
@@ -44,7 +43,7 @@ class EvaluationLog:
         with write_atomically(log.folder / "settings.json") as file:
             file.write(text + "\n")
         for path in (log._rows, log._usage):
-            _drop_torn_line(path)
+            drop_torn_line(path)
         return log
 
     def rows(self) -> dict[tuple[str, int], Row]:
@@ -85,11 +84,3 @@ def _read(path: Path) -> list[dict[str, Any]]:
         except ValueError:
             raise SceError(f"{path}:{number}: not valid JSON; remove {path.parent} to start over") from None
     return records
-
-
-def _drop_torn_line(path: Path) -> None:
-    """Remove a last line that an interruption cut short."""
-    if not path.exists():
-        return
-    content = path.read_bytes()
-    os.truncate(path, content.rfind(b"\n") + 1)

@@ -38,7 +38,7 @@ from securecoderl_edge.problems import Problem
 from securecoderl_edge.prompts import STYLE_KEY, Fitted, PromptFormat
 from securecoderl_edge.published import check_published, publish
 from securecoderl_edge.rollout import Decoder
-from securecoderl_edge.runs import DONE_FILE, Run
+from securecoderl_edge.runs import DONE_FILE, SNAPSHOTS, Run
 from securecoderl_edge.schedules import partial_weight, peak_rate, phase_steps, rate_share, running_pass_rate
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.selection import (
@@ -54,7 +54,6 @@ from securecoderl_edge.sft import sft_update
 from securecoderl_edge.updates import ppo_update
 
 Log = Callable[[dict[str, Any]], None]
-SNAPSHOTS = "snapshots"
 
 
 class Stopped(Exception):
@@ -172,7 +171,7 @@ class Phase:
         updated = time.monotonic()
         if not self.place.held_out:
             return updated - started, 0.0
-        evaluate_policy(learner, self.place.scorer, self.place.held_out, self.place.settings, 0)
+        evaluate_policy(learner, self.place.scorer, self.place.held_out, self.place.settings, 0, self.name)
         return updated - started, time.monotonic() - updated
 
     def _learner(self) -> Learner:
@@ -219,7 +218,7 @@ class Phase:
 
     def _resume(self, learner: Learner) -> Progress:
         if self.place.team.is_writer:
-            for folder in (self.folder, self.checkpoints):
+            for folder in (self.folder, self.checkpoints, self.folder / SNAPSHOTS):
                 remove_leftovers(folder)
         progress = load_latest(self.checkpoints, learner, self.facts)
         if self.place.team.is_writer:
@@ -287,7 +286,8 @@ class Phase:
     def _evaluate(self, learner: Learner, progress: Progress, done: list[Evaluation], row: dict[str, Any]) -> None:
         """Evaluate, add it to ``done`` and to the row, and end the phase if it makes no progress."""
         settings = self.place.settings
-        evaluation = evaluate_policy(learner, self.place.scorer, self.place.held_out, settings, progress.step)
+        place, step = self.place, progress.step
+        evaluation = evaluate_policy(learner, place.scorer, place.held_out, settings, step, self.name)
         done.append(evaluation)
         progress.evaluations = len(done)
         row |= {

@@ -19,8 +19,9 @@ from securecoderl_edge.config import to_table
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.files import read_json, sha256_of, temporary_beside
 from securecoderl_edge.metrics import RowFile
-from securecoderl_edge.runs import DONE_FILE, Run
+from securecoderl_edge.runs import DONE_FILE, SNAPSHOTS, Run
 from securecoderl_edge.schedules import phase_steps
+from securecoderl_edge.selection import with_own_r
 from securecoderl_edge.settings import PHASES, TrainSettings, without_changeable
 
 # What a folder is called, or a part of what is hashed by content.
@@ -44,6 +45,7 @@ def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, 
         used |= {name: table[name] for name in before}
         if phase == "sft":
             used["ppo"] = {name: table["ppo"].get(name) for name in _PPO_IN_SFT}
+            used["reward"] = to_table(with_own_r(settings.reward))
         elif settings.rate_schedule == "linear":
             # The rate falls over all of reinforcement learning, so what is still to come matters.
             used["updates"] = {name: count for name, count in phase_steps(settings).items() if name != "sft"}
@@ -87,5 +89,9 @@ def _copy(other: Run, adapter: Path, run: Run, own: Path, phase: str) -> None:
         target = RowFile(run.path / name)
         target.rewind(phase, -1)  # of a copy that was cut short
         target.append(row for row in rows if row.get("phase") == phase)
+    snapshots = adapter.with_name(SNAPSHOTS)
+    if snapshots.is_dir():
+        with temporary_beside(own / SNAPSHOTS, replace_folder=True) as temporary:
+            shutil.copytree(snapshots, temporary)
     with temporary_beside(own / "adapter") as temporary:
         shutil.copytree(adapter, temporary)

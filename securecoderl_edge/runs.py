@@ -23,6 +23,7 @@ from securecoderl_edge.prompts import OURS, STYLES
 
 RUNS = Path("runs")
 LATEST = "latest"
+SNAPSHOTS = "snapshots"  # of a phase: adapters on the way, one folder each
 DONE_FILE = "done.json"  # beside a finished adapter: how it was made, and its hash
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.collect import collect
 from securecoderl_edge.learner import Learner, seed_of, shuffled
 from securecoderl_edge.meters import summarise
 from securecoderl_edge.problems import Problem
-from securecoderl_edge.settings import TrainSettings
+from securecoderl_edge.settings import RewardSettings, TrainSettings
 
 if TYPE_CHECKING:
     from securecoderl_edge.scorer import Scorer
@@ -73,13 +73,29 @@ def hold_out(problems: Sequence[Problem], count: int, seed: int) -> tuple[list[P
 
 
 def evaluate_policy(
-    learner: Learner, scorer: Scorer, held_out: Sequence[Problem], settings: TrainSettings, step: int
+    learner: Learner, scorer: Scorer, held_out: Sequence[Problem], settings: TrainSettings, step: int, phase: str
 ) -> Evaluation:
-    """Sample answers to the held-out problems with the same random numbers as ever, and score them."""
+    """Sample answers to the held-out problems with the same random numbers as ever, and score them.
+
+    Supervised training is judged by R itself, whatever reinforcement learning will be paid: its result is what arms of
+    a comparison start from.
+    """
     rollout = collect(learner, scorer, held_out, settings.selection.samples, settings.ppo, settings.seed, "held-out")
-    rewards = tuple(rollout.rewards(1.0, settings.reward))
+    reward = with_own_r(settings.reward) if phase == "sft" else settings.reward
+    rewards = tuple(rollout.rewards(1.0, reward))
     rates = summarise(rollout.scores)
     return Evaluation(step, rewards, rates["all_tests_rate"], rates["syntax_rate"])
+
+
+def with_own_r(reward: RewardSettings) -> RewardSettings:
+    """The same tests and scan, put together to R as it is reported."""
+    plain = RewardSettings()
+    return replace(
+        reward,
+        reading=plain.reading,
+        security_weight=plain.security_weight,
+        correct_constants=plain.correct_constants,
+    )
 
 
 def best_of(evaluations: Sequence[Evaluation]) -> Evaluation:

@@ -88,12 +88,21 @@ def test_a_dry_run_prints_the_commands_and_writes_nothing(folder: Path) -> None:
 
 
 def test_a_step_that_fails_is_told_with_its_reason(folder: Path) -> None:
-    (folder / "eval.jsonl").write_text("{}\n")
+    (folder / "runs/table3/seed-42/own-sft").mkdir(parents=True)
+    (folder / "runs/table3/seed-42/own-sft/thesis.txt").write_text("keep me")
     code, _, err = run(*TABLE3)
     assert code == 1
-    assert "base model on own failed" in err
+    assert "own-sft, seed 42: training failed: " in err
+    assert "sce train --recipe tiny.toml" in err
+    assert "its output is in runs/table3/seed-42/own-sft.log" in err
+
+
+def test_problems_that_cannot_be_read_are_told_before_anything_begins(folder: Path) -> None:
+    (folder / "eval.jsonl").write_text("{}\n")
+    code, _, err = run(*TABLE3)
+    assert code == 2
     assert "eval.jsonl: not recognised" in err
-    assert "its output is in runs/table3/base/own.log" in err
+    assert not (folder / "runs").exists()
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_the_training_text_of_nano_holds_no_task_of_an_evaluation_split() -> Non
         assert not written & {task(problem) for problem in load_split(split)}
 
 
-@pytest.mark.parametrize("split", [split for split in SPLITS if split != "shown-train"])
+@pytest.mark.parametrize("split", [split for split in SPLITS if not split.startswith("shown")])
 def test_tests_are_varied_and_the_example_is_not_one_of_them(split: str) -> None:
     for problem in load_split(split):
         assert len(problem.tests) == MAX_TESTS
@@ -106,8 +106,9 @@ def test_tests_are_varied_and_the_example_is_not_one_of_them(split: str) -> None
         assert example.group(1) not in {test.input for test in problem.tests}
 
 
-def test_the_shown_split_is_the_hard_one_with_the_example_as_a_test() -> None:
-    for shown, hard in zip(load_split("shown-train"), load_split("hard-train"), strict=True):
+@pytest.mark.parametrize(("name", "of"), [("shown", "hard"), ("shown-train", "hard-train")])
+def test_the_shown_splits_are_the_hard_ones_with_the_example_as_a_test(name: str, of: str) -> None:
+    for shown, hard in zip(load_split(name), load_split(of), strict=True):
         assert replace(shown, tests=hard.tests) == hard
         assert shown.tests[1:] == hard.tests[:-1]
         assert [is_shown(shown, test) for test in shown.tests] == [True] + [is_shown(hard, t) for t in hard.tests[:-1]]

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,15 @@ import pytest
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.files import locked
+from securecoderl_edge.problems import Problem, Test, write_problems
 from securecoderl_edge.runs import DONE_FILE
 from securecoderl_edge.schedules import phase_steps
 from securecoderl_edge.stats_over_seeds import difference_over_seeds, rate_over_seeds
 from securecoderl_edge.study import steps
 from securecoderl_edge.study.arms import Arm, Base, Measured, Slice, Study
+from securecoderl_edge.study.ledger import STEPS, Ledger, Step
 from securecoderl_edge.study.record import study_record, training_curves
-from securecoderl_edge.study.steps import Step, chains, done_steps, preparations, run_study, sce_command, wall_seconds
+from securecoderl_edge.study.steps import chains, preparations, run_study
 from securecoderl_edge.study.table3 import PRESETS, table3
 from securecoderl_edge.study.tables import difference_table, result_table, study_tables
 
@@ -47,6 +50,8 @@ for act in acts:
         Path(value).write_text("")
     elif kind == "fail" and not Path("mended").exists():
         sys.exit("sce: it went wrong")
+    elif kind == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
     elif kind == "sleep":
         interrupts = []
         signal.signal(signal.SIGINT, lambda *_: interrupts.append(1))
@@ -72,10 +77,13 @@ def script(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Study
 
     def make(*plan: list[str]) -> Study:
         def step(text: str) -> Step:
-            return Step(f"step {text}", ("worker", *text.split()), text, folder / "study" / "log" / f"{text[:1]}.log")
+            return Step(f"step {text}", ("worker", *text.split()), folder / "study" / "log" / f"{text[:1]}.log", ())
+
+        def chain(texts: list[str]) -> Callable[[], list[Step]]:
+            return lambda: [step(text) for text in texts]
 
         monkeypatch.setattr(steps, "preparations", lambda study: [])
-        monkeypatch.setattr(steps, "chains", lambda study, jobs: iter([[step(text) for text in c] for c in plan]))
+        monkeypatch.setattr(steps, "chains", lambda study, jobs: map(chain, plan))
         return Study("test", "starter", folder / "study", (), (42,), 1)
 
     return make
@@ -83,6 +91,10 @@ def script(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Study
 
 def ran(folder: Path) -> list[str]:
     return [line.split()[0] for line in (folder / "ran").read_text().splitlines()]
+
+
+def attempts(study: Study) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (study.folder / STEPS).read_text().splitlines()]
 
 
 def quietly(step: Step, seconds: float, done: int, total: int) -> None:
@@ -95,7 +107,7 @@ def test_every_step_runs_once_and_chains_in_order(folder: Path, script: Callable
     run_study(study, 1, lambda step, seconds, done, total: seen.append((step.command, done, total)))
     run_study(study, 1, lambda *_: pytest.fail("a step was run again"))
     assert ran(folder) == ["a", "b", "c", "d"]
-    assert seen == [("a", 1, 4), ("b", 2, 4), ("c", 3, 4), ("d", 4, 4)]
+    assert seen == [(f"python -m worker {name}", number, 4) for number, name in enumerate("abcd", 1)]
 
 
 def test_chains_run_side_by_side_and_share_the_cores(folder: Path, script: Callable[..., Study]) -> None:
@@ -132,17 +144,90 @@ def test_an_interrupt_reaches_a_running_step_once_and_starts_no_other(
         run_study(study, 1, quietly)
     assert (folder / "interrupts").read_text() == "1"
     assert ran(folder) == ["a"]
-    assert done_steps(study.folder) == set()
+    assert not any(row["succeeded"] for row in attempts(study))
 
 
 def test_a_line_that_a_crash_cut_short_is_a_step_to_make_again(folder: Path, script: Callable[..., Study]) -> None:
     study = script(["a", "b"])
     run_study(study, 1, quietly)
-    file = study.folder / steps.STEPS
+    file = study.folder / STEPS
     content = file.read_text()
     file.write_text(content[: content.rindex('"succeeded"')])
     run_study(study, 1, quietly)
+    run_study(study, 1, quietly)
     assert ran(folder) == ["a", "b", "b"]
+
+
+def test_a_step_whose_output_is_gone_is_made_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = Step("a", ("worker", "a", "make:made"), folder / "a.log", (folder / "made",))
+    monkeypatch.setattr(steps, "preparations", lambda study: [step])
+    monkeypatch.setattr(steps, "chains", lambda study, jobs: iter(()))
+    study = Study("test", "starter", folder / "study", (), (42,), 1)
+    run_study(study, 1, quietly)
+    run_study(study, 1, quietly)
+    assert ran(folder) == ["a"]
+    (folder / "made").unlink()
+    run_study(study, 1, quietly)
+    assert ran(folder) == ["a", "a"]
+
+
+def test_a_closed_terminal_ends_the_steps_that_run(folder: Path, script: Callable[..., Study]) -> None:
+    study = script(["a sleep"])
+
+    def hang_up() -> None:
+        deadline = time.monotonic() + 60
+        while not (folder / "asleep").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    threading.Thread(target=hang_up).start()
+    before = signal.getsignal(signal.SIGHUP)
+    with pytest.raises(KeyboardInterrupt):
+        run_study(study, 1, quietly)
+    assert (folder / "interrupts").read_text() == "1"
+    assert signal.getsignal(signal.SIGHUP) is before
+
+
+def test_a_step_that_was_killed_is_told_by_its_signal(folder: Path, script: Callable[..., Study]) -> None:
+    with pytest.raises(SceError, match=r"ended by signal SIGKILL \(out of memory\?\)"):
+        run_study(script(["a kill"]), 1, quietly)
+
+
+def test_the_key_of_a_step_is_that_of_what_it_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.toml").write_text("[sft]\nsteps = 3\n")
+    problems = [Problem(f"p{n}", f"Add {n}.", tests=(Test("1\n", "2\n"),)) for n in range(4)]
+    write_problems(tmp_path / "train.jsonl", problems[:2])
+    write_problems(tmp_path / "eval.jsonl", problems[2:])
+    monkeypatch.chdir(tmp_path)
+
+    def keys(folder: str) -> list[str]:
+        own = Slice("own", "train.jsonl", "eval.jsonl")
+        study = table3("mine.toml", Path(folder), slices=(own,), variants=("sft",), seeds=1, quants=())
+        return [Ledger(study.folder).key(step) for step in steps.all_steps(study, 1)]
+
+    first = keys("runs/x")
+    assert len(set(first)) == 3
+    # Written in another way it is the same study.
+    assert keys(str(tmp_path / "runs/x")) == first
+    # Other settings: another training, and so another measurement of it; the base model is as it was.
+    (tmp_path / "mine.toml").write_text("[sft]\nsteps = 4\n")
+    other = keys("runs/x")
+    assert [a == b for a, b in zip(first, other, strict=True)] == [True, False, False]
+    # Other problems to measure on: both measurements, not the training.
+    (tmp_path / "mine.toml").write_text("[sft]\nsteps = 3\n")
+    write_problems(tmp_path / "eval.jsonl", problems[3:])
+    assert [a == b for a, b in zip(first, keys("runs/x"), strict=True)] == [False, True, False]
+
+
+def test_problems_that_are_learnt_from_are_not_measured_on(tmp_path: Path) -> None:
+    problems = [Problem(f"p{n}", f"Add {n}.", tests=(Test("1\n", "2\n"),)) for n in range(4)]
+    write_problems(tmp_path / "train.jsonl", problems)
+    write_problems(tmp_path / "eval.jsonl", [replace(problems[2], id="other")])
+    own = Slice("own", str(tmp_path / "train.jsonl"), str(tmp_path / "eval.jsonl"))
+    study = table3("starter", tmp_path / "runs", slices=(own,), seeds=1)
+    with pytest.raises(SceError, match=r"1 problems of .*eval.jsonl are in .*train.jsonl too \(first: other\)"):
+        run_study(study, 1, quietly)
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_folder_that_another_process_works_in_is_refused(folder: Path, script: Callable[..., Study]) -> None:
@@ -153,11 +238,14 @@ def test_a_folder_that_another_process_works_in_is_refused(folder: Path, script:
 
 
 def test_the_wall_time_counts_what_overlaps_once(tmp_path: Path) -> None:
-    spans = {"a": (0, 10), "b": (5, 10), "c": (100, 5), "other": (50, 40)}
-    rows = [{"command": name, "began": a, "seconds": s, "succeeded": name != "c"} for name, (a, s) in spans.items()]
-    (tmp_path / steps.STEPS).write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert wall_seconds(tmp_path, {"a", "b", "c"}) == 20
-    assert done_steps(tmp_path) == {"a", "b", "other"}
+    made = {name: Step(name, ("worker", name), tmp_path / "log", ()) for name in ("a", "b", "c", "other")}
+    ledger = Ledger(tmp_path)
+    for name, (began, seconds) in {"a": (0, 10), "b": (5, 10), "c": (100, 5), "other": (50, 40)}.items():
+        ledger.add(made[name], began, seconds, name != "c")
+    again = Ledger(tmp_path)
+    assert again.wall_seconds([made["a"], made["b"], made["c"]]) == 20
+    assert [again.is_done(made[name]) for name in ("a", "b", "c", "other")] == [True, True, False, True]
+    assert again.seconds(made["b"]) == 10
 
 
 @pytest.mark.parametrize("recipe", PRESETS)
@@ -165,9 +253,9 @@ def test_all_commands_of_a_table_are_ones_that_sce_takes(recipe: str, tmp_path: 
     from securecoderl_edge.cli import sce
 
     study, context = table3(recipe, tmp_path), click.Context(sce)
-    for chain in chains(study, 2):
-        for step in chain:
-            name, *arguments = shlex.split(step.command)[1:]
+    for step in steps.all_steps(study, 2):
+        program, name, *arguments = shlex.split(step.command)
+        if program == "sce":
             command = sce.get_command(context, name)
             assert command is not None
             command.make_context(name, arguments)  # parses them
@@ -193,10 +281,9 @@ def test_the_papers_recipe_keeps_the_papers_updates() -> None:
 
 def test_seeds_are_worked_through_a_few_at_a_time_and_neighbours_share_no_seed() -> None:
     study = table3("starter", Path("runs"), seeds=4)
-    seeds = [
-        word.split("seed-")[1][:2] for chain in chains(study, 2) for word in [chain[0].words[-1]] if "seed-" in word
-    ]
-    assert seeds[: len(seeds) // 2].count("42") == seeds[: len(seeds) // 2].count("43") == len(study.arms)
+    trainings = [chain()[0].title for chain in chains(study, 2) if "training" in chain()[0].title]
+    seeds = [int(title.partition("seed ")[2].partition(":")[0]) for title in trainings]
+    assert set(seeds[: len(seeds) // 2]) == {42, 43}
     assert all(first != second for first, second in itertools.pairwise(seeds))
 
 
@@ -271,7 +358,8 @@ def write_bench(folder: Path, tables: list[list[list[bool]]]) -> None:
         text = [json.dumps(each) + "\n" for each in (*reversed(rows), rows[0])]
         (log / "rows.jsonl").write_text("".join(text))
         models.append({"log": log.name, "samples": len(rows)})
-    (folder / "bench.json").write_text(json.dumps({"models": models}))
+    settings = {"problems": f"starter:{folder.name.partition('-')[0]}", "samples": 2, "limit": None}
+    (folder / "bench.json").write_text(json.dumps({"models": models, "settings": settings}))
 
 
 SKILLS = {("eval-sft", "eval"): (3, 3), ("eval-simple", "eval"): (5, 4), ("eval-simple", "hard"): (0, 0)}
@@ -280,12 +368,15 @@ SKILLS = {("eval-sft", "eval"): (3, 3), ("eval-simple", "eval"): (5, 4), ("eval-
 @pytest.fixture
 def finished(tmp_path: Path) -> Study:
     study = small_study(tmp_path)
-    commands = [step.command for chain in chains(study, 1) for step in chain]
     for slice in study.slices:
         write_bench(study.base_folder(slice), [passes(0, 2)])
     for arm in study.arms:
         for seed in study.seeds:
             run = study.run_folder(arm, seed)
+            (run / "policy").mkdir(parents=True)
+            for quant in arm.quants:
+                (run / "exports").mkdir()
+                study.export_file(arm, seed, quant).touch()
             for number, phase in enumerate(arm.phases, 1):
                 adapter = run / "phases" / f"{number}-{phase}" / "adapter"
                 adapter.mkdir(parents=True)
@@ -293,11 +384,14 @@ def finished(tmp_path: Path) -> Study:
             updates = [{"phase": "binary", "step": step, "all_tests_rate": step / 10 + seed} for step in range(1, 5)]
             rows = [{"phase": "sft", "step": 1}, *(updates if "binary" in arm.phases else [])]
             (run / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+            if arm.snapshot_every:
+                (run / "phases/2-binary/snapshots/step-000002").mkdir(parents=True)
             for slice in arm.measured_on:
                 skills = [SKILLS[arm.name, slice.name][seed == 43]] * len(study.measured(arm, seed, slice))
                 write_bench(study.bench_folder(arm, seed, slice), [passes(seed, skill) for skill in skills])
-    attempts = [{"command": c, "began": 10.0 * n, "seconds": 5.0, "succeeded": True} for n, c in enumerate(commands)]
-    (tmp_path / steps.STEPS).write_text("".join(json.dumps(each) + "\n" for each in attempts))
+    ledger = Ledger(tmp_path)
+    for number, step in enumerate(steps.all_steps(study, 1)):
+        ledger.add(step, 10.0 * number, 5.0, True)
     return study
 
 
@@ -342,21 +436,58 @@ def test_differences_are_paired_by_seed_and_problem(finished: Study) -> None:
 
 def test_what_is_not_done_is_missing_and_nothing_else(finished: Study) -> None:
     arm = finished.arms[1]
-    file = finished.folder / steps.STEPS
-    gone = {sce_command(finished.bench_command(arm, 43, EVAL)), sce_command(finished.bench_command(arm, 43, HARD))}
-    kept = [line for line in file.read_text().splitlines() if json.loads(line)["command"] not in gone]
-    file.write_text("\n".join(kept) + "\n")
+    for slice in arm.measured_on:
+        (finished.bench_folder(arm, 43, slice) / "bench.json").unlink()
     record = study_record(finished, 1)
     assert record["steps_done"] == record["steps"] - 2
     assert results(record, "eval-simple")["eval", "policy"]["metrics"]["all_tests_rate"]["n"] == 2 * PROBLEMS
     assert record["comparisons"][0]["metrics"]["seeds"] == [42]
 
 
+def test_snapshots_that_a_run_did_not_get_to_are_not_measured(finished: Study) -> None:
+    arm = finished.arms[1]
+    assert [each.name for each in finished.measured(arm, 42, EVAL)] == ["policy", "step-2"]
+    (finished.run_folder(arm, 42) / "phases/2-binary/snapshots/step-000002").rmdir()
+    assert [each.name for each in finished.measured(arm, 42, EVAL)] == ["policy"]
+
+
 def test_rows_that_are_missing_are_noticed(finished: Study) -> None:
     (log,) = finished.bench_folder(finished.arms[1], 42, HARD).glob("model-0/rows.jsonl")
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:-2]))
-    with pytest.raises(SceError, match="39 rows of 40"):
+    with pytest.raises(SceError, match="39 rows of 40 are left; delete it"):
         study_record(finished, 1)
+
+
+@pytest.mark.parametrize("name", ["samples", "limit", "problems"])
+def test_a_bench_of_another_study_is_not_taken_for_ones_own(finished: Study, name: str) -> None:
+    file = finished.bench_folder(finished.arms[1], 42, HARD) / "bench.json"
+    document = json.loads(file.read_text())
+    document["settings"][name] = 7
+    file.write_text(json.dumps(document))
+    with pytest.raises(SceError, match="not what this study measured"):
+        study_record(finished, 1)
+
+
+def test_arms_that_were_measured_on_other_problems_are_not_compared(finished: Study) -> None:
+    for file in finished.bench_folder(finished.arms[1], 43, EVAL).glob("*/rows.jsonl"):
+        file.write_text(file.read_text().replace('"p07"', '"q07"'))
+    with pytest.raises(SceError, match="different problems"):
+        study_record(finished, 1)
+
+
+def test_a_study_of_some_arms_measures_the_base_models_of_all(tmp_path: Path) -> None:
+    whole = table3("starter", tmp_path)
+    part = replace(whole, arms=whole.arms[:1])
+    assert [part.base_command(slice) for slice in part.slices] == [whole.base_command(slice) for slice in whole.slices]
+    hard = part.base_command(part.slices[1])
+    assert str(tmp_path / "bases/nano-hard") in hard
+    assert hard[hard.index("--prompt") + 1] == "stdin"
+
+
+def test_other_numbers_of_samples_and_problems_are_other_folders(tmp_path: Path) -> None:
+    study = table3("starter", tmp_path)
+    others = (study, replace(study, samples=4), replace(study, limit=5))
+    assert len({each.base_folder(study.slices[0]) for each in others}) == 3
 
 
 def test_learning_curves_are_means_of_updates_and_bounds_of_runs(finished: Study) -> None:

@@ -19,10 +19,11 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.files import locked
 from securecoderl_edge.models import resolve_model
 from securecoderl_edge.problems import Problem, Test, load_problems, write_problems
+from securecoderl_edge.reuse import phase_keys
 from securecoderl_edge.reward import Score
 from securecoderl_edge.runs import Run
 from securecoderl_edge.selection import Evaluation, hold_out
-from securecoderl_edge.settings import TrainSettings, resolve
+from securecoderl_edge.settings import RewardSettings, TrainSettings, resolve
 from securecoderl_edge.train import train
 
 SMALL = (
@@ -80,7 +81,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, *rewards: float) -> None:
     """Evaluations that find the given rewards, one after the other."""
     answers = iter(rewards)
 
-    def evaluate(learner: Any, scorer: Any, held_out: Any, settings: Any, step: int) -> Evaluation:
+    def evaluate(learner: Any, scorer: Any, held_out: Any, settings: Any, step: int, phase: str) -> Evaluation:
         reward = next(answers)
         return Evaluation(step, (reward,) * 4, 0.0, 1.0)
 
@@ -127,6 +128,52 @@ def test_snapshots_are_adapters_of_their_own_and_change_nothing(
     assert equal(last / "snapshots/step-000002", last / "checkpoints/step-000002")
     assert not equal(last / "snapshots/step-000002", run.path / "phases/2-binary/snapshots/step-000004")
     assert resolve_model(str(last / "snapshots/step-000002")).prompt_style == "stdin"
+
+
+def test_a_phase_that_is_taken_over_brings_its_snapshots(
+    settings: Callable[..., TrainSettings], tmp_path: Path
+) -> None:
+    one = train(settings("snapshot_every=2", phases=("sft", "binary")), tmp_path / "one")
+    two = train(settings("snapshot_every=2"), tmp_path / "two")
+    taken = two.path / "phases/2-binary"
+    assert not (taken / "checkpoints").exists(), "it was to be taken over"
+    for step in ("step-000002", "step-000004"):
+        assert equal(taken / "snapshots" / step, one.path / "phases/2-binary/snapshots" / step)
+
+
+def test_what_reinforcement_learning_is_paid_changes_nothing_before_it(
+    settings: Callable[..., TrainSettings],
+) -> None:
+    plain = phase_keys(settings(), {})
+    for name in ("reward.security_weight=0.8", "reward.reading=paper", "reward.correct_constants=true"):
+        other = phase_keys(settings(name), {})
+        assert other["sft"] == plain["sft"]
+        assert other["binary"] != plain["binary"]
+    assert phase_keys(settings("reward.severity=cwe"), {})["sft"] != plain["sft"]
+
+
+def test_constant_answers_earn_nothing_in_training_when_they_are_corrected(
+    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = settings("reward.correct_constants=true", phases=("partial",))
+    same = tuple(Test(f"{n}\n", f"{n > 1}\n") for n in (1, 3, 5))
+    problems = [
+        replace(each, tests=same if n % 2 else each.tests) for n, each in enumerate(load_problems(config.problems))
+    ]
+    write_problems(tmp_path / "problems.jsonl", problems)
+    seen: dict[str, set[int]] = {}
+
+    def pay(score: Score, weight: float, reward: RewardSettings, passes: int) -> float:
+        seen.setdefault(score.id, set()).add(passes)
+        return len(score.program) % 7 / 7
+
+    monkeypatch.setattr(collect, "training_reward", pay)
+    train(replace(config, problems=str(tmp_path / "problems.jsonl")), tmp_path / "run")
+    constants = {problem.id: {2 if n % 2 else 1} for n, problem in enumerate(problems)}
+    assert len(seen) > 4
+    assert all(constants[name] == passes for name, passes in seen.items())
+    with pytest.raises(UsageError, match=r"needs reward\.stage_rule any or fraction"):
+        settings("reward.correct_constants=true", "reward.stage_rule=all")
 
 
 def test_tests_that_the_statement_shows_are_dropped_from_the_reward(

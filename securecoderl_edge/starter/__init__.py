@@ -6,7 +6,7 @@
 | ``eval`` | 200 of the held-out problems, drawn with seed 42, each as likely as any other | held out |
 | ``hard`` | longer compositions, where an all-tests reward is sparse | held out of ``hard-train`` |
 | ``hard-train`` | longer compositions to learn from | |
-| ``shown-train`` | ``hard-train`` with the example of each statement as a test, as in much of the data there is | |
+| ``shown``, ``shown-train`` | ``hard`` and ``hard-train`` with the example of a statement as a test | |
 | ``security`` | families whose short obvious solution draws a Bandit finding | held out of ``train`` |
 | ``security-train`` | the security part of ``train`` | |
 | ``plain-train`` | the part of ``train`` that keeps, changes and folds numbers of the input or of one expression | |
@@ -19,12 +19,11 @@ from functools import lru_cache
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.problems import Problem
-from securecoderl_edge.starter.family import Family
 from securecoderl_edge.starter.generate import build_problem, compositions
 
 EVAL_SEED = 42
 EVAL_SIZE = 200
-SPLITS = ("train", "eval", "hard", "hard-train", "shown-train", "security", "security-train", "plain-train")
+SPLITS = ("train", "eval", "hard", "hard-train", "shown", "shown-train", "security", "security-train", "plain-train")
 
 
 def load_split(split: str) -> list[Problem]:
@@ -43,21 +42,15 @@ def _build(split: str) -> tuple[Problem, ...]:
     from securecoderl_edge.starter.families import GENERAL, HARD, PLAIN_LISTS, SECURITY
 
     if split == "train":
-        return _problems(GENERAL, held_out=False) + _build("security-train")
+        general = compositions(GENERAL, held_out=False)
+        return tuple(build_problem(family, key) for family, key in general) + _build("security-train")
     to_learn_from = {"security-train": SECURITY, "plain-train": PLAIN_LISTS, "hard-train": HARD, "shown-train": HARD}
+    shows_a_test = split.startswith("shown")
     if split in to_learn_from:
-        return _problems(to_learn_from[split], held_out=False, shows_a_test=split == "shown-train")
-    families = {"eval": GENERAL, "hard": HARD, "security": SECURITY}[split]
-    return _sample(families, EVAL_SIZE)
-
-
-def _problems(families: tuple[Family, ...], *, held_out: bool, shows_a_test: bool = False) -> tuple[Problem, ...]:
-    drawn = compositions(families, held_out=held_out)
+        drawn = compositions(to_learn_from[split], held_out=False)
+    else:
+        families = {"eval": GENERAL, "hard": HARD, "shown": HARD, "security": SECURITY}[split]
+        held_out = list(compositions(families, held_out=True))
+        # Each as likely as any other.
+        drawn = iter(random.Random(EVAL_SEED).sample(held_out, min(EVAL_SIZE, len(held_out))))
     return tuple(build_problem(family, key, shows_a_test=shows_a_test) for family, key in drawn)
-
-
-def _sample(families: tuple[Family, ...], size: int) -> tuple[Problem, ...]:
-    """Up to ``size`` of the held-out problems, each as likely as any other."""
-    held_out = list(compositions(families, held_out=True))
-    drawn = random.Random(EVAL_SEED).sample(held_out, min(size, len(held_out)))
-    return tuple(build_problem(family, key) for family, key in drawn)

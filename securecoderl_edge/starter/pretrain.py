@@ -15,6 +15,7 @@ import argparse
 import hashlib
 import json
 import random
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from securecoderl_edge.files import temporary_beside
 from securecoderl_edge.model import base_folder, load_base, load_tokenizer, output_weight
 from securecoderl_edge.prompts import OURS
 from securecoderl_edge.starter.families import GENERAL, HARD, SECURITY
@@ -161,6 +163,9 @@ def pretrain(
         model.parameters(), lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.05, fused=True
     )
     # Fusing the many small operations of a small model about doubles the speed; it needs a C++ compiler.
+    if compiled and not (shutil.which("c++") or shutil.which("g++")):
+        _say("no C++ compiler here: going on without torch.compile, at about half the speed")
+        compiled = False
     encode = torch.compile(model.model, dynamic=True) if compiled else model.model
     chooser = batches(
         [len(a) + len(b) for a, b in zip(prompts, programs, strict=True)], batch_size, random.Random(seed)
@@ -241,8 +246,9 @@ def main() -> None:
     parser.add_argument("--compiled", action="store_true", help="use torch.compile")
     arguments = vars(parser.parse_args())
     out: Path = arguments.pop("out")
-    figures = pretrain(out, **arguments)
-    (out / "training.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    with temporary_beside(out, replace_folder=True) as folder:
+        figures = pretrain(folder, **arguments)
+        (folder / "training.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -112,7 +112,8 @@ class Study:
 
     def bench_name(self, slice: Slice) -> str:
         """Other sizes are other folders."""
-        return slice.name if self.limit is None else f"{slice.name}-{self.limit}"
+        problems = "" if self.limit is None else f"-{self.limit}"
+        return f"{slice.name}{problems}-x{self.samples}"
 
     def model(self, slice: Slice) -> str | None:
         """The base model of a slice, if it is not the recipe's."""
@@ -160,10 +161,17 @@ class Study:
 
     def base_command(self, slice: Slice) -> list[str]:
         """Arguments that measure the base model on a slice."""
-        settings = self.settings(self._arm_on(slice), self.seeds[0])
         # The folder of a base model does not say how the runs will put problems to it.
-        words = [*self._bench([settings.model], slice), "--prompt", settings.prompt.style]
+        words = [*self._bench([self.base_model(slice)], slice), "--prompt", self._recipe_settings.prompt.style]
         return [*words, "--out", str(self.base_folder(slice))]
+
+    def base_model(self, slice: Slice) -> str:
+        """What training on a slice starts from."""
+        return self.model(slice) or self._recipe_settings.model
+
+    @cached_property
+    def _recipe_settings(self) -> TrainSettings:
+        return resolve(self.recipe, (), {})
 
     def measured(self, arm: Arm, seed: int, slice: Slice) -> list[Measured]:
         """The models of an arm that are measured on a slice: exports on the arm's own slice only.
@@ -175,15 +183,17 @@ class Study:
         snapshots = [each for each in self._snapshots(arm, seed) if not is_done or Path(each.source).is_dir()]
         found = [Measured(FINAL, str(run)), *snapshots]
         if slice == arm.slice:
-            found += [Measured(each, str(run / "exports" / f"{run.name}-{each}.gguf")) for each in arm.quants]
+            found += [Measured(each, str(self.export_file(arm, seed, each))) for each in arm.quants]
         return found
+
+    def export_file(self, arm: Arm, seed: int, quant: str) -> Path:
+        """Where ``sce export`` puts the final policy of an arm."""
+        run = self.run_folder(arm, seed)
+        return run / "exports" / f"{run.name}-{quant}.gguf"
 
     def _bench(self, models: Sequence[str], slice: Slice) -> list[str]:
         words = ["bench", *models, "--problems", slice.eval, "--samples", str(self.samples), "--threads", "1", "--json"]
         return words if self.limit is None else [*words, "--limit", str(self.limit)]
-
-    def _arm_on(self, slice: Slice) -> Arm:
-        return next((arm for arm in self.arms if arm.slice == slice), self.arms[0])
 
     def _overrides(self, arm: Arm) -> tuple[str, ...]:
         snapshots = () if arm.snapshot_every is None else (f"snapshot_every={arm.snapshot_every}",)

@@ -15,15 +15,8 @@ from securecoderl_edge.runs import Run
 from securecoderl_edge.stats import Interval
 from securecoderl_edge.stats_over_seeds import Values, difference_over_seeds, mean_over_seeds, rate_over_seeds
 from securecoderl_edge.study.arms import FINAL, Arm, Measured, Slice, Study
-from securecoderl_edge.study.steps import (
-    chains,
-    done_steps,
-    preparations,
-    python_command,
-    sce_command,
-    seconds_of_steps,
-    wall_seconds,
-)
+from securecoderl_edge.study.ledger import Ledger
+from securecoderl_edge.study.steps import all_steps, base_step, bench_step, prepare_step, train_step
 from securecoderl_edge.summary import METRICS, Metric, Row, by_problem, values_of
 
 
@@ -44,81 +37,84 @@ CURVES = (
     "objective/reward", "objective/kl", "syntax_rate", "any_test_rate", "all_tests_rate", "r_tests", "secure_rate",
     "truncated_rate", CONSTANT_OUTPUT, SAMPLE_COPY, CRASH_AFTER_OUTPUT,
 )  # fmt: skip
+_ALL_TESTS = next(metric for metric in METRICS if metric.name == "all_tests_rate")
 _POINTS = 15
 
 Samples = dict[int, list[Row]]  # by seed
 
 
 def study_record(study: Study, jobs: int) -> dict[str, Any]:
-    """The record of all arms and seeds that are done; seeds that are missing are named by their absence.
+    """The record of all arms and seeds that are done; what is missing is seen from ``seeds`` and ``steps_done``.
 
     Raises:
-        SceError: a file that a finished step wrote is damaged.
+        SceError: a file that a finished step wrote is damaged, or its problems cannot be read.
     """
-    done, seconds = done_steps(study.folder), seconds_of_steps(study.folder)
-    found = {arm.name: _samples_of(study, arm, done) for arm in study.arms}
-    base = _base_samples(study, done)
-    every = {step.command for chain in (preparations(study), *chains(study, jobs)) for step in chain}
+    ledger = Ledger(study.folder)
+    found = {arm.name: _samples_of(study, arm, ledger) for arm in study.arms}
+    steps = all_steps(study, jobs)
     return {
         "study": study.name,
         "recipe": study.recipe,
         "seeds": list(study.seeds),
         "samples": study.samples,
         "limit": study.limit,
-        "slices": [_slice_record(study, each, base, seconds) for each in study.slices],
-        "arms": [_arm_record(study, arm, found[arm.name], done, seconds) for arm in study.arms],
+        "slices": [_slice_record(study, each, ledger) for each in study.slices],
+        "arms": [_arm_record(study, arm, found[arm.name], ledger) for arm in study.arms],
         "comparisons": [
             comparison
             for first, second in study.comparisons
             for comparison in _compare(first, second, found[first], found[second])
         ],
-        "steps": len(every),
-        "steps_done": sum(command in done for command in every),
+        "steps": len(steps),
+        "steps_done": sum(map(ledger.is_done, steps)),
         "jobs": jobs,
-        "wall_seconds": round(wall_seconds(study.folder, every)),
+        "wall_seconds": round(ledger.wall_seconds(steps)),
         "machine": describe_machine(),
     }
 
 
-def _samples_of(study: Study, arm: Arm, done: set[str]) -> dict[tuple[str, str], Samples]:
+def _samples_of(study: Study, arm: Arm, ledger: Ledger) -> dict[tuple[str, str], Samples]:
     """Rows by slice and measured model, then by seed."""
     found: dict[tuple[str, str], Samples] = {}
     for seed in study.seeds:
         for slice in arm.measured_on:
-            if sce_command(study.bench_command(arm, seed, slice)) in done:
-                folder, models = study.bench_folder(arm, seed, slice), study.measured(arm, seed, slice)
-                for model, rows in zip(models, read_rows(folder), strict=True):
-                    found.setdefault((slice.name, model.name), {})[seed] = rows
+            if ledger.is_done(train_step(study, arm, seed)) and ledger.is_done(bench_step(study, arm, seed, slice)):
+                models = study.measured(arm, seed, slice)
+                rows = read_rows(study, study.bench_folder(arm, seed, slice), slice, len(models))
+                for model, of_model in zip(models, rows, strict=True):
+                    found.setdefault((slice.name, model.name), {})[seed] = of_model
     return found
 
 
-def _base_samples(study: Study, done: set[str]) -> dict[str, Samples]:
-    return {
-        slice.name: {study.seeds[0]: read_rows(study.base_folder(slice))[0]}
-        for slice in study.slices
-        if sce_command(study.base_command(slice)) in done
-    }
-
-
-def read_rows(folder: Path) -> list[list[Row]]:
+def read_rows(study: Study, folder: Path, slice: Slice, models: int) -> list[list[Row]]:
     """The rows of each model of a bench, in its order.
 
     Raises:
-        SceError: the folder is not what ``sce bench --out`` leaves, or damaged.
+        SceError: the folder is not what the study's ``sce bench`` leaves there, or damaged.
     """
-    models: list[list[Row]] = []
-    for model in read_json(folder / "bench.json")["models"]:
+    document = read_json(folder / "bench.json")
+    wanted = {"problems": slice.eval, "samples": study.samples, "limit": study.limit}
+    if len(document["models"]) != models or any(document["settings"][name] != each for name, each in wanted.items()):
+        raise SceError(f"{folder}: is not what this study measured; delete it, and run the same command again")
+    found: list[list[Row]] = []
+    for model in document["models"]:
         # A later row of the same sample replaces an earlier one.
         rows = {(row["id"], row["sample"]): row for row in RowFile(folder / model["log"] / "rows.jsonl").read()}
         if len(rows) != model["samples"]:
-            raise SceError(f"{folder / model['log']}: {len(rows)} rows of {model['samples']}; delete it and run again")
-        models.append([rows[key] for key in sorted(rows)])
-    return models
+            raise SceError(
+                f"{folder}: {len(rows)} rows of {model['samples']} are left; delete it, and run the same command again"
+            )
+        found.append([rows[key] for key in sorted(rows)])
+    return found
 
 
 def nested(samples: Samples, metric: Metric) -> Values:
     """Values of a metric by seed, problem and sample; problems in the order of their ids."""
     return [[values_of(metric, rows) for rows in by_problem(each).values()] for each in samples.values()]
+
+
+def _ids(samples: Samples) -> list[tuple[str, ...]]:
+    return [tuple(by_problem(rows)) for rows in samples.values()]
 
 
 def estimate(samples: Samples, metric: Metric) -> Interval | None:
@@ -145,29 +141,20 @@ def _metrics_record(samples: Samples) -> dict[str, Any]:
     return {metric.name: interval_record(estimate(samples, metric)) for metric in STUDY_METRICS}
 
 
-def _slice_record(
-    study: Study, slice: Slice, base: Mapping[str, Samples], seconds: Mapping[str, float]
-) -> dict[str, Any]:
+def _slice_record(study: Study, slice: Slice, ledger: Ledger) -> dict[str, Any]:
     record: dict[str, Any] = {"name": slice.name, "train": slice.train, "eval": slice.eval}
-    prepare = study.prepare_command(slice)
+    prepare, measured = prepare_step(study, slice), base_step(study, slice)
     if prepare is not None:
-        command = python_command(prepare)
-        record |= {"prepare": command, "prepare_seconds": round(seconds.get(command, 0.0))}
-    if slice.name in base:
-        (rows,) = base[slice.name].values()
-        record["problems"] = len(by_problem(rows))
-        record["base"] = _metrics_record(base[slice.name])
+        record |= {"prepare": prepare.command, "prepare_seconds": round(ledger.seconds(prepare))}
+    if ledger.is_done(measured):
+        (rows,) = read_rows(study, study.base_folder(slice), slice, 1)
+        record |= {"problems": len(by_problem(rows)), "base": _metrics_record({study.seeds[0]: rows})}
     return record
 
 
-def _arm_record(
-    study: Study,
-    arm: Arm,
-    found: Mapping[tuple[str, str], Samples],
-    done: set[str],
-    seconds: Mapping[str, float],
-) -> dict[str, Any]:
-    seeds = [seed for seed in study.seeds if sce_command(study.train_command(arm, seed)) in done]
+def _arm_record(study: Study, arm: Arm, found: Mapping[tuple[str, str], Samples], ledger: Ledger) -> dict[str, Any]:
+    trained = {seed: train_step(study, arm, seed) for seed in study.seeds}
+    seeds = [seed for seed, step in trained.items() if ledger.is_done(step)]
     record: dict[str, Any] = {
         "name": arm.name,
         "title": arm.title,
@@ -175,20 +162,19 @@ def _arm_record(
         "phases": list(arm.phases),
         "settings": list(arm.settings),
         "seeds": seeds,
-        "command": sce_command(study.train_command(arm, study.seeds[0])),
-        "train_seconds": [round(seconds[sce_command(study.train_command(arm, seed))]) for seed in seeds],
+        "command": trained[study.seeds[0]].command,
+        "train_seconds": [round(ledger.seconds(trained[seed])) for seed in seeds],
         "kept": [{phase: facts["chosen_step"] for phase, facts in _run(study, arm, seed).outcomes()} for seed in seeds],
         "results": [],
     }
     points = {each.name: each for seed in seeds for slice in study.slices for each in study.measured(arm, seed, slice)}
     for (slice_name, name), samples in found.items():
         point: Measured = points[name]
-        rate = next(metric for metric in METRICS if metric.name == "all_tests_rate")
         result: dict[str, Any] = {"slice": slice_name, "model": name, "metrics": _metrics_record(samples)}
         if point.updates is not None:
             result["updates"] = point.updates
         if name == FINAL:
-            each_seed = (estimate({seed: rows}, rate) for seed, rows in samples.items())
+            each_seed = (estimate({seed: rows}, _ALL_TESTS) for seed, rows in samples.items())
             result["all_tests_by_seed"] = [None if each is None else round(each.value, 4) for each in each_seed]
         elif (slice_name, FINAL) in found and point.updates is None:
             result["minus_policy"] = _difference(found[slice_name, FINAL], samples)
@@ -226,6 +212,10 @@ def _difference(before: Samples, after: Samples) -> dict[str, Any]:
     """Paired differences of all metrics, over the seeds that both have."""
     seeds = [seed for seed in before if seed in after]
     found: dict[str, Any] = {"seeds": seeds}
+    if len(set(_ids({seed: side[seed] for side in (before, after) for seed in seeds}))) != 1 or any(
+        _ids({seed: before[seed]}) != _ids({seed: after[seed]}) for seed in seeds
+    ):
+        raise SceError("two sides of a comparison were measured on different problems")
     for metric in STUDY_METRICS:
         first, second = (nested({seed: side[seed] for seed in seeds}, metric) for side in (before, after))
         if _has_any(first) and _has_any(second):

@@ -1,177 +1,216 @@
-"""The commands of a study, run in order as processes of their own, some side by side, none of them twice.
-
-``steps.jsonl`` in the study's folder has one row for each attempt: its command, how long it took, whether it succeeded.
-A command that is there as done is not run again. What was cut short goes on, since ``sce train`` and ``sce bench`` do.
-"""
+"""The commands of a study, run as processes of their own, some side by side, none of them twice (`ledger`)."""
 
 from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import NoReturn
 
+from securecoderl_edge.config import to_table
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.files import locked
 from securecoderl_edge.machine import cpu_count
-from securecoderl_edge.metrics import RowFile
-from securecoderl_edge.study.arms import Study
+from securecoderl_edge.problems import Problem
+from securecoderl_edge.study.arms import Arm, Slice, Study
+from securecoderl_edge.study.ledger import Ledger, Step, learnt_from, measured_on
 
-STEPS = "steps.jsonl"
-INTERRUPTED = 130
+_SCE = "securecoderl_edge"
 
-
-@dataclass(frozen=True)
-class Step:
-    """One command of a study.
-
-    Attributes:
-        title: what it does, in a few words.
-        words: of ``python -m``. command: the same as one would type it.
-        log: the file that gets its standard error.
-    """
-
-    title: str
-    words: tuple[str, ...]
-    command: str
-    log: Path
+OnStep = Callable[[Step, float, int, int], None]
 
 
-def sce_command(words: Sequence[str]) -> str:
-    """A command of sce as one would type it."""
-    return shlex.join(("sce", *words))
+def prepare_step(study: Study, slice: Slice) -> Step | None:
+    """The step that makes the base model of a slice; None if there is nothing to make."""
+    words, model = study.prepare_command(slice), study.model(slice)
+    if words is None or model is None:
+        return None
+    folder = Path(model)
+    return Step(f"base model {folder.name}", tuple(words), folder.with_name(f"{folder.name}.log"), (folder,))
 
 
-def python_command(words: Sequence[str]) -> str:
-    """A module with its arguments as one would type it."""
-    return shlex.join(("python", "-m", *words))
+def base_step(study: Study, slice: Slice) -> Step:
+    """The step that measures the base model on a slice."""
+    folder = study.base_folder(slice)
+    return Step(
+        f"base model on {slice.name}",
+        (_SCE, *study.base_command(slice)),
+        folder.with_name(f"{folder.name}.log"),
+        (folder / "bench.json",),
+        after=prepare_step(study, slice),
+        measures=slice.eval,
+    )
 
 
-def _of_sce(title: str, words: Sequence[str], log: Path) -> Step:
-    return Step(title, ("securecoderl_edge", *words), sce_command(words), log)
+def train_step(study: Study, arm: Arm, seed: int) -> Step:
+    """The step that trains an arm."""
+    return Step(
+        f"{arm.name}, seed {seed}: training",
+        (_SCE, *study.train_command(arm, seed)),
+        _log(study, arm, seed),
+        (study.run_folder(arm, seed) / "policy",),
+        after=prepare_step(study, arm.slice),
+        facts=json.dumps(to_table(study.settings(arm, seed)), sort_keys=True),
+        learns_from=arm.slice.train,
+    )
+
+
+def export_step(study: Study, arm: Arm, seed: int) -> Step | None:
+    """The step that exports an arm's policy; None if it has no exports."""
+    words = study.export_command(arm, seed)
+    if words is None:
+        return None
+    files = tuple(study.export_file(arm, seed, quant) for quant in arm.quants)
+    after = train_step(study, arm, seed)
+    return Step(f"{arm.name}, seed {seed}: export", (_SCE, *words), _log(study, arm, seed), files, after)
+
+
+def bench_step(study: Study, arm: Arm, seed: int, slice: Slice) -> Step:
+    """The step that measures an arm's models on a slice. Which they are is only known when it has been trained."""
+    return Step(
+        f"{arm.name}, seed {seed}: measured on {slice.name}",
+        (_SCE, *study.bench_command(arm, seed, slice)),
+        _log(study, arm, seed),
+        (study.bench_folder(arm, seed, slice) / "bench.json",),
+        after=train_step(study, arm, seed),
+        measures=slice.eval,
+    )
+
+
+def _log(study: Study, arm: Arm, seed: int) -> Path:
+    folder = study.run_folder(arm, seed)
+    return folder.with_name(f"{folder.name}.log")
+
+
+def arm_steps(study: Study, arm: Arm, seed: int) -> list[Step]:
+    """Training, export and measurements of an arm, each of which needs those before it."""
+    export = export_step(study, arm, seed)
+    measured = [bench_step(study, arm, seed, slice) for slice in arm.measured_on]
+    return [train_step(study, arm, seed), *([] if export is None else [export]), *measured]
+
+
+# Made anew before each step: what has been trained decides what is measured.
+Chain = Callable[[], list[Step]]
 
 
 def preparations(study: Study) -> list[Step]:
     """The steps that all others need: base models of the study's own."""
-    steps = []
-    for slice in study.slices:
-        words = study.prepare_command(slice)
-        if words is not None and slice.base is not None:
-            log = study.folder / "bases" / f"{slice.base.name}.log"
-            steps.append(Step(f"base model {slice.base.name}", tuple(words), python_command(words), log))
-    return steps
+    return list(filter(None, dict.fromkeys(prepare_step(study, slice) for slice in study.slices)))
 
 
-def chains(study: Study, jobs: int) -> Iterator[list[Step]]:
-    """The study's steps as chains: within one, each needs those before it; chains need nothing of each other.
+def chains(study: Study, jobs: int) -> Iterator[Chain]:
+    """The study's steps in chains that need nothing of each other.
 
-    A few seeds at a time are worked through, so that a study that was stopped has some seeds whole. Neighbours are of
-    different seeds: two arms of one seed would train their common phases twice.
+    As many seeds as there are jobs are worked through at a time, so that a study that was stopped has some seeds whole,
+    and so that neighbours are of different seeds, where enough are left: two arms of one seed, side by side, would
+    train their common phases twice.
     """
     for slice in study.slices:
-        log = study.folder / "base" / f"{study.bench_name(slice)}.log"
-        yield [_of_sce(f"base model on {slice.name}", study.base_command(slice), log)]
+        yield lambda slice=slice: [base_step(study, slice)]  # type: ignore[misc]
     for start in range(0, len(study.seeds), jobs):
         for arm in study.arms:
             for seed in study.seeds[start : start + jobs]:
-                log = study.run_folder(arm, seed).with_suffix(".log")
-                name = f"{arm.name}, seed {seed}"
-                chain = [_of_sce(f"{name}: training", study.train_command(arm, seed), log)]
-                export = study.export_command(arm, seed)
-                if export is not None:
-                    chain.append(_of_sce(f"{name}: export", export, log))
-                for slice in arm.measured_on:
-                    words = study.bench_command(arm, seed, slice)
-                    chain.append(_of_sce(f"{name}: measured on {slice.name}", words, log))
-                yield chain
+                yield lambda arm=arm, seed=seed: arm_steps(study, arm, seed)  # type: ignore[misc]
 
 
-def run_study(study: Study, jobs: int, on_step: Callable[[Step, float, int, int], None]) -> None:
+def all_steps(study: Study, jobs: int) -> list[Step]:
+    """Every step in about the order in which they run."""
+    return [*preparations(study), *(step for chain in chains(study, jobs) for step in chain())]
+
+
+def check_study(study: Study) -> None:
+    """Look before hours are spent: settings, and problems that are learnt from and measured on.
+
+    Raises:
+        UsageError: impossible settings.
+        SceError: problems that cannot be read, or the same statement on both sides.
+    """
+    for arm in study.arms:
+        study.settings(arm, study.seeds[0])
+        learnt = {_words(problem) for problem in learnt_from(arm.slice.train)}
+        for slice in arm.measured_on:
+            both = [problem.id for problem in measured_on(slice.eval) if _words(problem) in learnt]
+            if both:
+                raise SceError(
+                    f"{len(both)} problems of {slice.eval} are in {arm.slice.train} too (first: {both[0]}); what is "
+                    "learnt from cannot be measured on: see sce data split"
+                )
+
+
+def _words(problem: Problem) -> str:
+    return " ".join(problem.statement.split())
+
+
+def run_study(study: Study, jobs: int, on_step: OnStep = lambda *_: None) -> None:
     """Run all steps that are not done yet.
+
+    Ctrl-C, a request to terminate and a terminal that is closed end the steps that run, which save what they have.
 
     Args:
         jobs: chains side by side; the cores are shared among them.
         on_step: called after each step with its seconds, the steps done, and those of the study.
 
     Raises:
-        SceError: a step failed, or another process works in the folder. Steps beside it end first.
-        KeyboardInterrupt: those beside it have saved what they had.
+        UsageError, SceError: see `check_study`; or a step failed, or another process works in the folder. Steps beside
+            it end first.
+        KeyboardInterrupt: it was interrupted.
     """
+    check_study(study)
     study.folder.mkdir(parents=True, exist_ok=True)
-    with locked(study.folder):
+    with locked(study.folder), _interruptible():
         _Runner(study, jobs, on_step).run()
 
 
-def seconds_of_steps(folder: Path) -> dict[str, float]:
-    """By command, the seconds of all attempts together."""
-    seconds: dict[str, float] = {}
-    for row in _attempts(folder):
-        seconds[row["command"]] = seconds.get(row["command"], 0.0) + row["seconds"]
-    return seconds
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Whatever ends this process by a signal interrupts it, so that the processes that it started end with it.
 
+    A shell starts what runs in the background with Ctrl-C ignored, and children inherit that unless it is set here.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set handlers
+        return
 
-def done_steps(folder: Path) -> set[str]:
-    """The commands that succeeded."""
-    return {row["command"] for row in _attempts(folder) if row["succeeded"]}
+    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
 
-
-def wall_seconds(folder: Path, commands: Collection[str]) -> float:
-    """The time in which at least one of the commands was running, over all sessions."""
-    attempts = (row for row in _attempts(folder) if row["command"] in commands)
-    spans = sorted((row["began"], row["began"] + row["seconds"]) for row in attempts)
-    total, reached = 0.0, 0.0
-    for begin, end in spans:
-        total += max(0.0, end - max(begin, reached))
-        reached = max(reached, end)
-    return total
-
-
-def _attempts(folder: Path) -> list[dict[str, Any]]:
-    """Rows of attempts; a line that a crash cut short is an attempt to make again."""
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
-        lines = (folder / STEPS).read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:
-        return []
-    rows = []
-    for line in lines:
-        try:
-            row = json.loads(line)
-            rows.append({"command": str(row["command"]), "began": float(row["began"]),
-                         "seconds": float(row["seconds"]), "succeeded": row["succeeded"] is True})  # fmt: skip
-        except (ValueError, KeyError, TypeError):
-            continue
-    return rows
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class _Runner:
-    """The processes that run at a time, and the record of those that ended."""
+    """The processes that run at a time, and the ledger of those that ended."""
 
-    def __init__(self, study: Study, jobs: int, on_step: Callable[[Step, float, int, int], None]) -> None:
+    def __init__(self, study: Study, jobs: int, on_step: OnStep) -> None:
         self._study, self._jobs, self._on_step = study, jobs, on_step
-        self._file = RowFile(study.folder / STEPS)
-        self._done = done_steps(study.folder)
+        self._ledger = Ledger(study.folder)
+        self._ledger.open()
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._stops = False
-        self._total = 0
         self._threads = cpu_count()
+        self._done = self._total = 0
 
     def run(self) -> None:
         first, every = preparations(self._study), list(chains(self._study, self._jobs))
-        self._total = len(first) + sum(map(len, every))
-        missing = [chain for chain in every if any(step.command not in self._done for step in chain)]
+        steps = [*first, *(step for chain in every for step in chain())]
+        self._total, self._done = len(steps), sum(map(self._ledger.is_done, steps))
+        missing = [chain for chain in every if not all(map(self._ledger.is_done, chain()))]
         with ThreadPoolExecutor(self._jobs) as pool, self._ends_children():
-            pool.submit(self._run_chain, first).result()
+            pool.submit(self._run_chain, lambda: first).result()
             self._threads = max(1, cpu_count() // self._jobs)
             futures: set[Future[None]] = {pool.submit(self._run_chain, chain) for chain in missing}
             while futures:
@@ -190,9 +229,12 @@ class _Runner:
                 for process in self._running:
                     process.send_signal(signal.SIGINT)
 
-    def _run_chain(self, chain: list[Step]) -> None:
-        for step in chain:
-            if step.command not in self._done:
+    def _run_chain(self, chain: Chain) -> None:
+        for number in range(len(chain())):
+            step = chain()[number]
+            with self._lock:
+                is_done = self._ledger.is_done(step)
+            if not is_done:
                 self._run_step(step)
 
     def _run_step(self, step: Step) -> None:
@@ -216,18 +258,19 @@ class _Runner:
         seconds = time.monotonic() - started
         with self._lock:
             self._running.discard(process)
-            row = {"command": step.command, "began": began, "seconds": round(seconds, 2), "succeeded": status == 0}
-            self._file.append([row])
-            if status == 0:
-                self._done.add(step.command)
-            done = len(self._done)
+            self._ledger.add(step, began, seconds, status == 0)
             if self._stops:
                 return
-        if status != 0:
-            raise SceError(f"{step.title} failed: {_last_line(step.log)}\n{step.command}\nits output is in {step.log}")
-        self._on_step(step, seconds, done, self._total)
+            if status == 0:
+                self._done += 1
+                self._on_step(step, seconds, self._done, self._total)
+                return
+        raise SceError(f"{step.title} failed: {_reason(status, step.log)}\n{step.command}\nits output is in {step.log}")
 
 
-def _last_line(log: Path) -> str:
+def _reason(status: int, log: Path) -> str:
+    if status < 0:
+        killed = " (out of memory?)" if -status == signal.SIGKILL else ""
+        return f"ended by signal {signal.Signals(-status).name}{killed}"
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return lines[-1].removeprefix("sce: ") if lines else "no message"

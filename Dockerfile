@@ -1,0 +1,19 @@
+# CPU only. docker build -t sce . && docker run --rm -v "$PWD:/work" sce train
+FROM python:3.11-slim-bookworm AS build
+RUN apt-get update && apt-get install -y --no-install-recommends g++ cmake make && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY . .
+# A portable build: the image may run on another processor than the one that built it.
+ENV CMAKE_ARGS="-DGGML_NATIVE=OFF"
+RUN python -m venv /venv && /venv/bin/pip install --no-cache-dir -c constraints.txt \
+    --extra-index-url https://download.pytorch.org/whl/cpu '.[all]'
+
+FROM python:3.11-slim-bookworm
+RUN apt-get update && apt-get install -y --no-install-recommends libgomp1 && rm -rf /var/lib/apt/lists/* \
+    && useradd --create-home --uid 1000 sce
+COPY --from=build /venv /venv
+ENV PATH=/venv/bin:$PATH
+USER sce
+WORKDIR /work
+ENTRYPOINT ["sce"]
+CMD ["--help"]

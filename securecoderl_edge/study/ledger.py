@@ -1,0 +1,175 @@
+"""What of a study is done: ``steps.jsonl`` in its folder, one row for each attempt at a step.
+
+A step is done if an attempt at it succeeded and what it wrote is still there. It is known by its key: its command, the
+settings and problems behind it, and the key of the step before it. So an edited recipe or problem file makes its steps
+new ones, and a study that is moved, or called from elsewhere, keeps its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from securecoderl_edge import __version__
+from securecoderl_edge.bench import BenchSettings, bench_problems
+from securecoderl_edge.files import drop_torn_line
+from securecoderl_edge.metrics import RowFile
+from securecoderl_edge.problems import Problem, digest_of_problems, load_problems
+
+STEPS = "steps.jsonl"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of a study.
+
+    Attributes:
+        title: what it does, in a few words.
+        words: of ``python -m``.
+        log: the file that gets its standard error. outputs: what is there when it is done.
+        after: the step before it, without which it cannot run.
+        facts: the settings behind its command, as text. learns_from, measures: sets of problems.
+    """
+
+    title: str
+    words: tuple[str, ...]
+    log: Path
+    outputs: tuple[Path, ...]
+    after: Step | None = None
+    facts: str = ""
+    learns_from: str | None = None
+    measures: str | None = None
+
+    @property
+    def command(self) -> str:
+        """As one would type it."""
+        if self.words[0] == "securecoderl_edge":
+            return shlex.join(("sce", *self.words[1:]))
+        return shlex.join(("python", "-m", *self.words))
+
+
+class Ledger:
+    """The attempts at a study's steps."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._file = folder, RowFile(folder / STEPS)
+        self._attempts = _read(folder / STEPS)
+        self._succeeded = {row["key"] for row in self._attempts if row["succeeded"]}
+        self._keys: dict[Step, str] = {}
+
+    def open(self) -> None:
+        """Make ready to add rows: a line that a crash cut short goes, and its step is made again."""
+        drop_torn_line(self._folder / STEPS)
+
+    def key(self, step: Step) -> str:
+        """What tells a step from one with the same command that would do something else.
+
+        Raises:
+            UsageError, SceError: its problems cannot be read.
+        """
+        if step not in self._keys:
+            parts = {
+                # Wherever the study lies, and however that is written.
+                "words": [_below(word, self._folder) for word in step.words],
+                "after": None if step.after is None else self.key(step.after),
+                "facts": _below(step.facts, self._folder),
+                "learns_from": None if step.learns_from is None else _digest(learnt_from(step.learns_from)),
+                "measures": None if step.measures is None else _digest(measured_on(step.measures)),
+                "version": __version__,
+            }
+            self._keys[step] = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+        return self._keys[step]
+
+    def is_done(self, step: Step) -> bool:
+        """Whether nothing is left to do for it."""
+        return self.key(step) in self._succeeded and all(path.exists() for path in step.outputs)
+
+    def add(self, step: Step, began: float, seconds: float, succeeded: bool) -> None:
+        """Note an attempt.
+
+        Raises:
+            SceError: the file cannot be written.
+        """
+        row = {
+            "key": self.key(step),
+            "command": step.command,
+            "began": began,
+            "seconds": round(seconds, 2),
+            "succeeded": succeeded,
+        }
+        self._file.append([row])
+        self._attempts.append(row)
+        if succeeded:
+            self._succeeded.add(row["key"])
+
+    def seconds(self, step: Step) -> float:
+        """The time of all attempts at it together."""
+        key = self.key(step)
+        return float(sum(row["seconds"] for row in self._attempts if row["key"] == key))
+
+    def wall_seconds(self, steps: Collection[Step]) -> float:
+        """The time in which at least one of the steps was running, over all sessions."""
+        keys = {self.key(step) for step in steps}
+        spans = sorted((row["began"], row["began"] + row["seconds"]) for row in self._attempts if row["key"] in keys)
+        total, reached = 0.0, 0.0
+        for begin, end in spans:
+            total += max(0.0, end - max(begin, reached))
+            reached = max(reached, end)
+        return total
+
+
+def learnt_from(source: str) -> tuple[Problem, ...]:
+    """The problems that ``sce train`` finds under a name; errors as in `load_problems`."""
+    return _read_problems(source, _signature(source), False)
+
+
+def measured_on(source: str) -> tuple[Problem, ...]:
+    """The problems that ``sce bench`` finds under a name; errors as in `bench_problems`."""
+    return _read_problems(source, _signature(source), True)
+
+
+@cache
+def _read_problems(source: str, _signature: object, is_measured_on: bool) -> tuple[Problem, ...]:
+    return tuple(bench_problems(BenchSettings(problems=source)) if is_measured_on else load_problems(source))
+
+
+def _signature(source: str) -> object:
+    """Changes when a file does; a set that is read again for every step would take longer than small steps do."""
+    try:
+        found = os.stat(source)
+    except OSError:
+        return None
+    return os.path.abspath(source), found.st_mtime_ns, found.st_size
+
+
+def _digest(problems: Sequence[Problem]) -> str:
+    return digest_of_problems(problems)
+
+
+def _below(text: str, folder: Path) -> str:
+    for name in (os.path.abspath(folder), str(folder)):
+        text = text.replace(name, "STUDY")
+    return text
+
+
+def _read(file: Path) -> list[dict[str, Any]]:
+    try:
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+    rows = []
+    for line in lines:
+        try:
+            row = json.loads(line)
+            rows.append({"key": str(row["key"]), "command": str(row["command"]), "began": float(row["began"]),
+                         "seconds": float(row["seconds"]), "succeeded": row["succeeded"] is True})  # fmt: skip
+        except (ValueError, KeyError, TypeError):
+            continue  # not ours, or cut short
+    return rows
