@@ -20,7 +20,17 @@ from securecoderl_edge.files import write_atomically
 from securecoderl_edge.report import Table, interval_cell, to_markdown
 from securecoderl_edge.stats import Interval
 from securecoderl_edge.study.record import STUDY_METRICS
-from securecoderl_edge.study.tables import interval_of, metric_cells, verdict
+from securecoderl_edge.study.tables import (
+    difference_table,
+    interval_of,
+    quantisation_table,
+    result_rows,
+    result_table,
+    slice_of,
+    transfer_table,
+    verdict,
+)
+from securecoderl_edge.summary import Metric
 
 HERE = Path(__file__).parent
 TEXT, REPORT, PLOTS = HERE / "study_text.md", HERE / "STUDY.md", HERE / "results" / "plots"
@@ -55,69 +65,40 @@ def render(text: str, records: Records) -> str:
 
 def results(records: Records, study: str, slice: str, names: str = MAIN) -> str:
     """What was measured on a slice: the base model, and every arm that learnt there; ``names`` of metrics."""
-    record, columns = records[study], [METRIC[name] for name in names.split(",")]
-    rows = []
-    base = _slice(record, slice).get("base")
-    if base:
-        rows.append(("base model", "", *metric_cells(base, columns, lines=1), ""))
-    for arm in _arms(record, slice):
-        for result in arm["results"]:
-            if result["slice"] == slice and "updates" not in result:
-                is_final = result["model"] == "policy"
-                title = arm["title"] if is_final else f"{arm['title']}, {result['model']}"
-                seeds = str(len(arm["seeds"])) if is_final else ""
-                cells = metric_cells(result["metrics"], columns, lines=1)
-                rows.append((title, seeds, *cells, f"`{study} --arm {arm['name']}`" if is_final else ""))
-    return to_markdown(Table(("", "seeds", *(each.title for each in columns), "again with"), tuple(rows)))
+    record = records[study]
+    table = result_table(record, slice, _columns(names))
+    arms = [None] * (len(table.rows) - len(result_rows(record, slice))) + [arm for arm, _ in result_rows(record, slice)]
+    rows = [
+        (*row, str(len(arm["seeds"])), f"`{study} --arm {arm['name']}`") if arm else (*row, "", "")
+        for row, arm in zip(table.rows, arms, strict=True)
+    ]
+    return to_markdown(Table((*table.columns, "seeds", "again with"), tuple(rows)))
 
 
 def differences(records: Records, study: str, slice: str, names: str = MAIN, first: str = "") -> str:
     """Paired differences between arms on a slice, those from the arm ``first`` alone if it is given."""
-    record, columns = records[study], [METRIC[name] for name in names.split(",")]
-    titles = {arm["name"]: arm["title"] for arm in record["arms"]}
-    rows = [
-        (
-            f"{titles[each['second']]} − {titles[each['first']]}",
-            *metric_cells(each["metrics"], columns, lines=1, signed=True),
-        )
-        for each in record["comparisons"]
-        if each["slice"] == slice and first in ("", each["first"])
-    ]
-    return to_markdown(Table(("", *(each.title for each in columns)), tuple(rows)))
+    return to_markdown(difference_table(records[study], slice, _columns(names), first=first or None))
 
 
 def transfer(records: Records, study: str, slice: str, names: str = MAIN) -> str:
     """What arms that learnt from other problems do on a slice."""
-    record, columns = records[study], [METRIC[name] for name in names.split(",")]
-    rows = [
-        (f"{arm['title']}, from {arm['slice']}", *metric_cells(result["metrics"], columns, lines=1))
-        for arm in record["arms"]
-        for result in arm["results"]
-        if arm["slice"] != slice == result["slice"] and result["model"] == "policy"
-    ]
-    return to_markdown(Table(("", *(each.title for each in columns)), tuple(rows)))
+    return to_markdown(transfer_table(records[study], slice, _columns(names)))
 
 
-def quantised(records: Records, study: str, names: str = MAIN) -> str:
+def quantised(records: Records, study: str, slice: str, names: str = MAIN) -> str:
     """Paired differences of each export from the policy that it was made from."""
-    record, columns = records[study], [METRIC[name] for name in names.split(",")]
-    rows = [
-        (
-            f"{arm['title']} on {result['slice']}, {result['model']}",
-            *metric_cells(result["minus_policy"], columns, lines=1, signed=True),
-        )
-        for arm in record["arms"]
-        for result in arm["results"]
-        if "minus_policy" in result
-    ]
-    return to_markdown(Table(("", *(each.title for each in columns)), tuple(rows)))
+    return to_markdown(quantisation_table(records[study], slice, _columns(names)))
+
+
+def _columns(names: str) -> list[Metric]:
+    return [METRIC[name] for name in names.split(",")]
 
 
 def value(records: Records, study: str, arm: str, slice: str, name: str, model: str = "policy") -> str:
     """One figure with its interval; the arm ``base`` is the base model of the slice."""
     record = records[study]
     if arm == "base":
-        metrics = _slice(record, slice)["base"]
+        metrics = slice_of(record, slice)["base"]
     else:
         found = next(each for each in record["arms"] if each["name"] == arm)["results"]
         metrics = next(each for each in found if (each["slice"], each["model"]) == (slice, model))["metrics"]
@@ -186,15 +167,6 @@ DIRECTIVES: dict[str, Callable[..., str]] = {
         results, differences, transfer, quantised, value, difference, says, by_seed, figure, costs, commands, machine,
     )
 }  # fmt: skip
-
-
-def _slice(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = next(each for each in record["slices"] if each["name"] == name)
-    return found
-
-
-def _arms(record: Mapping[str, Any], slice: str) -> list[Mapping[str, Any]]:
-    return [arm for arm in record["arms"] if arm["slice"] == slice]
 
 
 def _difference(records: Records, study: str, first: str, second: str, slice: str, name: str) -> Interval | None:

@@ -67,24 +67,10 @@ def bench(
         check_plot_path(plot)
     specs, pairs = choose_models(models, is_comparing)
     problems = bench_problems(config, say)
-    _warn_of_load()
     warn_of_level(config.sandbox)
-    factor = time_factor()
-    if factor > 1:
-        say(f"this processor runs Python slowly: programs have {factor:g} times as long as elsewhere")
-    done: dict[int, Evaluation] = {}
-    failures = []
+    factor = calibrated()
     with Scorer(sandbox=config.sandbox, time_factor=factor) as scorer:
-        for index, spec in enumerate(specs):
-            try:
-                done[index] = _measure(spec, problems, scorer, config, out, factor)
-            except SceError as error:
-                # A model that cannot be opened must not cost the figures of the others.
-                failures.append(error)
-                if len(specs) > 1:
-                    say(f"sce: {spec.label}: {error}")
-    if not done:
-        raise failures[0]
+        done = measure_all(specs, problems, scorer, config, out, factor)
     summaries = {index: evaluation.summary() for index, evaluation in done.items()}
     comparisons = [compare(done[a], done[b]) for a, b in pairs if a in done and b in done]
     measured = [(specs[index], summary) for index, summary in summaries.items()]
@@ -105,8 +91,53 @@ def bench(
     if plot is not None:  # last: what cannot be drawn must not cost the figures
         plot_bench(list(summaries.values()), plot)
         say(f"{plot}: the figures as a picture")
-    if failures:
-        raise SceError(f"{len(failures)} of {len(specs)} models could not be measured")
+    refuse_missing(len(specs) - len(done), len(specs))
+
+
+def measure_all(
+    specs: list[ModelSpec],
+    problems: list[Problem],
+    scorer: Scorer,
+    config: BenchSettings,
+    out: Path | None,
+    factor: float,
+) -> dict[int, Evaluation]:
+    """Measure models, by position; one that cannot be opened does not cost the figures of the others.
+
+    Raises:
+        SceError: none of them could be measured.
+    """
+    done: dict[int, Evaluation] = {}
+    failures = []
+    for index, spec in enumerate(specs):
+        try:
+            done[index] = _measure(spec, problems, scorer, config, out, factor)
+        except SceError as error:
+            failures.append(error)
+            if len(specs) > 1:
+                say(f"sce: {spec.label}: {error}")
+    if not done:
+        raise failures[0]
+    return done
+
+
+def refuse_missing(missing: int, models: int) -> None:
+    """End with an error when some models could not be measured, after the figures of the others are out.
+
+    Raises:
+        SceError: there is one.
+    """
+    if missing:
+        raise SceError(f"{missing} of {models} models could not be measured")
+
+
+def calibrated() -> float:
+    """How much longer programs may take here; said if it is more than elsewhere. Warns of a busy machine, too."""
+    _warn_of_load()
+    factor = time_factor()
+    if factor > 1:
+        say(f"this processor runs Python slowly: programs have {factor:g} times as long as elsewhere")
+    return factor
 
 
 def _measure(

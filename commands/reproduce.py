@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from securecoderl_edge.study.arms import Study
     from securecoderl_edge.study.ledger import Step
 
+_QUICK_PROBLEMS = 20
 VARIANTS = ("sft", "simple", "fresh", "cont", "sched")
 
 
@@ -110,9 +111,10 @@ def table3(config: Table3Config, dry_run: bool, output: str | None) -> None:
     file = study.folder / f"{study.name}.json"
     _show(output, record, study_tables(record, lines=2), study_tables(record), file)
     if output is None:
+        seeds = f"{len(study.seeds)} seeds and over " if len(study.seeds) > 1 else "one seed alone, over "
+        spent = duration(record["wall_seconds"])
         data.print(
-            f"{len(study.seeds)} seeds. Intervals are 95 %, over seeds and problems. "
-            f"{duration(record['wall_seconds'])} in all; the figures are in {file}"
+            f"Intervals are 95 %, over {seeds}problems. {spent} in all; the figures are in {file}", soft_wrap=True
         )
 
 
@@ -125,39 +127,42 @@ def table2(models: tuple[str, ...], config: Table2Config, output: str | None) ->
 
     MODEL is nano, a Hugging Face folder or hub id, a GGUF file or an ONNX folder.
     """
-    from securecoderl_edge.bench import BenchSettings, bench_problems, bench_record, choose_models, measure
-    from securecoderl_edge.report import Table, quality_table
+    from securecoderl_edge.bench import BenchSettings, bench_problems, bench_record, choose_models
+    from securecoderl_edge.commands.bench import calibrated, measure_all, refuse_missing
+    from securecoderl_edge.report import quality_table
     from securecoderl_edge.scorer import Scorer
-    from securecoderl_edge.study.table2 import count_parameters
+    from securecoderl_edge.study.table2 import count_parameters, with_parameters
 
     if not models:
         raise UsageError("name the models to measure: sce reproduce table2 nano path/to/model")
+    _refuse_with_quick(config, "samples", "limit")
     specs, _ = choose_models(models)
     folder = Path(config.out) if config.out else RUNS / "table2"
-    limit = 20 if config.quick else config.limit
-    documents, shown = {}, {1: [], 2: []}  # type: dict[str, Any], dict[int, list[tuple[str, Table]]]
-    with Scorer() as scorer:
-        for source in config.problems or _eval_sets(config.recipe):
-            settings = BenchSettings(problems=source, samples=1 if config.quick else config.samples, limit=limit)
-            problems = bench_problems(settings, say)
-            found = [measure(spec, problems, scorer, settings, folder) for spec in specs]
-            measured = [(spec, each.summary()) for spec, each in zip(specs, found, strict=True)]
-            logs = {each.label: each.log.name for each in found if each.log is not None}
-            document = bench_record(measured, (), settings, 1.0, logs)
-            sizes = [count_parameters(spec) for spec in specs]
+    samples, limit = (1, _QUICK_PROBLEMS) if config.quick else (config.samples, config.limit)
+    asked = [BenchSettings(problems=each, samples=samples, limit=limit) for each in _eval_sets(config)]
+    sets = [bench_problems(settings, say) for settings in asked]
+    documents: dict[str, Any] = {}
+    wide: list[tuple[str, Table]] = []
+    narrow: list[tuple[str, Table]] = []
+    missing, factor = 0, calibrated()
+    with Scorer(time_factor=factor) as scorer:
+        for settings, problems in zip(asked, sets, strict=True):
+            done = measure_all(specs, problems, scorer, settings, folder, factor)
+            missing = max(missing, len(specs) - len(done))
+            measured = [(specs[index], each.summary()) for index, each in done.items()]
+            logs = {each.label: each.log.name for each in done.values() if each.log is not None}
+            document = bench_record(measured, (), settings, factor, logs)
+            sizes = [count_parameters(spec) for spec, _ in measured]
             for model, size in zip(document["models"], sizes, strict=True):
                 model["parameters"] = size
-            documents[source] = document
-            for lines, tables in shown.items():
-                table = quality_table([summary for _, summary in measured], lines=lines)
-                columns = (table.columns[0], "weights", *table.columns[1:])
-                rows = (
-                    (row[0], "–" if size is None else f"{size / 1e6:,.1f} M", *row[1:])
-                    for row, size in zip(table.rows, sizes, strict=True)
-                )
-                tables.append((f"{len(problems)} problems of {source}:", Table(columns, tuple(rows))))
-    record = {"study": "table2", "samples": 1 if config.quick else config.samples, "limit": limit, "sets": documents}
-    _show(output, record, shown[2], shown[1], folder / "table2.json")
+            documents[settings.problems] = document
+            summaries = [summary for _, summary in measured]
+            title = f"{len(problems)} problems of {settings.problems}:"
+            wide.append((title, with_parameters(quality_table(summaries, lines=2), sizes)))
+            narrow.append((title, with_parameters(quality_table(summaries), sizes)))
+    record = {"study": "table2", "samples": samples, "limit": limit, "sets": documents}
+    _show(output, record, wide, narrow, folder / "table2.json")
+    refuse_missing(missing, len(specs))
 
 
 def _study(config: Table3Config) -> Study:
@@ -166,10 +171,14 @@ def _study(config: Table3Config) -> Study:
     Raises:
         UsageError: they do not go together.
     """
+    from securecoderl_edge.export.dispatch import check_type
     from securecoderl_edge.study.arms import Slice
     from securecoderl_edge.study.table3 import PRESETS
     from securecoderl_edge.study.table3 import table3 as plan
 
+    _refuse_with_quick(config, "seeds", "samples", "updates")
+    for quant in config.quant:
+        check_type("gguf", quant)
     if (config.train is None) != (config.eval is None):
         raise UsageError("--train and --eval go together: problems to learn from, and others to measure on")
     own = () if config.train is None or config.eval is None else (Slice("own", config.train, config.eval),)
@@ -186,7 +195,7 @@ def _study(config: Table3Config) -> Study:
         seeds=config.seeds,
         samples=config.samples,
         updates=config.updates,
-        quants=config.quant,
+        quants=tuple(dict.fromkeys(config.quant)),
         is_quick=config.quick,
     )
     for arm in study.arms:
@@ -200,12 +209,25 @@ def _commands(study: Study, jobs: int) -> list[str]:
     return [step.command for step in all_steps(study, jobs)]
 
 
-def _eval_sets(recipe: str) -> list[str]:
+def _eval_sets(config: Table2Config) -> list[str]:
     from securecoderl_edge.study.table3 import PRESETS
 
-    if recipe not in PRESETS:
-        raise UsageError(f"recipe {recipe}: name the problems with --problems; there are {', '.join(PRESETS)}")
-    return [each.eval for each in PRESETS[recipe].slices]
+    if config.problems:
+        return list(dict.fromkeys(config.problems))
+    if config.recipe not in PRESETS:
+        raise UsageError(f"recipe {config.recipe}: name the problems with --problems; there are {', '.join(PRESETS)}")
+    return [each.eval for each in PRESETS[config.recipe].slices]
+
+
+def _refuse_with_quick(config: Any, *names: str) -> None:
+    """`--quick` is a size of its own; who gives another one means it.
+
+    Raises:
+        UsageError: both were given.
+    """
+    given = [name for name in names if getattr(config, name) != getattr(type(config)(), name)]
+    if config.quick and given:
+        raise UsageError(f"--quick has a size of its own: leave out --{given[0]}, or --quick")
 
 
 def _show(

@@ -60,9 +60,10 @@ def show_tables(tables: Sequence[tuple[str, Table]]) -> None:
             _print(console, table)
             continue
         for row in table.rows:
-            console.print(row[0], style="bold")
-            for column, cell in zip(table.columns[1:], row[1:], strict=True):
-                console.print(f"  {column}  {cell}".replace("\n", "  "))
+            named = 2 if table.columns[1] == "weights" else 1
+            console.print(" ".join(filter(None, row[:named])), style="bold")
+            for column, cell in zip(table.columns[named:], row[named:], strict=True):
+                console.print(f"  {column:14}{cell}".replace("\n", "  "))
         console.print()
 
 

@@ -121,7 +121,7 @@ def bootstrap_mean(values: Sequence[Sequence[float]], seed: int = 0, resamples: 
     means = np.concatenate(
         [sums[drawn].sum(1) / counts[drawn].sum(1) for drawn in _draws(len(groups), resamples, seed)]
     )
-    return percentile_interval(value, means, n)
+    return _percentile_interval(value, means, n)
 
 
 def share_interval(shares: Sequence[float], samples: int) -> Interval:
@@ -201,7 +201,7 @@ def paired_difference(
         for drawn in _draws(len(first), resamples, seed):
             means = [sums[drawn].sum(1) / counts[drawn].sum(1) for sums, counts in sides]
             differences.append(means[1] - means[0])
-    return percentile_interval(value, np.concatenate(differences), n)
+    return _percentile_interval(value, np.concatenate(differences), n)
 
 
 def mcnemar_exact(only_first: int, only_second: int) -> float:
@@ -242,8 +242,7 @@ def _draws(problems: int, resamples: int, seed: int) -> Iterator[NDArray[np.int6
         yield rng.integers(0, problems, (min(block, resamples - start), problems))
 
 
-def percentile_interval(value: float, estimates: Floats, n: int) -> Interval:
-    """The 2.5th to the 97.5th percentile of bootstrap estimates; without finite ones there is no interval."""
+def _percentile_interval(value: float, estimates: Floats, n: int) -> Interval:
     import numpy as np
 
     finite = estimates[np.isfinite(estimates)]

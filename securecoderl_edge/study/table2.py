@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from securecoderl_edge.architecture import read_architecture
@@ -10,6 +11,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.gguf_header import read_header
 from securecoderl_edge.model import base_folder
 from securecoderl_edge.models import ModelSpec
+from securecoderl_edge.report import ABSENT, Table
 
 
 def count_parameters(spec: ModelSpec) -> int | None:
@@ -20,3 +22,10 @@ def count_parameters(spec: ModelSpec) -> int | None:
         return read_architecture(base_folder(spec.source, download=False)).parameters()
     except SceError:
         return None
+
+
+def with_parameters(table: Table, sizes: Sequence[int | None]) -> Table:
+    """The table with a column of weights, in millions, behind the model's name."""
+    cells = (ABSENT if size is None else f"{size / 1e6:,.1f} M" for size in sizes)
+    rows = tuple((row[0], cell, *row[1:]) for row, cell in zip(table.rows, cells, strict=True))
+    return Table((table.columns[0], "weights", *table.columns[1:]), rows)

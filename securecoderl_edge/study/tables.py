@@ -28,20 +28,24 @@ def metric_cells(
     return [interval_cell(interval_of(metrics.get(each.name)), each, lines=lines, signed=signed) for each in columns]
 
 
+def result_rows(record: Record, slice: str) -> list[tuple[Record, Record]]:
+    """(arm, result) for every model that learnt on a slice and was measured there, snapshots left out."""
+    return [
+        (arm, result)
+        for arm in record["arms"]
+        if arm["slice"] == slice
+        for result in arm["results"]
+        if result["slice"] == slice and "updates" not in result
+    ]
+
+
 def result_table(record: Record, slice: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1) -> Table:
     """What was measured on a slice: the base model, then each arm that learnt there, before and after quantisation."""
-    found = next(each for each in record["slices"] if each["name"] == slice)
-    rows = []
-    if "base" in found:
-        rows.append(("base", "", *metric_cells(found["base"], columns, lines=lines)))
-    for arm in record["arms"]:
-        if arm["slice"] != slice:
-            continue
-        for result in arm["results"]:
-            if result["slice"] == slice and "updates" not in result:
-                is_final = result["model"] == FINAL
-                name, model = (arm["title"], "float") if is_final else ("", result["model"])
-                rows.append((name, model, *metric_cells(result["metrics"], columns, lines=lines)))
+    base = slice_of(record, slice).get("base")
+    rows = [] if base is None else [("base model", "", *metric_cells(base, columns, lines=lines))]
+    for arm, result in result_rows(record, slice):
+        weights = "float" if result["model"] == FINAL else result["model"]
+        rows.append((arm["title"], weights, *metric_cells(result["metrics"], columns, lines=lines)))
     return Table(("Variant", "weights", *(metric.title for metric in columns)), tuple(rows))
 
 
@@ -59,20 +63,22 @@ def transfer_table(record: Record, slice: str, columns: Sequence[Metric] = METRI
 def difference_table(
     record: Record, slice: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1, first: str | None = None
 ) -> Table:
-    """Paired differences between arms that learnt on a slice, measured there; ``first`` picks those from one arm."""
-    arms = {arm["name"]: arm for arm in record["arms"] if arm["slice"] == slice}
+    """Paired differences on a slice, of arms that learnt alike; ``first`` picks those from one arm."""
+    arms = {arm["name"]: arm for arm in record["arms"]}
     rows = [
         (
-            f"{arms[each['second']]['title']} − {arms[each['first']]['title']}",
+            " − ".join(arms[each[side]]["title"].removeprefix("PPO-") for side in ("second", "first")),
             *metric_cells(each["metrics"], columns, lines=lines, signed=True),
         )
         for each in record["comparisons"]
-        if each["slice"] == slice
-        and each["first"] in arms
-        and each["second"] in arms
-        and first in (None, each["first"])
+        if each["slice"] == slice and first in (None, each["first"]) and _is_at_home(arms[each["second"]], slice)
     ]
     return Table(("Difference", *(metric.title for metric in columns)), tuple(rows))
+
+
+def _is_at_home(arm: Record, slice: str) -> bool:
+    """Whether a slice is the one that an arm learnt on; further ones that it is measured on are transfer."""
+    return bool(arm["slice"] == slice)
 
 
 def quantisation_table(record: Record, slice: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1) -> Table:
@@ -82,11 +88,16 @@ def quantisation_table(record: Record, slice: str, columns: Sequence[Metric] = M
             f"{arm['title']}, {result['model']}",
             *metric_cells(result["minus_policy"], columns, lines=lines, signed=True),
         )
-        for arm in record["arms"]
-        for result in arm["results"]
-        if arm["slice"] == slice == result["slice"] and "minus_policy" in result
+        for arm, result in result_rows(record, slice)
+        if "minus_policy" in result
     ]
     return Table(("Quantised − float", *(metric.title for metric in columns)), tuple(rows))
+
+
+def slice_of(record: Record, name: str) -> Record:
+    """What the record says of a slice."""
+    found: Record = next(each for each in record["slices"] if each["name"] == name)
+    return found
 
 
 def verdict(interval: Interval | None) -> str:
