@@ -29,7 +29,7 @@ VARIANTS = {
 NANO_HARD = Base(
     "nano-hard",
     (
-        *("--steps", "180", "--documents", "8000", "--security-share", "0", "--hard-share", "1/2"),
+        *("--steps", "160", "--documents", "8000", "--security-share", "0", "--hard-share", "1/2"),
         *("--learning-rate", "1e-3", "--seed", "1", "--compiled"),
     ),
 )
