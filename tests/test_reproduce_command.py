@@ -114,6 +114,9 @@ def test_problems_that_cannot_be_read_are_told_before_anything_begins(folder: Pa
         (("table3", "--recipe", "nothing"), "nothing"),
         (("table3", "--variants", "sft,sparse"), "'sparse' is not one of"),
         (("table3", "--updates", "1"), "--updates"),
+        (("table3", "--quick", "--seeds", "3"), "--quick has a size of its own: leave out --seeds"),
+        (("table3", "--quant", "q8_0,q99"), "is written as f32, f16, bf16, q8_0"),
+        (("table2", "nano", "--quick", "--limit", "9"), "leave out --limit"),
         (("table2",), "name the models to measure"),
         (("table2", "nano", "--recipe", "tiny.toml"), "name the problems with --problems"),
         (("table4",), "No such command 'table4'"),
@@ -126,6 +129,17 @@ def test_what_cannot_be_done_is_said_before_anything_is_begun(
     assert (code, out) == (2, "")
     assert message in err
     assert not (folder / "runs").exists()
+
+
+def test_a_model_that_cannot_be_opened_does_not_cost_the_others(folder: Path, tiny_model: Path) -> None:
+    (folder / "broken.gguf").write_bytes(b"GGUF but no more than that")
+    code, out, err = run(
+        "table2", "broken.gguf", str(tiny_model), "--problems", "eval.jsonl", "--samples", "1", "--json"
+    )
+    assert code == 1
+    assert "1 of 2 models could not be measured" in err
+    (model,) = json.loads(out)["sets"]["eval.jsonl"]["models"]
+    assert model["problems"] == 2
 
 
 def test_models_are_measured_as_they_come_on_every_set(folder: Path, tiny_model: Path) -> None:

@@ -238,6 +238,8 @@ class _Runner:
                 self._run_step(step)
 
     def _run_step(self, step: Step) -> None:
+        if self._stops:
+            return
         step.log.parent.mkdir(parents=True, exist_ok=True)
         began, started = time.time(), time.monotonic()
         with step.log.open("ab") as log:
