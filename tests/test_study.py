@@ -252,13 +252,13 @@ def test_the_wall_time_counts_what_overlaps_once(tmp_path: Path) -> None:
 def test_all_commands_of_a_table_are_ones_that_sce_takes(recipe: str, tmp_path: Path) -> None:
     from securecoderl_edge.cli import sce
 
-    study, context = table3(recipe, tmp_path), click.Context(sce)
+    study, context = table3(recipe, tmp_path), click.Context(sce, **sce.context_settings)
     for step in steps.all_steps(study, 2):
         program, name, *arguments = shlex.split(step.command)
         if program == "sce":
             command = sce.get_command(context, name)
             assert command is not None
-            command.make_context(name, arguments)  # parses them
+            command.make_context(name, arguments, parent=context)  # parses them
     for arm in study.arms:
         assert study.settings(arm, 43).seed == 43
 
