@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,20 +32,24 @@ def draw_all(records: Records, folder: Path) -> None:
     matplotlib.rcParams.update(
         {"font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "sce", "text.parse_math": False}
     )
-    main, hacking = records["table3"], records["hacking"]
-    for slice in ("eval", "hard"):
-        rates = (("all_tests_rate", "All-P %"), ("syntax_rate", "Syn. %"), ("reward_gated", "R"))
-        _save(_learning(main, slice, rates), folder / f"learning-{slice}.svg")
-    _save(_trade_off(records["security"]), folder / "security.svg")
-    signs = (
-        ("sample_copy", "copies the sample %"),
-        ("constant_output", "constant output %"),
-        ("syntax_rate", "Syn. %"),
-    )
-    _save(_learning(hacking, "shown", signs), folder / "hacking.svg")
+    rates = (("all_tests_rate", "All-P %"), ("syntax_rate", "Syn. %"), ("reward_gated", "R"))
+    signs = (("sample_copy", "sample copies %"), ("constant_output", "constant output %"), ("syntax_rate", "Syn. %"))
     crashes = (("crash_after_output", "crashes after output %"), ("objective/reward", "reward"), ("r_tests", "R tests"))
-    _save(_during_training(hacking, "shown", crashes), folder / "hacking-training.svg")
-    _save(_forest(records["ablations"], "all_tests_rate", "All-P, points from the reference"), folder / "ablations.svg")
+    draws: dict[str, dict[str, Callable[[Record], Figure]]] = {
+        "table3": {
+            "learning-eval": lambda record: _learning(record, "eval", rates),
+            "learning-hard": lambda record: _learning(record, "hard", rates),
+        },
+        "security": {"security": _trade_off},
+        "ablations": {"ablations": lambda record: _forest(record, "all_tests_rate", "All-P, points")},
+        "hacking": {
+            "hacking": lambda record: _learning(record, "shown", signs),
+            "hacking-training": lambda record: _during_training(record, "shown", crashes),
+        },
+    }
+    for study, record in records.items():
+        for name, draw in draws[study].items():
+            _save(draw(record), folder / f"{name}.svg")
 
 
 def _learning(record: Record, slice: str, rates: Sequence[tuple[str, str]]) -> Figure:

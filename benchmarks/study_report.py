@@ -3,7 +3,8 @@
     python benchmarks/study_report.py
 
 ``study_text.md`` is the text. Where it says ``{{...}}`` a table, a figure or a number is put in, so that no number in
-the report was typed by hand. What can stand there is in `DIRECTIVES`.
+the report was typed by hand. What can stand there is in `DIRECTIVES`. A line ``<!-- needs: STUDY -->`` begins a section
+that is left out until that study has figures.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ MAIN = "syntax_rate,any_test_rate,all_tests_rate,reward_gated,reward_paper,r_tes
 
 
 def read_records(folder: Path = HERE / "results") -> dict[str, dict[str, Any]]:
-    """The committed figures, by study."""
-    return {name: json.loads((folder / f"study-{name}.json").read_text(encoding="utf-8")) for name in NAMES}
+    """The committed figures, by study; those that are there."""
+    files = {name: folder / f"study-{name}.json" for name in NAMES}
+    return {name: json.loads(file.read_text(encoding="utf-8")) for name, file in files.items() if file.is_file()}
 
 
 def render(text: str, records: Records) -> str:
@@ -60,7 +62,9 @@ def render(text: str, records: Records) -> str:
         except (KeyError, StopIteration, TypeError) as error:
             raise ValueError(f"study_text.md: {match[0]}: {error!r}") from error
 
-    return re.sub(r"\{\{(.+?)\}\}", put_in, text)
+    first, *parts = re.split(r"^<!-- needs:(.*?)-->\n", text, flags=re.MULTILINE)
+    kept = (part for needs, part in zip(parts[::2], parts[1::2], strict=True) if set(needs.split()) <= records.keys())
+    return re.sub(r"\{\{(.+?)\}\}", put_in, "".join([first, *kept]))
 
 
 def results(records: Records, study: str, slice: str, names: str = MAIN) -> str:
