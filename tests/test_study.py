@@ -468,6 +468,22 @@ def test_a_bench_of_another_study_is_not_taken_for_ones_own(finished: Study, nam
         study_record(finished, 1)
 
 
+@pytest.mark.parametrize("text", ["[]", '{"models": []}', '{"settings": {}, "models": [{}]}'])
+def test_a_damaged_bench_is_told_with_what_to_do(finished: Study, text: str) -> None:
+    (finished.bench_folder(finished.arms[1], 42, HARD) / "bench.json").write_text(text)
+    with pytest.raises(SceError):
+        study_record(finished, 1)
+
+
+def test_rows_are_not_read_from_elsewhere(finished: Study) -> None:
+    file = finished.bench_folder(finished.arms[1], 42, HARD) / "bench.json"
+    document = json.loads(file.read_text())
+    document["models"][0]["log"] = "../eval-x2/model-0"
+    file.write_text(json.dumps(document))
+    with pytest.raises(SceError, match=r"damaged .*no folder beside it.*; delete it"):
+        study_record(finished, 1)
+
+
 def test_arms_that_were_measured_on_other_problems_are_not_compared(finished: Study) -> None:
     for file in finished.bench_folder(finished.arms[1], 43, EVAL).glob("*/rows.jsonl"):
         file.write_text(file.read_text().replace('"p07"', '"q07"'))

@@ -28,14 +28,12 @@ class Slice:
 
     Attributes:
         base: the model that training starts from, where that is not the recipe's.
-        settings: ``KEY=VALUE`` for all that is trained on it.
     """
 
     name: str
     train: str
     eval: str
     base: Base | None = None
-    settings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -197,7 +195,7 @@ class Study:
 
     def _overrides(self, arm: Arm) -> tuple[str, ...]:
         snapshots = () if arm.snapshot_every is None else (f"snapshot_every={arm.snapshot_every}",)
-        return (*arm.slice.settings, *arm.settings, *snapshots)
+        return (*arm.settings, *snapshots)
 
     def _snapshots(self, arm: Arm, seed: int) -> Iterator[Measured]:
         every, before = arm.snapshot_every, 0

@@ -9,6 +9,7 @@ from typing import Any
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.files import read_json
 from securecoderl_edge.machine import describe_machine
+from securecoderl_edge.manifests import is_plain_name
 from securecoderl_edge.meters import CONSTANT_OUTPUT, CRASH_AFTER_OUTPUT, SAMPLE_COPY
 from securecoderl_edge.metrics import RowFile
 from securecoderl_edge.runs import Run
@@ -92,19 +93,24 @@ def read_rows(study: Study, folder: Path, slice: Slice, models: int) -> list[lis
     Raises:
         SceError: the folder is not what the study's ``sce bench`` leaves there, or damaged.
     """
-    document = read_json(folder / "bench.json")
+    again = "delete it, and run the same command again"
     wanted = {"problems": slice.eval, "samples": study.samples, "limit": study.limit}
-    if len(document["models"]) != models or any(document["settings"][name] != each for name, each in wanted.items()):
-        raise SceError(f"{folder}: is not what this study measured; delete it, and run the same command again")
     found: list[list[Row]] = []
-    for model in document["models"]:
-        # A later row of the same sample replaces an earlier one.
-        rows = {(row["id"], row["sample"]): row for row in RowFile(folder / model["log"] / "rows.jsonl").read()}
-        if len(rows) != model["samples"]:
-            raise SceError(
-                f"{folder}: {len(rows)} rows of {model['samples']} are left; delete it, and run the same command again"
-            )
-        found.append([rows[key] for key in sorted(rows)])
+    try:
+        document = read_json(folder / "bench.json")
+        if {name: document["settings"][name] for name in wanted} != wanted or len(document["models"]) != models:
+            raise SceError(f"{folder}: is not what this study measured; {again}")
+        for model in document["models"]:
+            log, count = str(model["log"]), int(model["samples"])
+            if not is_plain_name(log):
+                raise ValueError(f"{log!r} is no folder beside it")
+            # A later row of the same sample replaces an earlier one.
+            rows = {(row["id"], row["sample"]): row for row in RowFile(folder / log / "rows.jsonl").read()}
+            if len(rows) != count:
+                raise SceError(f"{folder}: {len(rows)} rows of {count} are left; {again}")
+            found.append([rows[key] for key in sorted(rows)])
+    except (KeyError, TypeError, ValueError) as error:
+        raise SceError(f"{folder} is damaged ({error!r}); {again}") from None
     return found
 
 
