@@ -17,6 +17,9 @@ from securecoderl_edge.errors import UsageError
 from securecoderl_edge.files import write_atomically
 from securecoderl_edge.model import require_torch
 from securecoderl_edge.runs import RUNS
+from securecoderl_edge.study.arms import Slice
+from securecoderl_edge.study.table3 import PRESETS, VARIANTS
+from securecoderl_edge.study.table3 import table3 as plan_table3
 
 if TYPE_CHECKING:
     from securecoderl_edge.report import Table
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
     from securecoderl_edge.study.ledger import Step
 
 _QUICK_PROBLEMS = 20
-VARIANTS = ("sft", "simple", "fresh", "cont", "sched")
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Table3Config:
     train: str | None = setting(None, "Problems to learn from, instead of the recipe's; with --eval.", metavar="FILE")
     eval: str | None = setting(None, "Problems to measure on, which are not learnt from.", metavar="FILE")
     slices: tuple[str, ...] = setting((), "Of the recipe's sets of problems only these, such as eval,hard.")
-    variants: tuple[str, ...] = setting(VARIANTS, "Ways to train, comma-separated.", choices=VARIANTS)
+    variants: tuple[str, ...] = setting(tuple(VARIANTS), "Ways to train, comma-separated.", choices=tuple(VARIANTS))
     seeds: int = setting(5, "Trainings of each variant, with seeds 42, 43, ...", minimum=1)
     samples: int = setting(2, "Programs for each problem that is measured on.", minimum=1)
     updates: int | None = setting(
@@ -172,9 +174,6 @@ def _study(config: Table3Config) -> Study:
         UsageError: they do not go together.
     """
     from securecoderl_edge.export.dispatch import check_type
-    from securecoderl_edge.study.arms import Slice
-    from securecoderl_edge.study.table3 import PRESETS
-    from securecoderl_edge.study.table3 import table3 as plan
 
     _refuse_with_quick(config, "seeds", "samples", "updates")
     for quant in config.quant:
@@ -187,7 +186,7 @@ def _study(config: Table3Config) -> Study:
     if missing:
         there = ", ".join(each.name for each in known) or "none"
         raise UsageError(f"--slices: no set of problems {missing[0]!r} in recipe {config.recipe} (there: {there})")
-    study = plan(
+    study = plan_table3(
         config.recipe,
         Path(config.out) if config.out else RUNS / ("table3-quick" if config.quick else "table3"),
         slices=[each for each in known if not config.slices or each.name in config.slices],
@@ -210,8 +209,6 @@ def _commands(study: Study, jobs: int) -> list[str]:
 
 
 def _eval_sets(config: Table2Config) -> list[str]:
-    from securecoderl_edge.study.table3 import PRESETS
-
     if config.problems:
         return list(dict.fromkeys(config.problems))
     if config.recipe not in PRESETS:
