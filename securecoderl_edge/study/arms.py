@@ -172,17 +172,18 @@ class Study:
         return resolve(self.recipe, (), {})
 
     def measured(self, arm: Arm, seed: int, slice: Slice) -> list[Measured]:
-        """The models of an arm that are measured on a slice: exports on the arm's own slice only.
+        """The models of an arm that are measured on a slice: on another than its own the final policy alone.
 
         Once a run is done, snapshots that it did not get to, because a phase ended early, are left out.
         """
         run = self.run_folder(arm, seed)
+        final = Measured(FINAL, str(run))
+        if slice != arm.slice:
+            return [final]
         is_done = (run / "policy").is_dir()
         snapshots = [each for each in self._snapshots(arm, seed) if not is_done or Path(each.source).is_dir()]
-        found = [Measured(FINAL, str(run)), *snapshots]
-        if slice == arm.slice:
-            found += [Measured(each, str(self.export_file(arm, seed, each))) for each in arm.quants]
-        return found
+        exports = [Measured(each, str(self.export_file(arm, seed, each))) for each in arm.quants]
+        return [final, *snapshots, *exports]
 
     def export_file(self, arm: Arm, seed: int, quant: str) -> Path:
         """Where ``sce export`` puts the final policy of an arm."""
