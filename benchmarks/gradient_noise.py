@@ -27,12 +27,11 @@ from securecoderl_edge.meters import summarise
 from securecoderl_edge.model import POLICY, adapter_parameters, add_adapters, base_folder, load_base, load_tokenizer
 from securecoderl_edge.ppo import leave_one_out_advantages
 from securecoderl_edge.problems import Problem, load_problems
-from securecoderl_edge.reward import training_reward
 from securecoderl_edge.rollout import Decoder
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.sequences import completion_log_probs, make_batch, micro_batches
-from securecoderl_edge.settings import PpoSettings, resolve
+from securecoderl_edge.settings import PpoSettings, RewardSettings, resolve
 
 MODES = {"binary": 0.0, "partial": 1.0}  # weights of partial credit
 
@@ -42,7 +41,7 @@ def gradient(learner: Learner, rollout: Rollout, mode: str, settings: PpoSetting
     prompts = [learner.prompt_tokens(problem) for problem in rollout.problems]
     pairs = [(prompts[done.prompt], done.token_ids) for done in rollout.completions]
     batch = make_batch(pairs, learner.tokenizer.pad_token_id, learner.compute.device)
-    rewards = torch.tensor([training_reward(score, MODES[mode]) for score in rollout.scores])
+    rewards = torch.tensor(rollout.rewards(MODES[mode], RewardSettings()))
     paid = torch.zeros_like(batch.mask)
     paid[torch.arange(len(rewards)), batch.mask.argmax(1)] = rewards
     advantages = leave_one_out_advantages(paid, batch.mask, settings.samples_per_prompt)

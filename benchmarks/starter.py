@@ -26,7 +26,8 @@ from securecoderl_edge.models import resolve_model
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.settings import cap_steps, resolve
 from securecoderl_edge.starter.families import LISTS, PLAIN_LISTS
-from securecoderl_edge.stats import Interval, bootstrap_mean, paired_difference_over_seeds, rate_interval
+from securecoderl_edge.stats import Interval, bootstrap_mean, rate_interval
+from securecoderl_edge.stats_over_seeds import difference_over_seeds
 from securecoderl_edge.summary import METRICS, Metric, by_problem, values_of
 from securecoderl_edge.train import train
 
@@ -73,13 +74,10 @@ def pooled(evaluations: Sequence[Evaluation], metric: Metric) -> Interval:
 
 def difference(first: Sequence[Evaluation], second: Sequence[Evaluation], metric: Metric) -> Interval | None:
     """Paired difference over problems and seeds; None where a problem has no value on one side."""
-    means: list[list[list[float]]] = []
-    for evaluations in (first, second):
-        seeds = by_seed(evaluations, metric)
-        if not all(values for problems in seeds for values in problems):
-            return None
-        means.append([[sum(values) / len(values) for values in problems] for problems in seeds])
-    return paired_difference_over_seeds(means[0], means[1])
+    tables = [by_seed(evaluations, metric) for evaluations in (first, second)]
+    if not all(values for seeds in tables for problems in seeds for values in problems):
+        return None
+    return difference_over_seeds(*tables)
 
 
 def rates_by_families(evaluations: dict[str, list[Evaluation]]) -> dict[str, dict[str, float]]:

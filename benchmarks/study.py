@@ -29,7 +29,6 @@ from securecoderl_edge.study.steps import all_steps, run_study
 from securecoderl_edge.study.table3 import NANO_HARD, table3
 from securecoderl_edge.study.tables import study_tables
 
-UPDATES = 120
 BETAS = (0.0, 0.2, 0.4, 0.6, 0.8)
 PAPERS_BETA = 0.4
 
@@ -136,9 +135,12 @@ def _study(name: str, folder: Path, arms: list[Arm], pairs: list[tuple[str, str]
 
 def _changed(arm: Arm, name: str, title: str, settings: tuple[str, ...]) -> Arm:
     """The arm with other settings, measured on its own slice, without exports; later settings replace earlier ones."""
+    return replace(arm, name=name, title=title, settings=_merged(arm, settings), measured_on=(arm.slice,), quants=())
+
+
+def _merged(arm: Arm, settings: tuple[str, ...]) -> tuple[str, ...]:
     keys = {setting.partition("=")[0] for setting in settings}
-    kept = tuple(setting for setting in arm.settings if setting.partition("=")[0] not in keys)
-    return replace(arm, name=name, title=title, settings=(*kept, *settings), measured_on=(arm.slice,), quants=())
+    return (*(setting for setting in arm.settings if setting.partition("=")[0] not in keys), *settings)
 
 
 def smaller(study: Study) -> Study:
@@ -146,10 +148,8 @@ def smaller(study: Study) -> Study:
     steps = ("binary.steps=2", "partial.steps=2", "scheduled.steps=2", "ppo.value_warmup_steps=0", "sft.steps=2")
 
     def quick(arm: Arm) -> Arm:
-        keys = {step.partition("=")[0] for step in steps}
-        kept = tuple(setting for setting in arm.settings if setting.partition("=")[0] not in keys)
-        base = replace(arm.slice, base=None)
-        return replace(arm, settings=(*kept, *steps), slice=base, measured_on=(base,), quants=(), snapshot_every=None)
+        base, settings = replace(arm.slice, base=None), _merged(arm, steps)
+        return replace(arm, settings=settings, slice=base, measured_on=(base,), quants=(), snapshot_every=None)
 
     arms = tuple(quick(arm) for arm in study.arms)
     return replace(study, arms=arms, seeds=study.seeds[:1], samples=1, limit=10, folder=study.folder / "quick")

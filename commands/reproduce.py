@@ -186,7 +186,7 @@ def _study(config: Table3Config) -> Study:
     if missing:
         there = ", ".join(each.name for each in known) or "none"
         raise UsageError(f"--slices: no set of problems {missing[0]!r} in recipe {config.recipe} (there: {there})")
-    study = plan_table3(
+    return plan_table3(
         config.recipe,
         Path(config.out) if config.out else RUNS / ("table3-quick" if config.quick else "table3"),
         slices=[each for each in known if not config.slices or each.name in config.slices],
@@ -197,9 +197,6 @@ def _study(config: Table3Config) -> Study:
         quants=tuple(dict.fromkeys(config.quant)),
         is_quick=config.quick,
     )
-    for arm in study.arms:
-        study.settings(arm, study.seeds[0])  # what is impossible is said before anything is begun
-    return study
 
 
 def _commands(study: Study, jobs: int) -> list[str]:

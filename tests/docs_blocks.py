@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -130,8 +129,7 @@ def run_block(block: Block, folder: Path, environment: dict[str, str]) -> str:
             return f"before it: {text}\n{done.stdout}"
     for command in block.commands:
         done = _run(command.text, where, environment)
-        expects_failure = "exit status" in command.output
-        if done.returncode and not expects_failure and not command.output:
+        if done.returncode and not command.output:
             return f"{PROMPT}{command.text}\nexit status {done.returncode}:\n{done.stdout}"
         if not block.any_output and not matches(done.stdout, command.output, block.other_numbers):
             return f"{PROMPT}{command.text}\nsaid:\n{done.stdout}\nbut the page says:\n{command.output}"
@@ -165,7 +163,6 @@ def run_page(page: Path) -> tuple[int, list[str], list[str]]:
             sys.stderr.write(f"{place}: {'FAILED' if failure else 'ok'}, {time.monotonic() - started:.0f} s\n")
             if failure:
                 failures.append(f"{place}\n{failure}")
-        shutil.rmtree(folder / "runs", ignore_errors=True)
     return ran, skipped, failures
 
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -149,7 +149,9 @@ def _signature(source: str) -> object:
     return os.path.abspath(source), found.st_mtime_ns, found.st_size
 
 
-def _digest(problems: Sequence[Problem]) -> str:
+@cache
+def _digest(problems: tuple[Problem, ...]) -> str:
+    """Of one set for all of its steps: hashing thousands of problems for each would take longer than small steps do."""
     return digest_of_problems(problems)
 
 

@@ -119,10 +119,6 @@ def nested(samples: Samples, metric: Metric) -> Values:
     return [[values_of(metric, rows) for rows in by_problem(each).values()] for each in samples.values()]
 
 
-def _ids(samples: Samples) -> list[tuple[str, ...]]:
-    return [tuple(by_problem(rows)) for rows in samples.values()]
-
-
 def estimate(samples: Samples, metric: Metric) -> Interval | None:
     """The metric over all seeds and problems; None where it applies to no sample."""
     values = nested(samples, metric)
@@ -218,9 +214,7 @@ def _difference(before: Samples, after: Samples) -> dict[str, Any]:
     """Paired differences of all metrics, over the seeds that both have."""
     seeds = [seed for seed in before if seed in after]
     found: dict[str, Any] = {"seeds": seeds}
-    if len(set(_ids({seed: side[seed] for side in (before, after) for seed in seeds}))) != 1 or any(
-        _ids({seed: before[seed]}) != _ids({seed: after[seed]}) for seed in seeds
-    ):
+    if len({tuple(by_problem(side[seed])) for side in (before, after) for seed in seeds}) != 1:
         raise SceError("two sides of a comparison were measured on different problems")
     for metric in STUDY_METRICS:
         first, second = (nested({seed: side[seed] for seed in seeds}, metric) for side in (before, after))

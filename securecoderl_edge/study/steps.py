@@ -136,14 +136,14 @@ def check_study(study: Study) -> None:
     """
     for arm in study.arms:
         study.settings(arm, study.seeds[0])
-        learnt = {_words(problem) for problem in learnt_from(arm.slice.train)}
-        for slice in arm.measured_on:
-            both = [problem.id for problem in measured_on(slice.eval) if _words(problem) in learnt]
-            if both:
-                raise SceError(
-                    f"{len(both)} problems of {slice.eval} are in {arm.slice.train} too (first: {both[0]}); what is "
-                    "learnt from cannot be measured on: see sce data split"
-                )
+    for train, test in dict.fromkeys((arm.slice.train, slice.eval) for arm in study.arms for slice in arm.measured_on):
+        learnt = {_words(problem) for problem in learnt_from(train)}
+        both = [problem.id for problem in measured_on(test) if _words(problem) in learnt]
+        if both:
+            raise SceError(
+                f"{len(both)} problems of {test} are in {train} too (first: {both[0]}); what is learnt from cannot be "
+                "measured on: see sce data split"
+            )
 
 
 def _words(problem: Problem) -> str:
