@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.files import write_atomically
-from securecoderl_edge.report import Table, interval_cell, to_markdown
+from securecoderl_edge.report import NOT_DISTINGUISHABLE, Difference, Table, interval_cell, to_markdown, verdict
 from securecoderl_edge.stats import Interval
 from securecoderl_edge.study.record import STUDY_METRICS
 from securecoderl_edge.study.tables import (
@@ -29,7 +29,6 @@ from securecoderl_edge.study.tables import (
     result_table,
     slice_of,
     transfer_table,
-    verdict,
 )
 from securecoderl_edge.summary import Metric
 
@@ -116,7 +115,8 @@ def difference(records: Records, study: str, first: str, second: str, slice: str
 
 def says(records: Records, study: str, first: str, second: str, slice: str, name: str) -> str:
     """Whether the second arm is ``higher`` or ``lower`` than the first, or ``not distinguishable`` from it."""
-    return verdict(_difference(records, study, first, second, slice, name))
+    interval = _difference(records, study, first, second, slice, name)
+    return NOT_DISTINGUISHABLE if interval is None else verdict(Difference(METRIC[name], interval, None))
 
 
 def by_seed(records: Records, study: str, arm: str, slice: str) -> str:

@@ -201,8 +201,8 @@ def summary_record(summary: EvaluationSummary) -> dict[str, Any]:
         "model": summary.label,
         "problems": summary.problems,
         "samples": summary.samples,
-        **{metric.name: _interval_record(summary.metrics.get(metric.name)) for metric in METRICS},
-        **{f"pass_at_{k}": _interval_record(interval) for k, interval in summary.pass_at.items()},
+        **{metric.name: interval_record(summary.metrics.get(metric.name)) for metric in METRICS},
+        **{f"pass_at_{k}": interval_record(interval) for k, interval in summary.pass_at.items()},
         "stages": list(summary.stages),
         "completion_tokens_mean": summary.completion_tokens_mean,
         "truncated_rate": summary.truncated_rate,
@@ -222,7 +222,7 @@ def comparison_record(comparison: Comparison) -> dict[str, Any]:
     """A comparison as a JSON object; differences are ``second`` minus ``first``."""
     differences = {
         difference.metric.name: {
-            **(_interval_record(difference.interval) or {}),
+            **(interval_record(difference.interval) or {}),
             "mcnemar_p": difference.p_value,
             "distinguishable": difference.distinguishable,
         }
@@ -294,7 +294,8 @@ def _mcnemar(metric: Metric, before: Sequence[Sequence[float]], after: Sequence[
     return mcnemar_exact(only_first, only_second)
 
 
-def _interval_record(interval: Interval | None) -> dict[str, Any] | None:
+def interval_record(interval: Interval | None) -> dict[str, Any] | None:
+    """An interval as a JSON object; a bound that is not known is None, as is an interval that there is not."""
     if interval is None:
         return None
     low, high = (None if math.isnan(bound) else bound for bound in (interval.low, interval.high))

@@ -12,6 +12,7 @@ from securecoderl_edge.machine import describe_machine
 from securecoderl_edge.manifests import is_plain_name
 from securecoderl_edge.meters import CONSTANT_OUTPUT, CRASH_AFTER_OUTPUT, SAMPLE_COPY
 from securecoderl_edge.metrics import RowFile
+from securecoderl_edge.report import interval_record
 from securecoderl_edge.runs import Run
 from securecoderl_edge.stats import Interval
 from securecoderl_edge.stats_over_seeds import Values, difference_over_seeds, mean_over_seeds, rate_over_seeds
@@ -131,16 +132,14 @@ def _has_any(values: Values) -> bool:
     return any(len(samples) for problems in values for samples in problems)
 
 
-def interval_record(interval: Interval | None) -> dict[str, Any] | None:
-    """Value and bounds, rounded to what samples can say; a bound that is not known is None."""
-    if interval is None:
-        return None
-    bounds = {name: getattr(interval, name) for name in ("value", "low", "high")}
-    return {name: None if bound != bound else round(bound, 4) for name, bound in bounds.items()} | {"n": interval.n}
+def _rounded(interval: Interval | None) -> dict[str, Any] | None:
+    """The record of an interval, its numbers rounded to what samples can say."""
+    record = interval_record(interval)
+    return record and {name: round(each, 4) if isinstance(each, float) else each for name, each in record.items()}
 
 
 def _metrics_record(samples: Samples) -> dict[str, Any]:
-    return {metric.name: interval_record(estimate(samples, metric)) for metric in STUDY_METRICS}
+    return {metric.name: _rounded(estimate(samples, metric)) for metric in STUDY_METRICS}
 
 
 def _slice_record(study: Study, slice: Slice, ledger: Ledger) -> dict[str, Any]:
@@ -219,7 +218,7 @@ def _difference(before: Samples, after: Samples) -> dict[str, Any]:
     for metric in STUDY_METRICS:
         first, second = (nested({seed: side[seed] for seed in seeds}, metric) for side in (before, after))
         if _has_any(first) and _has_any(second):
-            found[metric.name] = interval_record(difference_over_seeds(first, second))
+            found[metric.name] = _rounded(difference_over_seeds(first, second))
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from securecoderl_edge.report import NOT_DISTINGUISHABLE, Table, interval_cell
+from securecoderl_edge.report import Table, interval_cell
 from securecoderl_edge.stats import Interval
 from securecoderl_edge.study.arms import FINAL
 from securecoderl_edge.summary import METRICS, Metric
@@ -14,7 +14,7 @@ Record = Mapping[str, Any]
 
 
 def interval_of(record: Mapping[str, Any] | None) -> Interval | None:
-    """The `Interval` that `record.interval_record` wrote."""
+    """The `Interval` that `report.interval_record` wrote."""
     if record is None:
         return None
     low, high = (float("nan") if record[name] is None else float(record[name]) for name in ("low", "high"))
@@ -98,13 +98,6 @@ def slice_of(record: Record, name: str) -> Record:
     """What the record says of a slice."""
     found: Record = next(each for each in record["slices"] if each["name"] == name)
     return found
-
-
-def verdict(interval: Interval | None) -> str:
-    """``higher``, ``lower`` or that nothing can be said."""
-    if interval is None or not interval.excludes_zero:
-        return NOT_DISTINGUISHABLE
-    return "higher" if interval.value > 0 else "lower"
 
 
 def study_tables(record: Record, *, lines: int = 1) -> list[tuple[str, Table]]:
