@@ -1,6 +1,8 @@
-# Each target sets up what it needs, in .venv. PIP_ARGS passes extra arguments to pip (PyTorch's CPU index, say).
+# Each target sets up what it needs, in .venv. PIP_ARGS passes extra arguments to pip (PyTorch's CPU index, say), EXTRAS
+# to the trial of the wheel.
 PYTHON ?= python3
 PIP_ARGS ?=
+EXTRAS ?= --extra every
 VENV := .venv
 BIN := $(VENV)/bin
 
@@ -42,18 +44,18 @@ $(VENV)/installed-dev: $(VENV)/installed
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt $(PIP_ARGS) -e '.[all,dev]'
 	touch $@
 
-# The wheel and the source archive, and the wheel tried in an environment of its own.
+# The wheel and the source archive, and the wheel tried in an environment of its own for each extra.
 dist: $(VENV)/installed-dev
 	rm -rf dist build
 	$(BIN)/python -m build --installer pip
-	$(BIN)/python tests/packages.py dist
+	$(BIN)/python tests/packages.py dist $(EXTRAS)
 
 docs: $(VENV)/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# Every command of README.md and docs/ is run, and what it prints compared: about half an hour on two cores.
+# Every command of README.md and docs/ is run, and what it prints compared; ARGS=--slow: also what takes many minutes.
 docs-test: $(VENV)/installed-dev
-	$(BIN)/python tests/docs_blocks.py
+	$(BIN)/python tests/docs_blocks.py $(ARGS)
 
 $(VENV)/installed-docs: $(VENV)/installed
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt $(PIP_ARGS) -e '.[docs]'

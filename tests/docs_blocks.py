@@ -1,6 +1,6 @@
 """Runs the commands of README.md and docs/, and compares what they print with what the page says they print.
 
-    python tests/docs_blocks.py [PAGE...]        what `make docs-test` calls; by default all pages
+    python tests/docs_blocks.py [--slow] [PAGE...]   what `make docs-test` calls; by default all pages
 
 A block that begins with ``$ `` is a session: each such line is a command (a line that ends in a backslash, or opens a
 quote or a here-document, goes on), what follows is its output, standard error included. The blocks of a page run one
@@ -11,7 +11,8 @@ three dots in a line for anything in it. A comment before a block changes what i
     <!-- run: no, REASON -->         this block is not run; it is counted, and named at the end with the reason
     <!-- run: other numbers -->      numbers may differ: times, and what a training run of this machine ends in
     <!-- run: any output -->         it has to succeed, whatever it prints
-    <!-- run: here -->               in the repository, not in the page's folder
+    <!-- run: slow, REASON -->       it takes many minutes: run with --slow alone, else named at the end with the reason
+    <!-- run: in a clone -->         in a fresh clone of the repository, not in the page's folder
 """
 
 from __future__ import annotations
@@ -46,15 +47,16 @@ class Command:
 
 @dataclass
 class Block:
-    """A session. ``skipped``: why it is not run; empty if it is."""
+    """A session. ``skipped``: why it is not run; empty if it is. ``slow``: why it is run when asked for alone."""
 
     line: int
     commands: list[Command]
     before: list[str] = field(default_factory=list)
     skipped: str = ""
+    slow: str = ""
     any_output: bool = False
     other_numbers: bool = False
-    is_here: bool = False
+    in_a_clone: bool = False
 
 
 def read_blocks(text: str) -> list[Block]:
@@ -70,12 +72,14 @@ def read_blocks(text: str) -> list[Block]:
                 block.before.append(rest)
             elif kind == "no,":
                 block.skipped = rest
+            elif kind == "slow,":
+                block.slow = rest
             elif directive == "any output":
                 block.any_output = True
             elif directive == "other numbers":
                 block.other_numbers = True
-            elif directive == "here":
-                block.is_here = True
+            elif directive == "in a clone":
+                block.in_a_clone = True
             else:
                 raise ValueError(f"line {block.line}: no such directive: {directive}")
         found.append(block)
@@ -122,7 +126,10 @@ def _plain(text: str, other_numbers: bool) -> list[str]:
 
 def run_block(block: Block, folder: Path, environment: dict[str, str]) -> str:
     """Run a session; what went wrong, or nothing."""
-    where = ROOT if block.is_here else folder
+    where = folder
+    if block.in_a_clone:
+        where = folder / f"clone-{block.line}"
+        subprocess.run(["git", "clone", "-q", str(ROOT), str(where)], check=True)
     for text in block.before:
         done = _run(text, where, environment)
         if done.returncode:
@@ -139,11 +146,11 @@ def run_block(block: Block, folder: Path, environment: dict[str, str]) -> str:
 def _run(text: str, where: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["bash", "-c", text], cwd=where, env=environment, text=True, errors="replace",
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=1800, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=7200, check=False,
     )  # fmt: skip
 
 
-def run_page(page: Path) -> tuple[int, list[str], list[str]]:
+def run_page(page: Path, slow_too: bool = False) -> tuple[int, list[str], list[str]]:
     """Run a page's sessions: how many ran, what was left out, what went wrong."""
     ran, skipped, failures = 0, [], []
     with tempfile.TemporaryDirectory() as name:
@@ -154,8 +161,9 @@ def run_page(page: Path) -> tuple[int, list[str], list[str]]:
         }  # fmt: skip
         for block in read_blocks(page.read_text(encoding="utf-8")):
             place = f"{page.name}:{block.line}"
-            if block.skipped:
-                skipped.append(f"{place}: {block.skipped}")
+            reason = block.skipped or ("" if slow_too else block.slow)
+            if reason:
+                skipped.append(f"{place}: {reason}")
                 continue
             started = time.monotonic()
             failure = run_block(block, folder, environment)
@@ -170,10 +178,12 @@ def main() -> None:
     """Parse the command line, run, and say how it went."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("pages", nargs="*", type=Path, help="by default README.md and docs/*.md")
-    pages = parser.parse_args().pages or [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    parser.add_argument("--slow", action="store_true", help="what takes many minutes too")
+    arguments = parser.parse_args()
+    pages = arguments.pages or [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     ran, skipped, failures = 0, [], []
     for page in pages:
-        counts = run_page(page)
+        counts = run_page(page, arguments.slow)
         ran += counts[0]
         skipped += counts[1]
         failures += counts[2]

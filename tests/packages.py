@@ -1,9 +1,9 @@
-"""Tries the wheel of a folder as a stranger would: installed alone, outside of this repository, with the base install.
+"""Tries the wheel of a folder as a stranger would: installed in an environment of its own, outside of this repository.
 
-    python tests/packages.py dist [--extra onnx]...
+    python tests/packages.py dist [--extra onnx]...      by default without extras; --extra every: each that it knows
 
-For each extra (and without any) a fresh environment is made, the wheel installed with constraints.txt, and the
-commands run that it is enough for.
+For each extra a fresh environment is made, the wheel installed with constraints.txt, and the commands run that it is
+enough for. What the extras for a laptop run is exported first, by the environment that this script runs in.
 """
 
 from __future__ import annotations
@@ -14,26 +14,35 @@ import sys
 import tempfile
 import venv
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LARGEST_WHEEL = 25 * 10**6
-_PROGRAM = "print(2 * int(input()))\n"
+PROBLEM = "Read two integers and print their sum."
+BASE = (
+    ("--version",),
+    ("doctor",),
+    ("score", "double.py", "--input", "21", "--expect", "42"),
+    ("data", "stats", "starter:eval"),
+)
+TRAIN = (
+    ("train", "--max-steps", "1", "--set", "selection.problems=0", "--out", "runs/x"),
+    ("bench", "--limit", "2"),
+)
+GGUF = (("bench", "nano-q8_0.gguf", "--limit", "2"), ("generate", "--model", "nano-q8_0.gguf", "--seed", "1", PROBLEM))
+ONNX = (("bench", "nano-onnx-int8", "--limit", "2"), ("generate", "--model", "nano-onnx-int8", "--seed", "1", PROBLEM))
 # What works with the extra alone.
 COMMANDS = {
-    "": (
-        ("--version",),
-        ("doctor",),
-        ("score", "double.py", "--input", "21", "--expect", "42"),
-        ("data", "stats", "starter:eval"),
-    ),
-    "train": (
-        ("train", "--max-steps", "1", "--set", "selection.problems=0", "--out", "runs/x"),
-        ("bench", "--limit", "2"),
-    ),
-    "onnx": (("bench", "--help"),),
-    "gguf": (("bench", "--help"),),
-    "plots": (("report", "--help"),),
+    "": BASE,
+    "train": TRAIN,
+    "gguf": GGUF,
+    "onnx": ONNX,
+    "laptop": (*GGUF, *ONNX),
+    "split": (("data", "split", "problems.jsonl", "--eval", "1"),),
+    "hub": (("data", "import", "problems.jsonl", "--out", "again.jsonl"),),
+    "plots": (("score", "double.py", "--input", "21", "--expect", "42"),),
+    "all": (*TRAIN, ("export",), ("export", "--format", "onnx"), ("report",), ("generate", "--seed", "1", PROBLEM)),
 }
 
 
@@ -55,36 +64,75 @@ def check_content(wheel: Path) -> None:
     foreign = [name for name in names if not name.startswith("securecoderl_edge")]
     if missing or foreign or wheel.stat().st_size > LARGEST_WHEEL:
         sys.exit(f"{wheel.name}: missing {missing}, foreign {foreign}, {wheel.stat().st_size} bytes")
+    sys.stderr.write(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB\n")
 
 
-def try_wheel(wheel: Path, extra: str) -> None:
-    """Install and run in a fresh environment; what fails raises."""
+def try_wheel(wheel: Path, extra: str, files: Path) -> None:
+    """Install and run in a fresh environment; what fails raises.
+
+    Args:
+        files: a folder with what the commands read, linked into the working folder.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         venv.create(folder / "venv", with_pip=True)
-        python, work = folder / "venv/bin/python", folder / "work with spaces"
+        python, work = folder / "venv/bin/python", folder / "Mappe mit Räumen"
         work.mkdir()
-        (work / "double.py").write_text(_PROGRAM)
+        (work / "double.py").write_text("print(2 * int(input()))\n")
+        for file in files.iterdir():
+            (work / file.name).symlink_to(file)
+        empty = size_mb(folder / "venv")
         target = f"{wheel.resolve()}[{extra}]" if extra else str(wheel.resolve())
         install = [str(python), "-m", "pip", "install", "-q", "-c", str(ROOT / "constraints.txt"), target]
         subprocess.run(install, check=True, cwd=work)
+        sys.stderr.write(f"{extra or 'base'}: {size_mb(folder / 'venv') - empty:.0f} MB installed\n")
         for words in COMMANDS[extra]:
-            subprocess.run(
-                [str(python), "-m", "securecoderl_edge", *words], check=True, cwd=work, stdout=subprocess.DEVNULL
-            )
+            run_command(python, words, work)
             sys.stderr.write(f"{extra or 'base'}: sce {' '.join(words)}: ok\n")
+
+
+def run_command(python: Path, words: Sequence[str], where: Path) -> None:
+    """Run a command of sce; the exit code 1 of ``generate`` is an answer too: no program passed.
+
+    Raises:
+        CalledProcessError: it failed.
+    """
+    command = [str(python), "-m", "securecoderl_edge", *words]
+    done = subprocess.run(command, cwd=where, stdout=subprocess.DEVNULL, check=False)
+    if done.returncode > (words[0] == "generate"):
+        raise subprocess.CalledProcessError(done.returncode, command)
+
+
+def size_mb(folder: Path) -> float:
+    """Megabytes of all files below a folder."""
+    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink()) / 1e6
+
+
+def prepare(files: Path) -> None:
+    """What the extras' commands read: problems, an exported model for each runtime."""
+    from securecoderl_edge import api
+    from securecoderl_edge.problems import write_problems
+
+    write_problems(files / "problems.jsonl", api.load_problems("starter:eval")[:5])
+    for words in (("nano", "--quant", "q8_0"), ("nano", "--format", "onnx", "--quant", "int8")):
+        run_command(Path(sys.executable), ("export", *words), files)
 
 
 def main() -> None:
     """Parse the command line and try."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--extra", action="append", choices=[extra for extra in COMMANDS if extra])
+    parser.add_argument("--extra", action="append", choices=["every", *filter(None, COMMANDS)])
     arguments = parser.parse_args()
     (wheel,) = arguments.folder.glob("*.whl")
     check_content(wheel)
-    for extra in ["", *(arguments.extra or [])]:
-        try_wheel(wheel, extra)
+    extras = ["", *(arguments.extra or [])] if "every" not in (arguments.extra or []) else list(COMMANDS)
+    with tempfile.TemporaryDirectory() as files:
+        if arguments.extra:
+            prepare(Path(files))
+        for extra in extras:
+            try_wheel(wheel, extra, Path(files))
+    sys.stdout.write(f"{wheel.name} works with: {', '.join(extra or 'no extra' for extra in extras)}\n")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import docs_blocks
 import docs_reference
+import docs_session
 import pytest
 from docs_blocks import Command, matches, read_blocks, run_block
 
@@ -87,3 +88,11 @@ def test_blocks_of_a_page_share_a_folder_that_is_gone_afterwards(tmp_path: Path)
     )
     assert docs_blocks.run_page(page) == (2, ["page.md:11: it is late"], [])
     assert not (tmp_path / "f").exists()
+
+
+def test_a_recorded_session_leaves_lines_out_and_says_so() -> None:
+    lines = ["a 1", "b", "c", "a 2", "d"]
+    assert docs_session.shorten(lines, (("", 20),)) == lines
+    assert docs_session.shorten(lines, (("b", 1), ("a", 1))) == ["...", "b", "...", "a 2", "..."]
+    with pytest.raises(ValueError, match="no line with 'e'"):
+        docs_session.shorten(lines, (("e", 1),))
