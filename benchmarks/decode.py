@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from figures import publish
-from gpu_fit import make_model
+from random_model import make_model
 
 PROMPT = "Write a program that reads n numbers and prints the largest of them, then their sum.\n"
 TOKENS, SAMPLES, TURNS = 32, 8, 3

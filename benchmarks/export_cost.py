@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from figures import publish
-from gpu_fit import make_model
+from random_model import make_model
 
 GIB = 1 << 30
 FORMATS = (

@@ -16,6 +16,7 @@ import argparse
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,17 +55,16 @@ def main_table(folder: Path) -> Study:
 
 def security(folder: Path) -> Study:
     """What the weight of R_sec moves, and by which scale of severities."""
-    steps, shared = ("partial.steps=60",), {"slice": SECURITY, "measured_on": (SECURITY,), "snapshot_every": 20}
-    arms = [Arm("security-sft", "SFT", phases=("sft",), settings=(), **shared)]
+    arm = partial(Arm, slice=SECURITY, measured_on=(SECURITY,), snapshot_every=20)
+    arms = [arm("security-sft", "SFT", phases=("sft",), settings=())]
     for beta in BETAS:
-        settings = (*steps, f"reward.security_weight={beta}")
-        name = f"security-beta-{beta}"
-        arms.append(Arm(name, f"beta {beta}", phases=("sft", "partial"), settings=settings, **shared))
-    settings = (*steps, f"reward.security_weight={PAPERS_BETA}", "reward.severity=cwe")
-    arms.append(Arm("security-cwe", f"beta {PAPERS_BETA}, CWE", phases=("sft", "partial"), settings=settings, **shared))
+        settings: tuple[str, ...] = ("partial.steps=60", f"reward.security_weight={beta}")
+        arms.append(arm(f"security-beta-{beta}", f"beta {beta}", phases=("sft", "partial"), settings=settings))
+    settings = ("partial.steps=60", f"reward.security_weight={PAPERS_BETA}", "reward.severity=cwe")
+    arms.append(arm("security-cwe", f"beta {PAPERS_BETA}, CWE", phases=("sft", "partial"), settings=settings))
     without, papers = "security-beta-0.0", f"security-beta-{PAPERS_BETA}"
-    pairs = [("security-sft", arm.name) for arm in arms[1:]]
-    pairs += [(without, arm.name) for arm in arms[2:]]
+    pairs = [("security-sft", each.name) for each in arms[1:]]
+    pairs += [(without, each.name) for each in arms[2:]]
     return _study("security", folder, arms, [*pairs, (papers, "security-cwe")], seeds=5)
 
 
@@ -102,20 +102,20 @@ def ablations(folder: Path) -> Study:
 def hacking(folder: Path) -> Study:
     """What a reward that can be gamed teaches, and what guards cost: one test of five stands in the statement."""
     gameable = ("reward.stage_rule=seed", "reward.reading=paper")
-    rewards = (
+    rewards: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("published", "reward of the published code", gameable),
         ("plain", "our reward", ()),
         ("dropped", "without shown tests", ("reward.shown_tests=drop",)),
         ("constants", "without constants", ("reward.correct_constants=true",)),
         ("both", "without either", ("reward.shown_tests=drop", "reward.correct_constants=true")),
     )
-    shared = {"slice": SHOWN, "measured_on": (SHOWN, HIDDEN), "snapshot_every": 40}
-    arms = [Arm("shown-sft", "SFT", phases=("sft",), settings=(), **shared)]
+    arm = partial(Arm, slice=SHOWN, measured_on=(SHOWN, HIDDEN), snapshot_every=40)
+    arms = [arm("shown-sft", "SFT", phases=("sft",), settings=())]
     for name, title, settings in rewards:
         settings = ("partial.steps=80", *settings)
-        arms.append(Arm(f"shown-{name}", title, phases=("sft", "partial"), settings=settings, **shared))
-    pairs = [("shown-sft", arm.name) for arm in arms[1:]]
-    pairs += [("shown-plain", arm.name) for arm in arms[1:] if arm.name != "shown-plain"]
+        arms.append(arm(f"shown-{name}", title, phases=("sft", "partial"), settings=settings))
+    pairs = [("shown-sft", each.name) for each in arms[1:]]
+    pairs += [("shown-plain", each.name) for each in arms[1:] if each.name != "shown-plain"]
     return _study("hacking", folder, arms, pairs, seeds=3)
 
 

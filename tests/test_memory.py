@@ -112,10 +112,10 @@ MEASURE = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-import gpu_fit
+import gpu_fit_worker
 from securecoderl_edge.resources import return_large_blocks
 return_large_blocks()
-print(json.dumps(gpu_fit.measure_training(sys.argv[2], Path(sys.argv[3]), sys.argv[4], False)))
+print(json.dumps(gpu_fit_worker.measure_training(sys.argv[2], Path(sys.argv[3]), sys.argv[4], False)))
 """
 
 
@@ -126,12 +126,13 @@ def test_the_plan_is_within_15_percent_of_what_is_measured(kind: str, tmp_path: 
     benchmarks = Path(__file__).parents[1] / "benchmarks"
     sys.path.insert(0, str(benchmarks))
     try:
-        import gpu_fit
+        from random_model import make_model
     finally:
         sys.path.remove(str(benchmarks))
-    gpu_fit.make_model(tmp_path / "model", None, layers=4)
+    make_model(tmp_path / "model", None, layers=4)
     arguments = [str(benchmarks), kind, str(tmp_path / "model"), "int8"]
-    code = MEASURE.replace("import gpu_fit", "import gpu_fit; gpu_fit.NEW_TOKENS = 64; gpu_fit.PROMPT_TOKENS = 512")
+    small = "import gpu_fit_worker; gpu_fit_worker.NEW_TOKENS = 64; gpu_fit_worker.PROMPT_TOKENS = 512"
+    code = MEASURE.replace("import gpu_fit_worker", small, 1)
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout.splitlines()[-1])
