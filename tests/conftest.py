@@ -1,14 +1,21 @@
-"""Tiny models that several test files share, made once a session."""
+"""What several test files share: tiny models, made once a session, a sandbox, settings of small runs."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from securecoderl_edge.scorer import Scorer
+from securecoderl_edge.settings import TrainSettings
+
+if TYPE_CHECKING:
+    from onnx_sources import Sources
 
 # torch and llama.cpp both spin their threads, which on shared cores costs more than it gains.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -133,3 +140,45 @@ def tiny_gguf(tiny_model: Path, tiny_adapter: Path, tmp_path_factory: pytest.Tem
     path = tmp_path_factory.mktemp("gguf") / "tiny-f32.gguf"
     write_gguf(tiny_model, tiny_adapter, "f32", path, "tiny")
     return path
+
+
+@pytest.fixture(scope="session")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
+    """Models of many shapes to make ONNX folders of."""
+    from onnx_sources import Sources
+
+    return Sources(tmp_path_factory.mktemp("sources"))
+
+
+@pytest.fixture(scope="module")
+def scorer() -> Iterator[Scorer]:
+    """A sandbox for the tests of a file; files that try its limits have one of their own."""
+    with Scorer(workers=2) as opened:
+        yield opened
+
+
+@pytest.fixture
+def one_sandbox(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands use `scorer`: starting one for each test would take longer than the tests."""
+    monkeypatch.setattr("securecoderl_edge.scorer.Scorer", lambda **_: nullcontext(scorer))
+
+
+@pytest.fixture(scope="module")
+def varied_reward() -> Iterator[None]:
+    """Programs are paid by their length, see `small_runs.varied_reward`."""
+    import small_runs
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("securecoderl_edge.collect.training_reward", small_runs.varied_reward)
+        yield
+
+
+@pytest.fixture(scope="module")
+def settings(
+    tiny_model: Path, varied_reward: None, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., TrainSettings]:
+    """Makes settings of a run of seconds: overrides as ``--set`` takes them, flags by name."""
+    from small_runs import PHASES, settings_maker, write_additions
+
+    problems = write_additions(tmp_path_factory.mktemp("problems") / "problems.jsonl", tests=3)
+    return settings_maker(tiny_model, problems, PHASES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, cast
@@ -20,12 +19,6 @@ from securecoderl_edge.scorer import Scorer
 DOUBLE = Problem("double", "Double.", tests=(Test("2\n", "4\n"), Test("3\n", "6\n")))
 RIGHT, HALF_RIGHT, WRONG = "print(2 * int(input()))", "print(4)", "print(0)"
 CRASHING, NO_PYTHON = "raise SystemExit(3)", "print(4"
-
-
-@pytest.fixture(scope="module")
-def scorer() -> Iterator[Scorer]:
-    with Scorer(workers=1) as opened:
-        yield opened
 
 
 def check(scorer: Scorer, *solutions: str) -> CheckReport:

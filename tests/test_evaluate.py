@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,12 +17,6 @@ from securecoderl_edge.scorer import Scorer
 
 PROBLEMS = [problem(number) for number in range(12)]
 SETTINGS = {"label": "fake", "seed": 42}
-
-
-@pytest.fixture(scope="module")
-def scorer() -> Iterator[Scorer]:
-    with Scorer(workers=2) as opened:
-        yield opened
 
 
 def outcomes(evaluation: Evaluation) -> list[object]:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from cli_runs import run_sce
 from fake_runtime import BROKEN, RIGHT, UNSAFE, WRONG, FakeRuntime, Writer, always
 from rich.console import Console
 
 from securecoderl_edge.cli import main
 from securecoderl_edge.prompts import format_statement
 from securecoderl_edge.runtimes.protocol import Sampling
-from securecoderl_edge.scorer import Scorer
 
 PROMPT = "Read a number and print its double."
 EXAMPLE = f"{PROMPT}\n\nExample input:\n4\nExample output:\n8"
@@ -26,28 +24,12 @@ TEST = ("--test", "in=4,out=8")
 
 Use = Callable[..., FakeRuntime]
 
+pytestmark = pytest.mark.usefixtures("one_sandbox")
+
 
 def run(*args: str, stdin: str = "") -> tuple[int, str, str]:
     """Exit code, stdout and stderr of ``sce generate``."""
-    with CliRunner().isolation(input=stdin) as (out, err, _):
-        try:
-            main(["generate", *args])
-            code = 0
-        except SystemExit as leave:
-            code = int(leave.code or 0)
-        return code, out.getvalue().decode(), err.getvalue().decode()
-
-
-@pytest.fixture(scope="module")
-def scorer() -> Iterator[Scorer]:
-    with Scorer(workers=2) as opened:
-        yield opened
-
-
-@pytest.fixture(autouse=True)
-def _one_sandbox_for_all(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Starting one for each test would take longer than the tests."""
-    monkeypatch.setattr("securecoderl_edge.scorer.Scorer", lambda **_: nullcontext(scorer))
+    return run_sce("generate", *args, stdin=stdin)
 
 
 @pytest.fixture

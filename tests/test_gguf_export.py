@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sysconfig
 import tempfile
@@ -20,7 +19,6 @@ pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 from securecoderl_edge.architecture import read_architecture
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export import gguf as gguf_export
-from securecoderl_edge.export import run as export_run
 from securecoderl_edge.export import workbench as workbench_module
 from securecoderl_edge.export.agreement import Agreement, check_bounds
 from securecoderl_edge.export.gguf import write_gguf
@@ -28,17 +26,14 @@ from securecoderl_edge.export.merge import merged_tensors
 from securecoderl_edge.export.onnx import write_onnx
 from securecoderl_edge.export.quantise import LLAMA_CPP_TYPES
 from securecoderl_edge.export.reference import write_reference
-from securecoderl_edge.export.run import export_gguf, export_merged
-from securecoderl_edge.export.verify import PROMPTS, probe_texts, reference_of
+from securecoderl_edge.export.run import export_gguf
+from securecoderl_edge.export.verify import PROMPTS, probe_texts
 from securecoderl_edge.export.verify_worker import measure as compare_with_reference
 from securecoderl_edge.export.vocabulary import read_vocabulary
 from securecoderl_edge.export.workbench import Workbench
-from securecoderl_edge.files import sha256_of
 from securecoderl_edge.gguf_header import read_header
-from securecoderl_edge.manifests import manifest_path
 
 DEEPSEEK = Path(__file__).resolve().parents[2] / "shared" / "data" / "deepseek-coder-tokenizer"
-GOOD = Agreement(23, 23, 20, 1000, 1e-5, 1e-9, 1.0, 20)
 LINEAR_ROPE = {"rope_type": "linear", "factor": 4.0, "rope_theta": 100000.0}
 
 
@@ -270,63 +265,6 @@ def test_a_planted_conversion_error_is_caught(
         check_bounds(agreement, quant)
 
 
-def test_an_export_is_verified_described_and_recognised(tiny_model: Path, tiny_adapter: Path, tmp_path: Path) -> None:
-    out = tmp_path / "exports" / "tiny-q8_0.gguf"
-    first = export_gguf(tiny_model, tiny_adapter, "q8_0", out, force=False)
-    record = json.loads(manifest_path(out).read_text())
-    assert record["sha256"] == sha256_of(out)
-    assert record["bytes"] == out.stat().st_size
-    assert record["tensor_types"] == {"f32": 5, "q8_0": 15}
-    assert record["agreement"]["tokenised_equal"] == record["agreement"]["texts"]
-    assert sorted(path.name for path in out.parent.iterdir()) == [out.name, manifest_path(out).name]
-    assert not first.reused
-    assert export_gguf(tiny_model, tiny_adapter, "q8_0", out, force=False).reused
-
-
-def test_a_file_that_fails_its_verification_is_not_left_under_its_name(
-    tiny_model: Path, tiny_adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    break_permutation(monkeypatch)
-    with pytest.raises(SceError, match="top-1 agreement is"):
-        export_gguf(tiny_model, tiny_adapter, "f32", tmp_path / "m.gguf", force=False)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_another_file_is_replaced_only_by_force(
-    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(export_run, "verify_gguf", lambda *arguments: GOOD)
-    out = tmp_path / "m.gguf"
-    out.write_bytes(b"GGUF of something else")
-    with pytest.raises(UsageError, match="--force"):
-        export_gguf(tiny_model, None, "f32", out, force=False)
-    assert out.read_bytes() == b"GGUF of something else"
-    assert not export_gguf(tiny_model, None, "f32", out, force=True).reused
-    assert out.stat().st_size > 1000
-    out.write_text("an export that something has damaged: its manifest is still there")
-    assert not export_gguf(tiny_model, None, "f32", out, force=True).reused
-
-
-def test_a_file_of_another_kind_is_not_replaced_even_by_force(tiny_model: Path, tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match="is no GGUF file"):
-        export_gguf(tiny_model, None, "f32", tmp_path / "notes.txt", force=True)
-    assert (tmp_path / "notes.txt").read_text() == "mine"
-
-
-def test_a_damaged_export_is_not_taken_for_the_same(
-    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(export_run, "verify_gguf", lambda *arguments: GOOD)
-    out = tmp_path / "m.gguf"
-    export_gguf(tiny_model, None, "f32", out, force=False)
-    damaged = bytearray(out.read_bytes())
-    damaged[-100] ^= 1
-    out.write_bytes(damaged)
-    with pytest.raises(UsageError, match="not this export"):
-        export_gguf(tiny_model, None, "f32", out, force=False)
-
-
 def test_qwen2_exports_to_equal_logits_and_its_biases_are_missed(
     tiny_qwen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -444,52 +382,3 @@ def test_deepseek_coders_tokenizer_reads_python_s_own_library_equally(tmp_path: 
         model.close()
     assert len(texts) > 300
     assert different == []
-
-
-def test_a_merged_folder_is_written_whole_and_replaced_only_by_force(
-    tiny_model: Path, tiny_adapter: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "merged"
-    export_merged(tiny_model, tiny_adapter, "float32", out, force=False)
-    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in out.iterdir()}
-    with pytest.raises(UsageError, match="--force"):
-        export_merged(tiny_model, tiny_adapter, "float32", out, force=False)
-    export_merged(tiny_model, tiny_adapter, "float16", out, force=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["merged"]
-
-
-def test_a_full_disk_is_a_sentence_and_leaves_nothing(tiny_model: Path, tmp_path: Path) -> None:
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
-    try:
-        with pytest.raises(SceError, match=r"cannot write .*m\.gguf"):
-            export_gguf(tiny_model, None, "f32", tmp_path / "m.gguf", force=False)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("force", [False, True])
-def test_a_folder_or_device_is_no_target_and_force_is_not_offered(
-    force: bool, tiny_model: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(UsageError, match="is no regular file; choose another --out"):
-        export_gguf(tiny_model, None, "f32", tmp_path, force=force)
-    assert not list(tmp_path.iterdir())
-
-
-def test_what_the_source_said_is_not_left_behind_by_exports_that_were_killed(
-    tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    left = tmp_path / ".sce-reference.tmp-999999999-0a1b2c3d"
-    left.mkdir()
-    (left / "logits.npy").write_bytes(b"x" * 100)
-    for path in (left / "logits.npy", left):
-        os.utime(path, (0, 0))
-    with reference_of(tiny_model, None) as folder:
-        assert folder.parent == tmp_path
-        assert not left.exists()
-    assert list(tmp_path.iterdir()) == []

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from small_runs import write_additions
 
 from securecoderl_edge.metrics import RowFile
-from securecoderl_edge.problems import Problem, Test, write_problems
 
 SCRIPT = Path(__file__).with_name("train_script.py")
 KILLS = 20
@@ -28,10 +28,7 @@ MEASURED = ("seconds", "seconds_sample", "seconds_score", "seconds_update", "tok
 
 @pytest.fixture(scope="module")
 def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("problems") / "problems.jsonl"
-    tests, solutions = (Test("1\n", "2\n"),), ("print(int(input()) + 1)\n",)
-    write_problems(path, [Problem(f"p{n}", f"Add {n}.", tests=tests, solutions=solutions) for n in range(20)])
-    return path
+    return write_additions(tmp_path_factory.mktemp("problems") / "problems.jsonl")
 
 
 # With a value head, a checkpoint an update, evaluations and epochs: everything that could be forgotten.

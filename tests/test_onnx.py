@@ -3,91 +3,36 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import build_adapter, build_model
+from conftest import build_model
 
 pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("onnx", reason="needs the onnx extra")
 pytest.importorskip("onnxruntime", reason="needs the onnx extra")
 
+from onnx_sources import MODELS, Sources
+
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export import onnx as onnx_export
 from securecoderl_edge.export import run as export_run
 from securecoderl_edge.export.agreement import Agreement, check_bounds
-from securecoderl_edge.export.merge import copy_companions, merged_tensors
+from securecoderl_edge.export.merge import merged_tensors
 from securecoderl_edge.export.onnx import BITS, write_onnx
 from securecoderl_edge.export.onnx_weights import quantise_blocks
 from securecoderl_edge.export.recheck import recheck
-from securecoderl_edge.export.reference import write_reference
 from securecoderl_edge.export.run import export_onnx
-from securecoderl_edge.export.verify import PROMPTS, probe_texts
-from securecoderl_edge.export.verify_worker import measure_onnx
 from securecoderl_edge.files import sha256_of
 from securecoderl_edge.manifests import manifest_path
-from securecoderl_edge.models import resolve_model
-from securecoderl_edge.runtimes import open_runtime
-from securecoderl_edge.runtimes.onnx import OnnxRuntime
 from securecoderl_edge.runtimes.onnx_model import OnnxModel
-from securecoderl_edge.runtimes.protocol import Sampling
-
-LINEAR = {"rope_type": "linear", "factor": 4.0, "rope_theta": 100000.0}
-LLAMA_3 = {
-    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64, "rope_theta": 10000.0,
-}  # fmt: skip
-MODELS: dict[str, dict[str, Any]] = {
-    "tied": {},
-    "linear": {"num_key_value_heads": 2, "tie_word_embeddings": False, "rope_parameters": LINEAR},
-    "llama3": {"hidden_size": 256, "num_attention_heads": 8, "num_key_value_heads": 4, "rope_parameters": LLAMA_3,
-               "initializer_range": 0.1},
-    "qwen2": {"family": "qwen2", "num_key_value_heads": 2},
-    "odd rows": {"intermediate_size": 100},
-    "large epsilon": {"rms_norm_eps": 0.01},
-    "own head size": {"head_dim": 32, "num_key_value_heads": 2},
-}  # fmt: skip
-
-
-class Source:
-    """A model with an adapter, and what it says."""
-
-    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
-        self.base = build_model(folder / "base", **settings)
-        self.adapter = build_adapter(folder / "adapter", self.base)
-        self.reference = folder / "reference"
-        self.reference.mkdir()
-        write_reference(self.base, self.adapter, PROMPTS, 24, self.reference)
-
-    def write(self, folder: Path, quant: str = "f32") -> Path:
-        folder.mkdir()
-        write_onnx(self.base, self.adapter, quant, folder)
-        copy_companions(self.base, folder, "stdin")
-        return folder
-
-    def measure(self, folder: Path) -> Agreement:
-        return measure_onnx(folder, self.base, probe_texts(self.base), self.reference)
-
-
-@pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Source]:
-    made: dict[str, Source] = {}
-
-    def source(name: str) -> Source:
-        if name not in made:
-            made[name] = Source(tmp_path_factory.mktemp("source"), MODELS[name])
-        return made[name]
-
-    return source
 
 
 @pytest.mark.parametrize("name", list(MODELS))
-def test_logits_and_greedy_text_equal_transformers(sources: Callable[[str], Source], tmp_path: Path, name: str) -> None:
+def test_logits_and_greedy_text_equal_transformers(sources: Sources, tmp_path: Path, name: str) -> None:
     source = sources(name)
     found = source.measure(source.write(tmp_path / "m"))
     check_bounds(found, "f32")
@@ -97,9 +42,7 @@ def test_logits_and_greedy_text_equal_transformers(sources: Callable[[str], Sour
 
 @pytest.mark.parametrize("quant", ["int8", "int4"])
 @pytest.mark.parametrize("name", ["linear", "qwen2", "odd rows", "own head size"])
-def test_smaller_types_stay_within_their_bounds(
-    sources: Callable[[str], Source], tmp_path: Path, name: str, quant: str
-) -> None:
+def test_smaller_types_stay_within_their_bounds(sources: Sources, tmp_path: Path, name: str, quant: str) -> None:
     source = sources(name)
     check_bounds(source.measure(source.write(tmp_path / "m", quant)), quant)
 
@@ -138,7 +81,7 @@ def leave_the_adapter_out(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 @pytest.mark.parametrize("quant", ["f32", "int8"])
 def test_a_planted_conversion_error_is_caught(
-    sources: Callable[[str], Source], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, plant: Any, quant: str
+    sources: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, plant: Any, quant: str
 ) -> None:
     source = sources(name)
     plant(monkeypatch)
@@ -180,7 +123,7 @@ def test_the_number_furthest_from_zero_is_met_exactly(bits: int, sign: int) -> N
 
 
 def test_embedding_and_output_layer_have_eight_bits_where_the_others_have_four(
-    sources: Callable[[str], Source], tmp_path: Path
+    sources: Sources, tmp_path: Path
 ) -> None:
     import onnx
 
@@ -196,58 +139,7 @@ def test_embedding_and_output_layer_have_eight_bits_where_the_others_have_four(
     assert onnx.helper.get_node_attr_value(embedding, "bits") == 8
 
 
-def test_rows_of_a_batch_are_those_of_single_runs(sources: Callable[[str], Source], tmp_path: Path) -> None:
-    model = OnnxModel(sources("linear").write(tmp_path / "m"), 1)
-    rng = np.random.default_rng(0)
-    prompts = [rng.integers(2, 400, size).tolist() for size in (5, 17, 1, 30)]
-    batch = model.open_batch(4, 64)
-    together = batch.prefill(prompts)
-    singles = [model.open_batch(1, 64) for _ in prompts]
-    alone = [single.prefill([prompt])[0] for single, prompt in zip(singles, prompts, strict=True)]
-    for first, second in zip(together, alone, strict=True):
-        np.testing.assert_allclose(first, second, atol=1e-4)
-    tokens = [int(logits[-1].argmax()) for logits in together]
-    for _ in range(12):
-        logits = batch.step(tokens)
-        for row, single in enumerate(singles):
-            np.testing.assert_allclose(single.step([tokens[row]])[0], logits[row], atol=1e-4)
-        tokens = [int(row.argmax()) for row in logits]
-
-
-def test_chosen_rows_go_on_as_they_were(sources: Callable[[str], Source], tmp_path: Path) -> None:
-    model = OnnxModel(sources("tied").write(tmp_path / "m"), 1)
-    batch = model.open_batch(3, 20)
-    batch.prefill([[5, 6, 7], [8], [9, 10, 11, 12]])
-    chosen = batch.choose([2, 0, 2], 30)
-    before = batch.step([20, 21, 22])
-    after = chosen.step([22, 20, 22])
-    np.testing.assert_allclose(after, before[[2, 0, 2]], atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "misuse",
-    [
-        lambda model: model.open_batch(0, 5),
-        lambda model: model.open_batch(1, 5).prefill([[]]),
-        lambda model: model.open_batch(1, 5).prefill([[1], [2]]),
-        lambda model: model.open_batch(1, 2).prefill([[1, 2, 3]]),
-        lambda model: model.open_batch(1, 5).prefill([[-1]]),
-        lambda model: model.open_batch(1, 5).prefill([[10**6]]),
-        lambda model: model.open_batch(1, 5).step([1]),
-    ],
-)
-def test_what_would_kill_the_process_or_give_wrong_rows_is_refused(
-    sources: Callable[[str], Source], tmp_path: Path, misuse: Callable[[OnnxModel], object]
-) -> None:
-    model = OnnxModel(sources("tied").write(tmp_path / "m"), 1)
-    with pytest.raises(ValueError):  # noqa: PT011 - each has words of its own
-        misuse(model)
-
-
-# Files
-
-
-def test_an_export_is_verified_described_and_checked_again(sources: Callable[[str], Source], tmp_path: Path) -> None:
+def test_an_export_is_verified_described_and_checked_again(sources: Sources, tmp_path: Path) -> None:
     source, out = sources("linear"), tmp_path / "m-onnx-int8"
     export_onnx(source.base, source.adapter, "int8", out, force=False, prompt_style="paper")
     record = json.loads(manifest_path(out).read_text())
@@ -287,7 +179,7 @@ def test_an_export_is_verified_described_and_checked_again(sources: Callable[[st
     ],
 )
 def test_a_manifest_that_says_something_else_is_found_out(
-    sources: Callable[[str], Source], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+    sources: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(export_run, "verify_onnx", lambda *arguments: Agreement(1, 1, 1, 1, 0.0, 0.0, 1.0, 1))
     out = tmp_path / "m"
@@ -300,7 +192,7 @@ def test_a_manifest_that_says_something_else_is_found_out(
 
 
 def test_a_graph_that_no_export_wrote_is_a_sentence(
-    sources: Callable[[str], Source], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sources: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import onnx
 
@@ -343,7 +235,7 @@ def test_a_graph_that_no_export_wrote_is_a_sentence(
     assert "reads weights from other files" in check(from_elsewhere)
 
 
-def test_a_folder_that_is_none_of_ours_is_not_replaced(sources: Callable[[str], Source], tmp_path: Path) -> None:
+def test_a_folder_that_is_none_of_ours_is_not_replaced(sources: Sources, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
     with pytest.raises(UsageError, match="is not an ONNX folder"):
@@ -352,7 +244,7 @@ def test_a_folder_that_is_none_of_ours_is_not_replaced(sources: Callable[[str], 
 
 
 def test_an_export_that_does_not_agree_leaves_nothing(
-    sources: Callable[[str], Source], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sources: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change_shape(rope_theta=10000.0)(monkeypatch)
     with pytest.raises(SceError, match="does not agree with its source"):
@@ -362,7 +254,7 @@ def test_an_export_that_does_not_agree_leaves_nothing(
 
 @pytest.mark.parametrize("file", ["model.onnx", "model.onnx.data"])
 @pytest.mark.parametrize("damage", ["missing", "cut", "garbage"])
-def test_damaged_files_are_a_sentence(sources: Callable[[str], Source], tmp_path: Path, file: str, damage: str) -> None:
+def test_damaged_files_are_a_sentence(sources: Sources, tmp_path: Path, file: str, damage: str) -> None:
     path = sources("tied").write(tmp_path / "m") / file
     content = path.read_bytes()
     path.unlink()
@@ -387,55 +279,3 @@ def test_the_types_are_those_that_the_command_offers() -> None:
 
 
 # The runtime
-
-
-@pytest.fixture(scope="module")
-def runtime(sources: Callable[[str], Source]) -> Iterator[OnnxRuntime]:
-    with tempfile.TemporaryDirectory() as folder:
-        yield OnnxRuntime(sources("linear").write(Path(folder) / "m"), threads=1, parallel=5)
-
-
-def test_samples_depend_on_the_seed_and_not_on_the_width_of_the_batch(
-    sources: Callable[[str], Source], runtime: OnnxRuntime, tmp_path: Path
-) -> None:
-    wide = OnnxRuntime(sources("linear").write(tmp_path / "m"), threads=1, parallel=64)
-
-    def ids(which: OnnxRuntime, seed: int) -> list[list[tuple[int, ...]]]:
-        return [[each.token_ids for each in row] for row in which.generate(PROMPTS[:3], 4, Sampling(1.0, 12, seed))]
-
-    assert ids(runtime, 1) == ids(wide, 1)
-    assert ids(runtime, 1) != ids(runtime, 2)
-    assert len({token_ids for row in ids(runtime, 1) for token_ids in row}) > 6
-
-
-def test_pieces_add_up_to_the_text_and_usage_to_the_tokens(runtime: OnnxRuntime) -> None:
-    before, pieces = runtime.usage(), dict[tuple[int, int], str]()
-
-    def add(prompt: int, sample: int, text: str) -> None:
-        pieces[prompt, sample] = pieces.get((prompt, sample), "") + text
-
-    answers = runtime.generate(PROMPTS[4:6], 3, Sampling(1.0, 16), add)
-    for prompt, row in enumerate(answers):
-        for sample, completion in enumerate(row):
-            assert completion.text.startswith(pieces.get((prompt, sample), "").rstrip("�"))
-    after = runtime.usage()
-    assert after.decode_tokens - before.decode_tokens == sum(len(each.token_ids) for row in answers for each in row)
-    # Each prompt once for all of its samples, but for groups of five.
-    assert after.prompt_tokens - before.prompt_tokens < 3 * sum(row[0].prompt_tokens for row in answers)
-
-
-def test_prompts_that_cannot_be_are_sentences(runtime: OnnxRuntime) -> None:
-    for prompt, words in (("", "empty"), ("x " * 3000, "exceeds the model's context"), ("\ud800", "not valid Unicode")):
-        with pytest.raises(SceError, match=words):
-            runtime.generate([prompt], 1, Sampling(0.0, 4))
-
-
-def test_an_onnx_folder_is_a_model_by_name(sources: Callable[[str], Source], tmp_path: Path) -> None:
-    folder = sources("tied").write(tmp_path / "mine-onnx-f32")
-    spec = resolve_model(str(folder))
-    assert (spec.label, spec.kind, spec.prompt_style) == ("mine-onnx-f32", "onnx", "stdin")
-    assert (spec.file_bytes() or 0) > (folder / "model.onnx.data").stat().st_size
-    runtime = open_runtime(spec, threads=1)
-    assert (runtime.prompt_style, runtime.context) == ("stdin", 1024)
-    assert runtime.count_tokens("print(1)") == runtime.generate(["print(1)"], 1, Sampling(0.0, 1))[0][0].prompt_tokens
-    shutil.rmtree(folder)

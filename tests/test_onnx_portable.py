@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,8 @@ pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("onnx", reason="needs the onnx extra")
 pytest.importorskip("onnxruntime", reason="needs the onnx extra")
 
-from test_onnx import MODELS, Source, change_shape, leave_the_adapter_out, sources, without
+from onnx_sources import MODELS, Source, Sources
+from test_onnx import change_shape, leave_the_adapter_out, without
 
 from securecoderl_edge.cli import sce
 from securecoderl_edge.errors import SceError, UsageError
@@ -29,9 +29,6 @@ from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.onnx_model import MODEL, OnnxModel
 from securecoderl_edge.runtimes.protocol import Sampling
 
-__all__ = ["sources"]  # a fixture
-
-Sources = Callable[[str], Source]
 PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [12], [20, 21, 22]]
 
 

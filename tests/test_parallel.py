@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from small_runs import write_additions
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.metrics import RowFile
 from securecoderl_edge.parallel import Team
-from securecoderl_edge.problems import Problem, Test, write_problems
 from securecoderl_edge.settings import resolve
 from securecoderl_edge.train import _check_team
 
@@ -25,13 +25,7 @@ LAUNCH = ("torch.distributed.run", "--nproc_per_node", "2", "--rdzv_backend", "c
 
 @pytest.fixture(scope="module")
 def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("problems") / "problems.jsonl"
-    tests = tuple(Test(f"{n}\n", f"{n + 1}\n") for n in range(3))
-    solutions = ("print(int(input()) + 1)\n", "n = int(input())\nprint(n + 1)\n")
-    write_problems(
-        path, [Problem(f"p{n}", f"Read n. Print n + 1. ({n})", tests=tests, solutions=solutions) for n in range(20)]
-    )
-    return path
+    return write_additions(tmp_path_factory.mktemp("problems") / "problems.jsonl", tests=3)
 
 
 @pytest.mark.parametrize("overrides", [(), ("ppo.advantage=gae",)], ids=["group", "gae"])

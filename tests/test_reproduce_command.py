@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from cli_runs import run_sce
 
-from securecoderl_edge.cli import main
 from securecoderl_edge.problems import Problem, Test, write_problems
 
 RECIPE = """
@@ -31,13 +30,7 @@ problems = 0
 
 def run(*args: str) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of ``sce reproduce``."""
-    with CliRunner().isolation() as (out, err, _):
-        try:
-            main(["reproduce", *args])
-            code = 0
-        except SystemExit as leave:
-            code = int(leave.code or 0)
-        return code, out.getvalue().decode(), err.getvalue().decode()
+    return run_sce("reproduce", *args)
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from small_runs import write_additions
 
 from securecoderl_edge.cli import sce
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.problems import Problem, Test, write_problems
 
 SMALL = (
     "lora.rank=4", "sft.steps=2", "sft.batch_size=4", "binary.steps=2", "ppo.batch_size=8", "ppo.samples_per_prompt=4",
@@ -19,10 +19,7 @@ SMALL = (
 
 @pytest.fixture(scope="module")
 def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("problems") / "problems.jsonl"
-    tests, solutions = (Test("1\n", "2\n"),), ("print(int(input()) + 1)\n",)
-    write_problems(path, [Problem(f"p{n}", f"Add {n}.", tests=tests, solutions=solutions) for n in range(20)])
-    return path
+    return write_additions(tmp_path_factory.mktemp("problems") / "problems.jsonl")
 
 
 def train(model: Path, problems: Path, out: Path, *arguments: str) -> Result:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from securecoderl_edge.rollout import Decoder
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.settings import PpoSettings, RewardSettings
 
+pytestmark = pytest.mark.usefixtures("varied_reward")
+
 PROBLEMS = [
     Problem(f"p{n}", f"Add {n} to a number.", tests=(Test("1\n", f"{n}\n"),), solutions=("print(1)",)) for n in range(4)
 ]
@@ -36,12 +38,6 @@ PPO = PpoSettings(
     batch_size=8, samples_per_prompt=4, max_tokens=10, epochs=1, micro_batch_tokens=300, learning_rate=0.01
 )
 FP32 = Compute("cpu", "fp32", torch.float32)
-
-
-@pytest.fixture(scope="module")
-def scorer() -> Iterator[Scorer]:
-    with Scorer(1) as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -56,13 +52,6 @@ def make_learner(tiny_model: Path) -> Callable[..., Learner]:
         return Learner(model, load_tokenizer(tiny_model), compute, optimizer, decoder, head)
 
     return make
-
-
-@pytest.fixture(autouse=True)
-def varied_reward(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "securecoderl_edge.collect.training_reward", lambda score, weight, *_: len(score.program) % 7 / 7
-    )
 
 
 def update(learner: Learner, scorer: Scorer, ppo: PpoSettings, step: int = 1) -> dict[str, Any]:

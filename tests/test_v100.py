@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,12 +48,6 @@ def make_learner(folder: Path, compute: Compute, optimizer: str = "adamw") -> Le
     groups = [{"params": list(p), "lr": 1e-3} for p in (adapter_parameters(model, POLICY).values(), head.parameters())]
     decoder = Decoder(model, compute.rollout_dtype)
     return Learner(model, load_tokenizer(folder), compute, make_optimizer(optimizer, groups), decoder, head)
-
-
-@pytest.fixture(scope="module")
-def scorer() -> Iterator[Scorer]:
-    with Scorer(1) as opened:
-        yield opened
 
 
 class NoBfloat16(TorchDispatchMode):

@@ -1,0 +1,70 @@
+"""Training runs of seconds: what they learn from, what they are paid, and what they leave behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from securecoderl_edge.problems import Problem, Test, write_problems
+from securecoderl_edge.reward import Score
+from securecoderl_edge.runs import Run
+from securecoderl_edge.settings import TrainSettings, resolve
+
+# Of each phase a few updates; `PHASES` for tests of what happens between them, `EPOCHS` for what happens within.
+PHASES = (
+    "lora.rank=4", "sft.steps=2", "sft.batch_size=4", "binary.steps=4", "partial.steps=2", "scheduled.steps=3",
+    "ppo.batch_size=8", "ppo.epochs=1", "ppo.samples_per_prompt=4", "ppo.max_tokens=10", "ppo.micro_batch_tokens=400",
+    "checkpoint_every=1", "selection.every=2", "rate_schedule=constant", "ppo.skip_flat_groups=false",
+)  # fmt: skip
+EPOCHS = (
+    "lora.rank=4", "sft.steps=3", "sft.batch_size=4", "binary.steps=2", "partial.steps=3", "ppo.batch_size=8",
+    "ppo.epochs=2", "ppo.samples_per_prompt=4", "ppo.max_tokens=12", "ppo.micro_batch_tokens=200", "checkpoint_every=2",
+    "rate_schedule=constant", "ppo.skip_flat_groups=false",
+)  # fmt: skip
+
+
+def varied_reward(score: Score, weight: float, *_: Any) -> float:
+    """A random tiny model never solves anything: without differences in reward there would be nothing to learn."""
+    return len(score.program) % 7 / 7
+
+
+def write_additions(path: Path, tests: int = 1, count: int = 20) -> Path:
+    """Problems that ask for one more than a number, each with two solutions."""
+    cases = tuple(Test(f"{n}\n", f"{n + 1}\n") for n in range(1, tests + 1))
+    solutions = ("print(int(input()) + 1)\n", "n = int(input())\nprint(n + 1)\n")
+    statements = (f"Read n. Print n + 1. ({n})" for n in range(count))
+    problems = [Problem(f"p{n}", text, tests=cases, solutions=solutions) for n, text in enumerate(statements)]
+    write_problems(path, problems)
+    return path
+
+
+def settings_maker(model: Path, problems: Path, small: tuple[str, ...]) -> Callable[..., TrainSettings]:
+    """Makes settings of a small run: overrides as ``--set`` takes them, flags by name."""
+
+    def make(*overrides: str, **flags: Any) -> TrainSettings:
+        values = {"model": str(model), "problems": str(problems), "device": "cpu", **flags}
+        return resolve("starter", (*small, *overrides), values)
+
+    return make
+
+
+def rows(run: Run, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
+    """A run's rows."""
+    return [json.loads(line) for line in (run.path / name).read_text().splitlines()]
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    """An adapter's tensors by name."""
+    tensors: dict[str, torch.Tensor] = load_file(folder / "adapter_model.safetensors")
+    return tensors
+
+
+def equal(one: Path, two: Path) -> bool:
+    """Whether two adapters are the same, bit for bit."""
+    first, second = weights(one), weights(two)
+    return first.keys() == second.keys() and all(torch.equal(value, second[key]) for key, value in first.items())

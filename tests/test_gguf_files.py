@@ -1,0 +1,130 @@
+"""A GGUF file gets its name when it is verified, replaces what it may, and is recognised again."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the train extra")
+pytest.importorskip("llama_cpp", reason="needs the gguf extra")
+
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.export import gguf
+from securecoderl_edge.export import run as export_run
+from securecoderl_edge.export.agreement import Agreement
+from securecoderl_edge.export.run import export_gguf, export_merged
+from securecoderl_edge.export.verify import reference_of
+from securecoderl_edge.files import sha256_of
+from securecoderl_edge.manifests import manifest_path
+
+GOOD = Agreement(23, 23, 20, 1000, 1e-5, 1e-9, 1.0, 20)
+
+
+def test_an_export_is_verified_described_and_recognised(tiny_model: Path, tiny_adapter: Path, tmp_path: Path) -> None:
+    out = tmp_path / "exports" / "tiny-q8_0.gguf"
+    first = export_gguf(tiny_model, tiny_adapter, "q8_0", out, force=False)
+    record = json.loads(manifest_path(out).read_text())
+    assert record["sha256"] == sha256_of(out)
+    assert record["bytes"] == out.stat().st_size
+    assert record["tensor_types"] == {"f32": 5, "q8_0": 15}
+    assert record["agreement"]["tokenised_equal"] == record["agreement"]["texts"]
+    assert sorted(path.name for path in out.parent.iterdir()) == [out.name, manifest_path(out).name]
+    assert not first.reused
+    assert export_gguf(tiny_model, tiny_adapter, "q8_0", out, force=False).reused
+
+
+def test_a_file_that_fails_its_verification_is_not_left_under_its_name(
+    tiny_model: Path, tiny_adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gguf, "permute_rotary", lambda weight, heads: weight)
+    with pytest.raises(SceError, match="top-1 agreement is"):
+        export_gguf(tiny_model, tiny_adapter, "f32", tmp_path / "m.gguf", force=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_file_is_replaced_only_by_force(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_run, "verify_gguf", lambda *arguments: GOOD)
+    out = tmp_path / "m.gguf"
+    out.write_bytes(b"GGUF of something else")
+    with pytest.raises(UsageError, match="--force"):
+        export_gguf(tiny_model, None, "f32", out, force=False)
+    assert out.read_bytes() == b"GGUF of something else"
+    assert not export_gguf(tiny_model, None, "f32", out, force=True).reused
+    assert out.stat().st_size > 1000
+    out.write_text("an export that something has damaged: its manifest is still there")
+    assert not export_gguf(tiny_model, None, "f32", out, force=True).reused
+
+
+def test_a_file_of_another_kind_is_not_replaced_even_by_force(tiny_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="is no GGUF file"):
+        export_gguf(tiny_model, None, "f32", tmp_path / "notes.txt", force=True)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_damaged_export_is_not_taken_for_the_same(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_run, "verify_gguf", lambda *arguments: GOOD)
+    out = tmp_path / "m.gguf"
+    export_gguf(tiny_model, None, "f32", out, force=False)
+    damaged = bytearray(out.read_bytes())
+    damaged[-100] ^= 1
+    out.write_bytes(damaged)
+    with pytest.raises(UsageError, match="not this export"):
+        export_gguf(tiny_model, None, "f32", out, force=False)
+
+
+def test_a_merged_folder_is_written_whole_and_replaced_only_by_force(
+    tiny_model: Path, tiny_adapter: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "merged"
+    export_merged(tiny_model, tiny_adapter, "float32", out, force=False)
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in out.iterdir()}
+    with pytest.raises(UsageError, match="--force"):
+        export_merged(tiny_model, tiny_adapter, "float32", out, force=False)
+    export_merged(tiny_model, tiny_adapter, "float16", out, force=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["merged"]
+
+
+def test_a_full_disk_is_a_sentence_and_leaves_nothing(tiny_model: Path, tmp_path: Path) -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(SceError, match=r"cannot write .*m\.gguf"):
+            export_gguf(tiny_model, None, "f32", tmp_path / "m.gguf", force=False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_folder_or_device_is_no_target_and_force_is_not_offered(
+    force: bool, tiny_model: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match="is no regular file; choose another --out"):
+        export_gguf(tiny_model, None, "f32", tmp_path, force=force)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_the_source_said_is_not_left_behind_by_exports_that_were_killed(
+    tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left = tmp_path / ".sce-reference.tmp-999999999-0a1b2c3d"
+    left.mkdir()
+    (left / "logits.npy").write_bytes(b"x" * 100)
+    for path in (left / "logits.npy", left):
+        os.utime(path, (0, 0))
+    with reference_of(tiny_model, None) as folder:
+        assert folder.parent == tmp_path
+        assert not left.exists()
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,275 @@
+"""The figures of a study: rates and differences over seeds and problems, and what is missing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.runs import DONE_FILE
+from securecoderl_edge.stats_over_seeds import difference_over_seeds, rate_over_seeds
+from securecoderl_edge.study import steps
+from securecoderl_edge.study.arms import Arm, Base, Slice, Study
+from securecoderl_edge.study.ledger import Ledger
+from securecoderl_edge.study.record import study_record, training_curves
+from securecoderl_edge.study.steps import preparations
+from securecoderl_edge.study.table3 import table3
+from securecoderl_edge.study.tables import difference_table, result_table, study_tables
+
+# A module that writes down that it ran, and does what its arguments say.
+WORKER = """
+import os, signal, sys, time
+from pathlib import Path
+name, *acts = sys.argv[1:]
+with open("ran", "a") as out:
+    out.write(f"{name} {os.environ['OMP_NUM_THREADS']}\\n")
+for act in acts:
+    kind, _, value = act.partition(":")
+    if kind == "wait-for":
+        deadline = time.monotonic() + 60
+        while not Path(value).exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    elif kind == "make":
+        Path(value).write_text("")
+    elif kind == "fail" and not Path("mended").exists():
+        sys.exit("sce: it went wrong")
+    elif kind == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif kind == "sleep":
+        interrupts = []
+        signal.signal(signal.SIGINT, lambda *_: interrupts.append(1))
+        Path("asleep").write_text("")
+        while not interrupts:
+            time.sleep(0.01)
+        time.sleep(0.3)
+        Path("interrupts").write_text(str(len(interrupts)))
+        sys.exit(130)
+"""
+
+
+EVAL, HARD = Slice("eval", "starter:plain-train", "starter:eval"), Slice("hard", "starter:hard-train", "starter:hard")
+PROBLEMS = 20
+
+
+def small_study(folder: Path) -> Study:
+    arms = (
+        Arm("eval-sft", "SFT", EVAL, ("sft",), (), (EVAL,), ("q8_0",)),
+        Arm("eval-simple", "PPO-simple", EVAL, ("sft", "binary"), ("binary.steps=4",), (EVAL, HARD), (), 2),
+    )
+    return Study("small", "starter", folder, arms, (42, 43), 2, comparisons=(("eval-sft", "eval-simple"),))
+
+
+def row(problem: int, sample: int, passed: bool) -> dict[str, Any]:
+    return {
+        "id": f"p{problem:02}", "sample": sample, "stage": 4 if passed else 3 * (sample == 0), "passed": 5 * passed,
+        "total": 5, "reward": 1.0 if passed else 0.4, "reward_paper": 1.0 if passed else 0.4, "r_tests": float(passed),
+        "severity": 0.5 * (problem == 0), "findings": [{}] * (problem == 0), "completion_tokens": 10 + problem,
+        "signs": ["constant_output"] if problem == 1 else [],
+    }  # fmt: skip
+
+
+def passes(seed: int, skill: int) -> list[list[bool]]:
+    return [[(problem * 7 + sample * 3 + seed) % 10 < skill for sample in range(2)] for problem in range(PROBLEMS)]
+
+
+def write_bench(folder: Path, tables: list[list[list[bool]]]) -> None:
+    models = []
+    for number, table in enumerate(tables):
+        log = folder / f"model-{number}"
+        log.mkdir(parents=True)
+        rows = [row(problem, sample, ok) for problem, each in enumerate(table) for sample, ok in enumerate(each)]
+        # Batches come in any order, and what was interrupted may be there twice.
+        text = [json.dumps(each) + "\n" for each in (*reversed(rows), rows[0])]
+        (log / "rows.jsonl").write_text("".join(text))
+        models.append({"log": log.name, "samples": len(rows)})
+    settings = {"problems": f"starter:{folder.name.partition('-')[0]}", "samples": 2, "limit": None}
+    (folder / "bench.json").write_text(json.dumps({"models": models, "settings": settings}))
+
+
+SKILLS = {("eval-sft", "eval"): (3, 3), ("eval-simple", "eval"): (5, 4), ("eval-simple", "hard"): (0, 0)}
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Study:
+    study = small_study(tmp_path)
+    for slice in study.slices:
+        write_bench(study.base_folder(slice), [passes(0, 2)])
+    for arm in study.arms:
+        for seed in study.seeds:
+            run = study.run_folder(arm, seed)
+            (run / "policy").mkdir(parents=True)
+            for quant in arm.quants:
+                (run / "exports").mkdir()
+                study.export_file(arm, seed, quant).touch()
+            for number, phase in enumerate(arm.phases, 1):
+                adapter = run / "phases" / f"{number}-{phase}" / "adapter"
+                adapter.mkdir(parents=True)
+                (adapter / DONE_FILE).write_text(json.dumps({"chosen_step": number}))
+            updates = [{"phase": "binary", "step": step, "all_tests_rate": step / 10 + seed} for step in range(1, 5)]
+            rows = [{"phase": "sft", "step": 1}, *(updates if "binary" in arm.phases else [])]
+            (run / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+            if arm.snapshot_every:
+                (run / "phases/2-binary/snapshots/step-000002").mkdir(parents=True)
+            for slice in arm.measured_on:
+                skills = [SKILLS[arm.name, slice.name][seed == 43]] * len(study.measured(arm, seed, slice))
+                write_bench(study.bench_folder(arm, seed, slice), [passes(seed, skill) for skill in skills])
+    ledger = Ledger(tmp_path)
+    for number, step in enumerate(steps.all_steps(study, 1)):
+        ledger.add(step, 10.0 * number, 5.0, True)
+    return study
+
+
+def results(record: dict[str, Any], arm: str) -> dict[tuple[str, str], dict[str, Any]]:
+    (found,) = (each for each in record["arms"] if each["name"] == arm)
+    return {(each["slice"], each["model"]): each for each in found["results"]}
+
+
+def test_rates_are_over_all_seeds_and_problems(finished: Study) -> None:
+    record = study_record(finished, 1)
+    found = results(record, "eval-simple")["eval", "policy"]
+    values = [[[float(ok) for ok in problem] for problem in passes(seed, skill)] for seed, skill in ((42, 5), (43, 4))]
+    interval = rate_over_seeds(values)
+    rate = found["metrics"]["all_tests_rate"]
+    assert (rate["value"], rate["low"], rate["high"]) == pytest.approx(
+        (interval.value, interval.low, interval.high), abs=5e-5
+    )
+    assert rate["n"] == 2 * 2 * PROBLEMS
+    assert found["all_tests_by_seed"] == [pytest.approx(sum(map(sum, each)) / 40, abs=5e-5) for each in values]
+    assert found["metrics"]["findings"]["value"] == pytest.approx(100 / PROBLEMS)
+    assert found["metrics"]["constant_output"]["value"] == pytest.approx(1 / PROBLEMS)
+    assert record["steps"] == record["steps_done"]
+    assert record["wall_seconds"] == 5 * record["steps"]
+
+
+def test_differences_are_paired_by_seed_and_problem(finished: Study) -> None:
+    (found,) = study_record(finished, 1)["comparisons"]
+    first, second = (
+        [
+            [[float(ok) for ok in problem] for problem in passes(seed, skill)]
+            for seed, skill in zip((42, 43), skills, strict=True)
+        ]
+        for skills in ((3, 3), (5, 4))
+    )
+    expected = difference_over_seeds(first, second)
+    interval = found["metrics"]["all_tests_rate"]
+    assert (found["first"], found["second"], found["slice"]) == ("eval-sft", "eval-simple", "eval")
+    assert (interval["value"], interval["low"], interval["high"]) == pytest.approx(
+        (expected.value, expected.low, expected.high), abs=5e-5
+    )
+
+
+def test_what_is_not_done_is_missing_and_nothing_else(finished: Study) -> None:
+    arm = finished.arms[1]
+    for slice in arm.measured_on:
+        (finished.bench_folder(arm, 43, slice) / "bench.json").unlink()
+    record = study_record(finished, 1)
+    assert record["steps_done"] == record["steps"] - 2
+    assert results(record, "eval-simple")["eval", "policy"]["metrics"]["all_tests_rate"]["n"] == 2 * PROBLEMS
+    assert record["comparisons"][0]["metrics"]["seeds"] == [42]
+
+
+def test_snapshots_that_a_run_did_not_get_to_are_not_measured(finished: Study) -> None:
+    arm = finished.arms[1]
+    assert [each.name for each in finished.measured(arm, 42, EVAL)] == ["policy", "step-2"]
+    (finished.run_folder(arm, 42) / "phases/2-binary/snapshots/step-000002").rmdir()
+    assert [each.name for each in finished.measured(arm, 42, EVAL)] == ["policy"]
+
+
+def test_rows_that_are_missing_are_noticed(finished: Study) -> None:
+    (log,) = finished.bench_folder(finished.arms[1], 42, HARD).glob("model-0/rows.jsonl")
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:-2]))
+    with pytest.raises(SceError, match="39 rows of 40 are left; delete it"):
+        study_record(finished, 1)
+
+
+@pytest.mark.parametrize("name", ["samples", "limit", "problems"])
+def test_a_bench_of_another_study_is_not_taken_for_ones_own(finished: Study, name: str) -> None:
+    file = finished.bench_folder(finished.arms[1], 42, HARD) / "bench.json"
+    document = json.loads(file.read_text())
+    document["settings"][name] = 7
+    file.write_text(json.dumps(document))
+    with pytest.raises(SceError, match="not what this study measured"):
+        study_record(finished, 1)
+
+
+@pytest.mark.parametrize("text", ["[]", '{"models": []}', '{"settings": {}, "models": [{}]}'])
+def test_a_damaged_bench_is_told_with_what_to_do(finished: Study, text: str) -> None:
+    (finished.bench_folder(finished.arms[1], 42, HARD) / "bench.json").write_text(text)
+    with pytest.raises(SceError):
+        study_record(finished, 1)
+
+
+def test_rows_are_not_read_from_elsewhere(finished: Study) -> None:
+    file = finished.bench_folder(finished.arms[1], 42, HARD) / "bench.json"
+    document = json.loads(file.read_text())
+    document["models"][0]["log"] = "../eval-x2/model-0"
+    file.write_text(json.dumps(document))
+    with pytest.raises(SceError, match=r"damaged .*no folder beside it.*; delete it"):
+        study_record(finished, 1)
+
+
+def test_arms_that_were_measured_on_other_problems_are_not_compared(finished: Study) -> None:
+    for file in finished.bench_folder(finished.arms[1], 43, EVAL).glob("*/rows.jsonl"):
+        file.write_text(file.read_text().replace('"p07"', '"q07"'))
+    with pytest.raises(SceError, match="different problems"):
+        study_record(finished, 1)
+
+
+def test_a_study_of_some_arms_measures_the_base_models_of_all(tmp_path: Path) -> None:
+    whole = table3("starter", tmp_path)
+    part = replace(whole, arms=whole.arms[:1])
+    assert [part.base_command(slice) for slice in part.slices] == [whole.base_command(slice) for slice in whole.slices]
+    hard = part.base_command(part.slices[1])
+    assert str(tmp_path / "bases/nano-hard") in hard
+    assert hard[hard.index("--prompt") + 1] == "stdin"
+
+
+def test_other_numbers_of_samples_and_problems_are_other_folders(tmp_path: Path) -> None:
+    study = table3("starter", tmp_path)
+    others = (study, replace(study, samples=4), replace(study, limit=5))
+    assert len({each.base_folder(study.slices[0]) for each in others}) == 3
+
+
+def test_learning_curves_are_means_of_updates_and_bounds_of_runs(finished: Study) -> None:
+    record = study_record(finished, 1)
+    (curve,) = (each["training"] for each in record["arms"] if "training" in each)
+    assert curve["updates"] == [1, 2, 3, 4]
+    assert curve["all_tests_rate"]["low"] == pytest.approx([42.1, 42.2, 42.3, 42.4])
+    assert curve["all_tests_rate"]["mean"] == pytest.approx([42.6, 42.7, 42.8, 42.9])
+    points = [each for key, each in results(record, "eval-simple").items() if "updates" in each]
+    assert [(each["slice"], each["updates"]) for each in points] == [("eval", 2)]
+    assert training_curves([]) == {}
+
+
+def test_tables_have_the_papers_columns_and_a_row_for_every_model(finished: Study) -> None:
+    record = study_record(finished, 1)
+    table = result_table(record, "eval")
+    names = [("base model", ""), ("SFT", "float"), ("SFT", "q8_0"), ("PPO-simple", "float")]
+    assert [row[:2] for row in table.rows] == names
+    for title in ("Syn. %", "≥1-P %", "All-P %", "R", "R tests", "Sec.Clean %"):
+        assert title in table.columns
+    (difference,) = difference_table(record, "eval").rows
+    assert difference[0] == "simple − SFT"
+    titles = [title for title, _ in study_tables(record)]
+    assert sum(title.startswith("Learnt from other problems") for title in titles) == 1
+
+
+def test_a_record_can_be_written_before_anything_is_done(tmp_path: Path) -> None:
+    record = study_record(small_study(tmp_path), 1)
+    assert (record["steps_done"], record["comparisons"]) == (0, [])
+    assert study_tables(record) == []
+
+
+def test_a_base_is_only_made_where_a_slice_has_one(tmp_path: Path) -> None:
+    assert preparations(small_study(tmp_path)) == []
+    own = Slice("own", "a.jsonl", "b.jsonl", Base("mine", ("--steps", "3")))
+    study = Study("s", "starter", tmp_path, (Arm("x", "X", own, ("sft",), (), (own,)),), (42,), 1)
+    (step,) = preparations(study)
+    assert step.words[-2:] == ("--out", str(tmp_path / "bases/mine"))
+    assert sys.executable not in step.command
