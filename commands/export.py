@@ -131,7 +131,7 @@ def _export_files(
         for quant in quants:
             out = target_of(spec, kind, quant, config.out)
             try:
-                result = export_as(spec, kind, quant, out, config.force, workbench, log)
+                result = export_as(workbench, kind, quant, out, config.force)
             except SceError as error:
                 # One type that is not good enough must not cost the others.
                 if len(quants) == 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from securecoderl_edge.errors import UsageError
@@ -19,7 +18,6 @@ from securecoderl_edge.export.run import (
 )
 from securecoderl_edge.export.targets import check_name
 from securecoderl_edge.export.workbench import Workbench
-from securecoderl_edge.model import base_folder
 from securecoderl_edge.models import ModelSpec, resolve_model
 from securecoderl_edge.runs import latest_run
 
@@ -90,15 +88,7 @@ def _usual_target(spec: ModelSpec, suffix: str) -> Path:
     return Path(f"{name}{suffix}")
 
 
-def export_as(
-    spec: ModelSpec,
-    kind: str,
-    quant: str,
-    out: Path,
-    force: bool,
-    workbench: Workbench,
-    log: Callable[[str], None] = lambda message: None,
-) -> ExportResult:
+def export_as(workbench: Workbench, kind: str, quant: str, out: Path, force: bool) -> ExportResult:
     """Write and verify one file, or folder, of ``kind``: gguf, onnx, portable or adapter.
 
     Raises:
@@ -110,11 +100,6 @@ def export_as(
         raise UsageError(
             f"{paper} is not of sce export and would be replaced; move it, use --force or choose another --out"
         )
-    base = base_folder(spec.source)
-    if kind == "gguf":
-        return export_gguf(base, spec.adapter, quant, out, force, log, spec.prompt_style, workbench)
     if is_folder:
-        return export_onnx(base, spec.adapter, quant, out, force, log, spec.prompt_style, workbench, kind == "portable")
-    if spec.adapter is None:
-        raise UsageError(f"{spec.label} is a base model without an adapter; export a run or an adapter folder")
-    return export_adapter(base, spec.adapter, quant, out, force, log, spec.prompt_style, workbench)
+        return export_onnx(workbench, quant, out, force, kind == "portable")
+    return export_gguf(workbench, quant, out, force) if kind == "gguf" else export_adapter(workbench, quant, out, force)

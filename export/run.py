@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,24 +52,12 @@ class ExportResult:
     reused: bool
 
 
-def export_gguf(
-    base: Path,
-    adapter: Path | None,
-    quant: str,
-    out: Path,
-    force: bool,
-    log: Callable[[str], None] = lambda message: None,
-    prompt_style: str | None = None,
-    workbench: Workbench | None = None,
-) -> ExportResult:
-    """Write ``base`` with ``adapter`` merged in as the GGUF file ``out``, verified before it gets that name.
+def export_gguf(workbench: Workbench, quant: str, out: Path, force: bool) -> ExportResult:
+    """Write the workbench's model as the GGUF file ``out``, verified before it gets that name.
 
     Args:
         quant: one of `QUANTS`.
         force: replace a file that is not this same export.
-        log: told what is being done.
-        prompt_style: the style of prompts that the model was trained with here; the file will say so.
-        workbench: shared by several exports of the same source.
 
     Raises:
         UsageError: ``out`` exists, or the model is of a kind that export does not support (named).
@@ -79,84 +67,53 @@ def export_gguf(
     if quant not in QUANTS:
         raise UsageError(f"unknown quantisation {quant!r}; known: {', '.join(QUANTS)}")
     _require_packages()
-    check_file_target(out, base, adapter)
-    source = _Source(hash_sources(base, adapter), quant, prompt_style)
+    check_file_target(out, workbench.base, workbench.adapter)
+    source = _Source.of(workbench, quant)
     if earlier := _find_earlier(out, GgufManifest, source, force):
         return ExportResult(out, earlier, reused=True)
-    remove_abandoned(out)
-    with ExitStack() as stack:
-        shared = workbench or stack.enter_context(Workbench(base, adapter, prompt_style, log))
-        temporary = stack.enter_context(temporary_beside(out))
-        summary = shared.write(quant, temporary, out)
-        log("verifying against the source ...")
+    with _written_for(out) as temporary:
+        summary = workbench.write(quant, temporary, out)
+        workbench.log("verifying against the source ...")
         with _kept_only_if_right():
-            agreement = verify_gguf(temporary, base, quant, shared.reference())
-        manifest = GgufManifest(
-            file=out.name,
-            sha256=sha256_of(temporary),
-            bytes=temporary.stat().st_size,
-            **asdict(summary),
-            **source.described(agreement),
-        )
+            agreement = verify_gguf(temporary, workbench.base, quant, workbench.reference())
+        manifest = GgufManifest(**_facts_of(temporary, out), **asdict(summary), **source.described(agreement))
         _write_manifest(manifest, out)
-    if workbench is not None and quant in ("f16", "f32"):
+    if quant in ("f16", "f32"):
         workbench.use_float_file(out, summary)
     return ExportResult(out, manifest, reused=False)
 
 
-def export_adapter(
-    base: Path,
-    adapter: Path,
-    quant: str,
-    out: Path,
-    force: bool,
-    log: Callable[[str], None] = lambda message: None,
-    prompt_style: str | None = None,
-    workbench: Workbench | None = None,
-) -> ExportResult:
-    """Write ``adapter`` alone as the GGUF file ``out``, verified on a float file of its base before it gets that name.
+def export_adapter(workbench: Workbench, quant: str, out: Path, force: bool) -> ExportResult:
+    """Write the adapter alone as the GGUF file ``out``, verified on a float file of its base before it gets that name.
 
     Args:
         quant: ``f16`` or ``f32``. Others as in `export_gguf`, as are the errors.
+
+    Raises:
+        UsageError: as in `export_gguf`, or the model is a base model without an adapter.
     """
+    base, adapter = workbench.base, workbench.adapter
+    if adapter is None:
+        raise UsageError(f"{base.name} is a base model without an adapter; export a run or an adapter folder")
     _require_packages()
     check_file_target(out, base, adapter)
-    source = _Source(hash_sources(base, adapter), quant, prompt_style)
+    source = _Source.of(workbench, quant)
     if earlier := _find_earlier(out, AdapterManifest, source, force):
         return ExportResult(out, earlier, reused=True)
-    remove_abandoned(out)
-    with ExitStack() as stack:
-        shared = workbench or stack.enter_context(Workbench(base, adapter, prompt_style, log))
-        temporary = stack.enter_context(temporary_beside(out))
-        log("writing the adapter ...")
-        summary = write_adapter(base, adapter, quant, temporary, out.stem, prompt_style)
-        base_file, base_quant = shared.base_file(out)
-        log("verifying it on the base ...")
+    with _written_for(out) as temporary:
+        workbench.log("writing the adapter ...")
+        summary = write_adapter(base, adapter, quant, temporary, out.stem, workbench.prompt_style)
+        base_file, base_quant = workbench.base_file(out)
+        workbench.log("verifying it on the base ...")
         with _kept_only_if_right():
-            agreement = verify_gguf(base_file, base, wider(quant, base_quant), shared.reference(), temporary)
-        manifest = AdapterManifest(
-            file=out.name,
-            sha256=sha256_of(temporary),
-            bytes=temporary.stat().st_size,
-            **asdict(summary),
-            **source.described(agreement),
-        )
+            agreement = verify_gguf(base_file, base, wider(quant, base_quant), workbench.reference(), temporary)
+        manifest = AdapterManifest(**_facts_of(temporary, out), **asdict(summary), **source.described(agreement))
         _write_manifest(manifest, out)
     return ExportResult(out, manifest, reused=False)
 
 
-def export_onnx(
-    base: Path,
-    adapter: Path | None,
-    quant: str,
-    out: Path,
-    force: bool,
-    log: Callable[[str], None] = lambda message: None,
-    prompt_style: str | None = None,
-    workbench: Workbench | None = None,
-    portable: bool = False,
-) -> ExportResult:
-    """Write ``base`` with ``adapter`` merged in as the ONNX folder ``out``, verified before it gets that name.
+def export_onnx(workbench: Workbench, quant: str, out: Path, force: bool, portable: bool = False) -> ExportResult:
+    """Write the workbench's model as the ONNX folder ``out``, verified before it gets that name.
 
     The folder has the graph, its weights, the tokenizer and what else belongs to the model, and its manifest.
 
@@ -164,23 +121,21 @@ def export_onnx(
         quant: one of `ONNX_TYPES`, or of `PORTABLE_TYPES`. Others as in `export_gguf`, as are the errors.
         portable: in standard operators, for any runtime.
     """
+    base, adapter = workbench.base, workbench.adapter
     _require_packages(("onnx", "onnxruntime"), "onnx")
     check_folder_target(out, base, adapter, {MODEL, DATA}, "an ONNX folder")
-    source = _Source(hash_sources(base, adapter), quant, prompt_style)
+    source = _Source.of(workbench, quant)
     earlier = _find_earlier(out, OnnxManifest, source, force, lambda manifest: manifest.portable == portable)
     if earlier:
         return ExportResult(out, earlier, reused=True)
-    remove_abandoned(out)
-    with ExitStack() as stack:
-        shared = workbench or stack.enter_context(Workbench(base, adapter, prompt_style, log))
-        temporary = stack.enter_context(temporary_beside(out, replace_folder=True))
+    with _written_for(out, is_folder=True) as temporary:
         temporary.mkdir()
-        log(f"writing {quant} ...")
+        workbench.log(f"writing {quant} ...")
         summary = onnx.write_onnx(base, adapter, quant, temporary, portable)
-        copy_companions(base, temporary, prompt_style)
-        log("verifying against the source ...")
+        copy_companions(base, temporary, workbench.prompt_style)
+        workbench.log("verifying against the source ...")
         with _kept_only_if_right():
-            agreement = verify_onnx(temporary, base, quant, shared.reference())
+            agreement = verify_onnx(temporary, base, quant, workbench.reference())
         manifest = OnnxManifest(
             files={path.name: sha256_of(path) for path in sorted(temporary.iterdir())},
             bytes=sum((temporary / name).stat().st_size for name in (MODEL, DATA)),
@@ -204,8 +159,7 @@ def export_merged(
     check_folder_target(out, base, adapter, {"config.json"}, "a model folder")
     if out.exists() and not force:
         raise UsageError(f"{out} exists; replace it with --force or choose another --out")
-    remove_abandoned(out)
-    with temporary_beside(out, replace_folder=True) as temporary:
+    with _written_for(out, is_folder=True) as temporary:
         write_merged(base, adapter, temporary, dtype, prompt_style)
     return out
 
@@ -218,6 +172,10 @@ class _Source:
     quant: str
     prompt_style: str | None
 
+    @classmethod
+    def of(cls, workbench: Workbench, quant: str) -> _Source:
+        return cls(hash_sources(workbench.base, workbench.adapter), quant, workbench.prompt_style)
+
     def described(self, agreement: Agreement) -> dict[str, Any]:
         """The part of a manifest that all kinds have."""
         own = {"format_version": FORMAT_VERSION, "agreement": agreement, "versions": versions()}
@@ -226,6 +184,19 @@ class _Source:
     def is_that_of(self, manifest: Manifest) -> bool:
         found = (manifest.format_version, _Source(manifest.sources, manifest.quant, manifest.prompt_style))
         return found == (FORMAT_VERSION, self)
+
+
+@contextmanager
+def _written_for(out: Path, is_folder: bool = False) -> Iterator[Path]:
+    """Where to write what becomes ``out`` when all went well; what killed exports left there is cleared away."""
+    remove_abandoned(out)
+    with temporary_beside(out, replace_folder=is_folder) as temporary:
+        yield temporary
+
+
+def _facts_of(file: Path, out: Path) -> dict[str, Any]:
+    """The part of a manifest that depends on the bytes of a file that will be called ``out``."""
+    return {"file": out.name, "sha256": sha256_of(file), "bytes": file.stat().st_size}
 
 
 @contextmanager

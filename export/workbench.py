@@ -24,6 +24,12 @@ class Workbench:
     """What several exports of one source share: what the source says, and the float file that llama.cpp quantises.
 
     Use it as a context manager; what was made is deleted at the end.
+
+    Args:
+        adapter: a LoRA adapter on ``base``, merged into what is exported; None exports the base itself.
+        prompt_style: the style of prompts that the model was trained with here; exports will say so.
+        log: told what is being done.
+        pre_tokenizer: llama.cpp's name of the pre-tokenizer, for one that is not recognised.
     """
 
     def __init__(
@@ -34,8 +40,8 @@ class Workbench:
         log: Callable[[str], None] = lambda message: None,
         pre_tokenizer: str | None = None,
     ) -> None:
-        self._base, self._adapter, self._log = base, adapter, log
-        self._prompt_style, self._pre_tokenizer = prompt_style, pre_tokenizer
+        self.base, self.adapter, self.log = base, adapter, log
+        self.prompt_style, self._pre_tokenizer = prompt_style, pre_tokenizer
         self._stack = ExitStack()
         self._reference: Path | None = None
         self._float: tuple[Path, GgufSummary] | None = None
@@ -49,16 +55,16 @@ class Workbench:
     def reference(self) -> Path:
         """See `reference_of`; made once."""
         if self._reference is None:
-            self._reference = self._stack.enter_context(reference_of(self._base, self._adapter))
+            self._reference = self._stack.enter_context(reference_of(self.base, self.adapter))
         return self._reference
 
     def write(self, quant: str, path: Path, out: Path) -> GgufSummary:
         """Write one file at ``path``, which will be called ``out``; what is in it."""
         if quant in OWN_TYPES:
-            self._log(f"writing {quant} ...")
+            self.log(f"writing {quant} ...")
             return self._write(quant, path, out)
         source, summary = self._float_file(out)
-        self._log(f"writing {quant} ...")
+        self.log(f"writing {quant} ...")
         quantise(source, path, quant)
         types, data_bytes = tensor_types(path)
         bits = round(8 * data_bytes / summary.parameters, 3)
@@ -71,11 +77,11 @@ class Workbench:
 
     def base_file(self, out: Path) -> tuple[Path, str]:
         """A float file of the base without the adapter, to try the adapter on, and its type: f32 if that is small."""
-        parameters = sum(math.prod(sizes) for sizes in read_architecture(self._base).tensors().values())
+        parameters = sum(math.prod(sizes) for sizes in read_architecture(self.base).tensors().values())
         kind = "f32" if parameters <= _SMALL_MODEL else "f16"
         path = self._folder(out) / "base.gguf"
-        self._log("writing the base that it is tried on ...")
-        write_gguf(self._base, None, kind, path, out.stem, None, self._pre_tokenizer)
+        self.log("writing the base that it is tried on ...")
+        write_gguf(self.base, None, kind, path, out.stem, None, self._pre_tokenizer)
         return path, kind
 
     def _folder(self, out: Path) -> Path:
@@ -85,19 +91,19 @@ class Workbench:
         return Path(self._stack.enter_context(folder))
 
     def _write(self, kind: str, path: Path, out: Path) -> GgufSummary:
-        return write_gguf(self._base, self._adapter, kind, path, out.stem, self._prompt_style, self._pre_tokenizer)
+        return write_gguf(self.base, self.adapter, kind, path, out.stem, self.prompt_style, self._pre_tokenizer)
 
     def _float_file(self, out: Path) -> tuple[Path, GgufSummary]:
         """A verified float file to quantise, on the disk where ``out`` will be; in f32 where f16 cannot hold it."""
         if self._float is None:
             path = self._folder(out) / "float.gguf"
             kind = "f16"
-            self._log("writing the float file that is quantised ...")
+            self.log("writing the float file that is quantised ...")
             try:
                 summary = self._write(kind, path, out)
             except OutOfRangeError:
                 kind = "f32"
                 summary = self._write(kind, path, out)
-            verify_gguf(path, self._base, kind, self.reference())
+            verify_gguf(path, self.base, kind, self.reference())
             self._float = path, summary
         return self._float

@@ -125,8 +125,8 @@ def export(
     spec, chosen = find_source(model), quant or DEFAULTS[kind]
     check_type(kind, chosen)
     target = target_of(spec, kind, chosen, out)
-    with Workbench(base_folder(spec.source), spec.adapter, spec.prompt_style, lambda message: None, None) as workbench:
-        return export_as(spec, kind, chosen, target, force, workbench)
+    with Workbench(base_folder(spec.source), spec.adapter, spec.prompt_style) as workbench:
+        return export_as(workbench, kind, chosen, target, force)
 
 
 def bench(

@@ -14,6 +14,8 @@ from conftest import build_adapter, build_model
 pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 
+from exports import export_adapter
+
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export import adapter as adapter_export
 from securecoderl_edge.export.adapter import write_adapter
@@ -22,7 +24,6 @@ from securecoderl_edge.export.contents import check_content
 from securecoderl_edge.export.gguf import write_gguf
 from securecoderl_edge.export.quantise import quantise
 from securecoderl_edge.export.reference import write_reference
-from securecoderl_edge.export.run import export_adapter
 from securecoderl_edge.export.verify import PROMPTS
 from securecoderl_edge.export.verify_worker import measure
 from securecoderl_edge.manifests import manifest_path

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from cli_runs import run_sce
+from exports import export_gguf
 from fake_runtime import problem
 
-from securecoderl_edge.export.run import export_gguf
 from securecoderl_edge.problems import write_problems
 from securecoderl_edge.runtimes.gguf import GgufRuntime
 

@@ -15,6 +15,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 
 from export_runs import make_base, make_run, run
+from exports import export_gguf
 
 from securecoderl_edge.export import run as export_run
 from securecoderl_edge.export.manifest import Manifest
@@ -45,7 +46,7 @@ def exported(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Exported:
     def put(quant: str, folder: Path) -> None:
         (made / quant).mkdir(exist_ok=True)
         if not (made / quant / "m.gguf").is_file():
-            export_run.export_gguf(base, None, quant, made / quant / "m.gguf", force=False)
+            export_gguf(base, None, quant, made / quant / "m.gguf", force=False)
         for path in (made / quant).iterdir():
             shutil.copyfile(path, folder / path.name)
 
@@ -178,6 +179,6 @@ def test_no_export_stands_without_its_manifest(base: Path, folder: Path, monkeyp
 
     monkeypatch.setattr(export_run, "_write_manifest", note)
     with pytest.raises(KeyboardInterrupt):
-        export_run.export_gguf(base, None, "f32", folder / "m.gguf", force=False)
+        export_gguf(base, None, "f32", folder / "m.gguf", force=False)
     assert written == [False]
     assert not (folder / "m.gguf").exists()

@@ -16,9 +16,12 @@ from conftest import build_adapter, build_model
 pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 
+from exports import export_gguf
+
 from securecoderl_edge.architecture import read_architecture
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export import gguf as gguf_export
+from securecoderl_edge.export import run as export_run
 from securecoderl_edge.export import workbench as workbench_module
 from securecoderl_edge.export.agreement import Agreement, check_bounds
 from securecoderl_edge.export.gguf import write_gguf
@@ -26,7 +29,6 @@ from securecoderl_edge.export.merge import merged_tensors
 from securecoderl_edge.export.onnx import write_onnx
 from securecoderl_edge.export.quantise import LLAMA_CPP_TYPES
 from securecoderl_edge.export.reference import write_reference
-from securecoderl_edge.export.run import export_gguf
 from securecoderl_edge.export.verify import PROMPTS, probe_texts
 from securecoderl_edge.export.verify_worker import measure as compare_with_reference
 from securecoderl_edge.export.vocabulary import read_vocabulary
@@ -147,7 +149,7 @@ def test_every_type_that_llama_cpp_makes_is_verified_and_described(
     llama3_model: Path, tmp_path: Path, workbench: Workbench, quant: str
 ) -> None:
     out = tmp_path / f"m-{quant}.gguf"
-    result = export_gguf(llama3_model, None, quant, out, force=False, workbench=workbench)
+    result = export_run.export_gguf(workbench, quant, out, force=False)
     manifest = result.manifest
     assert manifest.bytes == out.stat().st_size
     assert 3 < manifest.bits_per_weight < 9

@@ -12,11 +12,13 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 
+from exports import export_gguf
+
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export import gguf
 from securecoderl_edge.export import run as export_run
 from securecoderl_edge.export.agreement import Agreement
-from securecoderl_edge.export.run import export_gguf, export_merged
+from securecoderl_edge.export.run import export_merged
 from securecoderl_edge.export.verify import reference_of
 from securecoderl_edge.files import sha256_of
 from securecoderl_edge.manifests import manifest_path

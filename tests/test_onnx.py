@@ -15,6 +15,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("onnx", reason="needs the onnx extra")
 pytest.importorskip("onnxruntime", reason="needs the onnx extra")
 
+from exports import export_onnx
 from onnx_sources import MODELS, Sources
 
 from securecoderl_edge.errors import SceError, UsageError
@@ -25,7 +26,6 @@ from securecoderl_edge.export.merge import merged_tensors
 from securecoderl_edge.export.onnx import BITS, write_onnx
 from securecoderl_edge.export.onnx_weights import quantise_blocks
 from securecoderl_edge.export.recheck import recheck
-from securecoderl_edge.export.run import export_onnx
 from securecoderl_edge.files import sha256_of
 from securecoderl_edge.manifests import manifest_path
 from securecoderl_edge.runtimes.onnx_model import OnnxModel

@@ -96,7 +96,9 @@ def test_training_bench_and_the_exported_file_see_the_same_tokens(
     settings: Callable[..., TrainSettings], tmp_path: Path, problems: Path, style: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("llama_cpp", reason="needs the gguf extra")
-    from securecoderl_edge.export.run import export_gguf, export_merged
+    from exports import export_gguf
+
+    from securecoderl_edge.export.run import export_merged
     from securecoderl_edge.model import base_folder
 
     learners = spied(monkeypatch)

@@ -11,8 +11,9 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the train extra")
 
+from exports import export_gguf, export_onnx
+
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.export.run import export_gguf, export_onnx
 from securecoderl_edge.export.verify import PROMPTS
 from securecoderl_edge.extraction import Asked, is_over
 from securecoderl_edge.manifests import manifest_path
