@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.architecture import Architecture, read_architecture
-from securecoderl_edge.errors import MissingExtra, SceError, UsageError
+from securecoderl_edge.errors import SceError, UsageError, needs
 from securecoderl_edge.export.merge import merged_tensors, weights_of
 from securecoderl_edge.export.vocabulary import Vocabulary, read_vocabulary
 from securecoderl_edge.prompts import STYLE_KEY
@@ -139,10 +139,8 @@ def gguf_package() -> Any:
     Raises:
         MissingExtra: it is not installed.
     """
-    try:
+    with needs("gguf", "gguf"):
         import gguf
-    except ModuleNotFoundError:
-        raise MissingExtra("gguf", "gguf") from None
     return gguf
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS, read_lora_config
 from securecoderl_edge.architecture import Architecture
-from securecoderl_edge.errors import MissingExtra, SceError, UsageError
+from securecoderl_edge.errors import SceError, UsageError, needs
 from securecoderl_edge.files import read_json, write_atomically
 from securecoderl_edge.prompts import STYLE_KEY
 from securecoderl_edge.weight_files import WEIGHTS, WEIGHTS_INDEX, weight_files
@@ -182,10 +182,8 @@ def open_tensors(path: Path) -> Iterator[Any]:
     Raises:
         SceError: the file is damaged.
     """
-    try:
+    with needs("safetensors", "train"):
         from safetensors import SafetensorError, safe_open
-    except ModuleNotFoundError:
-        raise MissingExtra("safetensors", "train") from None
     try:
         with safe_open(path, framework="pt") as tensors:
             yield tensors

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 from securecoderl_edge.architecture import Architecture
-from securecoderl_edge.errors import MissingExtra, SceError
+from securecoderl_edge.errors import SceError, needs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,10 +62,8 @@ def onnx_package() -> Any:
     Raises:
         MissingExtra: it is not installed.
     """
-    try:
+    with needs("onnx", "onnx"):
         import onnx
-    except ModuleNotFoundError:
-        raise MissingExtra("onnx", "onnx") from None
     return onnx
 
 

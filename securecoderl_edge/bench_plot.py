@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from securecoderl_edge.errors import MissingExtra, UsageError
+from securecoderl_edge.errors import UsageError, needs
 from securecoderl_edge.files import temporary_beside
 from securecoderl_edge.stats import Interval
 from securecoderl_edge.summary import METRICS, EvaluationSummary
@@ -100,8 +100,6 @@ def _without_date(path: Path) -> dict[str, Any]:
 
 
 def _figure_class() -> Any:
-    try:
+    with needs("matplotlib", "plots"):
         from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("matplotlib", "plots") from None
     return Figure

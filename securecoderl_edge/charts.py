@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from securecoderl_edge.errors import MissingExtra
+from securecoderl_edge.errors import needs
 from securecoderl_edge.meters import SIGNS
 from securecoderl_edge.reward import STAGE_NAMES
 from securecoderl_edge.run_history import History, Point, as_number
@@ -162,12 +162,10 @@ def _stage_shares(point: Point) -> list[float]:
 
 
 def _draw(title: str, history: History, plot: Callable[[Axes], None]) -> str:
-    try:
+    with needs("matplotlib", "plots"):
         import matplotlib
         from matplotlib.figure import Figure
         from matplotlib.ticker import MaxNLocator
-    except ImportError:
-        raise MissingExtra("matplotlib", "plots") from None
 
     # The settings are the process's: ours hold in here only, and those of a user's matplotlibrc do not.
     with matplotlib.rc_context():

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.errors import MissingExtra, SceError
+from securecoderl_edge.errors import SceError, needs
 from securecoderl_edge.files import read_json
 
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
@@ -57,13 +57,11 @@ class ChatTemplate:
         return self._render(turns, add_generation_prompt=False).partition(_PROBE)[2].lstrip().startswith(eos)
 
     def _render(self, messages: list[dict[str, str]], *, add_generation_prompt: bool) -> str:
-        try:
+        with needs("jinja2", "train"):
             from jinja2 import TemplateError, nodes
             from jinja2.ext import Extension, loopcontrols
             from jinja2.parser import Parser
             from jinja2.sandbox import ImmutableSandboxedEnvironment
-        except ImportError:
-            raise MissingExtra("jinja2", "train") from None
 
         def refuse(message: str) -> None:
             raise TemplateError(message)

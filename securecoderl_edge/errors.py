@@ -1,5 +1,10 @@
 """Failures that a user can act on: one sentence each, with the exit code that the command line returns."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class SceError(Exception):
     """Something outside the program is wrong; the message says what, where and what to do. Exit code 1."""
@@ -24,3 +29,20 @@ class MissingExtra(SceError):
     def __init__(self, package: str, extra: str, note: str = "") -> None:
         hint = f"{package} is not installed; run: pip install 'securecoderl-edge[{extra}]'"
         super().__init__(f"{hint} {note}".rstrip())
+
+
+@contextmanager
+def needs(package: str, extra: str, note: str = "") -> Iterator[None]:
+    """Around the imports of an optional dependency; arguments as those of `MissingExtra`.
+
+    Raises:
+        MissingExtra: it, or something that it needs, is not installed.
+        SceError: it is installed and does not load.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise MissingExtra(error.name or package, extra, note) from None
+    except ImportError as error:
+        reason = next(iter(str(error).strip().splitlines()), "")
+        raise SceError(f"{package} is installed, but does not load: {reason}") from None

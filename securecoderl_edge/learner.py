@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from securecoderl_edge.device import Compute
-from securecoderl_edge.errors import MissingExtra, SceError, UsageError
+from securecoderl_edge.errors import SceError, UsageError, needs
 from securecoderl_edge.memory import GIB, MemoryPlan
 from securecoderl_edge.model import POLICY, adapter_parameters, encode_prompt
 from securecoderl_edge.parallel import Team
@@ -137,10 +137,8 @@ def make_optimizer(name: str, groups: list[dict[str, Any]]) -> torch.optim.Optim
     betas = (0.9, 0.95)
     if name == "adamw":
         return torch.optim.AdamW(groups, betas=betas, weight_decay=0.0)
-    try:
+    with needs("bitsandbytes", "train"):
         import bitsandbytes
-    except ImportError:
-        raise MissingExtra("bitsandbytes", "train") from None
     of_bitsandbytes: Any = bitsandbytes.optim
     kind = of_bitsandbytes.PagedAdamW8bit if name == "paged-adamw8bit" else of_bitsandbytes.AdamW8bit
     optimizer: torch.optim.Optimizer = kind(groups, betas=betas, weight_decay=0.0)

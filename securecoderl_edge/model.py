@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from securecoderl_edge.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.architecture import read_architecture
 from securecoderl_edge.config import setting
-from securecoderl_edge.errors import MissingExtra, SceError, UsageError
+from securecoderl_edge.errors import SceError, UsageError, needs
 from securecoderl_edge.files import read_json
 
 if TYPE_CHECKING:
@@ -52,12 +52,8 @@ def require_torch() -> None:
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     _import_bitsandbytes()
     for package in ("torch", "transformers", "peft", "safetensors"):
-        try:
+        with needs(package, "train"):
             __import__(package)
-        except ModuleNotFoundError as error:
-            raise MissingExtra(error.name or package, "train") from None
-        except ImportError as error:
-            raise SceError(f"{package} is installed, but does not load: {_first_line(error)}") from None
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.set_verbosity_error()
@@ -108,10 +104,8 @@ def base_folder(name: str, *, download: bool = True) -> Path:
     is_hub_id = re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", name) and not folder.parent.exists()
     if not is_hub_id or folder.suffix == ".gguf":
         raise UsageError(f"no model {name!r}: it is neither {NANO!r}, nor a folder, nor a hub id (owner/name)")
-    try:
+    with needs("huggingface_hub", "train"):
         from huggingface_hub import snapshot_download
-    except ImportError:
-        raise MissingExtra("huggingface_hub", "train") from None
     try:
         patterns = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model"]
         return Path(snapshot_download(name, allow_patterns=patterns, local_files_only=not download))
@@ -209,10 +203,8 @@ def _load_with_bitsandbytes(folder: Path, device: str, dtype: torch.dtype) -> An
     """LLM.int8 (arXiv:2208.07339), outliers in ``dtype``; its products differ between train and eval mode."""
     import torch
 
-    try:
+    with needs("bitsandbytes", "train"):
         import bitsandbytes  # noqa: F401
-    except ImportError:
-        raise MissingExtra("bitsandbytes", "train") from None
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
     settings = BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=["lm_head"])

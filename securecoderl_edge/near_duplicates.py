@@ -17,7 +17,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from securecoderl_edge.errors import MissingExtra
+from securecoderl_edge.errors import needs
 from securecoderl_edge.problems import Problem
 
 SIMILARITY = 0.5
@@ -111,10 +111,8 @@ class _Index:
     """Sets of word pairs, searched by similarity."""
 
     def __init__(self) -> None:
-        try:
+        with needs("datasketch", "split"):
             from datasketch import MinHash, MinHashLSH
-        except ImportError:
-            raise MissingExtra("datasketch", "split") from None
         self._sets: dict[int, frozenset[str]] = {}
         self._empty = MinHash(num_perm=_BANDS * _ROWS, seed=1)
         self._bands: Any = MinHashLSH(num_perm=_BANDS * _ROWS, params=(_BANDS, _ROWS))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.chat import read_chat_template
-from securecoderl_edge.errors import MissingExtra, SceError
+from securecoderl_edge.errors import SceError, needs
 from securecoderl_edge.files import read_json
 from securecoderl_edge.model import base_folder
 from securecoderl_edge.models import ModelSpec
@@ -69,10 +69,8 @@ def read_tokenizer(folder: Path) -> Any:
         SceError: tokenizer.json is missing or damaged.
         MissingExtra: tokenizers is not installed.
     """
-    try:
+    with needs("tokenizers", "train"):
         from tokenizers import Tokenizer
-    except ImportError:
-        raise MissingExtra("tokenizers", "train") from None
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise SceError(f"{folder}: no tokenizer.json; download it from where the weights are from")

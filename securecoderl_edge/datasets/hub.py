@@ -6,7 +6,7 @@ import fnmatch
 import re
 from pathlib import Path
 
-from securecoderl_edge.errors import MissingExtra, SceError, UsageError
+from securecoderl_edge.errors import SceError, UsageError, needs
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _DATA = (".jsonl", ".jsonl.gz", ".json", ".parquet")
@@ -32,11 +32,9 @@ def download(source: str, pattern: str | None = None) -> list[Path]:
         UsageError: no file of that name, or several to choose from.
         SceError: the hub could not be reached, or has no such data set.
     """
-    try:
+    with needs("huggingface_hub", "hub", f"(or download {source} and name the file)"):
         from huggingface_hub import HfApi, hf_hub_download
         from huggingface_hub.utils import logging
-    except ImportError:
-        raise MissingExtra("huggingface_hub", "hub", f"(or download {source} and name the file)") from None
     logging.set_verbosity_error()  # each of its tries would be a line of its own
     try:
         names = sorted(HfApi().list_repo_files(source, repo_type="dataset"))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from securecoderl_edge.errors import MissingExtra, SceError, UsageError
+from securecoderl_edge.errors import SceError, UsageError, needs
 
 Form = Literal["lines", "array", "object", "prompts", "parquet"]
 
@@ -274,11 +274,9 @@ def _elements(text: _Text) -> Iterator[Any]:
 
 
 def _rows(path: Path) -> Iterator[Record]:
-    try:
+    with needs("pyarrow", "hub", "(the file is in Parquet's format)"):
         import pyarrow
         import pyarrow.parquet
-    except ImportError:
-        raise MissingExtra("pyarrow", "hub", "(the file is in Parquet's format)") from None
     number = 0
     try:
         with pyarrow.parquet.ParquetFile(path) as table:

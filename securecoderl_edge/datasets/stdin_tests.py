@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from securecoderl_edge.datasets.fields import check_pairs
-from securecoderl_edge.datasets.tally import DropRecord, Tally
+from securecoderl_edge.datasets.tally import Tally, usable_tests
 from securecoderl_edge.problems import Test
 
 # ``1 <= N <= 100``, with any of the signs: no program prints that; it slipped from the statement into a test.
@@ -30,18 +30,10 @@ def stdin_tests(inputs: Sequence[Any], outputs: Sequence[Any], identifier: str, 
     tests = []
     for given, expected in zip(inputs, outputs, strict=True):
         try:
-            test = Test(_lines(given, numbers=False), _lines(expected))
+            tests.append(Test(_lines(given, numbers=False), _lines(expected)))
         except TypeError:
             tally.drop_test(identifier, "input or output is no text")
-            continue
-        fault = fault_of(test)
-        if fault is None:
-            tests.append(test)
-        else:
-            tally.drop_test(identifier, fault)
-    if not tests:
-        raise DropRecord("no usable tests")
-    return tuple(tests)
+    return tuple(usable_tests(tests, fault_of, identifier, tally))
 
 
 def fault_of(test: Test) -> str | None:

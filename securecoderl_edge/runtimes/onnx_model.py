@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from securecoderl_edge.errors import MissingExtra, SceError
+from securecoderl_edge.errors import SceError, needs
 
 MODEL = "model.onnx"
 # What the metadata of a graph says of its keys and values: past and present may be one buffer, or are never.
@@ -40,10 +40,8 @@ class OnnxModel:
     """
 
     def __init__(self, folder: Path, threads: int = 0) -> None:
-        try:
+        with needs("onnxruntime", "onnx"):
             import onnxruntime
-        except ImportError:
-            raise MissingExtra("onnxruntime", "onnx") from None
         self._runtime = onnxruntime
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
