@@ -48,7 +48,7 @@ class CheckConfig:
     json: bool = setting(False, "Print the outcome as one JSON document.")
 
 
-@click.command()
+@click.command(short_help="Run reference solutions in the sandbox.")
 @click.argument("file", metavar="FILE")
 @options_from(CheckConfig)
 @click.pass_context

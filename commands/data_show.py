@@ -48,7 +48,7 @@ class StatsConfig:
     json: bool = setting(False, "Print the figures as one JSON document.")
 
 
-@click.command()
+@click.command(short_help="Show a problem as a model sees it.")
 @click.argument("file", metavar="FILE")
 @click.argument("problem_id", metavar="ID")
 @options_from(ShowConfig)
@@ -68,7 +68,7 @@ def show(file: str, problem_id: str, config: ShowConfig) -> None:
         click.echo(escape_controls(_description(problem, prompt, tokens, config.model)))
 
 
-@click.command()
+@click.command(short_help="Say what the problems of a file are like.")
 @click.argument("file", metavar="FILE")
 @options_from(StatsConfig)
 def stats(file: str, config: StatsConfig) -> None:

@@ -46,7 +46,7 @@ class LeaksConfig:
     json: bool = setting(False, "Print the outcome as one JSON document.")
 
 
-@click.command()
+@click.command(short_help="Split into problems to learn from and to measure on.")
 @click.argument("file", metavar="FILE")
 @options_from(SplitConfig)
 def split(file: str, config: SplitConfig) -> None:
@@ -84,7 +84,7 @@ def split(file: str, config: SplitConfig) -> None:
 _PARTS = ("train", "evaluation", "withheld")
 
 
-@click.command()
+@click.command(short_help="Find problems of one file in another.")
 @click.argument("file", metavar="FILE")
 @click.argument("other", metavar="OTHER")
 @options_from(LeaksConfig)

@@ -83,9 +83,9 @@ def sce(ctx: click.Context, debug: bool) -> None:
     Without arguments, in this order, on a machine with no GPU and no network:
 
     \b
-      sce train       a small built-in model learns from executing its programs
-      sce export      the result becomes one GGUF file
-      sce bench       before and after, side by side, on this CPU
+      sce train       a small model learns from running code
+      sce export      the result becomes one verified file
+      sce bench       before and after, side by side
       sce generate    a program, checked before it is shown
     """
     ctx.ensure_object(dict)["debug"] = debug

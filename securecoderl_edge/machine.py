@@ -1,5 +1,4 @@
-"""The machine and the software that a measurement was taken on: torch-free, so that every command can say
-it."""
+"""The machine and the software that a measurement was taken on: torch-free, so that every command can say it."""
 
 from __future__ import annotations
 
@@ -9,12 +8,12 @@ import sys
 import time
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from securecoderl_edge import __version__
 
-CGROUP = Path("/sys/fs/cgroup")
+CGROUP, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _PACKAGES = ("numpy", "bandit", "torch", "transformers", "peft", "llama-cpp-python", "gguf")
 
 
@@ -109,15 +108,43 @@ def _core_times() -> list[int]:
 
 
 def _container_memory() -> list[tuple[int, int]]:
-    """(limit, use) of the control group that a container shows as its root; cgroup 2, then 1."""
-    versions = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
+    """(limit, use) of the control groups that this process is in, up to the one that a container shows as its root.
+
+    A container, a batch system's job and a service of systemd are such groups. What files that were read have left in
+    memory can be had back, so it is not in use.
+    """
     found = [(sys.maxsize, 0)]
-    for limit, used in versions:
+    for folder, limit, used in _memory_groups():
         try:
-            found.append((int((CGROUP / limit).read_text()), int((CGROUP / used).read_text())))
+            stat = dict(line.split(maxsplit=1) for line in (folder / "memory.stat").read_text().splitlines())
+            cached = int(stat.get("total_inactive_file", stat.get("inactive_file", "0")))
+        except (OSError, ValueError):
+            cached = 0
+        try:
+            found.append((int((folder / limit).read_text()), max(0, int((folder / used).read_text()) - cached)))
         except (OSError, ValueError):  # not that version; "max" is no limit
             continue
     return found
+
+
+def _memory_groups() -> list[tuple[Path, str, str]]:
+    """Folders of this process's control groups, with the names of their files of limit and use; cgroup 2, then 1."""
+    files = {"": ("memory.max", "memory.current"), "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes")}
+    own = {"": "/", "memory": "/"}
+    try:
+        lines = OWN_CGROUPS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        kind = "memory" if "memory" in controllers.split(",") else controllers
+        if kind in own:
+            own[kind] = path
+    groups = []
+    for kind, names in files.items():
+        innermost = PurePosixPath(own[kind])
+        groups += [(CGROUP / kind / str(each).lstrip("/"), *names) for each in (innermost, *innermost.parents)]
+    return groups
 
 
 def versions() -> dict[str, str]:

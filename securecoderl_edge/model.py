@@ -50,6 +50,9 @@ def require_torch() -> None:
     """
     # Read when torch loads: threads that wait are to sleep soon, since sandboxed programs need the same cores.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    # oneDNN keeps its compiled products by shape, a thousand of them by default. Batches have ever other shapes: these
+    # would be half a gigabyte that is hardly ever used again.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
     _import_bitsandbytes()
     for package in ("torch", "transformers", "peft", "safetensors"):
         with needs(package, "train"):

@@ -37,6 +37,7 @@ from securecoderl_edge.parallel import Team
 from securecoderl_edge.problems import Problem
 from securecoderl_edge.prompts import STYLE_KEY, Fitted, PromptFormat
 from securecoderl_edge.published import check_published, publish
+from securecoderl_edge.resources import return_free_memory
 from securecoderl_edge.rollout import Decoder
 from securecoderl_edge.runs import DONE_FILE, SNAPSHOTS, Run
 from securecoderl_edge.schedules import partial_weight, peak_rate, phase_steps, rate_share, running_pass_rate
@@ -260,6 +261,7 @@ class Phase:
             if self.is_trial:
                 raise
             raise SceError(self._keep_for_inspection(error, step)) from None
+        return_free_memory()
         rate = learner.optimizer.param_groups[0]["lr"]
         return {"phase": self.name, "step": step, "steps": self.steps, "lr": rate, **facts}, rollout
 

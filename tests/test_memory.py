@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import subprocess
 import sys
 from dataclasses import replace
@@ -140,3 +141,22 @@ def test_the_plan_is_within_15_percent_of_what_is_measured(kind: str, tmp_path: 
     for part in parts:
         planned, measured = (figures[f"{part}{key}"] - figures["before_gib"] for key in ("_planned_gib", "_gib"))
         assert planned == pytest.approx(measured, rel=0.15), figures
+
+
+HOLES = """
+from securecoderl_edge.resources import return_free_memory
+def resident():
+    return int(open("/proc/self/statm").read().split()[1])
+blocks = [bytearray(2000) for _ in range(20_000)]
+top = bytearray(2000)  # what lies below it is not given back by itself
+full = resident()
+del blocks
+return_free_memory()
+print(resident() / full)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries are left alone")
+def test_what_is_free_in_the_heap_is_given_back() -> None:
+    done = subprocess.run([sys.executable, "-c", HOLES], capture_output=True, text=True, timeout=60, check=True)
+    assert float(done.stdout) < 0.7

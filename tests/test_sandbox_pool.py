@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hostile import descendants, execute
@@ -214,6 +215,7 @@ def test_a_containers_limit_counts_as_what_is_free(
 ) -> None:
     group = tmp_path_factory.mktemp("cgroup")
     monkeypatch.setattr(machine, "CGROUP", group)
+    monkeypatch.setattr(machine, "OWN_CGROUPS", group / "own")
     free = machine.available_memory_bytes()
     (group / "memory.max").write_text("max\n")
     (group / "memory.current").write_text("500\n")
@@ -222,6 +224,32 @@ def test_a_containers_limit_counts_as_what_is_free(
     assert machine.available_memory_bytes() == 3500
     (group / "memory.current").write_text("9000\n")
     assert machine.available_memory_bytes() == 0
+
+
+@pytest.mark.parametrize(
+    ("own", "folder", "limit", "used", "cached"),
+    [
+        ("0::/slurm/job_7\n", "slurm/job_7", "memory.max", "memory.current", "inactive_file"),
+        ("0::/slurm/job_7/step_0\n", "slurm/job_7", "memory.max", "memory.current", "inactive_file"),
+        (
+            "7:cpu:/x\n4:memory:/slurm/job_7\n", "memory/slurm/job_7", "memory.limit_in_bytes", "memory.usage_in_bytes",
+            "total_inactive_file",
+        ),
+    ],
+)  # fmt: skip
+def test_the_limit_of_a_job_counts_and_what_files_left_in_memory_does_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own: str, folder: str, limit: str, used: str, cached: str
+) -> None:
+    monkeypatch.setattr(machine, "CGROUP", tmp_path)
+    monkeypatch.setattr(machine, "OWN_CGROUPS", tmp_path / "own")
+    (tmp_path / "own").write_text(own)
+    group = tmp_path / folder
+    group.mkdir(parents=True)
+    (group / limit).write_text("4000\n")
+    (group / used).write_text("3000\n")
+    (group / "memory.stat").write_text(f"rss 1\n{cached} 2500\n")
+    assert machine.available_memory_bytes() == 3500
+    assert machine.memory_limit_bytes() == 4000
 
 
 def test_thousands_of_programs_leave_nothing_behind() -> None:
