@@ -86,7 +86,7 @@ def main() -> None:
                 model, log = "nano", folder / "bench-base"
                 if name != "base":
                     run, seconds = train(name, seed, folder, words)
-                    model, log = str(run.path), run.bench / "table3"
+                    model, log = str(run.path), run.path / "bench" / "table3"
                     phases = [{"phase": phase, **facts} for phase, facts in run.outcomes()]
                     outcomes[name].append({"seed": seed, "seconds": round(seconds, 1), "phases": phases})
                 evaluation = measure(resolve_model(model), problems, scorer, settings, log)

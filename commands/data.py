@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import click
-from securecoderl_edge.commands.data_show import show, stats
 
 from securecoderl_edge.commands.data_check import check
 from securecoderl_edge.commands.data_import import import_
+from securecoderl_edge.commands.data_show import show, stats
 from securecoderl_edge.commands.data_split import leaks, split
 
 

@@ -26,6 +26,7 @@ from securecoderl_edge.export.run import ONNX_TYPES, PORTABLE_TYPES, QUANTS, Exp
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.model import base_folder
 from securecoderl_edge.models import ModelSpec
+from securecoderl_edge.runs import run_of
 
 if TYPE_CHECKING:
     from securecoderl_edge.problems import Problem
@@ -207,8 +208,8 @@ def _verify(file: Path, source: str | None, config: ExportConfig) -> None:
     spec = None
     if source is not None:
         spec = find_source(source)
-    elif (run := file.resolve().parent.parent / "environment.json").is_file():
-        spec = find_source(str(run.parent))
+    elif (run := run_of(file)) is not None:
+        spec = find_source(str(run.path))
     found = recheck(
         file, base_folder(spec.source) if spec else None, spec.adapter if spec else None, config.pre_tokenizer
     )

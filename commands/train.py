@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
+import stat
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -180,23 +182,42 @@ def _print_memory(plan: Plan) -> None:
 
 
 class _Interrupt:
-    """Ctrl-C once asks for a checkpoint after the current update; twice stops at once."""
+    """Ctrl-C once asks for a checkpoint after the current update; twice stops at once.
+
+    SIGTERM, with which batch systems announce the end, and a closed terminal ask for it too, however often.
+    """
 
     asked = False
 
     def __init__(self, talks: bool) -> None:
         self._talks = talks
+        self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> _Interrupt:
-        self._before = signal.signal(signal.SIGINT, self._handle)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                continue  # started by nohup: it is to go on without its terminal
+            self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGINT, self._before)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
-    def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        if self.asked:
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        if self.asked and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.asked = True
-        if self._talks:
+        if number == signal.SIGHUP:
+            _write_nowhere()
+        if self._talks and not self.asked:
             say("stopping after this update; Ctrl-C again stops at once and loses it")
+        self.asked = True
+
+
+def _write_nowhere() -> None:
+    """A line that cannot be written to a terminal that is gone must not keep the update from being saved."""
+    for stream in (1, 2):
+        if stat.S_ISCHR(os.fstat(stream).st_mode):  # no isatty: what is gone is none any more
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream)
+            os.close(nowhere)

@@ -23,7 +23,7 @@ from securecoderl_edge.files import read_json, write_atomically
 from securecoderl_edge.metrics import RowFile
 from securecoderl_edge.models import ModelSpec
 from securecoderl_edge.prompts import INSTRUCTION_HEADING, PROBLEM_HEADING, RESPONSE_HEADING, SOLUTION_HEADING
-from securecoderl_edge.runs import Run
+from securecoderl_edge.runs import ENVIRONMENT, Run, run_of
 from securecoderl_edge.stats import bootstrap_mean
 
 # What each style puts around a prompt, in Ollama's template language.
@@ -113,7 +113,7 @@ def _sections(result: ExportResult, spec: ModelSpec, base: Path, bench: str) -> 
         f"* Base model: {Path(spec.source).name or spec.source}; licence: {licence_of(base)}",
     ]
     lines += [f"* {fact}" for fact in _facts(manifest)]
-    run = _run_of(spec)
+    run = run_of(spec.adapter) if spec.adapter else None
     if run is not None:
         lines += ["", "## How it was trained", "", *_training(run)]
     lines += [
@@ -226,16 +226,9 @@ def _agreement_rows(manifest: Manifest) -> list[str]:
     ]
 
 
-def _run_of(spec: ModelSpec) -> Run | None:
-    for folder in spec.adapter.resolve().parents if spec.adapter else ():
-        if (folder / "environment.json").is_file():
-            return Run(folder)
-    return None
-
-
 def _training(run: Run) -> list[str]:
     try:
-        settings, record = read_toml(run.path / "config.toml"), read_json(run.path / "environment.json")
+        settings, record = read_toml(run.path / "config.toml"), read_json(run.path / ENVIRONMENT)
     except SceError:
         return ["* The record of its training is missing or damaged."]
     machine = record.get("machine", {})

@@ -18,8 +18,8 @@ from securecoderl_edge.export.run import (
 )
 from securecoderl_edge.export.targets import check_name
 from securecoderl_edge.export.workbench import Workbench
-from securecoderl_edge.models import ModelSpec, resolve_model
-from securecoderl_edge.runs import latest_run
+from securecoderl_edge.models import POLICY, ModelSpec, resolve_model
+from securecoderl_edge.runs import latest_run, run_of
 
 # What `hf` folders are written in, by the name of a type.
 HF_DTYPES = {"f32": "float32", "f16": "float16"}
@@ -80,10 +80,10 @@ def target_of(spec: ModelSpec, kind: str, quant: str, out: str | Path | None) ->
 
 
 def _usual_target(spec: ModelSpec, suffix: str) -> Path:
-    for folder in spec.adapter.parents if spec.adapter else ():
-        if (folder / "environment.json").is_file():
-            part = "" if spec.role == "policy" else f"-{spec.role}"
-            return folder / "exports" / f"{folder.name}{part}{suffix}"
+    run = run_of(spec.adapter) if spec.adapter else None
+    if run is not None:
+        part = "" if spec.role == POLICY else f"-{spec.role}"
+        return run.exports / f"{run.name}{part}{suffix}"
     name = Path(spec.source).resolve().name if Path(spec.source).is_dir() else spec.source.split("/")[-1]
     return Path(f"{name}{suffix}")
 

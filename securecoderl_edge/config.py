@@ -11,18 +11,13 @@ import dataclasses
 import json
 import math
 import re
-import sys
+import tomllib
 import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from securecoderl_edge.errors import SceError, UsageError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from securecoderl_edge.gguf_header import is_adapter
 from securecoderl_edge.manifests import bits_per_weight
 from securecoderl_edge.model import NANO, base_folder
 from securecoderl_edge.prompts import OURS, STYLE_KEY, STYLES
-from securecoderl_edge.runs import DONE_FILE, LATEST, RUNS, Run, latest_run
+from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, LATEST, RUNS, SNAPSHOTS, Run, latest_run, run_of
 
 POLICY = "policy"
 BASE = "base"
@@ -26,7 +26,6 @@ BASE = "base"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 # What ends like one of these is a file that is missing, not a hub id.
 _FILE_ENDINGS = (".gguf", ".onnx", ".safetensors", ".json", ".jsonl", ".toml", ".py", ".bin")
-_ENVIRONMENT = "environment.json"
 
 # The files that decide what a Hugging Face folder answers; notes and caches beside them do not.
 ONNX_MODEL = "model.onnx"
@@ -42,7 +41,8 @@ class ModelSpec:
         kind: the runtime that reads it.
         source: the GGUF file, the ONNX or HF folder, the hub id, or ``nano``.
         adapter: the folder of a LoRA adapter on ``source``, in PEFT format.
-        role: what it is in its run: ``base``, ``policy``, ``export`` or a phase's name; empty outside a run.
+        role: what it is in its run: ``base``, ``policy``, ``export``, a phase's name, or that with a step for a
+            snapshot; empty outside a run.
         prompt_style: the style of prompts that it was trained with here, or that its run compares it by; None if
             nothing says so. A GGUF file says it itself.
     """
@@ -183,24 +183,21 @@ def _from_folder(path: Path) -> ModelSpec:
     if (path / ONNX_MODEL).is_file():
         return ModelSpec(label, "onnx", str(path), prompt_style=_style_in(path / "config.json"))
     if (path / ADAPTER_WEIGHTS).is_file():
-        return ModelSpec(label, "hf", _base_of_adapter(path), adapter=path, prompt_style=_style_in(path / DONE_FILE))
+        style, run = _style_in(path / DONE_FILE), run_of(path)
+        base = _base(run).source if run else _base_of_adapter(path)
+        return ModelSpec(label, "hf", base, path, _role_in(run, path) if run else "", style)
     if (path / "config.json").is_file():
         return ModelSpec(label, "hf", str(path), prompt_style=_style_in(path / "config.json"))
     files = sorted(path.glob("*.gguf"))
     if files:
         raise UsageError(f"{path} is a folder of GGUF files; name one, such as {files[0]}")
     raise UsageError(
-        f"{path} is a folder without a model: no {_ENVIRONMENT} (a run), no config.json (an HF model), "
+        f"{path} is a folder without a model: no {ENVIRONMENT} (a run), no config.json (an HF model), "
         f"no {ADAPTER_WEIGHTS} (an adapter)"
     )
 
 
 def _base_of_adapter(path: Path) -> str:
-    # An adapter of a run lies in RUN/policy or RUN/phases/1-sft/adapter; the run knows the base it trained.
-    parents = path.resolve().parents
-    for folder in (parents[0], *parents[2:3]):
-        if (folder / _ENVIRONMENT).is_file():
-            return _base(Run(folder)).source
     try:
         config = json.loads((path / ADAPTER_CONFIG).read_text(encoding="utf-8"))
         base = config["base_model_name_or_path"]
@@ -209,17 +206,23 @@ def _base_of_adapter(path: Path) -> str:
     return resolve_model(str(base)).source
 
 
+def _role_in(run: Run, path: Path) -> str:
+    """The role of an adapter's folder: RUN/policy, RUN/phases/1-sft/adapter or .../1-sft/snapshots/step-000040."""
+    parts = path.resolve().relative_to(run.path.resolve()).parts
+    if parts[0] != "phases":
+        return "-".join(parts)
+    phase = parts[1].partition("-")[2]
+    return f"{phase}-{path.resolve().name}" if SNAPSHOTS in parts else phase
+
+
 def find_run(text: str) -> Run | None:
+    """The run that ``text`` names: its folder, its name under ``runs/``, or ``latest``; None if there is none."""
     if text in (LATEST, str(RUNS / LATEST)):
         return latest_run()
     candidates = [Path(text)]
     if text and "/" not in text and text not in (".", ".."):
         candidates.append(RUNS / text)
-    return next((Run(path) for path in candidates if (path / _ENVIRONMENT).is_file()), None)
-
-
-def _run_label(run: Run) -> str:
-    return run.path.resolve().name
+    return next((Run(path) for path in candidates if (path / ENVIRONMENT).is_file()), None)
 
 
 def _part(run: Run, part: str) -> ModelSpec:
@@ -227,11 +230,11 @@ def _part(run: Run, part: str) -> ModelSpec:
         return _policy(run)
     if part == BASE:
         return _base(run)
-    return replace(_base(run), label=f"{_run_label(run)}:{part}", adapter=run.adapter(part), role=part)
+    return replace(_base(run), label=f"{run.name}:{part}", adapter=run.adapter(part), role=part)
 
 
 def _policy(run: Run) -> ModelSpec:
-    return replace(_base(run), label=_run_label(run), adapter=run.adapter(), role=POLICY)
+    return replace(_base(run), label=run.name, adapter=run.adapter(), role=POLICY)
 
 
 def _has_policy(run: Run) -> bool:
@@ -268,7 +271,7 @@ def _model_files(folder: Path) -> list[Path]:
 
 
 def _nothing_found(text: str) -> str:
-    runs = sorted(path.parent.name for path in RUNS.glob(f"*/{_ENVIRONMENT}"))
+    runs = sorted(path.parent.name for path in RUNS.glob(f"*/{ENVIRONMENT}"))
     known = f"runs here: {', '.join(runs)}" if runs else "no run in ./runs yet; make one with: sce train"
     return (
         f"unknown model {text!r}: no file, no folder, no run and no hub id (owner/name) of that name; "

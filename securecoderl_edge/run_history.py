@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.runs import DONE_FILE, Run
+from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, Run
 
 _LARGEST_STEP = 10**9
 _LARGEST_NUMBER = 1e30  # what is above it would overflow where a chart computes its axis
@@ -88,9 +88,9 @@ def read_history(run: Run, samples: int = 5) -> History:
     """Read what a run folder holds, with at most ``samples`` of each kind of sample."""
     history = History(run)
     history.config = _read_text(run.path / "config.toml", history)
-    history.environment = _read_text(run.path / "environment.json", history)
+    history.environment = _read_text(run.path / ENVIRONMENT, history)
     if history.environment is not None:
-        history.facts = _decode(history.environment, "environment.json", history)
+        history.facts = _decode(history.environment, ENVIRONMENT, history)
     rows: dict[str, dict[int, dict[str, Any]]] = {}
     for row in _rows("metrics.jsonl", history):
         rows.setdefault(row["phase"], {})[row["step"]] = row

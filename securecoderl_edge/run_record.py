@@ -20,7 +20,7 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.files import read_json, sha256_of, write_atomically
 from securecoderl_edge.machine import describe_machine
 from securecoderl_edge.model import lasting_name
-from securecoderl_edge.runs import LATEST, RUNS, Run
+from securecoderl_edge.runs import ENVIRONMENT, LATEST, RUNS, Run
 from securecoderl_edge.sandbox import as_choice, describe_layers
 from securecoderl_edge.settings import TrainSettings, without_changeable
 
@@ -35,7 +35,7 @@ _OWN_NAMES = (
     "exports",
     "bench",
     "config.toml",
-    "environment.json",
+    ENVIRONMENT,
 )
 
 
@@ -70,7 +70,7 @@ def prepare_folder(
                 f"{run.path} was made with other settings ({changed}); "
                 "give another --out, or --no-resume to throw it away and start again"
             )
-        record = read_json(run.path / "environment.json")
+        record = read_json(run.path / ENVIRONMENT)
         named = {"base_sha256": f"weights of {settings.model}", "problems_sha256": settings.problems}
         for key, value in inputs.items():
             if record.get(key) != value:
@@ -94,7 +94,7 @@ def prepare_folder(
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": [os.path.basename(sys.argv[0]), *sys.argv[1:]],
     }
-    with write_atomically(run.path / "environment.json") as out:
+    with write_atomically(run.path / ENVIRONMENT) as out:
         out.write(json.dumps(environment, indent=1) + "\n")
     with write_atomically(config) as out:
         out.write(to_toml(table))
@@ -117,7 +117,7 @@ def refuse_other_things(run: Run) -> None:
 
 def _has_record(run: Run) -> bool:
     """Whether the folder's environment.json is one that `prepare_folder` wrote; a damaged one of a run counts."""
-    record = run.path / "environment.json"
+    record = run.path / ENVIRONMENT
     if not record.is_file():
         return False
     try:

@@ -14,7 +14,7 @@ from securecoderl_edge.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.charts import CHARTS, draw_chart, draw_stages
 from securecoderl_edge.reward import STAGE_NAMES
 from securecoderl_edge.run_history import History, PhaseCourse, Point, as_number, read_history
-from securecoderl_edge.runs import Run
+from securecoderl_edge.runs import ENVIRONMENT, Run
 from securecoderl_edge.text import escape_controls
 
 _LONGEST_PROGRAM = 20_000  # characters; a program that repeats itself to the token limit is shorter
@@ -51,7 +51,7 @@ def render_report(run: Run) -> str:
         MissingExtra: matplotlib is not installed.
     """
     history = read_history(run)
-    name = _text(run.path.resolve().name)
+    name = _text(run.name)
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     parts = [
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
@@ -72,7 +72,7 @@ def render_report(run: Run) -> str:
         *_samples(history),
         "<h2>Settings</h2>",
         _file("config.toml", history.config),
-        _file("environment.json", history.environment),
+        _file(ENVIRONMENT, history.environment),
         f'<p class="note">Written by sce {__version__}.</p>\n</body>\n</html>\n',
     ]
     return "\n".join(parts)

@@ -1,9 +1,9 @@
 """Run folders: where training leaves its results and where the other commands find them.
 
-runs/<name>/            config.toml environment.json metrics.jsonl samples.jsonl
-  phases/1-sft/ ...     checkpoints/, adapter/ (the phase's result, PEFT format), done.json
+runs/<name>/            config.toml environment.json metrics.jsonl samples.jsonl report.html
+  phases/1-sft/ ...     checkpoints/, evaluations.jsonl, best/, snapshots/, adapter/ (the phase's result, PEFT format)
   policy/               the final adapter, PEFT format, usable alone
-  exports/  bench/
+  exports/
 runs/latest             the name of the last run
 """
 
@@ -24,6 +24,7 @@ from securecoderl_edge.prompts import OURS, STYLES
 RUNS = Path("runs")
 LATEST = "latest"
 SNAPSHOTS = "snapshots"  # of a phase: adapters on the way, one folder each
+ENVIRONMENT = "environment.json"  # how a run was made; a folder without it is no run
 DONE_FILE = "done.json"  # beside a finished adapter: how it was made, and its hash
 
 
@@ -35,7 +36,8 @@ class Run:
 
     @property
     def name(self) -> str:
-        return self.path.name
+        """The folder's name, also where the path to it does not say it."""
+        return self.path.resolve().name
 
     @property
     def policy(self) -> Path:
@@ -47,10 +49,6 @@ class Run:
         return self.path / "exports"
 
     @property
-    def bench(self) -> Path:
-        return self.path / "bench"
-
-    @property
     def base_model(self) -> str:
         """What the adapters belong to: ``nano``, a folder or a hub id, as recorded when the run began.
 
@@ -58,7 +56,7 @@ class Run:
             UsageError: the folder is not a run.
             SceError: its record is damaged.
         """
-        record = self.path / "environment.json"
+        record = self.path / ENVIRONMENT
         if not record.is_file():
             raise UsageError(f"{self.path} is not a training run (no environment.json); train one with: sce train")
         try:
@@ -113,6 +111,14 @@ class Run:
                 return folder / "adapter"
         known = ", ".join(folder.name.split("-", 1)[1] for folder in self.phase_folders()) or "none"
         raise UsageError(f"{self.path} has no phase {phase!r} (phases there: {known})")
+
+
+def run_of(path: Path) -> Run | None:
+    """The run that a file or folder lies in, if it lies in one; its path is relative where that of the run can be."""
+    for folder in path.resolve().parents:
+        if (folder / ENVIRONMENT).is_file():
+            return Run(Path(os.path.relpath(folder)) if folder.is_relative_to(Path.cwd()) else folder)
+    return None
 
 
 def mark_latest(run: Run) -> None:

@@ -47,7 +47,7 @@ from securecoderl_edge.published import check_published, publish
 from securecoderl_edge.resources import return_large_blocks
 from securecoderl_edge.reuse import phase_keys, take_over
 from securecoderl_edge.run_record import prepare_folder, refuse_other_things, sha256_of_folder
-from securecoderl_edge.runs import DONE_FILE, Run, mark_latest
+from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, Run, mark_latest
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.selection import hold_out
@@ -143,7 +143,7 @@ def find_sources(settings: TrainSettings) -> Sources:
     if run is None:
         raise UsageError(f"--init {settings.init}: no such run; give a run's folder, or its name under runs/")
     adapter = run.adapter(phase or None)
-    record = read_json(run.path / "environment.json")
+    record = read_json(run.path / ENVIRONMENT)
     if record.get("base_sha256") != inputs["base_sha256"]:
         raise UsageError(f"--init {settings.init}: that run trained another base model than {settings.model}")
     # The KL penalty is measured against that run's supervised policy, if it has one.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +17,6 @@ from hypothesis import strategies as st
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import apply_overrides, build, read_toml, setting, to_table, to_toml
 from securecoderl_edge.errors import SceError, UsageError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 
 @dataclass(frozen=True)

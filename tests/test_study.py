@@ -319,3 +319,14 @@ def test_what_no_study_can_be_made_of_is_refused(tmp_path: Path) -> None:
 # What a finished study leaves, written by hand.
 
 EVAL, HARD = Slice("eval", "starter:plain-train", "starter:eval"), Slice("hard", "starter:hard-train", "starter:hard")
+
+
+def test_what_nohup_started_goes_on_without_its_terminal() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with steps._interruptible():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import termios
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from small_runs import write_additions
 
+from securecoderl_edge.checkpoint import checkpoints
 from securecoderl_edge.cli import sce
 from securecoderl_edge.errors import UsageError
 
@@ -39,6 +49,48 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(tiny_model: Path, problems
     assert lines["binary"][1:7] == ["2", "0.001", "2", "x", "4", "2"]
     assert "at most 160 tokens sampled" in text
     assert "in all about" in text
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_run_that_is_asked_to_end_saves_the_update_and_goes_on_from_there(
+    tiny_model: Path, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    def describe(row: dict[str, Any]) -> str:
+        os.kill(os.getpid(), number)
+        return "update"
+
+    monkeypatch.setattr("securecoderl_edge.commands.train._describe", describe)
+    monkeypatch.setattr("securecoderl_edge.commands.train._write_nowhere", lambda: None)
+    handler = signal.getsignal(number)
+    stopped = train(tiny_model, problems, tmp_path / "run", "--phases", "sft")
+    assert stopped.exit_code != 0
+    assert "sft stopped after update 1 of 2; the same command goes on from there" in stopped.stderr
+    assert signal.getsignal(number) == handler
+    monkeypatch.undo()
+    result = train(tiny_model, problems, tmp_path / "run", "--phases", "sft")
+    assert result.exit_code == 0
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [1, 2]
+    assert "sft 1/2" not in result.stderr
+
+
+def test_a_closed_terminal_ends_a_run_with_its_update_saved(tiny_model: Path, problems: Path, tmp_path: Path) -> None:
+    master, terminal = pty.openpty()
+    words = ["--model", str(tiny_model), "--problems", str(problems), "--out", str(tmp_path / "run"), "--device", "cpu"]
+    words += [word for override in SMALL for word in ("--set", override)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "securecoderl_edge", "train", *words, "--phases", "sft", "--set", "sft.steps=500"],
+        stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )  # fmt: skip
+    os.close(terminal)
+    shown = b""
+    while b"sft 2/500" not in shown:
+        shown += os.read(master, 4096)
+    os.close(master)
+    assert process.wait(timeout=120) == 130
+    (newest,) = checkpoints(tmp_path / "run" / "phases" / "1-sft" / "checkpoints")[-1:]
+    assert int(newest.name.removeprefix("step-")) >= 2
 
 
 @pytest.mark.parametrize(

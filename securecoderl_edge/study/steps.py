@@ -175,6 +175,7 @@ def _interruptible() -> Iterator[None]:
     """Whatever ends this process by a signal interrupts it, so that the processes that it started end with it.
 
     A shell starts what runs in the background with Ctrl-C ignored, and children inherit that unless it is set here.
+    What was started by nohup goes on without its terminal.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may set handlers
@@ -183,7 +184,10 @@ def _interruptible() -> Iterator[None]:
     def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    ends = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        ends.append(signal.SIGHUP)
+    before = {number: signal.signal(number, interrupt) for number in ends}
     try:
         yield
     finally:
