@@ -1,4 +1,4 @@
-# CPU only. docker build -t sce . && docker run --rm -v "$PWD:/work" sce train
+# CPU only. docker build -t sce . && docker run --rm --user "$(id -u):$(id -g)" -v "$PWD:/work" sce train
 FROM python:3.11-slim-bookworm AS build
 RUN apt-get update && apt-get install -y --no-install-recommends g++ cmake make && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
@@ -12,7 +12,9 @@ FROM python:3.11-slim-bookworm
 RUN apt-get update && apt-get install -y --no-install-recommends libgomp1 && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home --uid 1000 sce
 COPY --from=build /venv /venv
-ENV PATH=/venv/bin:$PATH
+# Whoever runs it may be somebody without a home.
+ENV PATH=/venv/bin:$PATH HOME=/tmp
+RUN install -d -o sce /work
 USER sce
 WORKDIR /work
 ENTRYPOINT ["sce"]

@@ -52,12 +52,14 @@ def warn_of_level(sandbox: str) -> None:
         say("the sandbox for macOS was never tried on a Mac; sce doctor tries it")
 
 
-def refuse_to_overwrite(out: Path, force: bool) -> None:
-    """Leave a file that is there alone unless ``--force`` was given.
+def refuse_to_overwrite(out: Path, force: bool, *sources: str | Path) -> None:
+    """Leave a file that is there alone unless ``--force`` was given, and one of ``sources`` in any case.
 
     Raises:
         UsageError: it is there.
     """
+    if any(out.exists() and Path(source).exists() and out.samefile(source) for source in sources):
+        raise UsageError(f"{out} is one of the files to read; name another to write")
     if out.exists() and not force:
         raise UsageError(f"{out} exists; overwrite it with --force or name another file")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,15 +14,7 @@ from securecoderl_edge.commands.console import refuse_to_overwrite, say, track, 
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.problems import (
-    MAX_TESTS,
-    STARTER,
-    Problem,
-    load_problems,
-    read_problems,
-    with_few_tests,
-    write_problems,
-)
+from securecoderl_edge.problems import MAX_TESTS, Problem, load_problems, with_few_tests, write_problems
 from securecoderl_edge.switches import sandbox_setting
 from securecoderl_edge.text import escape_controls
 
@@ -68,7 +59,7 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
     if len({path.resolve() for path in wanted}) < len(wanted):
         raise UsageError("--out and --drop-failing name the same file; give one of them, or two files")
     for path in wanted:
-        refuse_to_overwrite(path, config.force)
+        refuse_to_overwrite(path, config.force)  # by force also in place
     whole = load_problems(file, sys.maxsize)
     problems = [with_few_tests(problem, config.max_tests) for problem in whole]
     surplus = [problem.test_count > config.max_tests for problem in whole]
@@ -85,7 +76,7 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
     _report(report, file, listed=not config.json)
     if any(surplus):
         say(f"{sum(surplus)} problems have more tests than the {config.max_tests} that were run: --max-tests runs more")
-    _write(file, report, config)
+    _write(whole, file, report, config)
     if report.failed:
         ctx.exit(1)
 
@@ -108,14 +99,14 @@ def _report(report: CheckReport, file: str, *, listed: bool) -> None:
         say(f"{len(report.unchecked)} problems have no solution to check (first: {report.unchecked[0]})")
 
 
-def _write(file: str, report: CheckReport, config: CheckConfig) -> None:
+def _write(whole: list[Problem], file: str, report: CheckReport, config: CheckConfig) -> None:
     failed = {failure.id for failure in report.failed}
     if config.drop_failing is not None and len(failed) == report.total:
         raise SceError(f"{config.drop_failing} was not written: every problem of {file} fails")
     for name, left_out in ((config.out, set[str]()), (config.drop_failing, failed)):
         if name is None:
             continue
-        kept = (each for each in _with_all_tests(file) if each.id not in left_out)
+        kept = (each for each in whole if each.id not in left_out)
         count = write_problems(Path(name), (report.checked(problem, config.time_factor) for problem in kept))
         say(f"wrote {count} problems to {name}{_slowest(report, config.time_factor)}")
 
@@ -127,11 +118,3 @@ def _slowest(report: CheckReport, factor: float) -> str:
     if limits[0][0] == limits[-1][0]:
         return f", time limit {limits[0][0]:g} s"
     return f", time limits {limits[0][0]:g} to {limits[-1][0]:g} s ({limits[-1][1]})"
-
-
-def _with_all_tests(file: str) -> Iterator[Problem]:
-    """The problems of a file without the limit on tests that loading sets."""
-    if file == STARTER or file.startswith(f"{STARTER}:"):
-        yield from load_problems(file)
-    else:
-        yield from (problem for _, problem in read_problems(Path(file), max_tests=sys.maxsize))

@@ -15,8 +15,9 @@ from securecoderl_edge.commands.console import refuse_to_overwrite, say, track
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.datasets import FORMATS, KINDS, MAX_TESTS_KEPT, Dropped, Imported, import_problems
-from securecoderl_edge.datasets.hub import download, is_hub_id
+from securecoderl_edge.datasets.hub import download
 from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.hub_ids import is_hub_id
 from securecoderl_edge.problems import Problem, write_problems
 
 
@@ -52,9 +53,7 @@ def import_(source: str, config: ImportConfig) -> None:
         raise UsageError("--files chooses among the files of a hub id; SRC is none")
     imported = import_problems(paths, config.format, config.kind, config.max_tests, config.strict)
     out = Path(config.out if config.out is not None else f"{imported.format}-problems.jsonl")
-    if any(out.exists() and path.exists() and out.samefile(path) for path in paths):
-        raise UsageError(f"{out} is the file to import; name another with --out")
-    refuse_to_overwrite(out, config.force)
+    refuse_to_overwrite(out, config.force, *paths)
     with track(None, "problems read", lines=False) as progress:
         write_problems(out, _at_least_one(imported, progress.update))
     _report(imported, out)

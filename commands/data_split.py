@@ -63,9 +63,7 @@ def split(file: str, config: SplitConfig) -> None:
     if train_out.resolve() == eval_out.resolve():
         raise UsageError("--train-out and --eval-out name the same file")
     for out in (train_out, eval_out):
-        if out.exists() and Path(file).exists() and out.samefile(file):
-            raise UsageError(f"{out} is the file to split; name another with --train-out and --eval-out")
-        refuse_to_overwrite(out, config.force)
+        refuse_to_overwrite(out, config.force, file)
     problems = open_problems(file, sys.maxsize, say)
     parts = split_problems(problems, config.eval, config.seed, config.similarity, config.tag)
     write_problems(train_out, (problems[place] for place in parts.train))
@@ -97,7 +95,7 @@ def leaks(ctx: click.Context, file: str, other: str, config: LeaksConfig) -> Non
     from securecoderl_edge.splits import find_leaks
 
     if config.out is not None:
-        refuse_to_overwrite(Path(config.out), config.force)
+        refuse_to_overwrite(Path(config.out), config.force, file, other)
     problems, others = open_problems(file, sys.maxsize, say), open_problems(other, tell=say)
     found = find_leaks(problems, others, config.similarity)
     if config.json:

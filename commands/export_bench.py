@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from securecoderl_edge.bench import BenchSettings, measure
+from securecoderl_edge.commands.bench import calibrated
 from securecoderl_edge.commands.console import say
 from securecoderl_edge.export.manifest import GgufManifest, OnnxManifest
 from securecoderl_edge.export.run import ExportResult
@@ -51,7 +52,7 @@ def measure_losses(spec: ModelSpec, results: list[ExportResult], problems: list[
     files = [(result, resolve_model(str(result.path))) for result in results]
     floats = [file for result, file in files if result.manifest.quant in ("f32", "f16")]
     reference = floats[0] if floats else spec
-    with Scorer() as scorer:
+    with Scorer(time_factor=calibrated()) as scorer:
         baseline = measure(reference, problems, scorer, settings)
         rows = []
         for result, file in files:

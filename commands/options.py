@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from securecoderl_edge.model import NANO
 from securecoderl_edge.runs import RUNS
 
 F = TypeVar("F", bound=Callable[..., Any])
 AUTO = "auto"
-BUILT_IN = "nano"  # as `model.NANO`, which loads torch
 
 
 def options_from(schema: type, *, keep_unset: bool = False, only: tuple[str, ...] = ()) -> Callable[[F], F]:
@@ -78,7 +78,7 @@ class ModelName(click.ParamType):  # type: ignore[type-arg]
         return str(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        names = [BUILT_IN, *sorted(path.parent.name for path in RUNS.glob("*/environment.json"))]
+        names = [NANO, *sorted(path.parent.name for path in RUNS.glob("*/environment.json"))]
         found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
         return [*found, CompletionItem(incomplete, type="file")]
 

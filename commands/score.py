@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from securecoderl_edge.commands.console import new_console, say, talk, track, warn_of_level
+from securecoderl_edge.commands.console import new_console, refuse_to_overwrite, say, talk, track, warn_of_level
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
@@ -84,11 +84,8 @@ def _score_many(config: ScoreConfig) -> None:
     problems = load_problems(config.problems)
     candidates = read_candidates(Path(config.completions), problems, config.extract)
     out = Path(config.out) if config.out is not None else None
-    if out is not None and any(
-        source is not None and Path(source).exists() and out.exists() and out.samefile(source)
-        for source in (config.problems, config.completions)
-    ):
-        raise UsageError(f"{out} is one of the files to read; name another with --out")
+    if out is not None:  # one that is there is gone on with
+        refuse_to_overwrite(out, True, config.problems, config.completions)
     with _scorer(config) as scorer, open_scores(out) if out else nullcontext() as file:
         scores = read_scores(out, candidates, scorer.switches(config.extract)) if out else {}
         missing = [candidate for candidate in candidates if candidate.key not in scores]

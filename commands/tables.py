@@ -21,6 +21,7 @@ from securecoderl_edge.report import (
     stage_table,
 )
 from securecoderl_edge.summary import EvaluationSummary
+from securecoderl_edge.text import escape_controls
 
 WIDE = 92
 PIPE_WIDTH = 100
@@ -40,7 +41,7 @@ def show_bench(summaries: Sequence[EvaluationSummary], comparisons: Sequence[Com
             _print_below(console, summary)
     for comparison in comparisons:
         pair = f"{comparison.second} minus {comparison.first}"
-        console.print(f"{pair}, paired over {comparison.problems} problems:")
+        console.print(f"{escape_controls(pair)}, paired over {comparison.problems} problems:")
         _print(console, comparison_table(comparison, with_p_values=console.width >= WIDE))
     for line in prompts_in_words(summaries):
         console.print(line)
@@ -55,15 +56,15 @@ def show_tables(tables: Sequence[tuple[str, Table]]) -> None:
     """Print tables, a line of title above each; where the terminal is narrow, row by row."""
     console = data if data.is_terminal else new_console(width=PIPE_WIDTH)
     for title, table in tables:
-        console.print(title)
+        console.print(escape_controls(title))
         if console.width >= WIDE:
             _print(console, table)
             continue
         for row in table.rows:
             named = 2 if table.columns[1] == "weights" else 1
-            console.print(" ".join(filter(None, row[:named])), style="bold")
+            console.print(escape_controls(" ".join(filter(None, row[:named]))), style="bold")
             for column, cell in zip(table.columns[named:], row[named:], strict=True):
-                console.print(f"  {column:14}{cell}".replace("\n", "  "))
+                console.print(escape_controls(f"  {column:14}{cell}").replace("\n", "  "))
         console.print()
 
 
@@ -71,9 +72,11 @@ def _print(console: Console, table: Table) -> None:
     shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
     for position, column in enumerate(table.columns):
         # Figures keep their width; names give way.
-        shown.add_column(column, overflow="fold", justify="right" if position else "left", no_wrap=position > 0)
+        shown.add_column(
+            escape_controls(column), overflow="fold", justify="right" if position else "left", no_wrap=position > 0
+        )
     for row in table.rows:
-        shown.add_row(*row, style="dim" if row[-1] == NOT_DISTINGUISHABLE else "")
+        shown.add_row(*map(escape_controls, row), style="dim" if row[-1] == NOT_DISTINGUISHABLE else "")
     console.print(shown)
     console.print()
 
@@ -87,7 +90,7 @@ def _print_below(console: Console, summary: EvaluationSummary) -> None:
         if table is None:
             continue
         for title, cell in zip(table.columns[1:], table.rows[0][1:], strict=True):
-            shown.add_row(title, cell)
-    console.print(summary.label, style="bold")
+            shown.add_row(title, escape_controls(cell))
+    console.print(escape_controls(summary.label), style="bold")
     console.print(shown)
     console.print()

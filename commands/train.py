@@ -16,6 +16,7 @@ from rich.table import Table
 from securecoderl_edge.commands.console import data, duration, say, track, warn_of_level
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.settings import PPO_FLAGS, REWARD_FLAGS, PpoSettings, RewardSettings, TrainSettings
+from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:
     from securecoderl_edge.plan import Plan
@@ -54,14 +55,14 @@ def train(
 
     require_torch()
     from securecoderl_edge.parallel import is_first_process
-    from securecoderl_edge.runs import RUNS, Run
+    from securecoderl_edge.runs import Run, default_folder
     from securecoderl_edge.schedules import phase_steps
     from securecoderl_edge.settings import cap_steps, resolve
 
     settings = resolve(recipe, overrides, given)
     if max_steps:
         settings = cap_steps(settings, max_steps)
-    folder = out or RUNS / Path(recipe).stem
+    folder = out or default_folder(recipe)
     if dry_run:
         from securecoderl_edge.plan import make_plan
 
@@ -129,9 +130,9 @@ def _print_plan(plan: Plan) -> None:
             f"{counts.usable} of {counts.problems} fit{cut}; {counts.held_out} more held out to choose by"
         )
     for name, fact in facts.items():
-        data.print(f"{name:15} {fact}")
+        data.print(escape_controls(f"{name:15} {fact}"))
     for line in plan.missing:
-        data.print(f"{'not here':15} {line}")
+        data.print(escape_controls(f"{'not here':15} {line}"))
     _print_phases(plan)
     _print_memory(plan)
     tokens = sum(phase.most_tokens or 0 for phase in plan.phases)

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.machine import cpu_count
 from securecoderl_edge.runtimes.child import child_environment, module_command
 
 # llama.cpp's name of each type.
@@ -74,7 +74,7 @@ def main() -> None:
     llama_cpp.llama_backend_init()
     parameters = llama_cpp.llama_model_quantize_default_params()
     parameters.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{request['type']}")
-    parameters.nthread = len(os.sched_getaffinity(0))
+    parameters.nthread = cpu_count()
     status = llama_cpp.llama_model_quantize(
         request["source"].encode(), request["target"].encode(), ctypes.byref(parameters)
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.agreement import Agreement, Array, compare
 from securecoderl_edge.export.reference import LONGEST, read_reference
+from securecoderl_edge.machine import cpu_count
 from securecoderl_edge.token_counts import read_tokenizer
 
 
@@ -30,7 +31,7 @@ def measure(path: Path, base: Path, texts: Sequence[str], reference: Path, adapt
     model = LlamaModel(path)
     try:
         equal = sum(model.tokenize(text) == tokenizer.encode(text).ids for text in texts)
-        threads = len(os.sched_getaffinity(0))
+        threads = cpu_count()
         lora = model.load_adapter(adapter) if adapter is not None else None
         context = model.open_context(1, LONGEST, threads, float32_cache=True)
         if lora is not None:
@@ -55,7 +56,7 @@ def measure_onnx(folder: Path, base: Path, texts: Sequence[str], reference: Path
 
     own, given = read_tokenizer(folder), read_tokenizer(base)
     equal = sum(own.encode(text).ids == given.encode(text).ids for text in texts)
-    model = OnnxModel(folder, len(os.sched_getaffinity(0)))
+    model = OnnxModel(folder, cpu_count())
 
     def logits_of(tokens: list[int]) -> Array:
         return model.open_batch(1, len(tokens)).prefill([tokens])[0]

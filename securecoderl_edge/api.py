@@ -57,7 +57,7 @@ def score(
 
 def train(
     recipe: str = "starter",
-    out: str | Path = "runs/starter",
+    out: str | Path | None = None,
     *,
     settings: Sequence[str] = (),
     resume: bool = True,
@@ -68,6 +68,7 @@ def train(
 
     Args:
         recipe: a built-in one or a TOML file.
+        out: the run's folder, ``runs/RECIPE`` by default.
         settings: ``KEY=VALUE`` as for ``--set``, such as ``ppo.epochs=2``.
         log: called with each row of ``metrics.jsonl``.
         given: top-level settings by name, such as ``model``, ``problems``, ``phases`` (a tuple) and ``seed``.
@@ -83,10 +84,12 @@ def train(
     from securecoderl_edge.model import require_torch
 
     require_torch()
+    from securecoderl_edge.runs import default_folder
     from securecoderl_edge.settings import resolve
     from securecoderl_edge.train import train as run_training
 
-    return run_training(resolve(recipe, tuple(settings), given), Path(out), resume=resume, log=log)
+    folder = default_folder(recipe) if out is None else Path(out)
+    return run_training(resolve(recipe, tuple(settings), given), folder, resume=resume, log=log)
 
 
 def export(

@@ -68,7 +68,7 @@ def save_checkpoint(
     """
     final = _folder_of(folder, progress.step)
     try:
-        with temporary_beside(final) as temporary:
+        with temporary_beside(final, replace_folder=True) as temporary:
             save_adapter(learner.model, temporary, base_name)
             tensors, scalars = _flatten(learner.optimizer.state_dict()["state"])
             save_file(tensors, temporary / _OPTIMIZER)
@@ -84,7 +84,6 @@ def save_checkpoint(
                 "sha256": hashes,
             }
             (temporary / STATE_FILE).write_text(json.dumps(state, indent=1), encoding="utf-8")
-            shutil.rmtree(final, ignore_errors=True)
     except SafetensorError as error:
         raise SceError(f"cannot write {final}: {error}") from error
     kept = {_folder_of(folder, step) for step in keep}

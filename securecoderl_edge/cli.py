@@ -76,8 +76,7 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool)
     callback=_print_version,
     help="Show the version.",
 )
-@click.pass_context
-def sce(ctx: click.Context, debug: bool) -> None:
+def sce(debug: bool) -> None:  # which `main` looks for before there are commands
     """Make small code models reliable, and run them on a laptop.
 
     Without arguments, in this order, on a machine with no GPU and no network:
@@ -88,7 +87,6 @@ def sce(ctx: click.Context, debug: bool) -> None:
       sce bench       before and after, side by side
       sce generate    a program, checked before it is shown
     """
-    ctx.ensure_object(dict)["debug"] = debug
 
 
 def main(args: list[str] | None = None) -> Any:

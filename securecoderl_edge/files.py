@@ -158,7 +158,7 @@ def take_lock(file: IO[str]) -> bool:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Decode one of a model folder's JSON objects.
+    """The JSON object in a file.
 
     Raises:
         SceError: the file is missing or is no JSON object.
@@ -166,7 +166,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise SceError(f"{path}: no such file; a Hugging Face model folder has one") from None
+        raise SceError(f"{path}: no such file") from None
     except (OSError, ValueError, RecursionError) as error:
         raise SceError(f"{path}: cannot be read as JSON ({error})") from None
     if not isinstance(value, dict):

@@ -79,9 +79,10 @@ def parse_test(text: str) -> Test:
     head, separator, output = text.partition(",out=")
     if not separator or not head.startswith("in="):
         raise UsageError(f"--test {text}: expected in=...,out=... such as in=3 4,out=7")
-    if not output.strip():
+    expected = unescaped(output)
+    if not expected.strip():
         raise UsageError(f"--test {text}: a blank output cannot be told from silence")
-    return Test(_with_newline(unescaped(head[len("in=") :])), unescaped(output))
+    return Test(_with_newline(unescaped(head[len("in=") :])), expected)
 
 
 def read_tests(path: Path) -> list[Test]:

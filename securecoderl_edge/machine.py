@@ -14,7 +14,10 @@ from typing import Any
 from securecoderl_edge import __version__
 
 CGROUP, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-_PACKAGES = ("numpy", "bandit", "torch", "transformers", "peft", "llama-cpp-python", "gguf")
+_PACKAGES = (
+    *("numpy", "bandit", "torch", "transformers", "peft", "bitsandbytes", "tokenizers"),
+    *("llama-cpp-python", "gguf", "onnx", "onnxruntime"),
+)
 
 
 def describe_machine() -> dict[str, Any]:

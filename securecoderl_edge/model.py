@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from securecoderl_edge.architecture import read_architecture
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError, needs
 from securecoderl_edge.files import read_json
+from securecoderl_edge.hub_ids import is_hub_id
 
 if TYPE_CHECKING:
     import torch
@@ -103,9 +103,7 @@ def base_folder(name: str, *, download: bool = True) -> Path:
         if not (folder / "config.json").is_file():
             raise UsageError(f"{folder} holds no model (no config.json)")
         return folder
-    # Where a folder of the owner's name exists, a folder in it was meant: a slip must not ask another machine.
-    is_hub_id = re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", name) and not folder.parent.exists()
-    if not is_hub_id or folder.suffix == ".gguf":
+    if not is_hub_id(name):
         raise UsageError(f"no model {name!r}: it is neither {NANO!r}, nor a folder, nor a hub id (owner/name)")
     with needs("huggingface_hub", "train"):
         from huggingface_hub import snapshot_download

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from securecoderl_edge.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.files import sha256_of
 from securecoderl_edge.gguf_header import is_adapter
+from securecoderl_edge.hub_ids import is_hub_id
 from securecoderl_edge.manifests import bits_per_weight
 from securecoderl_edge.model import NANO, base_folder
 from securecoderl_edge.prompts import OURS, STYLE_KEY, STYLES
@@ -23,9 +23,6 @@ from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, LATEST, RUNS, SNAPSHO
 POLICY = "policy"
 BASE = "base"
 
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-# What ends like one of these is a file that is missing, not a hub id.
-_FILE_ENDINGS = (".gguf", ".onnx", ".safetensors", ".json", ".jsonl", ".toml", ".py", ".bin")
 
 # The files that decide what a Hugging Face folder answers; notes and caches beside them do not.
 ONNX_MODEL = "model.onnx"
@@ -109,7 +106,7 @@ def resolve_model(text: str | None) -> ModelSpec:
         return _part(run, part)
     if text and path.is_dir():
         return _from_folder(path)
-    if _HUB_ID.fullmatch(text) and not text.endswith(_FILE_ENDINGS) and not path.parent.exists():
+    if is_hub_id(text):
         return ModelSpec(text, "hf", text)
     raise UsageError(_nothing_found(text))
 
@@ -245,7 +242,7 @@ def _base(run: Run) -> ModelSpec:
     name = run.base_model
     if name == NANO:
         return ModelSpec(NANO, "hf", NANO, role=BASE, prompt_style=run.prompt_style)
-    if Path(name).is_dir() or _HUB_ID.fullmatch(name):
+    if Path(name).is_dir() or is_hub_id(name):
         return ModelSpec(Path(name).name, "hf", name, role=BASE, prompt_style=run.prompt_style)
     raise UsageError(f"{run.path} was trained on {name}, which is no longer there")
 

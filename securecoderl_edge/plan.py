@@ -18,6 +18,7 @@ from securecoderl_edge.memory import MemoryPlan, fitting_plan
 from securecoderl_edge.model import base_folder
 from securecoderl_edge.parallel import Team
 from securecoderl_edge.phase import Phase
+from securecoderl_edge.problems import is_built_in
 from securecoderl_edge.runs import Run
 from securecoderl_edge.schedules import peak_rate, phase_steps
 from securecoderl_edge.settings import TrainSettings, known_shapes
@@ -99,7 +100,7 @@ def make_plan(settings: TrainSettings, run: Run) -> Plan:
     try:
         compute = _compute(settings, missing)
         shape = _shape(settings.model, missing)
-        if not settings.problems.startswith("starter") and not Path(settings.problems).is_file():
+        if not is_built_in(settings.problems) and not Path(settings.problems).is_file():
             if settings.prompt.max_tokens is None:
                 raise UsageError(f"{settings.problems}: no such file; make one with: sce data import")
             missing.append(f"{settings.problems} is not here; make it with: sce data import")
@@ -149,7 +150,6 @@ def _from_sizes(settings: TrainSettings, compute: Compute, shape: Architecture, 
 
 
 def _timed(settings: TrainSettings, compute: Compute, shape: Architecture, run: Run) -> Plan:
-    # Imported late: train.py is the caller's other way.
     from securecoderl_edge.train import find_sources, workplace
 
     sources = find_sources(settings)

@@ -134,6 +134,11 @@ def digest_of_problems(problems: Iterable[Problem]) -> str:
     return hashlib.sha256("".join(map(problem_digest, problems)).encode()).hexdigest()
 
 
+def is_built_in(source: str) -> bool:
+    """Whether problems are named as a set of the package: ``starter`` or ``starter:SPLIT``."""
+    return source == STARTER or source.startswith(f"{STARTER}:")
+
+
 def load_problems(source: str, max_tests: int = MAX_TESTS) -> list[Problem]:
     """Load a built-in set (``starter:train``, ``starter:eval``, ...) or a JSONL file.
 
@@ -142,10 +147,10 @@ def load_problems(source: str, max_tests: int = MAX_TESTS) -> list[Problem]:
         SceError: the file is missing, is no text, is empty, repeats an id, or a line breaks the format (the
             message has file and line).
     """
-    if source == STARTER or source.startswith(f"{STARTER}:"):
+    if is_built_in(source):
         from securecoderl_edge.starter import load_split
 
-        return load_split(source.partition(":")[2] or "train")
+        return [with_few_tests(problem, max_tests) for problem in load_split(source.partition(":")[2] or "train")]
     path = Path(source)
     try:
         problems = [problem for _, problem in read_problems(path, max_tests)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,10 @@ def publish(folder: Path, model: Any, base_name: str, facts: dict[str, Any]) -> 
         SceError: the system cannot write it.
     """
     try:
-        with temporary_beside(folder) as temporary:
+        with temporary_beside(folder, replace_folder=True) as temporary:
             save_adapter(model, temporary, base_name)
             facts = {**facts, "sha256": sha256_of(temporary / ADAPTER_WEIGHTS)}
             (temporary / DONE_FILE).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-            shutil.rmtree(folder, ignore_errors=True)
     except SafetensorError as error:
         raise SceError(f"cannot write {folder}: {error}") from error
 

@@ -142,9 +142,11 @@ def first_difference(old: dict[str, Any], new: dict[str, Any], prefix: str = "")
 
 
 def sha256_of_folder(folder: Path) -> str:
-    """One digest over weights, configuration and tokenizer of a model folder, so that a run knows its base again."""
+    """One digest over all that decides what a model folder answers, so that a run knows its base again."""
     digest = hashlib.sha256()
-    files = {path for pattern in ("*.safetensors", "*.json", "tokenizer.model") for path in folder.glob(pattern)}
+    files = {
+        path for pattern in ("*.safetensors", "*.json", "*.jinja", "tokenizer.model") for path in folder.glob(pattern)
+    }
     for path in sorted(files):
         digest.update(f"{path.name} {sha256_of(path)}\n".encode())
     return digest.hexdigest()

@@ -113,6 +113,11 @@ class Run:
         raise UsageError(f"{self.path} has no phase {phase!r} (phases there: {known})")
 
 
+def default_folder(recipe: str) -> Path:
+    """Where a run goes that names no other place: `RUNS`, by the name of its recipe or of the recipe's file."""
+    return RUNS / Path(recipe).stem
+
+
 def run_of(path: Path) -> Run | None:
     """The run that a file or folder lies in, if it lies in one; its path is relative where that of the run can be."""
     for folder in path.resolve().parents:

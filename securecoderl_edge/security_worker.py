@@ -45,9 +45,8 @@ class _PlainFile(io.BytesIO):
 def make_scanner() -> Any:
     """Load Bandit's plugins once; returns a function from source text to its list of issues.
 
-    The function visits as Bandit's own visitor does, but builds a context only for nodes that a plugin looks
-    at, and
-    lets errors of plugins out: Bandit itself logs them and reports no issue.
+    The function visits as Bandit's own visitor does, but builds a context only for nodes that a plugin looks at,
+    and lets errors of plugins out: Bandit itself logs them and reports no issue.
     """
     from bandit.core import config, context, metrics, node_visitor, test_set, utils
 

@@ -105,7 +105,7 @@ class SelectionSettings:
 
 @dataclass(frozen=True)
 class PpoSettings:
-    """Proximal policy optimisation, in both reward phases."""
+    """Proximal policy optimisation, in the phases that learn from rewards."""
 
     batch_size: int = setting(64, "Completions an update.", minimum=1)
     samples_per_prompt: int = setting(
@@ -267,7 +267,7 @@ def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any]) -> T
             table[name] = value
     settings = build(TrainSettings, table, f"recipe {recipe}")
     if not settings.phases:
-        raise UsageError("--phases is empty; give at least one of sft, binary, partial")
+        raise UsageError("--phases is empty; give at least one of sft, binary, partial, scheduled")
     if len(set(settings.phases)) != len(settings.phases):
         raise UsageError("--phases names a phase twice")
     if "sft" in settings.phases and settings.phases[0] != "sft":

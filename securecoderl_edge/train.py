@@ -10,7 +10,6 @@ The numbered algorithm of one update is in `updates`, the formulas are in `ppo`,
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from securecoderl_edge.device import Compute, choose_compute, memory_limit
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.files import locked, read_json, sha256_of
 from securecoderl_edge.giveaways import without_shown_tests
+from securecoderl_edge.machine import cpu_count
 from securecoderl_edge.memory import GIB, fitting_plan
 from securecoderl_edge.metrics import mirror_to_tensorboard
 from securecoderl_edge.model import (
@@ -240,7 +240,7 @@ def workplace(
         say(line)
     reward = settings.reward
     limits = Limits(reward.cpu_seconds, reward.wall_seconds, reward.memory_mib)
-    workers = None if team.local_count == 1 else max(1, (os.cpu_count() or 1) // team.local_count)
+    workers = None if team.local_count == 1 else max(1, cpu_count() // team.local_count)
     with Scorer(workers, limits, reward.stage_rule, reward.severity, reward.sandbox) as scorer:
         yield Workplace(
             run, settings, sources.inputs, architecture, model, tokenizer, compute, team, fitted, held_out, format,

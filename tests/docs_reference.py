@@ -27,7 +27,8 @@ success, 1 failure, 2 usage, 130 interrupted. `sce --debug COMMAND` shows the tr
 """
 _SETTINGS = """## Settings of a training run
 
-Keys of a recipe (TOML), and of `--set KEY=VALUE`. Those of the first table have flags of `sce train` too.
+Keys of a recipe (TOML), and of `--set KEY=VALUE`; what `sce train` has flags for is in its help above. A default holds
+where the recipe says nothing; without `--recipe` that is `starter`, which sets several.
 """
 
 

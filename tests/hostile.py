@@ -11,11 +11,13 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.sandbox import Execution, Job, Limits, SandboxPool, as_choice
+from securecoderl_edge.sandbox import Execution, Job, Limits, ProgramRun, SandboxPool, as_choice
 
 
 def execute(sandbox: SandboxPool, program: str, stdin: str = "", limits: Limits | None = None) -> Execution:
@@ -34,12 +36,18 @@ def descendants(pid: int) -> list[int]:
     return children + [each for child in children for each in descendants(child)]
 
 
+def run_all(pool: SandboxPool, jobs: Sequence[Job]) -> list[ProgramRun]:
+    """Run jobs from as many threads as the pool has workers; results are in the order of the jobs."""
+    with ThreadPoolExecutor(pool.workers) as threads:
+        return list(threads.map(lambda job: pool.run(job.program, job.stdins, job.limits, job.calls), jobs))
+
+
 def main() -> None:
     """Run all programs with two workers and tell what is left of them."""
     jobs = [Job(program, [stdin]) for program, stdin in json.load(sys.stdin)]
     runs: list[list[Any]] = []
     with SandboxPool(2, Limits(cpu_seconds=2, wall_seconds=4), as_choice(sys.argv[1])) as pool:
-        for run in pool.run_all(jobs):
+        for run in run_all(pool, jobs):
             last = run.executions[0] if run.parses else None
             runs.append([run.parses, *((last.stdout, last.returncode, last.stopped_by) if last else ("", 0, ""))])
         workers = [worker for worker in pool._idle.queue if worker is not None]

@@ -215,10 +215,3 @@ def test_commands_flags_and_models_are_completed(
     assert "--repair" in completed(monkeypatch, capsys, "generate", "--re")
     assert completed(monkeypatch, capsys, "bench", "n") == ["nano", "nightly", "n"]
     assert "starter" in completed(monkeypatch, capsys, "generate", "--model", "st")
-
-
-def test_the_built_in_model_has_one_name() -> None:
-    from securecoderl_edge.commands.options import BUILT_IN
-    from securecoderl_edge.model import NANO
-
-    assert BUILT_IN == NANO

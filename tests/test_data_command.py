@@ -81,7 +81,7 @@ def test_the_source_is_never_overwritten() -> None:
     for out in ("source.jsonl", "./source.jsonl", "link.jsonl"):
         refused = run("import", "source.jsonl", "--out", out, "--force")
         assert isinstance(refused.exception, UsageError)
-        assert "is the file to import" in str(refused.exception)
+        assert "is one of the files to read" in str(refused.exception)
     assert lines("source.jsonl") == [MBPP]
 
 

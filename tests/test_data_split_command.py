@@ -63,7 +63,7 @@ def test_a_split_never_writes_over_what_it_splits() -> None:
     for flag in ("--train-out", "--eval-out"):
         result = run("split", "all.jsonl", "--eval", "2", flag, "./all.jsonl", "--force")
         assert isinstance(result.exception, UsageError)
-        assert "is the file to split" in str(result.exception)
+        assert "is one of the files to read" in str(result.exception)
     assert Path("all.jsonl").read_bytes() == before
 
 

@@ -148,3 +148,8 @@ def test_malformed_requests_are_named_with_their_line(tmp_path: Path, text: str,
     path.write_text(text)
     with pytest.raises(SceError, match=message):
         read_requests(path)
+
+
+def test_an_output_that_is_blank_once_it_is_unescaped_is_refused() -> None:
+    with pytest.raises(UsageError, match="blank output"):
+        parse_test(r"in=1,out=\n")

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 from test_datasets import MBPP_RECORD
 
-from securecoderl_edge.datasets.hub import choose, is_hub_id
+from securecoderl_edge.datasets.hub import choose
 from securecoderl_edge.errors import UsageError
+from securecoderl_edge.hub_ids import is_hub_id
 
 COMMIT = "a" * 40
 FILES = {

@@ -10,6 +10,8 @@ import pytest
 
 from securecoderl_edge.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.hub_ids import is_hub_id
+from securecoderl_edge.model import base_folder
 from securecoderl_edge.models import (
     ModelSpec,
     default_comparisons,
@@ -18,7 +20,7 @@ from securecoderl_edge.models import (
     resolve_model,
     with_distinct_labels,
 )
-from securecoderl_edge.runs import Run, latest_run, mark_latest
+from securecoderl_edge.runs import Run, latest_run, mark_latest, run_of
 
 
 @pytest.fixture(autouse=True)
@@ -236,3 +238,21 @@ def test_a_pointer_to_the_latest_run_that_is_no_text_points_nowhere() -> None:
     make_run()
     Path("runs/latest").write_bytes(b"\xff")
     assert latest_run() is None
+
+
+@pytest.mark.parametrize("text", ["models/mine.safetensors", "data/mine.parquet", "runs/mine.gguf", "owner/../name"])
+def test_a_file_that_is_missing_is_no_hub_id(text: str) -> None:
+    assert not is_hub_id(text)
+    with pytest.raises(UsageError):
+        base_folder(text)
+
+
+def test_an_adapter_knows_its_run_and_its_role_by_any_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_run("first")
+    for path, role in (("policy", "policy"), ("phases/1-sft/adapter", "sft")):
+        assert resolve_model(f"runs/first/{path}").role == role
+        assert run_of(Path(f"runs/first/{path}")) == Run(Path("runs/first"))
+    monkeypatch.chdir("runs/first")
+    assert resolve_model("policy").role == "policy"
+    assert run_of(Path("policy")) == Run(Path("."))
+    assert Run(Path(".")).name == "first"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from hostile import descendants, execute
+from hostile import run_all as run_jobs
 
 from securecoderl_edge import machine
 from securecoderl_edge.errors import SceError
@@ -107,7 +108,7 @@ def test_workers_are_renewed_after_a_number_of_programs(sandbox: SandboxPool, mo
 def test_jobs_run_in_parallel_come_back_in_order() -> None:
     jobs = [Job(f"print({number})", [""]) for number in range(12)]
     with SandboxPool(workers=3) as three:
-        runs = three.run_all(jobs)
+        runs = run_jobs(three, jobs)
     assert [run.executions[0].stdout for run in runs] == [f"{number}\n" for number in range(12)]
 
 

@@ -169,3 +169,7 @@ def test_an_unknown_split_is_a_usage_error_that_names_the_known_ones() -> None:
 
 def test_starter_alone_means_the_training_split() -> None:
     assert load_problems("starter") == load_split("train")
+
+
+def test_the_number_of_tests_is_bounded_as_in_a_file() -> None:
+    assert {len(problem.tests) for problem in load_problems("starter:eval", max_tests=2)} == {2}

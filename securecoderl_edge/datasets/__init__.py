@@ -13,7 +13,7 @@ from securecoderl_edge.datasets import apps, apps_file, code_contests, humaneval
 from securecoderl_edge.datasets.records import Unreadable, form_of, read_records
 from securecoderl_edge.datasets.tally import Dropped, DropRecord, MalformedRecord, Tally
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.problems import MAX_TESTS, STARTER, Problem, load_problems, with_few_tests
+from securecoderl_edge.problems import MAX_TESTS, Problem, is_built_in, load_problems, with_few_tests
 
 __all__ = [
     "BENCHMARKS", "FORMATS", "KINDS", "MAX_TESTS_KEPT", "Dropped", "Imported", "Tally",
@@ -113,7 +113,7 @@ def open_problems(
         UsageError: no such set or file, or a format that is not recognised.
         SceError: it holds no problem that can be used; a problem file of ours breaks the format.
     """
-    if source == STARTER or source.startswith(f"{STARTER}:"):
+    if is_built_in(source):
         return load_problems(source, max_tests)
     path = Path(source)
     format = detect_format(path)

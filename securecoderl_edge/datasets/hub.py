@@ -8,16 +8,9 @@ from pathlib import Path
 
 from securecoderl_edge.errors import SceError, UsageError, needs
 
-_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _DATA = (".jsonl", ".jsonl.gz", ".json", ".parquet")
 # What describes a data set and holds none of it.
 _NO_DATA = ("dataset_infos.json", "package.json", "state.json", "dataset_info.json")
-
-
-def is_hub_id(source: str) -> bool:
-    """Whether a text is ``owner/name`` and neither on disk nor the slip of a path."""
-    path = Path(source)
-    return bool(_ID.fullmatch(source)) and not source.endswith(_DATA) and not path.exists() and not path.parent.exists()
 
 
 def download(source: str, pattern: str | None = None) -> list[Path]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import signal
 import struct
 import subprocess
@@ -18,6 +17,7 @@ from typing import IO, Any
 from securecoderl_edge.chat import ChatTemplate
 from securecoderl_edge.errors import MissingExtra, SceError, UsageError
 from securecoderl_edge.extraction import Asked
+from securecoderl_edge.machine import cpu_count
 from securecoderl_edge.prompts import STYLES
 from securecoderl_edge.runtimes.channel import read_message, write_message
 from securecoderl_edge.runtimes.child import child_environment, module_command
@@ -57,7 +57,7 @@ class GgufRuntime:
         self._settings = {
             "type": "open",
             "path": str(path.resolve()),
-            "threads": threads or len(os.sched_getaffinity(0)),
+            "threads": threads or cpu_count(),
             "context": context,
             "parallel": max(1, parallel),
             "reuses_prefixes": reuses_prefixes,

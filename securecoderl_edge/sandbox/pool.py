@@ -5,8 +5,7 @@ from __future__ import annotations
 import queue
 import signal
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 
@@ -38,7 +37,6 @@ class SandboxPool:
         self._idle: queue.LifoQueue[Worker | None] = queue.LifoQueue()
         for _ in range(self.workers):
             self._idle.put(None)
-        self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="sandbox")
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._running: set[Worker] = set()
@@ -78,10 +76,6 @@ class SandboxPool:
             return ProgramRun(True, "", (died,) * (len(stdins) + len(calls)))
         raise SceError(f"sandbox workers keep dying ({lost}); is the machine out of memory? Try fewer workers")
 
-    def run_all(self, jobs: Iterable[Job]) -> list[ProgramRun]:
-        """Run jobs in parallel over the workers; results are in the order of the jobs."""
-        return list(self._threads.map(lambda job: self.run(job.program, job.stdins, job.limits, job.calls), jobs))
-
     def idle_pids(self) -> list[int]:
         """Zygotes that wait for work."""
         return [worker.pid for worker in list(self._idle.queue) if worker is not None]
@@ -95,7 +89,6 @@ class SandboxPool:
             return
         for busy in running:
             busy.kill()
-        self._threads.shutdown(wait=True, cancel_futures=True)
         for worker in [self._idle.get() for _ in range(self.workers)]:
             if worker is not None:
                 worker.close()

@@ -42,7 +42,7 @@ class Preset:
     Attributes:
         updates: of reinforcement learning in every variant; None: as many in each phase as the recipe says, which for
             ``paper-v100`` is what the paper did (its curriculum has twice the updates of the others).
-        snapshot_every: see `Study`.
+        snapshot_every: see `Arm`.
     """
 
     slices: tuple[Slice, ...]
