@@ -247,8 +247,9 @@ def _held_out(run: Run, phase: str, facts: dict[str, object]) -> str:
     folder = next((folder for folder in run.phase_folders() if folder.name.endswith(f"-{phase}")), None)
     if folder is None or not (folder / "evaluations.jsonl").is_file():
         return ""
-    rows = [row for row in RowFile(folder / "evaluations.jsonl").read() if row.get("step") == facts.get("chosen_step")]
     try:
+        rows = RowFile(folder / "evaluations.jsonl").read()
+        rows = [row for row in rows if row.get("step") == facts.get("chosen_step")]
         rewards = [float(reward) for reward in rows[-1]["rewards"]]
         samples = int(read_toml(run.path / "config.toml").get("selection", {}).get("samples", 1))
         interval = bootstrap_mean([rewards[start : start + samples] for start in range(0, len(rewards), samples)])

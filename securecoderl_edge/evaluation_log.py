@@ -75,12 +75,7 @@ class EvaluationLog:
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    if not path.exists():
-        return []
-    records = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            records.append(json.loads(line))
-        except ValueError:
-            raise SceError(f"{path}:{number}: not valid JSON; remove {path.parent} to start over") from None
-    return records
+    try:
+        return RowFile(path).read()
+    except SceError as error:
+        raise SceError(f"{error}; remove {path.parent} to start over") from None

@@ -41,13 +41,19 @@ class RowFile:
         """All rows; none if there is no file.
 
         Raises:
-            ValueError: a line is no JSON object.
+            SceError: a line is no JSON object; the message begins with file and line.
         """
         if not self.path.exists():
             return []
-        rows = [json.loads(line) for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines()]
-        if not all(isinstance(row, dict) for row in rows):
-            raise ValueError("a line is no JSON object")
+        rows = []
+        for number, line in enumerate(self.path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                row = None
+            if not isinstance(row, dict):
+                raise SceError(f"{self.path}:{number}: no JSON object")
+            rows.append(row)
         return rows
 
     def rewind(self, phase: str, step: int) -> None:

@@ -234,7 +234,7 @@ class Phase:
             done = [evaluation_from_record(row) for row in self.evaluations.read()]
             if len(done) != progress.evaluations or len({len(each.rewards) for each in done}) > 1:
                 raise ValueError(f"{progress.evaluations} evaluations of equal length were made")
-        except (KeyError, TypeError, ValueError) as error:
+        except (SceError, KeyError, TypeError, ValueError) as error:
             raise SceError(f"{self.evaluations.path} is damaged ({error}); start again with --no-resume") from None
         return done
 

@@ -84,7 +84,7 @@ def _copy(other: Run, adapter: Path, run: Run, own: Path, phase: str) -> None:
     for name in ("metrics.jsonl", "samples.jsonl"):
         try:
             rows: list[dict[str, Any]] = RowFile(other.path / name).read()
-        except ValueError:
+        except SceError:
             continue
         target = RowFile(run.path / name)
         target.rewind(phase, -1)  # of a copy that was cut short

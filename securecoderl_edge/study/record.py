@@ -106,7 +106,7 @@ def read_rows(study: Study, folder: Path, slice: Slice, models: int) -> list[lis
             if not is_plain_name(log):
                 raise ValueError(f"{log!r} is no folder beside it")
             # A later row of the same sample replaces an earlier one.
-            rows = {(row["id"], row["sample"]): row for row in RowFile(folder / log / "rows.jsonl").read()}
+            rows = {(row["id"], row["sample"]): row for row in _rows(folder / log / "rows.jsonl")}
             if len(rows) != count:
                 raise SceError(f"{folder}: {len(rows)} rows of {count} are left; {again}")
             found.append([rows[key] for key in sorted(rows)])
@@ -220,6 +220,13 @@ def _difference(before: Samples, after: Samples) -> dict[str, Any]:
         if _has_any(first) and _has_any(second):
             found[metric.name] = _rounded(difference_over_seeds(first, second))
     return found
+
+
+def _rows(file: Path) -> list[dict[str, Any]]:
+    try:
+        return RowFile(file).read()
+    except SceError as error:
+        raise ValueError(str(error)) from None
 
 
 def training_curves(runs: Sequence[Run]) -> dict[str, Any]:
