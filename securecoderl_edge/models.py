@@ -52,17 +52,17 @@ class ModelSpec:
     prompt_style: str | None = None
 
     def files(self) -> list[Path]:
-        """The files that make up the model, in a fixed order; empty for a hub id."""
+        """The files that make up the model, in a fixed order; of a hub id those that were downloaded."""
         if self.kind == "gguf":
             return [Path(self.source)]
-        folders = [base_folder(NANO) if self.source == NANO else Path(self.source)]
-        if self.adapter is not None:
-            folders.append(self.adapter)
+        folders = [folder for folder in (self._source_folder(), self.adapter) if folder is not None]
         return [file for folder in folders for file in _model_files(folder)]
 
     def file_bytes(self) -> int | None:
-        """What the model takes on disk, adapter included; None for a hub id."""
-        return sum(file.stat().st_size for file in self.files()) or None
+        """What the model takes on disk, adapter included; None for a hub id that is not on this disk."""
+        if self.kind == "hf" and self._source_folder() is None:
+            return None
+        return sum(file.stat().st_size for file in self.files())
 
     def bits_per_weight(self) -> float | None:
         """Of an exported file, as its manifest says."""
@@ -76,9 +76,18 @@ class ModelSpec:
         digest = hashlib.sha256()
         for file in self.files():
             digest.update(sha256_of(file).encode())
-        if not self.files():
+        if self.kind == "hf" and self._source_folder() is None:
             digest.update(self.source.encode())
         return digest.hexdigest()
+
+    def _source_folder(self) -> Path | None:
+        """Where the files of ``source`` are; None for a hub id that is not on this disk."""
+        if self.source != NANO and Path(self.source).is_dir():
+            return Path(self.source)
+        try:
+            return base_folder(self.source, download=False)
+        except SceError:
+            return None
 
 
 def resolve_model(text: str | None) -> ModelSpec:

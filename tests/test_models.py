@@ -212,6 +212,15 @@ def test_the_size_of_a_gguf_is_that_of_its_file_and_of_a_hub_id_unknown() -> Non
     assert resolve_model("owner/name").file_bytes() is None
 
 
+def test_a_policy_on_a_base_that_is_elsewhere_has_no_size_and_a_hash_of_both() -> None:
+    make_run("one", base="owner/name")
+    make_run("two", base="owner/other")
+    one, two = resolve_model("one"), resolve_model("two")
+    assert one.adapter is not None
+    assert one.file_bytes() is None
+    assert one.content_hash() != two.content_hash()
+
+
 def test_labels_that_repeat_become_distinct() -> None:
     make_gguf(Path("a/m.gguf"))
     make_gguf(Path("b/m.gguf"))
