@@ -1,4 +1,4 @@
-"""Writes benchmarks/STUDY.md and its plots from the figures of the studies: what ``make study`` calls.
+"""Writes benchmarks/STUDY.md, its plots and README's results from the figures of the studies: what ``make study`` calls.
 
     python benchmarks/study_report.py
 
@@ -34,6 +34,7 @@ from securecoderl_edge.summary import Metric
 
 HERE = Path(__file__).parent
 TEXT, REPORT, PLOTS = HERE / "study_text.md", HERE / "STUDY.md", HERE / "results" / "plots"
+README = HERE.parent / "README.md"
 NAMES = ("table3", "security", "ablations", "hacking")
 
 Records = Mapping[str, Mapping[str, Any]]
@@ -126,6 +127,38 @@ def by_seed(records: Records, study: str, arm: str, slice: str) -> str:
     return ", ".join(f"{100 * rate:.1f}" for rate in rates)
 
 
+def in_readme(text: str, records: Records) -> str:
+    """README with the main table between its two marks.
+
+    Raises:
+        ValueError: the marks are not there.
+    """
+    begin, end = "<!-- made by make study -->\n", "<!-- end -->\n"
+    if begin not in text or end not in text:
+        raise ValueError(f"README.md has no {begin.strip()} ... {end.strip()}")
+    before, rest = text.split(begin, 1)
+    return f"{before}{begin}\n{main_table(records).strip()}\n\n{end}{rest.split(end, 1)[1]}"
+
+
+def main_table(records: Records) -> str:
+    """The variants on both slices of table3, in a few columns."""
+    record = records["table3"]
+    rows = []
+    for title in dict.fromkeys(arm["title"] for arm in record["arms"]):
+        cells = [title]
+        for slice in ("eval", "hard"):
+            names = {arm["title"]: arm["name"] for arm in record["arms"] if arm["slice"] == slice}
+            arm, warm_start = names[title], names["SFT"]
+            gain = "" if arm == warm_start else difference(records, "table3", warm_start, arm, slice, "all_tests_rate")
+            shown = (
+                value(records, "table3", arm, slice, name) for name in ("syntax_rate", "all_tests_rate", "reward_gated")
+            )
+            cells += [*shown, gain]
+        rows.append(tuple(cells))
+    columns = [f"{slice}: {title}" for slice in ("eval", "hard") for title in ("Syn. %", "All-P %", "R", "All-P − SFT")]
+    return to_markdown(Table(("", *columns), tuple(rows)))
+
+
 def figure(records: Records, name: str, *caption: str) -> str:
     """A plot of `study_plots`."""
     return f"![{' '.join(caption)}](results/plots/{name}.svg)"
@@ -203,6 +236,9 @@ def main() -> None:
         draw_all(records, PLOTS)
     with write_atomically(REPORT) as out:
         out.write(text)
+    readme = in_readme(README.read_text(encoding="utf-8"), records)
+    with write_atomically(README) as out:
+        out.write(readme)
     sys.stderr.write(f"{REPORT}: {len(text.splitlines())} lines\n")
 
 

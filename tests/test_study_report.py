@@ -95,3 +95,13 @@ def test_the_committed_page_is_what_its_figures_make(report: Any) -> None:
     )
     for name in found:
         assert name in report.NAMES
+
+
+def test_readme_has_the_results_that_the_figures_make(report: Any) -> None:
+    text = report.README.read_text(encoding="utf-8")
+    assert text == report.in_readme(text, report.read_records()), "make study"
+
+
+def test_a_readme_without_the_marks_is_refused(report: Any) -> None:
+    with pytest.raises(ValueError, match="made by make study"):
+        report.in_readme("# Readme\n", records())
