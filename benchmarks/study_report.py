@@ -1,4 +1,4 @@
-"""Writes benchmarks/STUDY.md, its plots and README's results from the figures of the studies: what ``make study`` calls.
+"""Writes benchmarks/STUDY.md, its plots and README's results from the figures of the studies: ``make study``.
 
     python benchmarks/study_report.py
 
