@@ -174,7 +174,9 @@ def test_a_damaged_onnx_folder_is_a_sentence(onnx_folder: Path, tmp_path: Path, 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "securecoderl_edge", "generate", *arguments]
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    # A test run that was started in the background hands down an ignored Ctrl-C.
+    pipes["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
     return subprocess.Popen(command, text=True, **pipes)  # type: ignore[call-overload, no-any-return]
 
 

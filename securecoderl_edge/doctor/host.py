@@ -11,7 +11,7 @@ from securecoderl_edge.machine import available_memory_bytes, cpu_flags, describ
 from securecoderl_edge.sandbox.limits import Limits
 from securecoderl_edge.sandbox.pool import default_workers
 
-OLDEST_PYTHON = (3, 10)
+OLDEST_PYTHON = (3, 11)
 # What kernels of llama.cpp and torch are chosen by, as Linux names it.
 FEATURES = {
     "x86_64": ("avx2", "avx512f", "avx512_bf16", "amx_int8", "amx_bf16"),
