@@ -127,7 +127,10 @@ def test_tests_that_the_statement_shows_are_dropped_from_the_reward(
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = settings()
-    shown = [replace(each, statement=f"{each.statement} 1 -> 2") for each in load_problems(config.problems)]
+    # No number but those of the example, which could show other tests.
+    shown = [
+        replace(each, statement=f"Add one{'.' * at} 1 -> 2") for at, each in enumerate(load_problems(config.problems))
+    ]
     tests = [len(each.tests) for each in shown]
     write_problems(tmp_path / "problems.jsonl", shown)
     totals: dict[str, set[int]] = {"keep": set(), "drop": set()}
