@@ -120,6 +120,12 @@ def says(records: Records, study: str, first: str, second: str, slice: str, name
     return NOT_DISTINGUISHABLE if interval is None else verdict(Difference(METRIC[name], interval, None))
 
 
+def bench_difference(records: Records, file: str, name: str) -> str:
+    """One paired difference of what ``sce bench --compare --json`` wrote into ``results/FILE.json``."""
+    document = json.loads((HERE / "results" / f"{file}.json").read_text(encoding="utf-8"))
+    return _in_words(interval_of(document["comparisons"][0]["differences"][name]), name, signed=True)
+
+
 def by_seed(records: Records, study: str, arm: str, slice: str) -> str:
     """All-P of each seed, in percent."""
     found = next(each for each in records[study]["arms"] if each["name"] == arm)["results"]
@@ -201,7 +207,8 @@ def machine(records: Records) -> str:
 DIRECTIVES: dict[str, Callable[..., str]] = {
     each.__name__: each
     for each in (
-        results, differences, transfer, quantised, value, difference, says, by_seed, figure, costs, commands, machine,
+        results, differences, transfer, quantised, value, difference, bench_difference, says, by_seed, figure,
+        costs, commands, machine,
     )
 }  # fmt: skip
 
