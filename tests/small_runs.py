@@ -7,12 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
 from securecoderl_edge.problems import Problem, Test, write_problems
 from securecoderl_edge.reward import Score
 from securecoderl_edge.runs import Run
+from securecoderl_edge.selection import Evaluation
 from securecoderl_edge.settings import TrainSettings, resolve
 
 # Of each phase a few updates; `PHASES` for tests of what happens between them, `EPOCHS` for what happens within.
@@ -68,3 +70,19 @@ def equal(one: Path, two: Path) -> bool:
     """Whether two adapters are the same, bit for bit."""
     first, second = weights(one), weights(two)
     return first.keys() == second.keys() and all(torch.equal(value, second[key]) for key, value in first.items())
+
+
+def outcome(run: Run, name: str) -> dict[str, Any]:
+    """What a finished phase of a run says of itself."""
+    return dict(run.outcomes())[name]
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, *rewards: float) -> None:
+    """Evaluations that find the given rewards, one after the other."""
+    answers = iter(rewards)
+
+    def evaluate(learner: Any, scorer: Any, held_out: Any, settings: Any, step: int, phase: str) -> Evaluation:
+        reward = next(answers)
+        return Evaluation(step, (reward,) * 4, 0.0, 1.0)
+
+    monkeypatch.setattr("securecoderl_edge.phase.evaluate_policy", evaluate)

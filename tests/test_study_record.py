@@ -21,38 +21,6 @@ from securecoderl_edge.study.steps import preparations
 from securecoderl_edge.study.table3 import table3
 from securecoderl_edge.study.tables import difference_table, result_table, study_tables
 
-# A module that writes down that it ran, and does what its arguments say.
-WORKER = """
-import os, signal, sys, time
-from pathlib import Path
-name, *acts = sys.argv[1:]
-with open("ran", "a") as out:
-    out.write(f"{name} {os.environ['OMP_NUM_THREADS']}\\n")
-for act in acts:
-    kind, _, value = act.partition(":")
-    if kind == "wait-for":
-        deadline = time.monotonic() + 60
-        while not Path(value).exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-    elif kind == "make":
-        Path(value).write_text("")
-    elif kind == "fail" and not Path("mended").exists():
-        sys.exit("sce: it went wrong")
-    elif kind == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
-    elif kind == "sleep":
-        interrupts = []
-        signal.signal(signal.SIGINT, lambda *_: interrupts.append(1))
-        Path("asleep").write_text("")
-        while not interrupts:
-            time.sleep(0.01)
-        time.sleep(0.3)
-        Path("interrupts").write_text(str(len(interrupts)))
-        sys.exit(130)
-"""
-
-
 EVAL, HARD = Slice("eval", "starter:plain-train", "starter:eval"), Slice("hard", "starter:hard-train", "starter:hard")
 PROBLEMS = 20
 

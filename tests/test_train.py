@@ -24,7 +24,6 @@ from securecoderl_edge.settings import RewardSettings, TrainSettings
 from securecoderl_edge.train import train
 
 SOLUTIONS = ("print(int(input()) + 1)\n", "n = int(input())\nprint(n + 1)\n")
-TIMES = ("seconds", "seconds_sample", "seconds_score", "seconds_update", "tokens_per_second", "peak_rss_mib")
 
 
 @pytest.fixture(scope="module")

@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 from safetensors.torch import load_file
-from small_runs import equal, rows
+from small_runs import equal, outcome, rows, scripted
 
 from securecoderl_edge import collect, phase, updates
 from securecoderl_edge.checkpoint import checkpoints
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.files import locked
 from securecoderl_edge.runs import Run
-from securecoderl_edge.selection import Evaluation
 from securecoderl_edge.settings import TrainSettings
 from securecoderl_edge.train import train
 
@@ -28,21 +27,6 @@ pytestmark = pytest.mark.usefixtures("varied_reward")
 @pytest.fixture(scope="module")
 def whole(settings: Callable[..., TrainSettings], tmp_path_factory: pytest.TempPathFactory) -> Run:
     return train(settings(), tmp_path_factory.mktemp("runs") / "whole")
-
-
-def outcome(run: Run, name: str) -> dict[str, Any]:
-    return dict(run.outcomes())[name]
-
-
-def scripted(monkeypatch: pytest.MonkeyPatch, *rewards: float) -> None:
-    """Evaluations that find the given rewards, one after the other."""
-    answers = iter(rewards)
-
-    def evaluate(learner: Any, scorer: Any, held_out: Any, settings: Any, step: int, phase: str) -> Evaluation:
-        reward = next(answers)
-        return Evaluation(step, (reward,) * 4, 0.0, 1.0)
-
-    monkeypatch.setattr(phase, "evaluate_policy", evaluate)
 
 
 def test_a_checkpoint_of_another_base_model_is_refused(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_runs import equal, rows
+from small_runs import equal, outcome, rows, scripted
 
 from securecoderl_edge import collect, phase, updates
 from securecoderl_edge.checkpoint import checkpoints
@@ -19,7 +19,7 @@ from securecoderl_edge.problems import Test, load_problems, write_problems
 from securecoderl_edge.reuse import phase_keys
 from securecoderl_edge.reward import Score
 from securecoderl_edge.runs import Run
-from securecoderl_edge.selection import Evaluation, hold_out
+from securecoderl_edge.selection import hold_out
 from securecoderl_edge.settings import RewardSettings, TrainSettings
 from securecoderl_edge.train import train
 
@@ -29,21 +29,6 @@ pytestmark = pytest.mark.usefixtures("varied_reward")
 @pytest.fixture(scope="module")
 def whole(settings: Callable[..., TrainSettings], tmp_path_factory: pytest.TempPathFactory) -> Run:
     return train(settings(), tmp_path_factory.mktemp("runs") / "whole")
-
-
-def outcome(run: Run, name: str) -> dict[str, Any]:
-    return dict(run.outcomes())[name]
-
-
-def scripted(monkeypatch: pytest.MonkeyPatch, *rewards: float) -> None:
-    """Evaluations that find the given rewards, one after the other."""
-    answers = iter(rewards)
-
-    def evaluate(learner: Any, scorer: Any, held_out: Any, settings: Any, step: int, phase: str) -> Evaluation:
-        reward = next(answers)
-        return Evaluation(step, (reward,) * 4, 0.0, 1.0)
-
-    monkeypatch.setattr(phase, "evaluate_policy", evaluate)
 
 
 def test_every_phase_is_evaluated_before_it_every_so_often_and_at_its_end(whole: Run) -> None:
