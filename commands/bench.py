@@ -68,7 +68,7 @@ def bench(
     specs, pairs = choose_models(models, is_comparing)
     problems = bench_problems(config, say)
     warn_of_level(config.sandbox)
-    factor = calibrated()
+    factor = calibrated(out)
     with Scorer(sandbox=config.sandbox, time_factor=factor) as scorer:
         done = measure_all(specs, problems, scorer, config, out, factor)
     summaries = {index: evaluation.summary() for index, evaluation in done.items()}
@@ -131,10 +131,13 @@ def refuse_missing(missing: int, models: int) -> None:
         raise SceError(f"{missing} of {models} models could not be measured")
 
 
-def calibrated() -> float:
-    """How much longer programs may take here; said if it is more than elsewhere. Warns of a busy machine, too."""
+def calibrated(folder: Path | None = None) -> float:
+    """How much longer programs may take here; said if it is more than elsewhere. Warns of a busy machine, too.
+
+    ``folder`` and errors: as in `time_factor`.
+    """
     _warn_of_load()
-    factor = time_factor()
+    factor = time_factor(folder)
     if factor > 1:
         say(f"this processor runs Python slowly: programs have {factor:g} times as long as elsewhere")
     return factor

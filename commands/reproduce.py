@@ -146,7 +146,7 @@ def table2(models: tuple[str, ...], config: Table2Config, output: str | None) ->
     documents: dict[str, Any] = {}
     wide: list[tuple[str, Table]] = []
     narrow: list[tuple[str, Table]] = []
-    missing, factor = 0, calibrated()
+    missing, factor = 0, calibrated(folder)
     with Scorer(time_factor=factor) as scorer:
         for settings, problems in zip(asked, sets, strict=True):
             done = measure_all(specs, problems, scorer, settings, folder, factor)

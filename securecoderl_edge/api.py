@@ -164,7 +164,8 @@ def bench(
     values = {"problems": problems, "samples": samples, **settings} | ({} if limit is None else {"limit": limit})
     asked = build(BenchSettings, values, "bench")
     specs, _ = choose_models(models)
-    chosen, factor, folder = bench_problems(asked), time_factor(), None if out is None else Path(out)
+    chosen, folder = bench_problems(asked), None if out is None else Path(out)
+    factor = time_factor(folder)
     with Scorer(sandbox=asked.sandbox, time_factor=factor) as scorer:
         return [measure(spec, chosen, scorer, asked, folder, time_factor=factor).summary() for spec in specs]
 

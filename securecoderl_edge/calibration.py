@@ -2,21 +2,44 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
+from pathlib import Path
+
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.files import read_json, write_atomically
+from securecoderl_edge.machine import cpu_model
 
 # Processor seconds of `_work` in Python 3.11 on the virtual Xeon (Sapphire Rapids) where the limits were chosen.
 REFERENCE_SECONDS = 0.017
+CALIBRATION_FILE = "calibration.json"
 _TRIES, _REPEATS = 7, 10
 _WORDS = 3000
 
 
-def time_factor() -> float:
+def time_factor(folder: Path | None = None) -> float:
     """What time limits are multiplied by: 1 on a processor as fast as the reference or faster, else a power of √2.
 
-    Coarse steps, so that a bench that is continued on the same machine finds the same limits.
+    Args:
+        folder: of a bench that may be continued. What was found there on this kind of processor holds again: next to
+            a step a second look could say something else, and rows with other limits do not belong together.
+
+    Raises:
+        SceError: what the folder says cannot be read, or the folder cannot be written.
     """
-    return factor_for(min(_seconds() for _ in range(_TRIES)))
+    if folder is None:
+        return factor_for(min(_seconds() for _ in range(_TRIES)))
+    path, processor = folder / CALIBRATION_FILE, cpu_model()
+    known = read_json(path) if path.exists() else {}
+    if processor not in known:
+        known[processor] = time_factor()
+        with write_atomically(path) as file:
+            file.write(json.dumps(known, indent=1) + "\n")
+    factor = known[processor]
+    if isinstance(factor, bool) or not isinstance(factor, int | float) or not 1 <= factor < math.inf:
+        raise SceError(f"{path}: {factor!r} is no factor for time limits; remove the file to measure it again")
+    return float(factor)
 
 
 def factor_for(seconds: float) -> float:

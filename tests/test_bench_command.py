@@ -154,6 +154,15 @@ def test_a_bench_with_a_folder_is_not_repeated_and_leaves_its_record(folder: Pat
     assert first["models"] == second["models"] == json.loads((folder / "kept/bench.json").read_text())["models"]
 
 
+def test_a_bench_goes_on_where_the_processor_seems_slower_than_before(
+    folder: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seconds in (0.0, 1.0):
+        monkeypatch.setattr("securecoderl_edge.calibration._seconds", lambda seconds=seconds: seconds)
+        run("good.gguf", "--problems", "six.jsonl", "--out", "kept")
+    assert opened[1][2].calls == []
+
+
 def test_other_content_under_the_same_name_is_measured_again(folder: Path, opened: Opened) -> None:
     args = ("good.gguf", "--problems", "six.jsonl", "--out", "kept")
     run(*args)

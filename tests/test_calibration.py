@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+from pathlib import Path
+
 import pytest
 
-from securecoderl_edge.calibration import REFERENCE_SECONDS, factor_for, time_factor
+from securecoderl_edge.calibration import CALIBRATION_FILE, REFERENCE_SECONDS, factor_for, time_factor
+from securecoderl_edge.errors import SceError
 from securecoderl_edge.problems import Problem, Test
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.scorer import Scorer
@@ -22,6 +26,31 @@ def test_factors_are_coarse_and_never_below_one(slowness: float, factor: float) 
 
 def test_this_processor_has_a_factor() -> None:
     assert time_factor() >= 1
+
+
+@pytest.fixture
+def varied_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look at the processor finds it twice as slow as the one before."""
+    seconds = (REFERENCE_SECONDS * 2.0**look for look in itertools.count())
+    monkeypatch.setattr("securecoderl_edge.calibration._TRIES", 1)
+    monkeypatch.setattr("securecoderl_edge.calibration._seconds", lambda: next(seconds))
+
+
+@pytest.mark.usefixtures("varied_speed")
+def test_a_folder_keeps_its_factor_on_the_same_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [time_factor(tmp_path / name) for name in ("a", "b", "a", "b")] == [1, 2, 1, 2]
+    monkeypatch.setattr("securecoderl_edge.calibration.cpu_model", lambda: "another")
+    assert [time_factor(tmp_path / "a"), time_factor(tmp_path / "a")] == [4, 4]
+    monkeypatch.undo()
+    assert time_factor(tmp_path / "a") == 1
+
+
+@pytest.mark.parametrize("content", ["[1]", "{", '{"cpu": 0.5}', '{"cpu": "2"}', '{"cpu": true}', '{"cpu": NaN}'])
+def test_a_factor_that_is_none_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str) -> None:
+    monkeypatch.setattr("securecoderl_edge.calibration.cpu_model", lambda: "cpu")
+    (tmp_path / CALIBRATION_FILE).write_text(content)
+    with pytest.raises(SceError, match=CALIBRATION_FILE):
+        time_factor(tmp_path)
 
 
 def test_all_time_limits_are_multiplied() -> None:
