@@ -14,6 +14,7 @@ from securecoderl_edge.chat import read_chat_template
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.export.pre_tokenizers import IGNORES_MERGES, name_of
 from securecoderl_edge.files import read_json
+from securecoderl_edge.special_tokens import end_tokens, special_tokens
 from securecoderl_edge.token_counts import read_tokenizer
 
 # Token types of GGUF's tokenizer.ggml.token_type.
@@ -40,7 +41,7 @@ class Vocabulary:
         pre: llama.cpp's name of the pre-tokenizer; ``default`` for SentencePiece, which has none.
         fingerprint: sha256 of the ids of a fixed probe text.
         merges: of byte-level BPE. scores: of SentencePiece, higher ones are merged first.
-        eot: a second token that ends an answer, when the config names another than the tokenizer.
+        eot: a second token that ends an answer, when the configurations name others than the tokenizer.
         adds_space: whether a text is tokenised as if a space stood before it.
         normaliser: a Unicode normal form that text is brought to first, which llama.cpp does not do itself.
     """
@@ -96,11 +97,10 @@ def read_vocabulary(base: Path, size: int, pre_tokenizer: str | None = None) -> 
     _refuse_unsupported(where, document, pre)
     tokens, types = _tokens(document, size, where, is_sentencepiece)
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
-    settings = read_json(base / "tokenizer_config.json") if (base / "tokenizer_config.json").is_file() else {}
-    ids = {role: _token_id(settings.get(f"{role}_token"), tokenizer) for role in ("bos", "eos", "pad", "unk")}
+    ids = {name: tokenizer.token_to_id(text) for name, text in special_tokens(base).items()}
     config_eos, config_bos = _config_id(base, "eos_token_id"), _config_id(base, "bos_token_id")
-    eos = ids["eos"] if ids["eos"] is not None else config_eos
-    bos = ids["bos"] if ids["bos"] is not None else config_bos
+    eos, bos = ids.get("eos_token"), ids.get("bos_token")
+    eos, bos = config_eos if eos is None else eos, config_bos if bos is None else bos
     template = read_chat_template(base)
     with_specials, bare = (tokenizer.encode("a", add_special_tokens=flag).ids for flag in (True, False))
     return Vocabulary(
@@ -113,9 +113,9 @@ def read_vocabulary(base: Path, size: int, pre_tokenizer: str | None = None) -> 
         scores=_scores(tokens, types, merges) if is_sentencepiece else [],
         bos=bos,
         eos=eos,
-        eot=config_eos if config_eos != eos else None,
-        pad=ids["pad"],
-        unknown=ids["unk"],
+        eot=config_eos if config_eos != eos else min(end_tokens(base, eos) - {eos}, default=None),
+        pad=ids.get("pad_token"),
+        unknown=ids.get("unk_token"),
         adds_bos=len(with_specials) > len(bare) and with_specials[0] == bos,
         adds_eos=len(with_specials) > len(bare) and with_specials[-1] == eos,
         adds_space=adds_space,
@@ -213,12 +213,6 @@ def _looks_special(text: str) -> bool:
     """Whether llama.cpp's own converter would mark the token as control although the tokenizer does not."""
     pairs = (("<|", "|>"), ("<｜", "｜>"))
     return text == "<pad>" or any(text.startswith(left) and text.endswith(right) for left, right in pairs)
-
-
-def _token_id(setting: Any, tokenizer: Any) -> int | None:
-    text = setting.get("content") if isinstance(setting, dict) else setting
-    index = tokenizer.token_to_id(text) if isinstance(text, str) else None
-    return None if index is None else int(index)
 
 
 def _config_id(base: Path, key: str) -> int | None:

@@ -13,8 +13,8 @@ from typing import Any
 
 from securecoderl_edge.errors import SceError, needs
 from securecoderl_edge.files import read_json
+from securecoderl_edge.special_tokens import special_tokens
 
-_SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 _PROBE = "\x00answer\x00"
 
 
@@ -100,8 +100,7 @@ def read_chat_template(folder: Path) -> ChatTemplate | None:
     source = _text_in(separate) if separate.is_file() else _default_of(settings.get("chat_template"))
     if source is None:
         return None
-    tokens = {name: text for name in _SPECIAL_TOKENS if (text := _text_of(settings.get(name))) is not None}
-    return ChatTemplate(source, tokens, str(separate if separate.is_file() else file))
+    return ChatTemplate(source, special_tokens(folder), str(separate if separate.is_file() else file))
 
 
 def _text_in(file: Path) -> str:
@@ -117,8 +116,3 @@ def _default_of(template: Any) -> str | None:
         named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
         template = named.get("default")
     return template if isinstance(template, str) else None
-
-
-def _text_of(token: Any) -> str | None:
-    text = token.get("content") if isinstance(token, dict) else token
-    return text if isinstance(text, str) else None

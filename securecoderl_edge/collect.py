@@ -101,7 +101,6 @@ def _sampled(
 ) -> list[Sampled]:
     """Completions of the problems at ``places``, decoded together."""
     prompts = [learner.prompt_tokens(problems[place]) for place in places]
-    end = learner.tokenizer.eos_token_id
 
     def placed(done: Sampled) -> Sampled:
         return replace(done, prompt=places[done.prompt])
@@ -109,7 +108,7 @@ def _sampled(
     if ppo.rollout == "hf":
         seeds = seed_of(*seed, places[0])
         drawn = sample_with_generate(
-            learner.model, prompts, samples, ppo.temperature, ppo.max_tokens, end,
+            learner.model, prompts, samples, ppo.temperature, ppo.max_tokens, learner.end_tokens,
             learner.tokenizer.pad_token_id, seeds, learner.compute.autocast(),
         )  # fmt: skip
         return [placed(done) for done in drawn]
@@ -124,7 +123,7 @@ def _sampled(
     with _threads_for(learner.decoder) as leaves_a_core:
         beside = (lambda done: submit(placed(done))) if leaves_a_core else None
         drawn = sample(
-            learner.decoder, prompts, samples, ppo.temperature, ppo.max_tokens, frozenset({end}), uniforms, beside
+            learner.decoder, prompts, samples, ppo.temperature, ppo.max_tokens, learner.end_tokens, uniforms, beside
         )
     return [placed(done) for done in drawn]
 

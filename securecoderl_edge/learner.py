@@ -49,6 +49,7 @@ class Learner:
         running: numbers that go from update to update, such as the scale of the advantages; part of a checkpoint.
         format: how problems are put to the model.
         prompts: caches each problem's prompt tokens by problem id.
+        end_tokens: ids that end a completion; that of the tokenizer is always among them.
         skipped_steps: steps of this process that were left out because float16 overflowed.
     """
 
@@ -63,10 +64,12 @@ class Learner:
     running: dict[str, float] = field(default_factory=dict)
     format: PromptFormat = OURS
     prompts: dict[str, list[int]] = field(default_factory=dict)
+    end_tokens: frozenset[int] = frozenset()
     skipped_steps: int = 0
 
     def __post_init__(self) -> None:
         enabled = self.compute.products is torch.float16
+        self.end_tokens |= {self.tokenizer.eos_token_id}
         self.scaler = torch.amp.GradScaler(self.compute.device, enabled=enabled)
 
     def prompt_tokens(self, problem: Problem) -> list[int]:

@@ -20,8 +20,8 @@ from securecoderl_edge.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.architecture import read_architecture
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError, needs
-from securecoderl_edge.files import read_json
 from securecoderl_edge.hub_ids import is_hub_id
+from securecoderl_edge.special_tokens import needs_start
 
 if TYPE_CHECKING:
     import torch
@@ -145,24 +145,8 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def encode_prompt(tokenizer: Any, text: str) -> list[int]:
-    """Token ids of a prompt, with the start token that the tokenizer adds unless the text begins with it, as chat
-    templates do.
-    """
-    start = tokenizer.bos_token
-    has_start = start is not None and text.startswith(start)
-    return list(tokenizer(text, add_special_tokens=not has_start)["input_ids"])
-
-
-def end_tokens(folder: Path, tokenizer: Any) -> frozenset[int]:
-    """The tokens that end an answer: the tokenizer's, and what generation_config.json names besides.
-
-    Raises:
-        SceError: that file is damaged.
-    """
-    file = folder / "generation_config.json"
-    named = read_json(file).get("eos_token_id") if file.is_file() else None
-    others = named if isinstance(named, list) else [named]
-    return frozenset({tokenizer.eos_token_id, *(token for token in others if isinstance(token, int))})
+    """Token ids of a prompt, with the start token that the tokenizer adds unless the text begins with it."""
+    return list(tokenizer(text, add_special_tokens=needs_start(text, tokenizer.bos_token))["input_ids"])
 
 
 def load_base(

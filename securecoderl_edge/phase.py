@@ -68,6 +68,7 @@ class Workplace:
     Attributes:
         inputs: hashes of base model and problems.
         architecture: of the base model.
+        end_tokens: ids that end a completion, by the base model's files.
         fitted: the problems to learn from. held_out: those to choose by. Their prompts fit.
         say: called with what a user wants to know once.
     """
@@ -78,6 +79,7 @@ class Workplace:
     architecture: Architecture
     model: Any
     tokenizer: Any
+    end_tokens: frozenset[int]
     compute: Compute
     team: Team
     fitted: Fitted
@@ -191,8 +193,9 @@ class Phase:
         samples = self.name != "sft" or place.held_out
         decoder = Decoder(place.model, place.compute.rollout_dtype) if samples else None
         return Learner(
-            place.model, place.tokenizer, place.compute, optimizer, decoder, head, place.team, format=place.format
-        )
+            place.model, place.tokenizer, place.compute, optimizer, decoder, head, place.team, format=place.format,
+            end_tokens=place.end_tokens,
+        )  # fmt: skip
 
     def _usable_problems(self, learner: Learner) -> list[Problem]:
         """Those that can be learnt from: for sft, the ones with a reference solution that is not too long."""

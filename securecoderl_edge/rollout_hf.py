@@ -18,7 +18,7 @@ def sample_with_generate(
     samples: int,
     temperature: float,
     max_tokens: int,
-    end_token: int,
+    end_tokens: frozenset[int],
     padding: int,
     seed: int,
     autocast: AbstractContextManager[Any],
@@ -39,7 +39,7 @@ def sample_with_generate(
     drawing = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
     config = GenerationConfig(
         max_new_tokens=max_tokens, num_return_sequences=samples if temperature else 1,
-        eos_token_id=end_token, pad_token_id=padding, **drawing,
+        eos_token_id=sorted(end_tokens), pad_token_id=padding, **drawing,
     )  # fmt: skip
     devices = [model.device] if model.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices), autocast:
@@ -52,7 +52,7 @@ def sample_with_generate(
         rows = [row for row in rows for _ in range(samples)]
     completions = []
     for number, row in enumerate(rows):
-        is_whole = end_token in row
-        kept = row[: row.index(end_token) + 1] if is_whole else row
-        completions.append(Sampled(*divmod(number, samples), tuple(kept), (), is_whole))
+        end = next((place for place, token in enumerate(row) if token in end_tokens), None)
+        kept = row if end is None else row[: end + 1]
+        completions.append(Sampled(*divmod(number, samples), tuple(kept), (), end is not None))
     return completions

@@ -14,6 +14,7 @@ from securecoderl_edge.files import read_json
 from securecoderl_edge.model import base_folder
 from securecoderl_edge.models import ModelSpec
 from securecoderl_edge.prompts import PromptFormat, choose_format
+from securecoderl_edge.special_tokens import needs_start, special_tokens
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,10 @@ def open_reader(spec: ModelSpec, style: str = "auto") -> Iterator[Reader]:
     folder = base_folder(spec.source)
     tokenizer = read_tokenizer(folder)
     chat = read_chat_template(folder)
-    start_token = chat.tokens.get("bos_token") if chat is not None else None
+    start = special_tokens(folder).get("bos_token")
 
     def count(text: str) -> int:
-        has_start = bool(start_token) and text.startswith(start_token or "")
-        return len(tokenizer.encode(text, add_special_tokens=not has_start).ids)
+        return len(tokenizer.encode(text, add_special_tokens=needs_start(text, start)).ids)
 
     context = read_json(folder / "config.json").get("max_position_embeddings")
     yield Reader(choose_format(style, spec.prompt_style, chat), count, context if isinstance(context, int) else None)

@@ -52,6 +52,7 @@ from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.selection import hold_out
 from securecoderl_edge.settings import TrainSettings
+from securecoderl_edge.special_tokens import end_tokens
 from securecoderl_edge.training_prompts import fit_for_training, fitted_in_words, training_format
 
 __all__ = ["Stopped", "train"]
@@ -229,6 +230,7 @@ def workplace(
     limit = memory_limit(settings, compute.device, team.local_count)
     fitting_plan(architecture, settings, compute.formats(), 1, settings.phases[-1], limit)
     tokenizer = load_tokenizer(sources.base)
+    ends = end_tokens(sources.base, tokenizer.eos_token_id)
     model = load_model(settings, sources, compute)
     every = sources.problems
     if settings.reward.shown_tests == "drop":
@@ -243,8 +245,8 @@ def workplace(
     workers = None if team.local_count == 1 else max(1, cpu_count() // team.local_count)
     with Scorer(workers, limits, reward.stage_rule, reward.severity, reward.sandbox) as scorer:
         yield Workplace(
-            run, settings, sources.inputs, architecture, model, tokenizer, compute, team, fitted, held_out, format,
-            scorer, log, say, should_stop,
+            run, settings, sources.inputs, architecture, model, tokenizer, ends, compute, team, fitted, held_out,
+            format, scorer, log, say, should_stop,
         )  # fmt: skip
 
 

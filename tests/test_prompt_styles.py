@@ -229,20 +229,6 @@ def test_a_start_token_that_a_template_brings_is_not_added_twice(chatting: Path,
         assert reader.count(chat.ask("Add.")) == reader.count("Add.") == runtime.count_tokens("Add.")
 
 
-def test_generation_stops_at_every_end_that_the_model_s_files_name(chatting: Path, tmp_path: Path) -> None:
-    from securecoderl_edge.model import end_tokens, load_tokenizer
-
-    folder = tmp_path / "model"
-    shutil.copytree(chatting, folder)
-    tokenizer = load_tokenizer(folder)
-    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, 7]}))
-    assert end_tokens(folder, tokenizer) == {tokenizer.eos_token_id, 5, 7}
-    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 9}))
-    assert end_tokens(folder, tokenizer) == {tokenizer.eos_token_id, 9}
-    (folder / "generation_config.json").unlink()
-    assert end_tokens(folder, tokenizer) == {tokenizer.eos_token_id}
-
-
 def test_a_run_without_word_of_a_style_was_trained_with_our_own(tmp_path: Path) -> None:
     (tmp_path / "environment.json").write_text("{}")
     assert Run(tmp_path).prompt_style == "stdin"

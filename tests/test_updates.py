@@ -135,6 +135,19 @@ def test_the_plain_sampler_draws_what_ours_draws(make_learner: Callable[..., Lea
     assert tokens[0] == tokens[1] != tokens[2]
 
 
+@pytest.mark.parametrize("rollout", ["own", "hf"])
+def test_a_completion_ends_at_every_token_that_ends_an_answer(
+    make_learner: Callable[..., Learner], scorer: Scorer, rollout: str
+) -> None:
+    learner, ppo = make_learner(), replace(PPO, rollout=rollout, temperature=1.0)
+    unended = collect(learner, scorer, PROBLEMS, 4, ppo, 1).completions
+    learner.end_tokens |= {done.token_ids[2] for done in unended}
+    done = collect(learner, scorer, PROBLEMS, 4, ppo, 1).completions
+    assert all(token not in learner.end_tokens for each in done for token in each.token_ids[:-1])
+    assert all(each.finished == (each.token_ids[-1] in learner.end_tokens) for each in done)
+    assert max(len(each.token_ids) for each in done) <= 3
+
+
 def test_an_update_on_the_plain_sampler_has_a_ratio_of_one_too(
     make_learner: Callable[..., Learner], scorer: Scorer
 ) -> None:

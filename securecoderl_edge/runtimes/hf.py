@@ -13,7 +13,6 @@ from securecoderl_edge.extraction import Asked
 from securecoderl_edge.model import (
     base_folder,
     encode_prompt,
-    end_tokens,
     load_adapter,
     load_base,
     load_tokenizer,
@@ -25,6 +24,7 @@ from securecoderl_edge.runtimes.prompt_check import encode_prompts
 from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
 from securecoderl_edge.runtimes.text_writer import TextWriter, TokenText, open_writer
 from securecoderl_edge.runtimes.truncation import truncated
+from securecoderl_edge.special_tokens import end_tokens
 
 
 class HfRuntime:
@@ -64,7 +64,7 @@ class HfRuntime:
         self.context = self._decoder.context
         self.prompt_style = prompt_style
         self.chat_template = read_chat_template(folder)
-        self._ends = end_tokens(folder, self._tokenizer)
+        self._ends = end_tokens(folder, self._tokenizer.eos_token_id)
         self._parallel = max(1, parallel)
         self._prompt_tokens, self._decode_tokens = 0, 0
         self._prompt_seconds, self._decode_seconds = 0.0, 0.0

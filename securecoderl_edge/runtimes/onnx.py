@@ -21,6 +21,7 @@ from securecoderl_edge.runtimes.prompt_check import encode_prompts
 from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
 from securecoderl_edge.runtimes.text_writer import TextWriter, TokenText, open_writer
 from securecoderl_edge.runtimes.truncation import truncated
+from securecoderl_edge.special_tokens import end_tokens, needs_start, special_tokens
 from securecoderl_edge.token_counts import read_tokenizer
 
 
@@ -44,7 +45,11 @@ class OnnxRuntime:
         self._context = _context_in(config, folder)
         self._style = config.get(STYLE_KEY)
         self._chat = read_chat_template(folder)
-        self._ends = _end_ids(folder, self._tokenizer)
+        tokens = special_tokens(folder)
+        self._start = tokens.get("bos_token")
+        self._ends = end_tokens(folder, self._tokenizer.token_to_id(tokens.get("eos_token", "")))
+        if not self._ends:
+            raise SceError(f"{folder}: nothing names the end-of-sequence token; export it again")
         self._model = OnnxModel(folder, threads or 0)
         self._parallel = max(1, parallel)
         self._spent = {"prompt_tokens": 0, "prompt_seconds": 0.0, "decode_tokens": 0, "decode_seconds": 0.0}
@@ -105,9 +110,7 @@ class OnnxRuntime:
         del self._model
 
     def _encode(self, prompt: str) -> list[int]:
-        start = self._chat.tokens.get("bos_token") if self._chat is not None else None
-        has_start = bool(start) and prompt.startswith(start or "")
-        return list(self._tokenizer.encode(prompt, add_special_tokens=not has_start).ids)
+        return list(self._tokenizer.encode(prompt, add_special_tokens=needs_start(prompt, self._start)).ids)
 
     def _generate_group(self, encoded: list[list[int]], writers: list[_Writer], sampling: Sampling) -> None:
         started = time.monotonic()
@@ -198,19 +201,3 @@ def _context_in(config: dict[str, Any], folder: Path) -> int:
     if not isinstance(found, int) or found < 1:
         raise SceError(f"{folder / 'config.json'}: max_position_embeddings = {found!r} is no number of tokens")
     return found
-
-
-def _end_ids(folder: Path, tokenizer: Any) -> frozenset[int]:
-    """The tokens that end an answer: the tokenizer's, and those that the configurations name."""
-    named: list[Any] = []
-    for file in (folder / "config.json", folder / "generation_config.json"):
-        value = read_json(file).get("eos_token_id") if file.is_file() else None
-        named += value if isinstance(value, list) else [value]
-    settings = folder / "tokenizer_config.json"
-    text = read_json(settings).get("eos_token") if settings.is_file() else None
-    text = text.get("content") if isinstance(text, dict) else text
-    named.append(tokenizer.token_to_id(text) if isinstance(text, str) else None)
-    ends = frozenset(token for token in named if isinstance(token, int))
-    if not ends:
-        raise SceError(f"{folder}: nothing names the end-of-sequence token; export it again")
-    return ends

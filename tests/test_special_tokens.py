@@ -1,0 +1,61 @@
+"""Which tokens start a prompt and end an answer, by a model's files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.special_tokens import end_tokens, needs_start, special_tokens
+
+
+@pytest.mark.parametrize(
+    ("files", "ends"),
+    [
+        ({}, {3}),
+        ({"config.json": {"eos_token_id": 3}}, {3}),
+        ({"config.json": {"eos_token_id": None}, "generation_config.json": {}}, {3}),
+        ({"config.json": {"eos_token_id": 4}}, {3, 4}),
+        ({"config.json": {"eos_token_id": 3}, "generation_config.json": {"eos_token_id": [5, 7]}}, {3, 5, 7}),
+        ({"generation_config.json": {"eos_token_id": ["</s>"]}}, {3}),
+    ],
+)
+def test_every_end_that_the_files_name_ends_an_answer(tmp_path: Path, files: dict[str, Any], ends: set[int]) -> None:
+    for name, content in files.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    assert end_tokens(tmp_path, 3) == ends
+    assert end_tokens(tmp_path, None) == ends - {3} | ({3} & set(_ids(files)))
+
+
+def _ids(files: dict[str, Any]) -> list[Any]:
+    values = [content.get("eos_token_id") for content in files.values()]
+    return [each for value in values for each in (value if isinstance(value, list) else [value])]
+
+
+def test_special_tokens_are_texts_or_records_and_others_are_left_out(tmp_path: Path) -> None:
+    assert special_tokens(tmp_path) == {}
+    settings = {
+        "bos_token": "<s>",
+        "eos_token": {"content": "</s>", "lstrip": False},
+        "pad_token": None,
+        "unk_token": 3,
+    }
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert special_tokens(tmp_path) == {"bos_token": "<s>", "eos_token": "</s>"}
+
+
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json"])
+def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("{")
+    with pytest.raises(SceError, match=name):
+        end_tokens(tmp_path, 3)
+
+
+def test_a_start_token_is_added_once() -> None:
+    assert needs_start("text", "<s>")
+    assert not needs_start("<s>text", "<s>")
+    assert needs_start("text", None)
+    assert needs_start("text", "")
