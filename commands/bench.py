@@ -26,7 +26,7 @@ from securecoderl_edge.machine import busy_share, cpu_count
 from securecoderl_edge.report import bench_markdown, compare, to_csv
 
 if TYPE_CHECKING:
-    from securecoderl_edge.evaluate import Evaluation, Progress
+    from securecoderl_edge.evaluate import Evaluation, EvaluationProgress
     from securecoderl_edge.models import ModelSpec
     from securecoderl_edge.problems import Problem
     from securecoderl_edge.scorer import Scorer
@@ -150,7 +150,7 @@ def _measure(
     started, shown = time.monotonic(), 0
     with track(len(problems) * config.samples, spec.label, lines=False) as progress:
 
-        def report(now: Progress) -> None:
+        def report(now: EvaluationProgress) -> None:
             nonlocal shown
             progress.update(now.done - shown, f"reward {now.reward:.2f} syntax {now.syntax_rate:.0%}")
             shown = now.done

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from securecoderl_edge.reward import Score
     from securecoderl_edge.sandbox import Limits
     from securecoderl_edge.scorer import Scorer
-    from securecoderl_edge.scoring import Candidate
+    from securecoderl_edge.scoring import Submission
 
 # Enough to keep every worker busy, few enough that an interruption loses little.
 BATCH = 64
@@ -75,22 +75,22 @@ def score(ctx: click.Context, program: Path | None, config: ScoreConfig) -> None
 def _score_many(config: ScoreConfig) -> None:
     from securecoderl_edge.problems import load_problems
     from securecoderl_edge.score_records import score_line
-    from securecoderl_edge.scoring import open_scores, read_candidates, read_scores
+    from securecoderl_edge.scoring import open_scores, read_scores, read_submissions
 
     if config.problems is None or config.completions is None:
         raise UsageError("name --problems and --completions, or one FILE.py with --expect")
     if config.expect is not None or config.input is not None or config.json:
         raise UsageError("--input, --expect and --json go with FILE.py")
     problems = load_problems(config.problems)
-    candidates = read_candidates(Path(config.completions), problems, config.extract)
+    submissions = read_submissions(Path(config.completions), problems, config.extract)
     out = Path(config.out) if config.out is not None else None
     if out is not None:  # one that is there is gone on with
         refuse_to_overwrite(out, True, config.problems, config.completions)
     with _scorer(config) as scorer, open_scores(out) if out else nullcontext() as file:
-        scores = read_scores(out, candidates, scorer.switches(config.extract)) if out else {}
-        missing = [candidate for candidate in candidates if candidate.key not in scores]
+        scores = read_scores(out, submissions, scorer.switches(config.extract)) if out else {}
+        missing = [submission for submission in submissions if submission.key not in scores]
         if scores:
-            say(f"{len(candidates) - len(missing)} of {len(candidates)} completions are already scored in {out}")
+            say(f"{len(submissions) - len(missing)} of {len(submissions)} completions are already scored in {out}")
         with track(len(missing), "scoring", lines=False) as tracker:
             for batch in _batches(missing):
                 done = _score_batch(scorer, batch, config.extract)
@@ -102,7 +102,7 @@ def _score_many(config: ScoreConfig) -> None:
                     click.echo(text, nl=False)
                 scores |= {(each.id, each.sample): each for each in done}
                 tracker.update(len(batch))
-    _show_summary([scores[candidate.key] for candidate in candidates])
+    _show_summary([scores[submission.key] for submission in submissions])
 
 
 def _scorer(config: ScoreConfig) -> Scorer:
@@ -118,12 +118,12 @@ def _limits(config: ScoreConfig) -> Limits:
     return Limits(config.cpu_seconds, config.wall_seconds, config.memory_mib)
 
 
-def _batches(candidates: Sequence[Candidate]) -> Iterator[Sequence[Candidate]]:
-    for start in range(0, len(candidates), BATCH):
-        yield candidates[start : start + BATCH]
+def _batches(submissions: Sequence[Submission]) -> Iterator[Sequence[Submission]]:
+    for start in range(0, len(submissions), BATCH):
+        yield submissions[start : start + BATCH]
 
 
-def _score_batch(scorer: Scorer, batch: Sequence[Candidate], extract: str) -> list[Score]:
+def _score_batch(scorer: Scorer, batch: Sequence[Submission], extract: str) -> list[Score]:
     futures = [scorer.score_async(each.problem, each.program, each.sample, extract) for each in batch]
     return [future.result() for future in futures]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from securecoderl_edge.config import setting
 from securecoderl_edge.datasets import BENCHMARKS, benchmark_problems, open_problems
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.evaluate import BATCH, Evaluation, Progress, evaluate
+from securecoderl_edge.evaluate import BATCH, Evaluation, EvaluationProgress, evaluate
 from securecoderl_edge.evaluation_log import EvaluationLog
 from securecoderl_edge.machine import describe_machine
 from securecoderl_edge.models import (
@@ -105,7 +105,7 @@ def measure(
     scorer: Scorer,
     settings: BenchSettings,
     out: Path | None = None,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_progress: Callable[[EvaluationProgress], None] = lambda progress: None,
     time_factor: float = 1.0,
 ) -> Evaluation:
     """Open one model, evaluate it, close it.

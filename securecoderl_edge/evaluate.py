@@ -28,7 +28,7 @@ BATCH = 64
 
 
 @dataclass(frozen=True)
-class Progress:
+class EvaluationProgress:
     """How far an evaluation is: rows scored of all, and their means so far."""
 
     done: int
@@ -60,7 +60,7 @@ def evaluate(
     scorer: Scorer,
     samples: int = 1,
     sampling: Sampling | None = None,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_progress: Callable[[EvaluationProgress], None] = lambda progress: None,
     *,
     label: str = "",
     file_bytes: int | None = None,
@@ -143,7 +143,7 @@ class _Collected:
         samples: int,
         format: PromptFormat,
         log: EvaluationLog | None,
-        on_progress: Callable[[Progress], None],
+        on_progress: Callable[[EvaluationProgress], None],
     ) -> None:
         self._samples, self._format, self._log, self._on_progress = samples, format, log, on_progress
         # What is drawn for a problem depends on those beside it.
@@ -203,7 +203,7 @@ class _Collected:
     def _report(self) -> None:
         done, rows = len(self._rows), self._rows.values()
         reward, parsing = sum(row["reward"] for row in rows), sum(row["stage"] > 0 for row in rows)
-        self._on_progress(Progress(done, len(self._wanted), reward / done, parsing / done))
+        self._on_progress(EvaluationProgress(done, len(self._wanted), reward / done, parsing / done))
 
 
 def batch_seed(seed: int, start: int) -> int:

@@ -43,11 +43,11 @@ from securecoderl_edge.runs import DONE_FILE, SNAPSHOTS, Run
 from securecoderl_edge.schedules import partial_weight, peak_rate, phase_steps, rate_share, running_pass_rate
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.selection import (
-    Evaluation,
+    HeldOutResult,
     best_of,
     choose,
     evaluate_policy,
-    evaluation_from_record,
+    result_from_record,
     updates_without_progress,
 )
 from securecoderl_edge.settings import PhaseSettings, TrainSettings
@@ -232,9 +232,9 @@ class Phase:
         self.place.team.wait()
         return progress
 
-    def _evaluations_so_far(self, progress: Progress) -> list[Evaluation]:
+    def _evaluations_so_far(self, progress: Progress) -> list[HeldOutResult]:
         try:
-            done = [evaluation_from_record(row) for row in self.evaluations.read()]
+            done = [result_from_record(row) for row in self.evaluations.read()]
             if len(done) != progress.evaluations or len({len(each.rewards) for each in done}) > 1:
                 raise ValueError(f"{progress.evaluations} evaluations of equal length were made")
         except (SceError, KeyError, TypeError, ValueError) as error:
@@ -288,7 +288,7 @@ class Phase:
             return f"a completion was {kl:.2f} nats from the reference at step {row['step']}, over stop_kl = {limit:g}"
         return ""
 
-    def _evaluate(self, learner: Learner, progress: Progress, done: list[Evaluation], row: dict[str, Any]) -> None:
+    def _evaluate(self, learner: Learner, progress: Progress, done: list[HeldOutResult], row: dict[str, Any]) -> None:
         """Evaluate, add it to ``done`` and to the row, and end the phase if it makes no progress."""
         settings = self.place.settings
         place, step = self.place, progress.step
@@ -313,7 +313,7 @@ class Phase:
                 self.samples.append(_sample_rows(self.name, step, rollout))
             self.place.log(row)
 
-    def _save(self, learner: Learner, progress: Progress, done: list[Evaluation]) -> None:
+    def _save(self, learner: Learner, progress: Progress, done: list[HeldOutResult]) -> None:
         if self.place.team.is_writer:
             # Also what was best at the checkpoints before this one: they are gone on from if this one is damaged.
             recent = [int(path.name.partition("-")[2]) for path in checkpoints(self.checkpoints)[-KEEP:]]
@@ -332,7 +332,7 @@ class Phase:
             folder = self.folder / SNAPSHOTS / f"step-{step:06d}"
             publish(folder, self.place.model, lasting_name(self.place.settings.model), facts)
 
-    def _publish(self, learner: Learner, progress: Progress, done: list[Evaluation]) -> None:
+    def _publish(self, learner: Learner, progress: Progress, done: list[HeldOutResult]) -> None:
         """Put the policy of the chosen step into ``adapter/``, with the reasons beside it."""
         chosen, why = progress.step, "the last step; no problems were held out to choose by"
         if done:

@@ -22,7 +22,7 @@ _BEGINNING = b'{"id": '  # of every line that `score_line` makes
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Submission:
     """One completion of one problem and the program in it."""
 
     problem: Problem
@@ -35,7 +35,7 @@ class Candidate:
         return self.problem.id, self.sample
 
 
-def read_candidates(path: Path, problems: Sequence[Problem], extract: str) -> list[Candidate]:
+def read_submissions(path: Path, problems: Sequence[Problem], extract: str) -> list[Submission]:
     """The completions in a JSONL file: ``{"id", "sample": 0, "completion"}``, other fields ignored.
 
     Raises:
@@ -45,7 +45,7 @@ def read_candidates(path: Path, problems: Sequence[Problem], extract: str) -> li
     """
     known = {problem.id: problem for problem in problems}
     seen: dict[Key, int] = {}
-    candidates = []
+    submissions = []
     for number, record in read_jsonl(path):
         where = f"{path}:{number}"
         if not isinstance(record, dict):
@@ -60,10 +60,10 @@ def read_candidates(path: Path, problems: Sequence[Problem], extract: str) -> li
         if (name, sample) in seen:
             raise SceError(f"{where}: sample {sample} of {name!r} was already in line {seen[name, sample]}")
         seen[name, sample] = number
-        candidates.append(Candidate(known[name], sample, extract_program(completion, extract, known[name])))
-    if not candidates:
+        submissions.append(Submission(known[name], sample, extract_program(completion, extract, known[name])))
+    if not submissions:
         raise SceError(f"{path}: the file holds no completions")
-    return candidates
+    return submissions
 
 
 @contextmanager
@@ -86,7 +86,7 @@ def open_scores(path: Path) -> Iterator[IO[str]]:
         raise SceError(f"cannot write {path}: {error.strerror}") from None
 
 
-def read_scores(path: Path, candidates: Iterable[Candidate], switches: Mapping[str, Any]) -> dict[Key, Score]:
+def read_scores(path: Path, submissions: Iterable[Submission], switches: Mapping[str, Any]) -> dict[Key, Score]:
     """The scores that a file already holds, so that scoring can go on.
 
     A last line that was cut short is taken off the file, if it begins as a score does.
@@ -96,7 +96,7 @@ def read_scores(path: Path, candidates: Iterable[Candidate], switches: Mapping[s
 
     Raises:
         SceError: a line is no score, repeats one, was made with other switches, or scores another program or
-            problem than the candidate of its key. The file is as it was then.
+            problem than the submission of its key. The file is as it was then.
     """
     try:
         content = path.read_bytes() if path.exists() else b""
@@ -108,7 +108,7 @@ def read_scores(path: Path, candidates: Iterable[Candidate], switches: Mapping[s
         whole, torn = content, b""
     if not _BEGINNING.startswith(torn[: len(_BEGINNING)]):
         raise SceError(f"{path}: its last line is not a score; name another --out")
-    wanted = {candidate.key: candidate for candidate in candidates}
+    wanted = {submission.key: submission for submission in submissions}
     scores: dict[Key, Score] = {}
     for number, line in enumerate(whole.split(b"\n"), 1):
         if line.strip():
@@ -133,7 +133,7 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
-def _checked(record: Any, where: str, wanted: Mapping[Key, Candidate], switches: Mapping[str, Any]) -> Score:
+def _checked(record: Any, where: str, wanted: Mapping[Key, Submission], switches: Mapping[str, Any]) -> Score:
     try:
         score = score_from_record(record)
     except ValueError:
@@ -142,10 +142,10 @@ def _checked(record: Any, where: str, wanted: Mapping[Key, Candidate], switches:
         if getattr(score, name) != value:
             was = getattr(score, name)
             raise SceError(f"{where}: was scored with {name} = {was}, not {value}; name another --out")
-    candidate = wanted.get((score.id, score.sample))
-    if candidate is not None and score.program != candidate.program:
+    submission = wanted.get((score.id, score.sample))
+    if submission is not None and score.program != submission.program:
         raise SceError(f"{where}: scores another program as {score.id!r}, {score.sample}; name another --out")
-    if candidate is not None and score.problem_hash != problem_digest(candidate.problem):
+    if submission is not None and score.problem_hash != problem_digest(submission.problem):
         raise SceError(f"{where}: the problem {score.id!r} was another then; name another --out")
     return score
 

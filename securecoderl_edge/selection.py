@@ -25,7 +25,7 @@ _LARGEST_SHARE = 0.1
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class HeldOutResult:
     """What the policy was worth after update ``step``; 0 is before the first one.
 
     Attributes:
@@ -47,8 +47,8 @@ class Evaluation:
         return {"phase": phase, "reward": self.reward, **vars(self), "rewards": list(self.rewards)}
 
 
-def evaluation_from_record(record: dict[str, Any]) -> Evaluation:
-    """The `Evaluation` that `Evaluation.to_record` wrote.
+def result_from_record(record: dict[str, Any]) -> HeldOutResult:
+    """The `HeldOutResult` that `HeldOutResult.to_record` wrote.
 
     Raises:
         KeyError, TypeError, ValueError: it is none.
@@ -56,7 +56,7 @@ def evaluation_from_record(record: dict[str, Any]) -> Evaluation:
     rewards = tuple(float(reward) for reward in record["rewards"])
     if not rewards or not all(map(math.isfinite, rewards)):
         raise ValueError("an evaluation without rewards")
-    return Evaluation(int(record["step"]), rewards, float(record["all_tests_rate"]), float(record["syntax_rate"]))
+    return HeldOutResult(int(record["step"]), rewards, float(record["all_tests_rate"]), float(record["syntax_rate"]))
 
 
 def hold_out(problems: Sequence[Problem], count: int, seed: int) -> tuple[list[Problem], list[Problem]]:
@@ -74,7 +74,7 @@ def hold_out(problems: Sequence[Problem], count: int, seed: int) -> tuple[list[P
 
 def evaluate_policy(
     learner: Learner, scorer: Scorer, held_out: Sequence[Problem], settings: TrainSettings, step: int, phase: str
-) -> Evaluation:
+) -> HeldOutResult:
     """Sample answers to the held-out problems with the same random numbers as ever, and score them.
 
     Supervised training is judged by R itself, whatever reinforcement learning will be paid: its result is what arms of
@@ -84,7 +84,7 @@ def evaluate_policy(
     reward = with_own_r(settings.reward) if phase == "sft" else settings.reward
     rewards = tuple(rollout.rewards(1.0, reward))
     rates = summarise(rollout.scores)
-    return Evaluation(step, rewards, rates["all_tests_rate"], rates["syntax_rate"])
+    return HeldOutResult(step, rewards, rates["all_tests_rate"], rates["syntax_rate"])
 
 
 def with_own_r(reward: RewardSettings) -> RewardSettings:
@@ -98,17 +98,17 @@ def with_own_r(reward: RewardSettings) -> RewardSettings:
     )
 
 
-def best_of(evaluations: Sequence[Evaluation]) -> Evaluation:
+def best_of(evaluations: Sequence[HeldOutResult]) -> HeldOutResult:
     """The one with the highest mean reward; of equal ones the first."""
     return max(evaluations, key=lambda evaluation: evaluation.reward)
 
 
-def updates_without_progress(evaluations: Sequence[Evaluation]) -> int:
+def updates_without_progress(evaluations: Sequence[HeldOutResult]) -> int:
     """How many evaluations came after the best one."""
     return len(evaluations) - 1 - list(evaluations).index(best_of(evaluations))
 
 
-def choose(evaluations: Sequence[Evaluation], samples: int) -> tuple[Evaluation, str]:
+def choose(evaluations: Sequence[HeldOutResult], samples: int) -> tuple[HeldOutResult, str]:
     """The evaluation whose policy to keep, and why.
 
     That is the last, unless an earlier one did better on the same problems by more than one standard error of the

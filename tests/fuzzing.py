@@ -32,7 +32,7 @@ from securecoderl_edge.sandbox.messages import receive, send
 from securecoderl_edge.sandbox.records import BoxLost, Job, WorkerLost
 from securecoderl_edge.score_records import score_from_record
 from securecoderl_edge.scorer import Scorer
-from securecoderl_edge.scoring import read_candidates, read_scores
+from securecoderl_edge.scoring import read_scores, read_submissions
 from securecoderl_edge.text import escape_controls
 
 LIMITS = Limits(cpu_seconds=0.5, wall_seconds=1, memory_mib=256)
@@ -82,7 +82,7 @@ def a_problem_file_loads_or_is_refused_in_a_sentence(content: bytes) -> None:
 @given(FILES)
 def a_file_of_completions_loads_or_is_refused_in_a_sentence(content: bytes) -> None:
     with file_of(content) as path, contextlib.suppress(SceError):
-        assert read_candidates(path, [PROBLEM], "auto")
+        assert read_submissions(path, [PROBLEM], "auto")
 
 
 @given(FILES)

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from securecoderl_edge.problems import Problem, Test, write_problems
 from securecoderl_edge.reward import Score
 from securecoderl_edge.runs import Run
-from securecoderl_edge.selection import Evaluation
+from securecoderl_edge.selection import HeldOutResult
 from securecoderl_edge.settings import TrainSettings, resolve
 
 # Of each phase a few updates; `PHASES` for tests of what happens between them, `EPOCHS` for what happens within.
@@ -81,8 +81,8 @@ def scripted(monkeypatch: pytest.MonkeyPatch, *rewards: float) -> None:
     """Evaluations that find the given rewards, one after the other."""
     answers = iter(rewards)
 
-    def evaluate(learner: Any, scorer: Any, held_out: Any, settings: Any, step: int, phase: str) -> Evaluation:
+    def evaluate(learner: Any, scorer: Any, held_out: Any, settings: Any, step: int, phase: str) -> HeldOutResult:
         reward = next(answers)
-        return Evaluation(step, (reward,) * 4, 0.0, 1.0)
+        return HeldOutResult(step, (reward,) * 4, 0.0, 1.0)
 
     monkeypatch.setattr("securecoderl_edge.phase.evaluate_policy", evaluate)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fake_runtime import BROKEN, RIGHT, UNSAFE, WRONG, FakeRuntime, always, by_problem, problem
 
-from securecoderl_edge.evaluate import Evaluation, Progress, batch_seed, evaluate
+from securecoderl_edge.evaluate import Evaluation, EvaluationProgress, batch_seed, evaluate
 from securecoderl_edge.evaluation_log import EvaluationLog
 from securecoderl_edge.problems import Test
 from securecoderl_edge.runtimes.protocol import Sampling
@@ -80,7 +80,7 @@ def test_the_same_seed_gives_the_same_rows_and_another_seed_others(scorer: Score
 
 
 def test_progress_ends_with_every_row(scorer: Scorer) -> None:
-    seen: list[Progress] = []
+    seen: list[EvaluationProgress] = []
     evaluate(FakeRuntime(always(RIGHT)), PROBLEMS[:5], scorer, 1, None, seen.append, batch=2)
     assert [progress.done for progress in seen] == [1, 2, 3, 4, 5]
     assert (seen[-1].total, seen[-1].reward, seen[-1].syntax_rate) == (5, 1.0, 1.0)

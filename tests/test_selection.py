@@ -8,18 +8,18 @@ from hypothesis import strategies as st
 
 from securecoderl_edge.problems import Problem, Test
 from securecoderl_edge.selection import (
-    Evaluation,
+    HeldOutResult,
     choose,
-    evaluation_from_record,
     hold_out,
+    result_from_record,
     updates_without_progress,
 )
 
 PROBLEMS = [Problem(f"p{n}", "s", tests=(Test("1", "2"),)) for n in range(100)]
 
 
-def evaluation(step: int, *rewards: float) -> Evaluation:
-    return Evaluation(step, rewards, 0.5, 0.9)
+def evaluation(step: int, *rewards: float) -> HeldOutResult:
+    return HeldOutResult(step, rewards, 0.5, 0.9)
 
 
 def test_held_out_problems_are_never_learnt_from_and_none_is_lost() -> None:
@@ -87,8 +87,8 @@ def test_evaluations_without_progress_are_those_since_the_best() -> None:
 
 def test_an_evaluation_survives_its_record() -> None:
     one = evaluation(3, 0.25, 1.0)
-    assert evaluation_from_record(one.to_record("binary")) == one
+    assert result_from_record(one.to_record("binary")) == one
     with pytest.raises(ValueError, match="without rewards"):
-        evaluation_from_record({"step": 1, "rewards": []})
+        result_from_record({"step": 1, "rewards": []})
     with pytest.raises(ValueError, match="without rewards"):
-        evaluation_from_record(one.to_record("binary") | {"rewards": [float("nan")]})
+        result_from_record(one.to_record("binary") | {"rewards": [float("nan")]})
