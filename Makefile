@@ -6,7 +6,7 @@ EXTRAS ?= --extra every
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench study dist docs docs-test clean
+.PHONY: demo test check coverage bench study dist docs docs-test clean
 
 demo: $(VENV)/installed
 	$(BIN)/sce train --out runs/starter
@@ -23,6 +23,13 @@ check: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
+
+# Which lines the tests run, in the processes that they start too.
+coverage: $(VENV)/installed-dev
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage combine -q
+	$(BIN)/coverage report --skip-covered
 
 bench: $(VENV)/installed
 	$(BIN)/sce reproduce table3 --quick
