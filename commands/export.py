@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from securecoderl_edge.commands.console import data, say
+from securecoderl_edge.commands.console import say
 from securecoderl_edge.commands.options import ModelName, options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
@@ -180,11 +180,18 @@ def _problems(config: ExportConfig) -> list[Problem]:
 
 
 def _bench(spec: ModelSpec, base: Path, results: list[ExportResult], problems: list[Problem]) -> None:
-    from securecoderl_edge.commands.export_bench import measure_losses, show_losses
+    from securecoderl_edge.commands.bench import calibrated
+    from securecoderl_edge.commands.tables import show_losses
     from securecoderl_edge.export.card import write_card
+    from securecoderl_edge.export.losses import measure_losses
+    from securecoderl_edge.scorer import Scorer
 
-    losses = measure_losses(spec, results, problems)
-    show_losses(losses, data)
+    def tell(result: ExportResult) -> None:
+        say(f"{result.path.name}: measuring on {len(problems)} problems")
+
+    with Scorer(time_factor=calibrated()) as scorer:
+        losses = measure_losses(spec, results, problems, scorer, tell)
+    show_losses(losses)
     for result in results:
         write_card(result, spec, base, losses.to_markdown())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
@@ -22,6 +23,9 @@ from securecoderl_edge.report import (
 )
 from securecoderl_edge.summary import EvaluationSummary
 from securecoderl_edge.text import escape_controls
+
+if TYPE_CHECKING:
+    from securecoderl_edge.export.losses import Losses
 
 WIDE = 92
 PIPE_WIDTH = 100
@@ -50,6 +54,16 @@ def show_bench(summaries: Sequence[EvaluationSummary], comparisons: Sequence[Com
         f"{problems} problems. Intervals are 95 %: Wilson for rates, bootstrap over problems for means. "
         "Sec.Clean counts programs that parse. Times to the first and the next token are p50/p90/p99."
     )
+
+
+def show_losses(losses: Losses) -> None:
+    """Print what exports cost: a line a file, and below it what does not fit side by side."""
+    for row in losses.table.rows:
+        facts = [f"{title} {cell}" for title, cell in zip(losses.table.columns[1:5], row[1:5], strict=True)]
+        data.print(f"{row[0]:8} {', '.join(facts)}", soft_wrap=True)
+        for title, value, difference in zip(losses.table.columns[5::2], row[5::2], row[6::2], strict=True):
+            data.print(f"{'':8} {title:8} {value}  {difference}", soft_wrap=True)
+    data.print(losses.sentence(), soft_wrap=True)
 
 
 def show_tables(tables: Sequence[tuple[str, Table]]) -> None:

@@ -1,0 +1,89 @@
+"""What quantisation costs: the same problems and samples for the float model and each exported file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from securecoderl_edge.bench import BenchSettings, measure
+from securecoderl_edge.evaluate import Evaluation
+from securecoderl_edge.export.manifest import GgufManifest, OnnxManifest
+from securecoderl_edge.export.run import ExportResult
+from securecoderl_edge.models import ModelSpec, resolve_model
+from securecoderl_edge.problems import Problem
+from securecoderl_edge.report import Table, byte_cell, compare, interval_cell, to_markdown, verdict
+from securecoderl_edge.scorer import Scorer
+from securecoderl_edge.summary import METRICS
+
+_SHOWN = tuple(metric for metric in METRICS if metric.name in ("all_tests_rate", "reward_gated"))
+_COLUMNS = (
+    *("Type", "file", "bits", "KL", "top-1"),
+    *(title for metric in _SHOWN for title in (metric.title, "difference")),
+)
+
+
+@dataclass(frozen=True)
+class Losses:
+    """One row a file: its size, how far it agrees with its source, and its scores minus those of the float model."""
+
+    table: Table
+    problems: int
+    float_label: str
+
+    def to_markdown(self) -> str:
+        """The table with a sentence about what it shows."""
+        return f"{to_markdown(self.table)}\n{self.sentence()}\n"
+
+    def sentence(self) -> str:
+        """What the differences are of."""
+        return f"Differences from {self.float_label}, paired over {self.problems} problems, with 95 % intervals."
+
+
+def measure_losses(
+    spec: ModelSpec,
+    results: Sequence[ExportResult],
+    problems: Sequence[Problem],
+    scorer: Scorer,
+    on_file: Callable[[ExportResult], None] = lambda result: None,
+) -> Losses:
+    """Bench the float model and each file on ``problems``.
+
+    The float model is the first of the files in f32 or f16, else the model in torch.
+
+    Args:
+        on_file: called before a file is measured.
+
+    Raises:
+        SceError: a model cannot be run.
+    """
+    settings = BenchSettings()
+    in_float = next((result for result in results if result.manifest.quant in ("f32", "f16")), None)
+    reference = spec if in_float is None else resolve_model(str(in_float.path))
+    baseline = measure(reference, problems, scorer, settings)
+    rows = []
+    for result in results:
+        on_file(result)
+        if result is in_float:
+            rows.append(_row(result, baseline, None))
+        else:
+            found = measure(resolve_model(str(result.path)), problems, scorer, settings)
+            rows.append(_row(result, found, baseline))
+    return Losses(Table(_COLUMNS, tuple(rows)), len(problems), baseline.label)
+
+
+def _row(result: ExportResult, found: Evaluation, baseline: Evaluation | None) -> tuple[str, ...]:
+    """The cells of a file; without differences where it is itself what the others are compared with."""
+    manifest, agreement = result.manifest, result.manifest.agreement
+    bits = f"{manifest.bits_per_weight:.2f}" if isinstance(manifest, GgufManifest | OnnxManifest) else ""
+    summary = found.summary()
+    compared = () if baseline is None else compare(baseline, found).differences
+    differences = {each.metric.name: each for each in compared}
+    cells = []
+    for metric in _SHOWN:
+        cells.append(interval_cell(summary.metrics.get(metric.name), metric))
+        each = differences.get(metric.name)
+        cells.append("" if each is None else f"{interval_cell(each.interval, metric, signed=True)} {verdict(each)}")
+    return (
+        *(manifest.quant, byte_cell(manifest.bytes), bits, f"{agreement.mean_kl:.2g}", f"{agreement.top1:.1%}"),
+        *cells,
+    )
