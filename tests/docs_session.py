@@ -26,7 +26,7 @@ WIDTH = 108
 # A command, and what of its output is shown: from the first line that contains a text, so many lines.
 SESSION = (
     ("sce train", (("training", 2), (": kept", 4))),
-    ("sce export", (("bits per weight", 6),)),
+    ("sce export", (("bits per weight", 2),)),
     ("sce bench", (("Syn. %", 10), (" minus ", 6))),
     (
         "sce generate -n 8 --test 'in=3 8 5 2 9\\n,out=68\\n' \\\n"
