@@ -95,7 +95,7 @@ def interval_cell(interval: Interval | None, metric: Metric, *, signed: bool = F
     """``44.0 [37.3, 50.9]``, or in two lines ``44.0`` and ``37.3–50.9``; rates are in percent."""
     if interval is None:
         return ABSENT
-    scale, digits = (100, 1) if metric.is_rate else (1, 3)
+    scale, digits = (100, 1) if metric.is_rate else (1, metric.decimals)
     value = _number(interval.value * scale, digits, signed)
     if math.isnan(interval.low):
         return value

@@ -29,12 +29,14 @@ class Metric:
         title: the heading in tables.
         is_rate: a share of samples, in percent, with a Wilson interval; else a mean with a bootstrap one.
         of: the value of one sample; None leaves the sample out.
+        decimals: in tables, of a mean; rates have one.
     """
 
     name: str
     title: str
     is_rate: bool
     of: Callable[[Row], float | None]
+    decimals: int = 3
 
 
 METRICS = (

@@ -29,8 +29,8 @@ def _has_sign(sign: str) -> Metric:
 # A reward can be had by shorter programs, or by ones that do not solve the problem: the columns that would show it.
 STUDY_METRICS = (
     *METRICS,
-    Metric("findings", "Findings/100", False, lambda row: 100.0 * len(row["findings"])),
-    Metric("tokens", "Tokens", False, lambda row: row["completion_tokens"]),
+    Metric("findings", "Findings/100", False, lambda row: 100.0 * len(row["findings"]), 1),
+    Metric("tokens", "Tokens", False, lambda row: row["completion_tokens"], 1),
     _has_sign(CONSTANT_OUTPUT),
     _has_sign(SAMPLE_COPY),
     _has_sign(CRASH_AFTER_OUTPUT),
