@@ -66,7 +66,8 @@ def collect(
     def submit(done: Sampled) -> None:
         # A small model draws the same program again and again: it is run once.
         if (done.prompt, done.token_ids) not in pending:
-            text = learner.tokenizer.decode(done.token_ids, skip_special_tokens=True)
+            answer = done.token_ids[:-1] if done.finished else done.token_ids
+            text = learner.tokenizer.decode(answer, skip_special_tokens=True)
             problem = problems[done.prompt]
             score = scorer.score_async(problem, extract_program(text, "auto", problem, learner.format), extract="auto")
             pending[done.prompt, done.token_ids] = score

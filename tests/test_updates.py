@@ -14,6 +14,7 @@ from securecoderl_edge import updates
 from securecoderl_edge.checkpoint import Progress, load_latest, save_checkpoint
 from securecoderl_edge.collect import collect
 from securecoderl_edge.device import Compute
+from securecoderl_edge.extraction import extract_program
 from securecoderl_edge.learner import Learner
 from securecoderl_edge.model import (
     POLICY,
@@ -142,7 +143,12 @@ def test_a_completion_ends_at_every_token_that_ends_an_answer(
     learner, ppo = make_learner(), replace(PPO, rollout=rollout, temperature=1.0)
     unended = collect(learner, scorer, PROBLEMS, 4, ppo, 1).completions
     learner.end_tokens |= {done.token_ids[2] for done in unended}
-    done = collect(learner, scorer, PROBLEMS, 4, ppo, 1).completions
+    drawn = collect(learner, scorer, PROBLEMS, 4, ppo, 1)
+    done = drawn.completions
+    answers = [each.token_ids[:-1] if each.finished else each.token_ids for each in done]
+    texts = [learner.tokenizer.decode(ids, skip_special_tokens=True) for ids in answers]
+    programs = [extract_program(text, "auto", PROBLEMS[each.prompt]) for text, each in zip(texts, done, strict=True)]
+    assert [score.program for score in drawn.scores] == programs
     assert all(token not in learner.end_tokens for each in done for token in each.token_ids[:-1])
     assert all(each.finished == (each.token_ids[-1] in learner.end_tokens) for each in done)
     assert max(len(each.token_ids) for each in done) <= 3
