@@ -110,6 +110,10 @@ def test_rates_are_over_all_seeds_and_problems(finished: Study) -> None:
     assert rate["n"] == 2 * 2 * PROBLEMS
     assert found["all_tests_by_seed"] == [pytest.approx(sum(map(sum, each)) / 40, abs=5e-5) for each in values]
     assert found["metrics"]["findings"]["value"] == pytest.approx(100 / PROBLEMS)
+    # Only programs of the first problem have a finding.
+    clean = sum(ok for seed in values for problem in seed[1:] for ok in problem) / (2 * 2 * PROBLEMS)
+    assert found["metrics"]["secure_all_tests_rate"]["value"] == pytest.approx(clean, abs=5e-5)
+    assert rate["value"] > clean
     assert found["metrics"]["constant_output"]["value"] == pytest.approx(1 / PROBLEMS)
     assert record["steps"] == record["steps_done"]
     assert record["wall_seconds"] == 5 * record["steps"]
