@@ -101,6 +101,7 @@ def read_vocabulary(base: Path, size: int, pre_tokenizer: str | None = None) -> 
     config_eos, config_bos = _config_id(base, "eos_token_id"), _config_id(base, "bos_token_id")
     eos, bos = ids.get("eos_token"), ids.get("bos_token")
     eos, bos = config_eos if eos is None else eos, config_bos if bos is None else bos
+    others = end_tokens(base, eos) - {eos}
     template = read_chat_template(base)
     with_specials, bare = (tokenizer.encode("a", add_special_tokens=flag).ids for flag in (True, False))
     return Vocabulary(
@@ -113,7 +114,7 @@ def read_vocabulary(base: Path, size: int, pre_tokenizer: str | None = None) -> 
         scores=_scores(tokens, types, merges) if is_sentencepiece else [],
         bos=bos,
         eos=eos,
-        eot=config_eos if config_eos != eos else min(end_tokens(base, eos) - {eos}, default=None),
+        eot=config_eos if config_eos in others else min(others, default=None),
         pad=ids.get("pad_token"),
         unknown=ids.get("unk_token"),
         adds_bos=len(with_specials) > len(bare) and with_specials[0] == bos,
