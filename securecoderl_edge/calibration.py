@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.files import read_json, write_atomically
+from securecoderl_edge.files import read_json_if_there, write_atomically
 from securecoderl_edge.machine import cpu_model
 
 # Processor seconds of `_work` in Python 3.11 on the virtual Xeon (Sapphire Rapids) where the limits were chosen.
@@ -31,7 +31,7 @@ def time_factor(folder: Path | None = None) -> float:
     if folder is None:
         return factor_for(min(_seconds() for _ in range(_TRIES)))
     path, processor = folder / CALIBRATION_FILE, cpu_model()
-    known = read_json(path) if path.exists() else {}
+    known = read_json_if_there(path)
     if processor not in known:
         known[processor] = time_factor()
         with write_atomically(path) as file:

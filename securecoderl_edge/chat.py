@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import SceError, needs
-from securecoderl_edge.files import read_json
+from securecoderl_edge.files import read_json_if_there
 from securecoderl_edge.special_tokens import special_tokens
 
 _PROBE = "\x00answer\x00"
@@ -96,7 +96,7 @@ def read_chat_template(folder: Path) -> ChatTemplate | None:
         SceError: a file is damaged.
     """
     file, separate = folder / "tokenizer_config.json", folder / "chat_template.jinja"
-    settings = read_json(file) if file.is_file() else {}
+    settings = read_json_if_there(file)
     source = _text_in(separate) if separate.is_file() else _default_of(settings.get("chat_template"))
     if source is None:
         return None

@@ -174,6 +174,11 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def read_json_if_there(path: Path) -> dict[str, Any]:
+    """`read_json`, or an empty object where there is no such file."""
+    return read_json(path) if path.is_file() else {}
+
+
 def sha256_of(path: Path) -> str:
     """Hex digest of a file's content.
 

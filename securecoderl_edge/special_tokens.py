@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.files import read_json
+from securecoderl_edge.files import read_json_if_there
 
 _NAMES = ("bos_token", "eos_token", "pad_token", "unk_token")
 _NAMING_ENDS = ("config.json", "generation_config.json")
@@ -17,7 +17,7 @@ def special_tokens(folder: Path) -> dict[str, str]:
     Raises:
         SceError: tokenizer_config.json is damaged.
     """
-    settings = _settings(folder / "tokenizer_config.json")
+    settings = read_json_if_there(folder / "tokenizer_config.json")
     texts = {}
     for name in _NAMES:
         token = settings.get(name)
@@ -35,7 +35,7 @@ def end_tokens(folder: Path, end_of_sequence: int | None) -> frozenset[int]:
     """
     named: list[Any] = [end_of_sequence]
     for name in _NAMING_ENDS:
-        value = _settings(folder / name).get("eos_token_id")
+        value = read_json_if_there(folder / name).get("eos_token_id")
         named += value if isinstance(value, list) else [value]
     return frozenset(token for token in named if isinstance(token, int))
 
@@ -43,7 +43,3 @@ def end_tokens(folder: Path, end_of_sequence: int | None) -> frozenset[int]:
 def needs_start(prompt: str, start: str | None) -> bool:
     """Whether the start token is still to be added to a prompt: chat templates begin with it themselves."""
     return not (start and prompt.startswith(start))
-
-
-def _settings(file: Path) -> dict[str, Any]:
-    return read_json(file) if file.is_file() else {}

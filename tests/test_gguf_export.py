@@ -124,14 +124,20 @@ def test_what_the_tokenizer_says_is_in_the_header(tiny_model: Path, tmp_path: Pa
     header = read_header(tmp_path / "m.gguf").values
     # The tokenizer's end and that of the config: an answer ends at either.
     assert (header["tokenizer.ggml.eos_token_id"], header["tokenizer.ggml.eot_token_id"]) == (1, 7)
+    assert header["tokenizer.ggml.padding_token_id"] == 0
+    assert header["tokenizer.ggml.add_space_prefix"] is False
+    assert (header["tokenizer.ggml.add_bos_token"], header["tokenizer.ggml.add_eos_token"]) == (False, False)
+
+
+def test_an_end_that_only_the_generation_config_names_is_in_the_header(tiny_model: Path, tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    shutil.copytree(tiny_model, base)
+    config = json.loads((base / "config.json").read_text())
     (base / "generation_config.json").write_text(json.dumps({"eos_token_id": [1, 5]}))
     for named in (None, config["eos_token_id"]):
         (base / "config.json").write_text(json.dumps({**config, "eos_token_id": named}))
         write_gguf(base, None, "f32", tmp_path / f"{named}.gguf", "m")
         assert read_header(tmp_path / f"{named}.gguf").values["tokenizer.ggml.eot_token_id"] == 5
-    assert header["tokenizer.ggml.padding_token_id"] == 0
-    assert header["tokenizer.ggml.add_space_prefix"] is False
-    assert (header["tokenizer.ggml.add_bos_token"], header["tokenizer.ggml.add_eos_token"]) == (False, False)
 
 
 def test_llama3_rope_that_was_dropped_is_caught(

@@ -13,26 +13,27 @@ from securecoderl_edge.special_tokens import end_tokens, needs_start, special_to
 
 
 @pytest.mark.parametrize(
-    ("files", "ends"),
+    ("files", "ends", "ends_without_tokenizer"),
     [
-        ({}, {3}),
-        ({"config.json": {"eos_token_id": 3}}, {3}),
-        ({"config.json": {"eos_token_id": None}, "generation_config.json": {}}, {3}),
-        ({"config.json": {"eos_token_id": 4}}, {3, 4}),
-        ({"config.json": {"eos_token_id": 3}, "generation_config.json": {"eos_token_id": [5, 7]}}, {3, 5, 7}),
-        ({"generation_config.json": {"eos_token_id": ["</s>"]}}, {3}),
+        ({}, {3}, set()),
+        ({"config.json": {"eos_token_id": 3}}, {3}, {3}),
+        ({"config.json": {"eos_token_id": None}, "generation_config.json": {}}, {3}, set()),
+        ({"config.json": {"eos_token_id": 4}}, {3, 4}, {4}),
+        (
+            {"config.json": {"eos_token_id": 3}, "generation_config.json": {"eos_token_id": [5, 7]}},
+            {3, 5, 7},
+            {3, 5, 7},
+        ),
+        ({"generation_config.json": {"eos_token_id": ["</s>"]}}, {3}, set()),
     ],
 )
-def test_every_end_that_the_files_name_ends_an_answer(tmp_path: Path, files: dict[str, Any], ends: set[int]) -> None:
+def test_every_end_that_the_files_name_ends_an_answer(
+    tmp_path: Path, files: dict[str, Any], ends: set[int], ends_without_tokenizer: set[int]
+) -> None:
     for name, content in files.items():
         (tmp_path / name).write_text(json.dumps(content))
     assert end_tokens(tmp_path, 3) == ends
-    assert end_tokens(tmp_path, None) == ends - {3} | ({3} & set(_ids(files)))
-
-
-def _ids(files: dict[str, Any]) -> list[Any]:
-    values = [content.get("eos_token_id") for content in files.values()]
-    return [each for value in values for each in (value if isinstance(value, list) else [value])]
+    assert end_tokens(tmp_path, None) == ends_without_tokenizer
 
 
 def test_special_tokens_are_texts_or_records_and_others_are_left_out(tmp_path: Path) -> None:

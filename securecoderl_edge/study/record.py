@@ -27,7 +27,7 @@ def _has_sign(sign: str) -> Metric:
 
 
 def _is_right_and_clean(row: Row) -> bool:
-    return 0 < row["total"] == row["passed"] and row["severity"] == 0
+    return bool(0 < row["total"] == row["passed"] and row["severity"] == 0)
 
 
 # A reward can be had by shorter programs, or by ones that do not solve the problem: the columns that would show it.
