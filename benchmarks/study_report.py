@@ -134,16 +134,19 @@ def by_seed(records: Records, study: str, arm: str, slice: str) -> str:
 
 
 def in_readme(text: str, records: Records) -> str:
-    """README with the main table between its two marks.
+    """README with its tables, each between a mark that names the study and the next end mark.
 
     Raises:
-        ValueError: the marks are not there.
+        ValueError: marks are not there.
     """
-    begin, end = "<!-- made by make study -->\n", "<!-- end -->\n"
-    if begin not in text or end not in text:
-        raise ValueError(f"README.md has no {begin.strip()} ... {end.strip()}")
-    before, rest = text.split(begin, 1)
-    return f"{before}{begin}\n{main_table(records).strip()}\n\n{end}{rest.split(end, 1)[1]}"
+    for study, table in README_TABLES.items():
+        begin, end = f"<!-- made by make study from {study} -->\n", "<!-- end -->\n"
+        before, found, rest = text.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not found or not closed:
+            raise ValueError(f"README.md has no {begin.strip()} ... {end.strip()}")
+        text = f"{before}{begin}\n{table(records).strip()}\n\n{end}{after}"
+    return text
 
 
 def main_table(records: Records) -> str:
@@ -163,6 +166,22 @@ def main_table(records: Records) -> str:
         rows.append(tuple(cells))
     columns = [f"{slice}: {title}" for slice in ("eval", "hard") for title in ("Syn. %", "All-P %", "R", "All-P − SFT")]
     return to_markdown(Table(("", *columns), tuple(rows)))
+
+
+def security_table(records: Records) -> str:
+    """What the weight of R_sec does to tests and findings, in a few columns."""
+    names = ("all_tests_rate", "secure_rate", "secure_all_tests_rate")
+    warm_start = "security-sft"
+    rows = []
+    for arm in records["security"]["arms"]:
+        tests, *security = (value(records, "security", arm["name"], "security", name) for name in names)
+        is_first = arm["name"] == warm_start
+        gain = "" if is_first else difference(records, "security", warm_start, arm["name"], "security", names[0])
+        rows.append((arm["title"], tests, gain, *security))
+    return to_markdown(Table(("", "All-P %", "All-P − SFT", "Sec.Clean %", "All-P and clean %"), tuple(rows)))
+
+
+README_TABLES: dict[str, Callable[[Records], str]] = {"table3": main_table, "security": security_table}
 
 
 def figure(records: Records, name: str, *caption: str) -> str:

@@ -83,6 +83,18 @@ def test_a_program_that_starts_thousands_of_threads_is_stopped(sandbox: SandboxP
     assert execute(sandbox, "print(1)").stdout == "1\n"
 
 
+def test_a_program_that_is_refused_a_thread_is_recognised_though_few_run(sandbox: SandboxPool) -> None:
+    """Between two looks of the supervisor a program can take all the address space that threads would need."""
+    program = """
+        import threading
+        threading.stack_size(2**34)
+        threading.Thread(target=print).start()
+    """
+    execution = execute(sandbox, program)
+    assert execution.stopped_by == "threads"
+    assert "can't start new thread" in execution.stderr
+
+
 def test_a_program_that_takes_too_much_memory_is_recognised(sandbox: SandboxPool) -> None:
     execution = execute(sandbox, "x = 'a' * 10**10")
     assert execution.stopped_by == "memory"

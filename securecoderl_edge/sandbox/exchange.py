@@ -15,10 +15,13 @@ import tempfile
 
 from securecoderl_edge.sandbox.limits import STDERR_TAIL_BYTES, Limits
 from securecoderl_edge.sandbox.records import Call, Execution, StoppedBy, WorkerLost
-from securecoderl_edge.sandbox.script import MEMORY_STATUS
+from securecoderl_edge.sandbox.script import MEMORY_STATUS, THREADS_STATUS
 
 # What a supervisor says it stopped a test for; - for none.
 STOPPED_BY: dict[str, StoppedBy] = {"-": "", "cpu": "cpu", "wall": "wall", "memory": "memory", "threads": "threads"}
+
+# Ends of a process that tell of a limit which the supervisor did not have to enforce.
+_ENDS: dict[int, StoppedBy] = {MEMORY_STATUS: "memory", THREADS_STATUS: "threads", -signal.SIGXCPU: "cpu"}
 
 
 class Exchange:
@@ -60,7 +63,7 @@ class Exchange:
             raise WorkerLost(f"a reply that makes no sense: {limit_hit[:40]!r}")
         stopped_by = STOPPED_BY[limit_hit]
         if not stopped_by:
-            stopped_by = "memory" if returncode == MEMORY_STATUS else "cpu" if returncode == -signal.SIGXCPU else ""
+            stopped_by = _ENDS.get(returncode, "")
         if not stopped_by and any(os.fstat(output).st_size > limit for output in self._outputs):
             stopped_by = "output"
         tail = max(0, os.fstat(stderr).st_size - STDERR_TAIL_BYTES)

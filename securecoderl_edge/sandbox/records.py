@@ -37,7 +37,8 @@ class Execution:
 
     Attributes:
         returncode: exit status, or minus the signal number.
-        stopped_by: the limit that was hit; ``memory`` when an unhandled ``MemoryError`` ended the program.
+        stopped_by: the limit that was hit; ``memory`` and ``threads`` also when an unhandled error of Python's that
+            tells of it ended the program.
         stdout: at most ``Limits.output_bytes``, decoded as UTF-8 with replacement characters.
         stderr: its last 2 KiB.
         value: for a `Call`, the value as Python literal text (``True`` or ``False`` for an assertion that

@@ -29,12 +29,15 @@ from types import CodeType, ModuleType
 from typing import Any
 
 FILE_NAME = "solution.py"
-MEMORY_STATUS = 199
+# What a process says of its own end: nobody but a reader's label depends on it.
+MEMORY_STATUS, THREADS_STATUS = 199, 198
 UNFLUSHED_STATUS = 120  # what CPython returns when stdout cannot be flushed at exit
 
 # A program in which an object does something when it goes has one of these words: destructors, files and the
 # wrappers around them, generators with a ``finally``.
 _ENDS_LATE = ("__del__", "open", "FileIO", "Writer", "Wrapper", "yield")
+
+_NO_THREAD = "can't start new thread"  # how CPython says that the system refused one
 
 # The first standard output of a process, the text over the bytes, for programs that lose it with output inside.
 _first_output: list[Any] = []
@@ -106,7 +109,9 @@ class Script:
             return MEMORY_STATUS
         except BaseException as error:
             _flush_quietly()
-            return self._unhandled(error)
+            status = self._unhandled(error)
+            # A program can run out of room for threads between two looks of the supervisor.
+            return THREADS_STATUS if type(error) is RuntimeError and error.args == (_NO_THREAD,) else status
         _flush_quietly()
         return 0
 
