@@ -34,7 +34,7 @@ class ShowConfig:
     """Flags of `sce data show`."""
 
     model: str | None = setting(None, "Count tokens for this model, and prompt it as it is used to.", metavar="MODEL")
-    prompt: str = setting("auto", _STYLE_HELP, choices=("auto", *STYLES))
+    prompt_style: str = setting("auto", _STYLE_HELP, choices=("auto", *STYLES))
     json: bool = setting(False, "Print the record, with its prompt, as one JSON document.")
 
 
@@ -43,7 +43,7 @@ class StatsConfig:
     """Flags of `sce data stats`."""
 
     model: str | None = setting(None, "Measure lengths in tokens of this model.", metavar="MODEL")
-    prompt: str = setting("auto", _STYLE_HELP, choices=("auto", *STYLES))
+    prompt_style: str = setting("auto", _STYLE_HELP, choices=("auto", *STYLES))
     max_tests: int | None = setting(None, "Tests of a problem to look at.  [default: all]", minimum=1, metavar="N")
     json: bool = setting(False, "Print the figures as one JSON document.")
 
@@ -58,8 +58,8 @@ def show(file: str, problem_id: str, config: ShowConfig) -> None:
     if problem_id not in problems:
         raise UsageError(f"{file} has no problem {problem_id!r}{_nearest(problem_id, list(problems))}")
     problem = problems[problem_id]
-    with _reader(config.model, config.prompt) as reader:
-        prompt = reader.format.prompt(problem) if reader else _format(config.prompt).prompt(problem)
+    with _reader(config.model, config.prompt_style) as reader:
+        prompt = reader.format.prompt(problem) if reader else _format(config.prompt_style).prompt(problem)
         tokens = reader.count(prompt) if reader else None
     if config.json:
         counted = {} if tokens is None else {"prompt_tokens": tokens}
@@ -79,10 +79,10 @@ def stats(file: str, config: StatsConfig) -> None:
     """
     from securecoderl_edge.data_stats import compute_stats
 
-    if config.model is None and config.prompt != "auto":
-        raise UsageError("--prompt chooses how a model is asked: it needs --model, whose tokens are counted")
+    if config.model is None and config.prompt_style != "auto":
+        raise UsageError("--prompt-style chooses how a model is asked: it needs --model, whose tokens are counted")
     problems = open_problems(file, config.max_tests or sys.maxsize, say)
-    with _reader(config.model, config.prompt) as reader:
+    with _reader(config.model, config.prompt_style) as reader:
         found = compute_stats(problems, reader)
     if config.json:
         click.echo(json.dumps(found.to_record()))
@@ -107,7 +107,7 @@ def _format(style: str) -> Any:
     from securecoderl_edge.prompts import PromptFormat
 
     if style == "chat":
-        raise UsageError("--prompt chat needs --model, whose chat template it is")
+        raise UsageError("--prompt-style chat needs --model, whose chat template it is")
     return OURS if style == "auto" else PromptFormat(style)
 
 

@@ -44,7 +44,7 @@ class BenchSettings(SamplingSettings):
         "Built-in set; humaneval or mbpp, if their files are here; or a file in any format that sce data import reads.",
         metavar="SET|FILE",
     )
-    prompt: str = setting(
+    prompt_style: str = setting(
         "auto",
         "How problems are put to the model: as it was trained here; else chat if it was trained to chat, else code.",
         choices=("auto", *STYLES),
@@ -125,7 +125,7 @@ def measure(
         log = EvaluationLog.open(out, spec.label, {"label": spec.label, "sha256": spec.content_hash(), **keys})
     runtime = open_runtime(spec, threads=settings.threads, parallel=settings.parallel, device=settings.device)
     with contextlib.closing(runtime):
-        format = choose_format(settings.prompt, spec.prompt_style or runtime.prompt_style, runtime.chat_template)
+        format = choose_format(settings.prompt_style, spec.prompt_style or runtime.prompt_style, runtime.chat_template)
         evaluation = evaluate(
             runtime,
             problems,

@@ -57,7 +57,7 @@ class ChatTemplate:
         return self._render(turns, add_generation_prompt=False).partition(_PROBE)[2].lstrip().startswith(eos)
 
     def _render(self, messages: list[dict[str, str]], *, add_generation_prompt: bool) -> str:
-        with needs("jinja2", "train"):
+        with needs("jinja2", "onnx"):  # gguf and train bring it as well
             from jinja2 import TemplateError, nodes
             from jinja2.ext import Extension, loopcontrols
             from jinja2.parser import Parser
@@ -85,7 +85,7 @@ class ChatTemplate:
         except Exception as error:  # a template is a program: it can fail in any way
             raise SceError(
                 f"{self.where or 'the model'}: its chat template fails ({str(error)[:120]}); "
-                "choose another style of prompt with --prompt, such as code"
+                "choose another style of prompt with --prompt-style, such as code"
             ) from None
 
 

@@ -262,7 +262,7 @@ def test_a_benchmark_file_of_another_format_is_measured_as_it_is(folder: Path, o
     }  # fmt: skip
     (folder / "HumanEval.jsonl").write_text(json.dumps(record) + "\n")
     for source, tests in (("humaneval", 7), ("HumanEval.jsonl", 5)):
-        run("good.gguf", "--problems", source, "--prompt", "code", "--out", f"{source}-rows")
+        run("good.gguf", "--problems", source, "--prompt-style", "code", "--out", f"{source}-rows")
         (row,) = [
             json.loads(line)
             for path in Path(f"{source}-rows").glob("*/rows.jsonl")
@@ -294,7 +294,7 @@ def test_a_benchmark_that_is_not_here_says_how_to_get_it(folder: Path, opened: O
 
 def test_the_style_of_the_prompts_is_shown(folder: Path, opened: Opened) -> None:
     args = ("good.gguf", "bad.gguf", "--problems", "six.jsonl")
-    cut = run(*args, "--prompt", "paper", "--max-prompt-tokens", "15")[1].splitlines()
+    cut = run(*args, "--prompt-style", "paper", "--max-prompt-tokens", "15")[1].splitlines()
     assert "prompt style paper, 6 of 6 prompts cut to fit" in cut
     assert "prompt style stdin" in run(*args)[1].splitlines()
 

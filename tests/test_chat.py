@@ -76,7 +76,7 @@ def test_a_model_was_trained_to_chat_if_its_end_of_sequence_ends_answers(
 
 def test_what_a_model_was_trained_to_do_is_not_guessed_from_a_template_that_fails() -> None:
     broken = ChatTemplate("{{ undefined.field }}", TOKENS, "template.jinja")
-    with pytest.raises(SceError, match=r"template.jinja: its chat template fails .* --prompt"):
+    with pytest.raises(SceError, match=r"template.jinja: its chat template fails .* --prompt-style"):
         choose_format("auto", None, broken)
     assert choose_format("auto", "stdin", broken).style == choose_format("stdin", None, broken).style == "stdin"
 

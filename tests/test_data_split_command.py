@@ -69,7 +69,7 @@ def test_a_split_never_writes_over_what_it_splits() -> None:
 
 def test_a_style_of_prompts_without_a_model_measures_nothing_and_is_refused() -> None:
     write_lines(Path("all.jsonl"), PROBLEMS)
-    result = run("stats", "all.jsonl", "--prompt", "paper")
+    result = run("stats", "all.jsonl", "--prompt-style", "paper")
     assert isinstance(result.exception, UsageError)
     assert "--model" in str(result.exception)
 
@@ -185,7 +185,7 @@ def test_lengths_are_printed_for_a_model() -> None:
 
 def test_a_prompt_is_shown_in_the_style_asked_for() -> None:
     write_lines(Path("p.jsonl"), PROBLEMS)
-    assert "### Response:" in run("show", "p.jsonl", "0", "--prompt", "paper").stdout
-    refused = run("show", "p.jsonl", "0", "--prompt", "chat")
+    assert "### Response:" in run("show", "p.jsonl", "0", "--prompt-style", "paper").stdout
+    refused = run("show", "p.jsonl", "0", "--prompt-style", "chat")
     assert isinstance(refused.exception, UsageError)
     assert "needs --model" in str(refused.exception)

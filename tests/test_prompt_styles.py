@@ -200,7 +200,7 @@ def test_a_bench_says_in_which_style_each_model_was_asked(chatting: Path, tiny_m
     with Scorer(workers=1) as scorer:
         for folder in (chatting, tiny_model):
             for prompt in ("auto", "paper"):
-                settings = BenchSettings(prompt=prompt, max_tokens=8, threads=1)
+                settings = BenchSettings(prompt_style=prompt, max_tokens=8, threads=1)
                 done = measure(resolve_model(str(folder)), load_problems(str(problems))[:2], scorer, settings)
                 asked[folder.name, prompt] = done.summary().prompt_style
     assert asked == {

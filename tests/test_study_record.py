@@ -199,7 +199,7 @@ def test_a_study_of_some_arms_measures_the_base_models_of_all(tmp_path: Path) ->
     assert [part.base_command(slice) for slice in part.slices] == [whole.base_command(slice) for slice in whole.slices]
     hard = part.base_command(part.slices[1])
     assert str(tmp_path / "bases/nano-hard") in hard
-    assert hard[hard.index("--prompt") + 1] == "stdin"
+    assert hard[hard.index("--prompt-style") + 1] == "stdin"
 
 
 def test_other_numbers_of_samples_and_problems_are_other_folders(tmp_path: Path) -> None:

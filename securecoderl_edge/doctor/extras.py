@@ -19,7 +19,7 @@ EXTRAS = {
         "bitsandbytes>=0.48",
     ),
     "gguf": ("gguf>=0.17", "llama-cpp-python>=0.3.36,<0.4"),
-    "onnx": ("onnx>=1.18", "onnxruntime>=1.23", "tokenizers>=0.21"),
+    "onnx": ("onnx>=1.18", "onnxruntime>=1.23", "tokenizers>=0.21", "jinja2>=3.1"),
     "split": ("datasketch>=1.6",),
     "hub": ("huggingface-hub>=0.30", "pyarrow>=15"),
     "plots": ("matplotlib>=3.8",),

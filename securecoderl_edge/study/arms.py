@@ -160,7 +160,7 @@ class Study:
     def base_command(self, slice: Slice) -> list[str]:
         """Arguments that measure the base model on a slice."""
         # The folder of a base model does not say how the runs will put problems to it.
-        words = [*self._bench([self.base_model(slice)], slice), "--prompt", self._recipe_settings.prompt.style]
+        words = [*self._bench([self.base_model(slice)], slice), "--prompt-style", self._recipe_settings.prompt.style]
         return [*words, "--out", str(self.base_folder(slice))]
 
     def base_model(self, slice: Slice) -> str:
