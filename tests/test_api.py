@@ -51,6 +51,7 @@ def test_every_function_says_what_it_returns_and_raises(name: str) -> None:
     ],
 )
 def test_what_cannot_be_done_is_a_usage_error(call: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch", reason="needs the train extra")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError):
         call()  # type: ignore[operator]

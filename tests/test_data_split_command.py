@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("datasketch", reason="needs the split extra")
+
 from click.testing import CliRunner, Result
 from dataset_files import write_lines
 from test_data_command import BAD, GOOD, UNCHECKED, lines

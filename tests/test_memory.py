@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("torch", reason="needs the train extra")
+
+
 from securecoderl_edge.architecture import Architecture, architecture_of
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.learner import memory_for

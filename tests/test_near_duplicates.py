@@ -6,6 +6,9 @@ import random
 from itertools import combinations
 
 import pytest
+
+pytest.importorskip("datasketch", reason="needs the split extra")
+
 from dataset_files import SHARED, needs_shared
 
 from securecoderl_edge.datasets import import_problems

@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("torch", reason="needs the train extra")
+
 import torch
 from safetensors.torch import load_file
 from small_runs import write_additions

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
+
+pytest.importorskip("torch", reason="needs the train extra")
+
 import torch
 from torch import Tensor
 

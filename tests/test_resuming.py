@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("torch", reason="needs the train extra")
+
 import torch
 from safetensors.torch import load_file
 from small_runs import EPOCHS, rows, settings_maker, weights, write_additions

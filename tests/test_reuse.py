@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("torch", reason="needs the train extra")
+
 from small_runs import equal, rows
 
 from securecoderl_edge.errors import UsageError

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("torch", reason="needs the train extra")
+
 import torch
 from fake_runtime import FakeRuntime
 

@@ -10,6 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("datasketch", reason="needs the split extra")
+
 from dataset_files import SHARED, needs_shared
 
 from securecoderl_edge.datasets import import_problems

@@ -9,6 +9,9 @@ from dataclasses import replace
 
 import pytest
 
+pytest.importorskip("torch", reason="needs the train extra")
+
+
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.giveaways import is_shown
 from securecoderl_edge.problems import MAX_TESTS, Problem, load_problems

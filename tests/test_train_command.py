@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("torch", reason="needs the train extra")
+
 from click.testing import CliRunner, Result
 from small_runs import write_additions
 

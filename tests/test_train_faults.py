@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("torch", reason="needs the train extra")
+
 from safetensors.torch import load_file
 from small_runs import equal, outcome, rows, scripted
 

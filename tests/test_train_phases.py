@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("torch", reason="needs the train extra")
+
 from small_runs import equal, outcome, rows, scripted
 
 from securecoderl_edge import collect, phase, updates

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("torch", reason="needs the train extra")
+
 import torch
 from conftest import build_model
 from torch import Tensor

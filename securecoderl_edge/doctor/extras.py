@@ -24,7 +24,15 @@ EXTRAS = {
     "hub": ("huggingface-hub>=0.30", "pyarrow>=15"),
     "plots": ("matplotlib>=3.8",),
     "docs": ("mkdocs-material>=9.6,<10",),
-    "dev": ("build>=1.2", "coverage>=7.10", "pytest>=8.0", "hypothesis>=6.100", "ruff>=0.8", "mypy>=1.13"),
+    "dev": (
+        "build>=1.2",
+        "coverage>=7.10",
+        "pytest>=8.0",
+        "hypothesis>=6.100",
+        "jinja2>=3.1",
+        "ruff>=0.8",
+        "mypy>=1.13",
+    ),
 }
 NOTES = {"gguf": "  (llama-cpp-python is built from source: a C++ compiler and about four minutes)"}
 
