@@ -92,7 +92,9 @@ class Script:
         With ``then`` the program is a library, for which leaving is a failure.
         """
         module = ModuleType(name)
-        module.__dict__.update(__builtins__=builtins, __file__=FILE_NAME, __annotations__={})
+        module.__dict__.update(__builtins__=builtins, __file__=FILE_NAME)
+        if sys.version_info < (3, 14):  # since then a module has none before it annotates something
+            module.__dict__["__annotations__"] = {}
         sys.modules[name] = module
         try:
             if prelude is not None:
