@@ -94,7 +94,7 @@ class Script:
         module = ModuleType(name)
         module.__dict__.update(__builtins__=builtins, __file__=FILE_NAME)
         if sys.version_info < (3, 14):  # since then a module has none before it annotates something
-            module.__dict__["__annotations__"] = {}
+            module.__dict__.update(__annotations__={})
         sys.modules[name] = module
         try:
             if prelude is not None:
