@@ -75,7 +75,7 @@ def test_a_program_that_sleeps_is_stopped_by_the_clock(sandbox: SandboxPool) -> 
 def test_a_program_that_starts_thousands_of_threads_is_stopped(sandbox: SandboxPool) -> None:
     program = """
         import threading, time
-        threading.stack_size(32768)
+        threading.stack_size(65536)
         while True:
             threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
     """
