@@ -1,6 +1,7 @@
 """The studies behind benchmarks/STUDY.md, each one resumable command.
 
     python benchmarks/study.py table3 --json benchmarks/results/study-table3.json
+    python benchmarks/study.py confirm --json benchmarks/results/study-confirm.json
     python benchmarks/study.py security --json benchmarks/results/study-security.json
     python benchmarks/study.py ablations --json benchmarks/results/study-ablations.json
     python benchmarks/study.py hacking --json benchmarks/results/study-hacking.json
@@ -77,6 +78,7 @@ def ablations(folder: Path) -> Study:
         *("ppo.skip_flat_groups=false", "ppo.value_warmup_steps=10"),
     )
     changed = (
+        ("eval-sft", "sft-130", "SFT, 130 updates", ("sft.steps=130",)),
         ("eval-simple", "gae", "GAE and a value head", with_values),
         ("eval-simple", "groups-4", "4 samples a prompt", ("ppo.samples_per_prompt=4",)),
         ("eval-simple", "groups-16", "16 samples a prompt", ("ppo.samples_per_prompt=16",)),
@@ -86,6 +88,7 @@ def ablations(folder: Path) -> Study:
         ("eval-cont", "binary-90", "90 binary updates of 120", ("binary.steps=90", "partial.steps=30")),
         ("eval-sched", "switch", "mixture: a hard switch", ("scheduled.mixture=step",)),
         ("eval-sched", "pass-rate", "mixture: by pass rate", ("scheduled.mixture=pass-rate",)),
+        ("hard-sft", "hard-sft-130", "SFT, 130 updates", ("sft.steps=130",)),
         ("hard-simple", "hard-simple-paper", "binary, R of the paper", ("reward.reading=paper",)),
         ("hard-fresh", "hard-fresh-paper", "partial, R of the paper", ("reward.reading=paper",)),
     )  # fmt: skip
@@ -97,6 +100,15 @@ def ablations(folder: Path) -> Study:
         arms.append(_changed(from_arm, name, title, settings))
         pairs.append((reference, name))
     return _study("ablations", folder, arms, pairs, seeds=3)
+
+
+def confirm(folder: Path) -> Study:
+    """The policies of table3 that learnt from `eval`, measured again: eight programs for each problem, other draws."""
+    main = main_table(folder)
+    arms = tuple(replace(arm, measured_on=(arm.slice,), quants=()) for arm in main.arms if arm.slice.name == "eval")
+    names = {arm.name for arm in arms}
+    pairs = tuple(pair for pair in main.comparisons if set(pair) <= names)
+    return replace(main, name="confirm", arms=arms, samples=8, comparisons=pairs, own_draws=True)
 
 
 def hacking(folder: Path) -> Study:
@@ -121,6 +133,7 @@ def hacking(folder: Path) -> Study:
 
 STUDIES: dict[str, Callable[[Path], Study]] = {
     "table3": main_table,
+    "confirm": confirm,
     "security": security,
     "ablations": ablations,
     "hacking": hacking,

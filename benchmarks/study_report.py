@@ -28,6 +28,7 @@ from securecoderl_edge.study.tables import (
     result_rows,
     result_table,
     slice_of,
+    transfer_difference_table,
     transfer_table,
 )
 from securecoderl_edge.summary import Metric
@@ -35,7 +36,7 @@ from securecoderl_edge.summary import Metric
 HERE = Path(__file__).parent
 TEXT, REPORT, PLOTS = HERE / "study_text.md", HERE / "STUDY.md", HERE / "results" / "plots"
 README = HERE.parent / "README.md"
-NAMES = ("table3", "security", "ablations", "hacking")
+NAMES = ("table3", "confirm", "security", "ablations", "hacking")
 
 Records = Mapping[str, Mapping[str, Any]]
 METRIC = {metric.name: metric for metric in STUDY_METRICS}
@@ -87,6 +88,11 @@ def differences(records: Records, study: str, slice: str, names: str = MAIN, fir
 def transfer(records: Records, study: str, slice: str, names: str = MAIN) -> str:
     """What arms that learnt from other problems do on a slice."""
     return to_markdown(transfer_table(records[study], slice, _columns(names)))
+
+
+def transfer_differences(records: Records, study: str, slice: str, names: str = MAIN) -> str:
+    """Paired differences of arms that learnt from other problems from the warm start that learnt there."""
+    return to_markdown(transfer_difference_table(records[study], slice, _columns(names)))
 
 
 def quantised(records: Records, study: str, slice: str, names: str = MAIN) -> str:
@@ -184,6 +190,12 @@ def security_table(records: Records) -> str:
 README_TABLES: dict[str, Callable[[Records], str]] = {"table3": main_table, "security": security_table}
 
 
+def kept(records: Records, study: str, arm: str, phase: str) -> str:
+    """The update whose weights a phase kept, of each seed."""
+    found = next(each for each in records[study]["arms"] if each["name"] == arm)
+    return ", ".join(str(seed[phase]) for seed in found["kept"])
+
+
 def figure(records: Records, name: str, *caption: str) -> str:
     """A plot of `study_plots`."""
     return f"![{' '.join(caption)}](results/plots/{name}.svg)"
@@ -198,7 +210,7 @@ def costs(records: Records) -> str:
             name, f"`python benchmarks/study.py {name}`", f"{len(record['arms'])}", f"{len(record['seeds'])}",
             f"{record['steps_done']} of {record['steps']}", _duration(record["wall_seconds"]), _duration(trained),
         ))  # fmt: skip
-    columns = ("study", "command", "arms", "seeds", "steps done", "wall time", "of it training, added up")
+    columns = ("study", "command", "arms", "seeds", "steps done", "wall time", "training, summed over both")
     return to_markdown(Table(columns, tuple(rows)))
 
 
@@ -226,8 +238,8 @@ def machine(records: Records) -> str:
 DIRECTIVES: dict[str, Callable[..., str]] = {
     each.__name__: each
     for each in (
-        results, differences, transfer, quantised, value, difference, bench_difference, says, by_seed, figure,
-        costs, commands, machine,
+        results, differences, transfer, transfer_differences, quantised, value, difference, bench_difference, says,
+        by_seed, kept, figure, costs, commands, machine,
     )
 }  # fmt: skip
 

@@ -19,7 +19,12 @@ from securecoderl_edge.study.ledger import Ledger
 from securecoderl_edge.study.record import study_record, training_curves
 from securecoderl_edge.study.steps import preparations
 from securecoderl_edge.study.table3 import table3
-from securecoderl_edge.study.tables import difference_table, result_table, study_tables
+from securecoderl_edge.study.tables import (
+    difference_table,
+    result_table,
+    study_tables,
+    transfer_difference_table,
+)
 
 EVAL, HARD = Slice("eval", "starter:plain-train", "starter:eval"), Slice("hard", "starter:hard-train", "starter:hard")
 PROBLEMS = 20
@@ -115,6 +120,11 @@ def test_rates_are_over_all_seeds_and_problems(finished: Study) -> None:
     assert found["metrics"]["secure_all_tests_rate"]["value"] == pytest.approx(clean, abs=5e-5)
     assert rate["value"] > clean
     assert found["metrics"]["constant_output"]["value"] == pytest.approx(1 / PROBLEMS)
+    # A problem counts once, however many of its samples solve it.
+    solved = sum(any(problem) for seed in values for problem in seed) / (2 * PROBLEMS)
+    assert found["metrics"]["solved_rate"]["value"] == pytest.approx(solved, abs=5e-5)
+    assert found["metrics"]["solved_rate"]["n"] == 2 * PROBLEMS
+    assert solved > rate["value"]
     assert record["steps"] == record["steps_done"]
     assert record["wall_seconds"] == 5 * record["steps"]
 
@@ -200,6 +210,28 @@ def test_a_study_of_some_arms_measures_the_base_models_of_all(tmp_path: Path) ->
     hard = part.base_command(part.slices[1])
     assert str(tmp_path / "bases/nano-hard") in hard
     assert hard[hard.index("--prompt-style") + 1] == "stdin"
+
+
+def test_a_second_look_trains_nothing_anew_and_draws_by_seed(tmp_path: Path) -> None:
+    first = small_study(tmp_path)
+    again = replace(first, own_draws=True)
+    arm, slice = first.arms[1], first.slices[0]
+    assert again.train_command(arm, 43) == first.train_command(arm, 43)
+    assert [each.name for each in again.measured(arm, 43, slice)] == ["policy"]
+    assert "--seed" not in first.bench_command(arm, 43, slice)
+    seeds = [command[command.index("--seed") + 1] for command in (
+        again.bench_command(arm, 42, slice), again.bench_command(arm, 43, slice), again.base_command(slice),
+    )]  # fmt: skip
+    assert seeds == ["42", "43", "0"]
+    assert again.bench_folder(arm, 43, slice) != first.bench_folder(arm, 43, slice)
+
+
+def test_transfer_is_compared_with_the_warm_start_that_learnt_there(finished: Study) -> None:
+    record = study_record(finished, 1)
+    rows = [dict(each, slice="hard") for each in record["comparisons"] if each["slice"] == "eval"]
+    table = transfer_difference_table({**record, "comparisons": [*record["comparisons"], *rows]}, "hard")
+    assert [row[0] for row in table.rows] == ["simple − SFT, from eval"]
+    assert transfer_difference_table(record, "eval").rows == ()
 
 
 def test_other_numbers_of_samples_and_problems_are_other_folders(tmp_path: Path) -> None:

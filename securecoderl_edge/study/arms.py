@@ -12,6 +12,7 @@ from securecoderl_edge.settings import TrainSettings, resolve
 
 FIRST_SEED = 42
 FINAL = "policy"
+_SEED_OF_BASE = 0  # where draws are a run's own: that of no run
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,8 @@ class Study:
         folder: everything is written below it.
         samples: programs for each problem. limit: only so many problems of a slice.
         comparisons: names of arms whose final policies are compared, the second minus the first.
+        own_draws: only final policies are measured, and those of a seed sample with that seed. Else everything is
+            sampled with the same one.
     """
 
     name: str
@@ -90,6 +93,7 @@ class Study:
     samples: int
     limit: int | None = None
     comparisons: tuple[tuple[str, str], ...] = ()
+    own_draws: bool = False
 
     @cached_property
     def slices(self) -> tuple[Slice, ...]:
@@ -111,7 +115,7 @@ class Study:
     def bench_name(self, slice: Slice) -> str:
         """Other sizes are other folders."""
         problems = "" if self.limit is None else f"-{self.limit}"
-        return f"{slice.name}{problems}-x{self.samples}"
+        return f"{slice.name}{problems}-x{self.samples}{'-own' if self.own_draws else ''}"
 
     def model(self, slice: Slice) -> str | None:
         """The base model of a slice, if it is not the recipe's."""
@@ -155,12 +159,13 @@ class Study:
     def bench_command(self, arm: Arm, seed: int, slice: Slice) -> list[str]:
         """Arguments that measure the models of an arm on a slice."""
         sources = [each.source for each in self.measured(arm, seed, slice)]
-        return [*self._bench(sources, slice), "--out", str(self.bench_folder(arm, seed, slice))]
+        return [*self._bench(sources, slice, seed), "--out", str(self.bench_folder(arm, seed, slice))]
 
     def base_command(self, slice: Slice) -> list[str]:
         """Arguments that measure the base model on a slice."""
         # The folder of a base model does not say how the runs will put problems to it.
-        words = [*self._bench([self.base_model(slice)], slice), "--prompt-style", self._recipe_settings.prompt.style]
+        style = self._recipe_settings.prompt.style
+        words = [*self._bench([self.base_model(slice)], slice, _SEED_OF_BASE), "--prompt-style", style]
         return [*words, "--out", str(self.base_folder(slice))]
 
     def base_model(self, slice: Slice) -> str:
@@ -178,7 +183,7 @@ class Study:
         """
         run = self.run_folder(arm, seed)
         final = Measured(FINAL, str(run))
-        if slice != arm.slice:
+        if slice != arm.slice or self.own_draws:
             return [final]
         is_done = (run / "policy").is_dir()
         snapshots = [each for each in self._snapshots(arm, seed) if not is_done or Path(each.source).is_dir()]
@@ -190,9 +195,11 @@ class Study:
         run = self.run_folder(arm, seed)
         return run / "exports" / f"{run.name}-{quant}.gguf"
 
-    def _bench(self, models: Sequence[str], slice: Slice) -> list[str]:
+    def _bench(self, models: Sequence[str], slice: Slice, seed: int) -> list[str]:
         words = ["bench", *models, "--problems", slice.eval, "--samples", str(self.samples), "--threads", "1", "--json"]
-        return words if self.limit is None else [*words, "--limit", str(self.limit)]
+        if self.limit is not None:
+            words += ["--limit", str(self.limit)]
+        return [*words, "--seed", str(seed)] if self.own_draws else words
 
     def _overrides(self, arm: Arm) -> tuple[str, ...]:
         snapshots = () if arm.snapshot_every is None else (f"snapshot_every={arm.snapshot_every}",)

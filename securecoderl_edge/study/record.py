@@ -30,9 +30,13 @@ def _is_right_and_clean(row: Row) -> bool:
     return bool(0 < row["total"] == row["passed"] and row["severity"] == 0)
 
 
+# With k samples for each problem this is pass@k.
+SOLVED = Metric("solved_rate", "Solved %", True, lambda row: bool(0 < row["total"] == row["passed"]))
+
 # A reward can be had by shorter programs, or by ones that do not solve the problem: the columns that would show it.
 STUDY_METRICS = (
     *METRICS,
+    SOLVED,
     Metric("secure_all_tests_rate", "All-P, clean %", True, _is_right_and_clean),
     Metric("findings", "Findings/100", False, lambda row: 100.0 * len(row["findings"]), 1),
     Metric("tokens", "Tokens", False, lambda row: row["completion_tokens"], 1),
@@ -121,8 +125,12 @@ def read_rows(study: Study, folder: Path, slice: Slice, models: int) -> list[lis
 
 
 def nested(samples: Samples, metric: Metric) -> Values:
-    """Values of a metric by seed, problem and sample; problems in the order of their ids."""
-    return [[values_of(metric, rows) for rows in by_problem(each).values()] for each in samples.values()]
+    """Values of a metric by seed, problem and sample; problems in the order of their ids.
+
+    A problem is solved by the best of its samples, and counts once.
+    """
+    values = [[values_of(metric, rows) for rows in by_problem(each).values()] for each in samples.values()]
+    return [[[max(problem)] for problem in each] for each in values] if metric is SOLVED else values
 
 
 def estimate(samples: Samples, metric: Metric) -> Interval | None:

@@ -63,22 +63,35 @@ def transfer_table(record: Record, slice: str, columns: Sequence[Metric] = METRI
 def difference_table(
     record: Record, slice: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1, first: str | None = None
 ) -> Table:
-    """Paired differences on a slice, of arms that learnt alike; ``first`` picks those from one arm."""
+    """Paired differences on a slice, of arms that learnt there; ``first`` picks those from one arm."""
     arms = {arm["name"]: arm for arm in record["arms"]}
     rows = [
-        (
-            " − ".join(arms[each[side]]["title"].removeprefix("PPO-") for side in ("second", "first")),
-            *metric_cells(each["metrics"], columns, lines=lines, signed=True),
-        )
+        (_pair(arms, each), *metric_cells(each["metrics"], columns, lines=lines, signed=True))
         for each in record["comparisons"]
-        if each["slice"] == slice and first in (None, each["first"]) and _is_at_home(arms[each["second"]], slice)
+        if each["slice"] == slice == arms[each["second"]]["slice"] and first in (None, each["first"])
     ]
     return Table(("Difference", *(metric.title for metric in columns)), tuple(rows))
 
 
-def _is_at_home(arm: Record, slice: str) -> bool:
-    """Whether a slice is the one that an arm learnt on; further ones that it is measured on are transfer."""
-    return bool(arm["slice"] == slice)
+def transfer_difference_table(
+    record: Record, slice: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1
+) -> Table:
+    """Paired differences on a slice of arms that learnt elsewhere from the first arm that learnt there."""
+    arms = {arm["name"]: arm for arm in record["arms"]}
+    first_of: dict[str, str] = {}
+    for arm in record["arms"]:
+        first_of.setdefault(arm["slice"], arm["name"])
+    rows = []
+    for each in record["comparisons"]:
+        home = arms[each["second"]]["slice"]
+        if each["slice"] == slice != home and each["first"] == first_of[home]:
+            cells = metric_cells(each["metrics"], columns, lines=lines, signed=True)
+            rows.append((f"{_pair(arms, each)}, from {home}", *cells))
+    return Table(("Difference", *(metric.title for metric in columns)), tuple(rows))
+
+
+def _pair(arms: Mapping[str, Record], comparison: Record) -> str:
+    return " − ".join(arms[comparison[side]]["title"].removeprefix("PPO-") for side in ("second", "first"))
 
 
 def quantisation_table(record: Record, slice: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1) -> Table:
@@ -110,5 +123,6 @@ def study_tables(record: Record, *, lines: int = 1) -> list[tuple[str, Table]]:
             ("Differences, paired by problem and seed:", difference_table(record, slice, lines=lines)),
             ("What quantisation costs, paired by problem and seed:", quantisation_table(record, slice, lines=lines)),
             (f"Learnt from other problems, measured on {measured}:", transfer_table(record, slice, lines=lines)),
+            ("Differences of these, paired:", transfer_difference_table(record, slice, lines=lines)),
         ]
     return [(title, table) for title, table in found if table.rows]
