@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,9 +23,25 @@ from securecoderl_edge.errors import UsageError
 from securecoderl_edge.text import escape_controls
 
 
+class _Talk(Console):
+    """A console whose reader may leave: in ``sce train 2>&1 | tee log`` the Ctrl-C that asks us to save ends tee."""
+
+    def on_broken_pipe(self) -> None:
+        """Go on without a reader; what nobody reads is no reason to lose work."""
+        write_nowhere(2)
+
+
 def new_console(*, stderr: bool = False, width: int | None = None) -> Console:
     """A console without markup and highlighting: names and programs may hold brackets."""
-    return Console(stderr=stderr, width=width, markup=False, highlight=False, emoji=False)
+    kind = _Talk if stderr else Console
+    return kind(stderr=stderr, width=width, markup=False, highlight=False, emoji=False)
+
+
+def write_nowhere(descriptor: int) -> None:
+    """Let what is written to a descriptor from now on vanish."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
 
 
 # stdout is data, stderr is talk.
@@ -113,10 +130,10 @@ def duration(seconds: float) -> str:
 class _Bar:
     def __init__(self, progress: Progress, total: int | None, description: str) -> None:
         self._progress = progress
-        self._task = progress.add_task(description, total=total, note="")
+        self._task = progress.add_task(escape_controls(description), total=total, note="")
 
     def update(self, advance: float = 1, note: str = "") -> None:
-        self._progress.update(self._task, advance=advance, note=note)
+        self._progress.update(self._task, advance=advance, note=escape_controls(note))
 
 
 class _Lines:

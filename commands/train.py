@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.table import Table
 
-from securecoderl_edge.commands.console import data, duration, say, track, warn_of_level
+from securecoderl_edge.commands.console import data, duration, say, track, warn_of_level, write_nowhere
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.settings import PPO_FLAGS, REWARD_FLAGS, PpoSettings, RewardSettings, TrainSettings
 from securecoderl_edge.text import escape_controls
@@ -208,17 +208,15 @@ class _Interrupt:
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if self.asked and number == signal.SIGINT:
             raise KeyboardInterrupt
+        is_first, self.asked = not self.asked, True
         if number == signal.SIGHUP:
-            _write_nowhere()
-        if self._talks and not self.asked:
+            _leave_terminal()
+        if self._talks and is_first:
             say("stopping after this update; Ctrl-C again stops at once and loses it")
-        self.asked = True
 
 
-def _write_nowhere() -> None:
+def _leave_terminal() -> None:
     """A line that cannot be written to a terminal that is gone must not keep the update from being saved."""
     for stream in (1, 2):
         if stat.S_ISCHR(os.fstat(stream).st_mode):  # no isatty: what is gone is none any more
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, stream)
-            os.close(nowhere)
+            write_nowhere(stream)

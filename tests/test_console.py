@@ -40,6 +40,19 @@ def test_a_tracker_without_lines_is_silent_off_a_terminal(capsys: pytest.Capture
     assert capsys.readouterr() == ("", "")
 
 
+def test_the_bar_escapes_names_that_others_chose(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal = Console(stderr=True, force_terminal=True, color_system=None, width=100, markup=False)
+    monkeypatch.setattr(console, "talk", terminal)
+    with console.track(2, "model\x1b]0;owned\x07") as progress:
+        progress.update(1, "note\x1b[2J")
+    shown = capsys.readouterr().err
+    assert "owned" in shown
+    assert "\x1b]0" not in shown
+    assert "\x1b[2J" not in shown
+
+
 @pytest.mark.parametrize("width", [60, 100])
 def test_on_a_terminal_the_bar_keeps_to_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int

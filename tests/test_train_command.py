@@ -63,7 +63,7 @@ def test_a_run_that_is_asked_to_end_saves_the_update_and_goes_on_from_there(
         return "update"
 
     monkeypatch.setattr("securecoderl_edge.commands.train._describe", describe)
-    monkeypatch.setattr("securecoderl_edge.commands.train._write_nowhere", lambda: None)
+    monkeypatch.setattr("securecoderl_edge.commands.train._leave_terminal", lambda: None)
     handler = signal.getsignal(number)
     stopped = train(tiny_model, problems, tmp_path / "run", "--phases", "sft")
     assert stopped.exit_code != 0
@@ -91,6 +91,27 @@ def test_a_closed_terminal_ends_a_run_with_its_update_saved(tiny_model: Path, pr
     while b"sft 2/500" not in shown:
         shown += os.read(master, 4096)
     os.close(master)
+    assert process.wait(timeout=120) == 130
+    (newest,) = checkpoints(tmp_path / "run" / "phases" / "1-sft" / "checkpoints")[-1:]
+    assert int(newest.name.removeprefix("step-")) >= 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_reader_that_ends_by_the_same_signal_takes_no_update_with_it(
+    tiny_model: Path, problems: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    """``sce train 2>&1 | tee log``: Ctrl-C ends tee before the line that answers it is written."""
+    words = ["--model", str(tiny_model), "--problems", str(problems), "--out", str(tmp_path / "run"), "--device", "cpu"]
+    words += [word for override in SMALL for word in ("--set", override)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "securecoderl_edge", "train", *words, "--phases", "sft", "--set", "sft.steps=500"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0,
+    )  # fmt: skip
+    shown = b""
+    while b"sft 2/500" not in shown:
+        shown += process.stdout.read(4096)
+    process.stdout.close()
+    process.send_signal(number)
     assert process.wait(timeout=120) == 130
     (newest,) = checkpoints(tmp_path / "run" / "phases" / "1-sft" / "checkpoints")[-1:]
     assert int(newest.name.removeprefix("step-")) >= 2
