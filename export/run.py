@@ -31,7 +31,7 @@ from securecoderl_edge.export.quantise import LLAMA_CPP_TYPES
 from securecoderl_edge.export.targets import check_file_target, check_folder_target
 from securecoderl_edge.export.verify import verify_gguf, verify_onnx
 from securecoderl_edge.export.workbench import Workbench
-from securecoderl_edge.files import remove_abandoned, sha256_of, temporary_beside, write_atomically
+from securecoderl_edge.files import remove_abandoned, sha256_of, sync, temporary_beside, write_atomically
 from securecoderl_edge.manifests import manifest_path
 from securecoderl_edge.runtimes.onnx_model import MODEL
 
@@ -77,7 +77,7 @@ def export_gguf(workbench: Workbench, quant: str, out: Path, force: bool) -> Exp
         with _kept_only_if_right():
             agreement = verify_gguf(temporary, workbench.base, quant, workbench.reference())
         manifest = GgufManifest(**_facts_of(temporary, out), **asdict(summary), **source.described(agreement))
-        _write_manifest(manifest, out)
+        _write_manifest(manifest, out, temporary)
     if quant in ("f16", "f32"):
         workbench.use_float_file(out, summary)
     return ExportResult(out, manifest, reused=False)
@@ -108,7 +108,7 @@ def export_adapter(workbench: Workbench, quant: str, out: Path, force: bool) -> 
         with _kept_only_if_right():
             agreement = verify_gguf(base_file, base, wider(quant, base_quant), workbench.reference(), temporary)
         manifest = AdapterManifest(**_facts_of(temporary, out), **asdict(summary), **source.described(agreement))
-        _write_manifest(manifest, out)
+        _write_manifest(manifest, out, temporary)
     return ExportResult(out, manifest, reused=False)
 
 
@@ -190,8 +190,22 @@ class _Source:
 def _written_for(out: Path, is_folder: bool = False) -> Iterator[Path]:
     """Where to write what becomes ``out`` when all went well; what killed exports left there is cleared away."""
     remove_abandoned(out)
-    with temporary_beside(out, replace_folder=is_folder) as temporary:
+    with _manifest_of(out), temporary_beside(out, replace_folder=is_folder) as temporary:
         yield temporary
+
+
+@contextmanager
+def _manifest_of(out: Path) -> Iterator[None]:
+    """Put the manifest of a file back if the export that is to replace both fails after the manifest was."""
+    path = manifest_path(out)
+    before = path.read_bytes() if out.is_file() and path.is_file() else None
+    try:
+        yield
+    except BaseException:
+        if before is not None and path.read_bytes() != before:
+            with temporary_beside(path) as temporary:
+                temporary.write_bytes(before)
+        raise
 
 
 def _facts_of(file: Path, out: Path) -> dict[str, Any]:
@@ -231,8 +245,14 @@ def _find_earlier(
     return None
 
 
-def _write_manifest(manifest: Manifest, out: Path) -> None:
-    """Write it before the export gets its name: a process that is killed leaves no export without its manifest."""
+def _write_manifest(manifest: Manifest, out: Path, written: Path | None = None) -> None:
+    """Write it before the export gets its name: a process that is killed leaves no export without its manifest.
+
+    A file's manifest replaces that of an earlier export at once, so nothing slow may come between it and the file's
+    name: what was ``written`` is brought to the disk first.
+    """
+    if written is not None:
+        sync(written)
     with write_atomically(manifest_path(out)) as text:
         json.dump(asdict(manifest), text, indent=2)
 

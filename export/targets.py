@@ -1,4 +1,6 @@
-"""Where an export may go: never over its own source, and never over what no export wrote, with --force or without."""
+"""Where an export may go, with --force or without: never over its own source, over a file without an export's manifest,
+or over a folder with a file that no export writes.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,6 @@ from securecoderl_edge.manifests import manifest_path
 from securecoderl_edge.runtimes.onnx_model import MODEL
 
 _LONGEST_NAME = 255  # bytes, of most file systems
-_GGUF = b"GGUF"
 _LONGEST_ENDING = ".manifest.json"
 _WRITTEN = {MODEL, DATA, "config.json", "manifest.json", "model.safetensors.index.json", *COMPANION_FILES}
 _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors")
@@ -34,11 +35,12 @@ def check_file_target(out: Path, base: Path, adapter: Path | None) -> None:
     for source in (base, adapter):
         if source is not None and any(out.samefile(file) for file in source.iterdir()):
             raise UsageError(f"{out} is a file of the model that is exported; choose another --out")
-    with out.open("rb") as file:
-        is_gguf = file.read(len(_GGUF)) == _GGUF
     # What an export left there and something else has damaged still has its manifest.
-    if not is_gguf and not manifest_path(out).is_file():
-        raise UsageError(f"{out} is no GGUF file, so --force does not replace it; move it or choose another --out")
+    if not manifest_path(out).is_file():
+        raise UsageError(
+            f"{out} has no manifest of sce export beside it, so --force does not replace it; move it or choose another "
+            "--out"
+        )
 
 
 def check_folder_target(out: Path, base: Path, adapter: Path | None, signs: set[str], kind: str) -> None:

@@ -48,9 +48,9 @@ def temporary_beside(path: Path, replace_folder: bool = False) -> Iterator[Path]
         yield temporary
         # On disk before it has its name: after a power cut the name must not stand for half of it.
         for written in [*temporary.rglob("*"), temporary]:
-            _sync(written)
+            sync(written)
         _put(temporary, target, replace_folder)
-        _sync(target.parent)
+        sync(target.parent)
     except OSError as error:
         # numpy reports a short write without the system's reason for it.
         raise SceError(f"cannot write {path}: {error.strerror or f'is the disk full? ({error})'}") from error
@@ -197,7 +197,8 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Wait until a file or folder is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -173,7 +173,7 @@ def test_an_export_of_another_version_of_the_format_is_not_taken_for_this_one(
 def test_no_export_stands_without_its_manifest(base: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = []
 
-    def note(manifest: Manifest, out: Path) -> None:
+    def note(manifest: Manifest, out: Path, file: Path) -> None:
         written.append(out.exists())
         raise KeyboardInterrupt
 

@@ -18,6 +18,7 @@ pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 
 from export_runs import make_base, make_run, run
 
+from securecoderl_edge import files
 from securecoderl_edge.files import remove_abandoned
 
 
@@ -176,6 +177,33 @@ def test_force_never_deletes_files_that_no_export_wrote(base: Path, folder: Path
     code, _, err = run(str(base), "--format", kind, "--out", "out", "--force")
     assert (code, file in err) == (2, True), err
     assert (folder / "out" / file).read_text() == "mine"
+
+
+def test_force_never_replaces_a_file_of_somebody_else(base: Path, folder: Path) -> None:
+    (folder / "theirs.gguf").write_bytes(b"GGUF of somebody else")
+    code, _, err = run(str(base), "--quant", "f32", "--out", "theirs.gguf", "--force")
+    assert (code, "has no manifest of sce export" in err) == (2, True), err
+    assert (folder / "theirs.gguf").read_bytes() == b"GGUF of somebody else"
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), OSError(28, "No space left on device")])
+def test_an_export_that_ends_at_the_last_step_leaves_the_earlier_one_whole(
+    base: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, end: BaseException
+) -> None:
+    assert run(str(base), "--quant", "f32", "--out", "m.gguf")[0] == 0
+    before = {path.name: path.read_bytes() for path in folder.glob("*m.gguf*")}
+    put = files._put
+
+    def fail(temporary: Path, target: Path, replace_folder: bool) -> None:
+        if target.name == "m.gguf":
+            raise end
+        put(temporary, target, replace_folder)
+
+    monkeypatch.setattr(files, "_put", fail)
+    assert run(str(base), "--quant", "f16", "--out", "m.gguf", "--force")[0] != 0
+    assert {path.name: path.read_bytes() for path in folder.glob("*m.gguf*")} == before
+    monkeypatch.undo()
+    assert run("--verify", str(folder / "m.gguf"))[0] == 0
 
 
 def test_a_card_in_a_folder_that_somebody_else_wrote_is_not_replaced(base: Path, folder: Path) -> None:

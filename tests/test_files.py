@@ -176,7 +176,7 @@ def test_a_folder_gives_way_only_to_one_that_is_whole(tmp_path: Path, monkeypatc
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, "_sync", refuse)
+        patch.setattr(files, "sync", refuse)
         with pytest.raises(SceError, match="No space left"), temporary_beside(old, replace_folder=True) as temporary:
             temporary.mkdir()
     assert (old / "mine.txt").read_text() == "old"
