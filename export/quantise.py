@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import ctypes
 import json
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.machine import cpu_count
-from securecoderl_edge.runtimes.child import child_environment, module_command
+from securecoderl_edge.runtimes.child import child_environment, describe_end, module_command
 
 # llama.cpp's name of each type.
 LLAMA_CPP_TYPES = {
@@ -58,7 +57,7 @@ def quantise(source: Path, target: Path, kind: str) -> None:
     )
     if ended.returncode == 0:
         return
-    how = f"signal {signal.Signals(-ended.returncode).name}" if ended.returncode < 0 else "an error"
+    how = describe_end(ended.returncode) if ended.returncode < 0 else "an error"
     last = ended.stderr.strip().splitlines()[-1:] or ["it said nothing"]
     raise SceError(f"llama.cpp could not make {kind} of the float file: it ended by {how} ({last[0][:200]})")
 

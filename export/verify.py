@@ -7,7 +7,6 @@ pre-tokenizer, a merge that went wrong, damaged weights. It does not measure the
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.agreement import Agreement, check_bounds
 from securecoderl_edge.files import remove_abandoned, temporary_prefix
 from securecoderl_edge.prompts import format_statement
-from securecoderl_edge.runtimes.child import child_environment, module_command
+from securecoderl_edge.runtimes.child import child_environment, describe_end, module_command
 
 NEW_TOKENS = 24
 
@@ -126,7 +125,7 @@ def _ask_child(module: str, request: dict[str, Any]) -> dict[str, Any]:
         env={**child_environment(), "HF_HUB_OFFLINE": "1"},
     )
     if ended.returncode != 0 or not ended.stdout:
-        how = f"signal {signal.Signals(-ended.returncode).name}" if ended.returncode < 0 else "an error"
+        how = describe_end(ended.returncode) if ended.returncode < 0 else "an error"
         last = ended.stderr.strip().splitlines()[-1:] or ["it said nothing"]
         raise SceError(f"verification of the export ended by {how}: {last[0][:300]}")
     answer: dict[str, Any] = json.loads(ended.stdout)

@@ -117,14 +117,15 @@ def measure(
     Raises:
         SceError: the model cannot be opened, or see `evaluate`.
     """
-    log = None
-    if out is not None:
-        # How many problems there are is not among the keys: a row knows its batch, so a limit can be raised.
-        keys = {name: value for name, value in asdict(settings).items() if name != "limit"}
-        keys["time_factor"] = time_factor
-        log = EvaluationLog.open(out, spec.label, {"label": spec.label, "sha256": spec.content_hash(), **keys})
-    runtime = open_runtime(spec, threads=settings.threads, parallel=settings.parallel, device=settings.device)
-    with contextlib.closing(runtime):
+    with contextlib.ExitStack() as stack:
+        log = None
+        if out is not None:
+            # How many problems there are is not among the keys: a row knows its batch, so a limit can be raised.
+            keys = {name: value for name, value in asdict(settings).items() if name != "limit"}
+            keys |= {"time_factor": time_factor, "label": spec.label, "sha256": spec.content_hash()}
+            log = stack.enter_context(EvaluationLog.held(out, spec.label, keys))
+        runtime = open_runtime(spec, threads=settings.threads, parallel=settings.parallel, device=settings.device)
+        stack.enter_context(contextlib.closing(runtime))
         format = choose_format(settings.prompt_style, spec.prompt_style or runtime.prompt_style, runtime.chat_template)
         evaluation = evaluate(
             runtime,

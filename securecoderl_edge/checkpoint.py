@@ -129,7 +129,7 @@ def load_latest(folder: Path, learner: Learner, facts: Mapping[str, Any]) -> Pro
     for name in sorted(needed - hashes.keys()):
         raise SceError(f"{newest / STATE_FILE} is damaged (no sha256 of {name}); {older}")
     for name, expected in hashes.items():
-        if os.path.basename(name) != name or not (newest / name).is_file() or sha256_of(newest / name) != expected:
+        if not _is_whole(newest, name, expected):
             raise SceError(f"{newest}/{name} is damaged (wrong sha256); {older}")
     try:
         load_adapter(learner.model, newest)
@@ -156,13 +156,23 @@ def _progress_of(state: Mapping[str, Any]) -> Progress:
     return Progress(step, ended, rate, evaluations)
 
 
+def _is_whole(folder: Path, name: str, expected: Any) -> bool:
+    file = folder / name
+    return os.path.basename(name) == name and file.is_file() and sha256_of(file) == expected
+
+
 def load_step(folder: Path, step: int, learner: Learner) -> None:
     """Take the policy of one checkpoint, and nothing else of it.
 
     Raises:
-        SceError: it is missing or unreadable.
+        SceError: it is missing, damaged or unreadable.
     """
-    load_adapter(learner.model, _folder_of(folder, step))
+    checkpoint = _folder_of(folder, step)
+    hashes = read_json(checkpoint / STATE_FILE).get("sha256")
+    expected = hashes.get(ADAPTER_WEIGHTS) if isinstance(hashes, dict) else None
+    if not _is_whole(checkpoint, ADAPTER_WEIGHTS, expected):
+        raise SceError(f"{checkpoint}/{ADAPTER_WEIGHTS} did best and is damaged (wrong sha256); train this phase again")
+    load_adapter(learner.model, checkpoint)
 
 
 def point_to_best(phase_folder: Path, step: int) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.files import drop_torn_line, write_atomically
+from securecoderl_edge.files import drop_torn_line, locked, write_atomically
 from securecoderl_edge.metrics import RowFile
 from securecoderl_edge.runtimes.protocol import Usage
 from securecoderl_edge.summary import Row
@@ -29,6 +30,22 @@ class EvaluationLog:
         self._rows, self._usage = folder / "rows.jsonl", folder / "usage.jsonl"
 
     @classmethod
+    @contextmanager
+    def held(cls, out: Path, label: str, settings: Mapping[str, Any]) -> Iterator[EvaluationLog]:
+        """`open` for this process alone: what another one is just writing looks like a line that was cut short.
+
+        Raises:
+            SceError: another process writes there, or the folder cannot be written.
+        """
+        folder = cls._folder_of(out, label, settings)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SceError(f"cannot write {folder}: {error.strerror}") from None
+        with locked(folder):
+            yield cls.open(out, label, settings)
+
+    @classmethod
     def open(cls, out: Path, label: str, settings: Mapping[str, Any]) -> EvaluationLog:
         """The log under ``out`` for a model's label and all the settings that its rows depend on.
 
@@ -37,14 +54,17 @@ class EvaluationLog:
         Raises:
             SceError: the folder cannot be written.
         """
-        text = json.dumps(settings, indent=1, sort_keys=True)
-        name = re.sub(r"[^\w.-]+", "-", label).strip("-.") or "model"
-        log = cls(out / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:10]}")
+        log = cls(cls._folder_of(out, label, settings))
         with write_atomically(log.folder / "settings.json") as file:
-            file.write(text + "\n")
+            file.write(_as_text(settings) + "\n")
         for path in (log._rows, log._usage):
             drop_torn_line(path)
         return log
+
+    @staticmethod
+    def _folder_of(out: Path, label: str, settings: Mapping[str, Any]) -> Path:
+        name = re.sub(r"[^\w.-]+", "-", label).strip("-.") or "model"
+        return out / f"{name}-{hashlib.sha256(_as_text(settings).encode()).hexdigest()[:10]}"
 
     def rows(self) -> dict[tuple[str, int], Row]:
         """What is there, by (problem id, sample); of rows that repeat, the last."""
@@ -79,3 +99,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
         return RowFile(path).read()
     except SceError as error:
         raise SceError(f"{error}; remove {path.parent} to start over") from None
+
+
+def _as_text(settings: Mapping[str, Any]) -> str:
+    return json.dumps(settings, indent=1, sort_keys=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import zip_longest
 
-from securecoderl_edge.reward import STAGE_NAMES, Score
+from securecoderl_edge.reward import STAGE_NAMES, Score, compared_lines
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun
 
 LONGEST_LINE = 200
@@ -62,7 +62,7 @@ def _about_run(verdict: str, execution: Execution, expected: str, limits: Limits
     if verdict == "memory":
         return [f"memory: it needs more than {limits.memory_mib} MiB", *_stderr_lines(execution)]
     if execution.stopped_by == "threads":
-        return ["crash: it was stopped because it started hundreds of threads"]
+        return ["crash: it was stopped because it started hundreds of threads, or more than there was memory for"]
     ending = f"signal {-execution.returncode}" if execution.returncode < 0 else f"exit status {execution.returncode}"
     return [f"crash: it ends with {ending}", *_stderr_lines(execution)]
 
@@ -72,10 +72,10 @@ def _stderr_lines(execution: Execution) -> list[str]:
 
 
 def _first_difference(stdout: str, expected: str) -> list[str]:
-    """The first line that differs, compared as tests are: trailing space and blank lines left out."""
-    pairs = zip_longest(stdout.rstrip().split("\n"), expected.rstrip().split("\n"))
+    """The first line that differs, compared as tests are."""
+    pairs = zip_longest(compared_lines(stdout), compared_lines(expected))
     for number, (printed, wanted) in enumerate(pairs, 1):
-        if printed is None or wanted is None or printed.rstrip() != wanted.rstrip():
+        if printed != wanted:
             return [
                 f"  line {number} is        {_quoted(printed)}",
                 f"  line {number} should be {_quoted(wanted)}",

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 from securecoderl_edge.problems import Problem, Test
+from securecoderl_edge.reward import compared_lines
 
 # With fewer tests than these a reward says little about a program.
 LEAST_HIDDEN = 2
@@ -28,7 +29,7 @@ def constant_passes(problem: Problem) -> int:
     Assertions that run as a whole count for one: whether an answer satisfies several of them nobody knows.
     """
     if problem.kind == "stdin":
-        texts = ("\n".join(line.rstrip() for line in test.output.rstrip().split("\n")) for test in problem.tests)
+        texts = (tuple(compared_lines(test.output)) for test in problem.tests)
         return max(Counter(texts).values(), default=0)
     from securecoderl_edge.assertions import checks, holds
 

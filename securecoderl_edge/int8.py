@@ -72,14 +72,14 @@ class Int8Linear(nn.Linear):
         return _expand(self.weight, self.scale, dtype)
 
 
-def with_int8_linears(model: nn.Module, skip: tuple[str, ...] = ("lm_head",)) -> None:
-    """Replace every `nn.Linear` of an empty ``model`` by an empty `Int8Linear`, except those named in ``skip``.
+def with_int8_linears(model: nn.Module) -> None:
+    """Replace every `nn.Linear` of an empty ``model`` by an empty `Int8Linear`, except ``lm_head``.
 
     The output layer stays: rounding it moves every logit, and training reads it as one matrix.
     """
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            if type(child) is nn.Linear and name not in skip:
+            if type(child) is nn.Linear and name != "lm_head":
                 setattr(parent, name, Int8Linear(child.in_features, child.out_features, bias=child.bias is not None))
 
 

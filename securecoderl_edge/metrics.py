@@ -64,7 +64,7 @@ class RowFile:
         for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
                 row = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if not isinstance(row, dict) or not isinstance(row.get("step"), int):
                 continue

@@ -4,7 +4,6 @@ ids."""
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Literal
 
 from securecoderl_edge.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.files import sha256_of
+from securecoderl_edge.files import read_json, sha256_of
 from securecoderl_edge.gguf_header import is_adapter
 from securecoderl_edge.hub_ids import is_hub_id
 from securecoderl_edge.manifests import bits_per_weight
@@ -205,9 +204,8 @@ def _from_folder(path: Path) -> ModelSpec:
 
 def _base_of_adapter(path: Path) -> str:
     try:
-        config = json.loads((path / ADAPTER_CONFIG).read_text(encoding="utf-8"))
-        base = config["base_model_name_or_path"]
-    except (OSError, ValueError, KeyError, TypeError):
+        base = read_json(path / ADAPTER_CONFIG)["base_model_name_or_path"]
+    except (SceError, KeyError):
         raise UsageError(f"{path / ADAPTER_CONFIG} does not say which base model the adapter is for") from None
     return resolve_model(str(base)).source
 
@@ -265,8 +263,8 @@ def _exports(run: Run) -> list[ModelSpec]:
 def _style_in(file: Path) -> str | None:
     """The style of prompts that export or training have written into a JSON file beside the weights."""
     try:
-        style = json.loads(file.read_text(encoding="utf-8")).get(STYLE_KEY)
-    except (OSError, ValueError, AttributeError):
+        style = read_json(file).get(STYLE_KEY)
+    except SceError:
         return None
     return style if style in STYLES else None
 

@@ -152,7 +152,7 @@ def _from_sizes(settings: TrainSettings, compute: Compute, shape: Architecture, 
 def _timed(settings: TrainSettings, compute: Compute, shape: Architecture, run: Run) -> Plan:
     from securecoderl_edge.train import find_sources, workplace
 
-    sources = find_sources(settings)
+    sources = find_sources(settings, download=False)
     with workplace(run, settings, sources, compute, Team()) as place:
         phases, longest, usable = [], 0, 0
         for number, name in enumerate(settings.phases, 1):

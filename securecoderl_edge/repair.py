@@ -80,6 +80,7 @@ def _failing_test(scorer: Scorer, problem: Problem, candidate: Candidate) -> lis
     if problem.kind == "call" and score.parses:
         return [f"{score.verdicts[failed or 0]}: {problem.assertions[failed or 0]}"]
     test = problem.tests[failed] if failed is not None and problem.tests else NO_TEST
-    result, run = scorer.inspect(Problem(problem.id, "", tests=(test,)), score.program)
+    alone = replace(problem, tests=(test,), assertions=())
+    result, run = scorer.inspect(alone, score.program)
     where = [f"with the input {test.input!r}"] if score.parses else []
-    return [*where, *about_test(result, run, test.output, scorer.limits)]
+    return [*where, *about_test(result, run, test.output, scorer.limits_of(alone))]

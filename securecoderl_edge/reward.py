@@ -103,13 +103,8 @@ class Score:
         return dataclasses.asdict(self)
 
 
-def verdict(execution: Execution, expected: str) -> Verdict:
-    """What one stdin test says: limits first, then the exit status, then the output."""
-    return outcome(execution, expected).verdict
-
-
 def outcome(execution: Execution, expected: str) -> Outcome:
-    """`verdict`, with what was printed even if the program crashed."""
+    """What one stdin test says: limits first, then the exit status, then the output; and what was printed anyway."""
     matched = same_output(execution.stdout, expected)
     printed = matched or prints(execution.stdout)
     failure = outcome_of_failure(execution)
@@ -127,7 +122,7 @@ def outcome_of_failure(execution: Execution) -> Outcome | None:
 
 def same_output(stdout: str, expected: str) -> bool:
     """Equal line by line, after right-stripping lines and dropping trailing blank lines."""
-    return stdout == expected or _lines(stdout) == _lines(expected)
+    return stdout == expected or compared_lines(stdout) == compared_lines(expected)
 
 
 def prints(stdout: str) -> bool:
@@ -261,7 +256,8 @@ def corrected(score: Score, constant_passes: int) -> float:
     return score.r_func - PASSED_SHARE * (passed / total - share)
 
 
-def _lines(text: str) -> list[str]:
+def compared_lines(text: str) -> list[str]:
+    """An output as tests compare it: its lines, without space at their ends and without empty ones at the end."""
     lines = [line.rstrip() for line in text.split("\n")]
     while lines and not lines[-1]:
         lines.pop()

@@ -14,6 +14,7 @@ from typing import Any
 
 from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, Run
 
+SAMPLES = 5
 _LARGEST_STEP = 10**9
 _LARGEST_NUMBER = 1e30  # what is above it would overflow where a chart computes its axis
 _MOST_NAMED = 5  # damaged lines of one file
@@ -84,8 +85,8 @@ def as_number(value: object) -> float | None:
     return float(value)
 
 
-def read_history(run: Run, samples: int = 5) -> History:
-    """Read what a run folder holds, with at most ``samples`` of each kind of sample."""
+def read_history(run: Run) -> History:
+    """Read what a run folder holds, with at most `SAMPLES` of each kind of sample."""
     history = History(run)
     history.config = _read_text(run.path / "config.toml", history)
     history.environment = _read_text(run.path / ENVIRONMENT, history)
@@ -104,7 +105,7 @@ def read_history(run: Run, samples: int = 5) -> History:
         history.missing.append("no phase has begun")
     elif not history.updates:
         history.missing.append("metrics.jsonl holds no update yet")
-    _choose_samples(history, samples)
+    _choose_samples(history, SAMPLES)
     return history
 
 

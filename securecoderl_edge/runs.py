@@ -9,7 +9,6 @@ runs/latest             the name of the last run
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,8 +59,8 @@ class Run:
         if not record.is_file():
             raise UsageError(f"{self.path} is not a training run (no environment.json); train one with: sce train")
         try:
-            return str(json.loads(record.read_text(encoding="utf-8"))["base_model"])
-        except (ValueError, KeyError, TypeError):
+            return str(read_json(record)["base_model"])
+        except (SceError, KeyError):
             raise SceError(f"{record} does not say which base model the run trained; train again") from None
 
     @property

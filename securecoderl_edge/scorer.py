@@ -123,7 +123,7 @@ class Scorer:
         self._scanner.close()
 
     def _run(self, problem: Problem, program: str) -> tuple[ProgramRun, list[Outcome]]:
-        limits = self._limits(problem)
+        limits = self.limits_of(problem)
         if problem.kind == "stdin":
             run = self._pool.run(program, [test.input for test in problem.tests], limits)
             expected = [test.output for test in problem.tests]
@@ -132,7 +132,8 @@ class Scorer:
         run = self._pool.run(program, (), limits, [check.call for check in checks])
         return run, [assertions.judge(*pair) for pair in zip(run.executions, checks, strict=False)]
 
-    def _limits(self, problem: Problem) -> Limits:
+    def limits_of(self, problem: Problem) -> Limits:
+        """What a test of the problem may take: a time limit of its own comes before ours."""
         limits = self._pool.limits
         if problem.time_limit_s is None:
             return limits

@@ -13,6 +13,7 @@ from typing import IO, Any
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.extraction import extract_program
 from securecoderl_edge.files import take_lock
+from securecoderl_edge.given import unescaped
 from securecoderl_edge.problems import Problem, decode_line, problem_digest, read_jsonl
 from securecoderl_edge.reward import Score
 from securecoderl_edge.score_records import score_from_record
@@ -151,15 +152,14 @@ def _checked(record: Any, where: str, wanted: Mapping[Key, Submission], switches
 
 
 def read_text_argument(option: str, value: str) -> str:
-    r"""The text of an option that names a file or is the text itself, where ``\n`` is a line break.
+    """The text of an option that names a file or is the text itself, `given.unescaped`.
 
     Raises:
         UsageError: the file is no UTF-8 text.
     """
-    path = Path(value)
     try:
-        if value and len(value) < 4096 and "\n" not in value and path.is_file():
-            return path.read_text(encoding="utf-8")
+        if os.path.isfile(value):  # never an error, however long the text is
+            return Path(value).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise UsageError(f"{option} {value}: cannot be read ({error})") from None
-    return value.replace("\\n", "\n")
+    return unescaped(value)

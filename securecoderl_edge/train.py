@@ -126,14 +126,17 @@ class Sources:
         return [path for path in (self.base, self.policy, self.reference) if path is not None]
 
 
-def find_sources(settings: TrainSettings) -> Sources:
+def find_sources(settings: TrainSettings, download: bool = True) -> Sources:
     """Find and hash what the settings name.
+
+    Args:
+        download: whether a model that is named by its hub id and not on this disk is fetched.
 
     Raises:
         UsageError: something is not there, or the run to start from has another base model.
         SceError: unusable problems.
     """
-    base, problems = base_folder(settings.model), load_problems(settings.problems)
+    base, problems = base_folder(settings.model, download=download), load_problems(settings.problems)
     inputs = {"base_sha256": sha256_of_folder(base), "problems_sha256": digest_of_problems(problems)}
     if settings.init is None:
         return Sources(base, problems, inputs, settings.seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 
 import pytest
@@ -204,3 +205,17 @@ def test_numbers_beyond_any_limit_are_compared_all_the_same(
     sandbox: SandboxPool, assertion: str, program: str, expected: str
 ) -> None:
     assert verdict(sandbox, program, assertion) == expected
+
+
+def test_a_program_that_stops_listening_ends_itself_and_not_its_supervisor(sandbox: SandboxPool) -> None:
+    """It says that it is ready and has closed the end where the supervisor answers."""
+    program = """
+        import os, time
+        os.close(4)
+        os.write(3, b"r")
+        time.sleep(0.3)
+    """
+    call = translate("assert f() == 1", "f", False).call
+    for execution in sandbox.run(textwrap.dedent(program), calls=[call, call]).executions:
+        assert execution.returncode == 1
+        assert "Bad file descriptor" in execution.stderr

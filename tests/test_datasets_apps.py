@@ -179,6 +179,19 @@ def test_integer_keys_that_json_lost_are_restored(tmp_path: Path) -> None:
     assert problem.assertions == ("assert f({1: 2}) == {'a': {3: 4}}",)
 
 
+def test_keys_that_no_integer_was_written_as_stay_text(tmp_path: Path) -> None:
+    examples = {
+        "fn_name": "f",
+        "inputs": [[{"01": 1, "1": 2}], [{"1_0": 3}]],
+        "outputs": [{"-0": 4}, {"-7": 5, "0": 6}],
+    }
+    problem = only_problem(write_apps(tmp_path / "0001", examples))
+    assert problem.assertions == (
+        "assert f({'01': 1, '1': 2}) == {'-0': 4}",
+        "assert f({'1_0': 3}) == {-7: 5, 0: 6}",
+    )
+
+
 def test_the_kind_filter_judges_by_the_data_and_counts(tmp_path: Path) -> None:
     write_apps(tmp_path / "train" / "0001", {"inputs": ["1"], "outputs": ["1"]})
     write_apps(tmp_path / "train" / "0002", {"inputs": [[1]], "outputs": [1], "fn_name": "f"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import random
@@ -153,6 +154,16 @@ def test_the_hundred_prompts_that_the_paper_drew_carry_a_tag(tmp_path: Path) -> 
     tagged = {problem.id.partition("/")[2] for problem in problems if PAPER_TAG in problem.tags}
     assert tagged == drawn - {"apps_plus_0"}
     assert dropped == {"no tests": 1}
+
+
+@pytest.mark.parametrize("name", ["p.json", "p.json.gz"])
+def test_of_prompts_that_are_not_all_there_the_paper_drew_none(tmp_path: Path, name: str) -> None:
+    text = json.dumps({"count": 7408, "prompts_with_tests": prompts(150)}).encode()
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    problems, _, _ = consume(import_problems(path))
+    assert len(problems) == 150
+    assert not any(PAPER_TAG in problem.tags for problem in problems)
 
 
 def test_function_calls_among_the_prompts_are_left_out_and_counted(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from securecoderl_edge.sandbox.selftest import Outcome, SelfTest
 PROJECT = read_toml(Path(__file__).parents[1] / "pyproject.toml")["project"]
 GROUPS = ("machine", "sandbox", "extras", "llama_cpp", "torch")
 WORKS = {"works": True, "death": "", "batch_error": 1e-4, "float_error": 0.01}
-CRASHES = {"works": False, "death": "signal 11 (SIGSEGV)", "batch_error": None, "float_error": None}
+CRASHES = {"works": False, "death": "signal SIGSEGV", "batch_error": None, "float_error": None}
 V100 = {"name": "Tesla V100-SXM2-16GB", "capability": [7, 0], "memory_bytes": 16 << 30, "free_bytes": 15 << 30}
 
 
@@ -245,8 +245,7 @@ write_message(answers, {"batch_error": 0.0, "float_error": 0.01})
     guarded = kernels.examine_llama_cpp()
     assert [only(guarded, f"{quant} kernels").state for quant in kernels.QUANTS] == ["note", "note"]
     assert only(guarded, "q8_0 kernels").found == (
-        "stock kernels crash (signal 11 (SIGSEGV)) on this CPU; "
-        "sce loads models with use_extra_bufts = False, which works"
+        "stock kernels crash (signal SIGSEGV) on this CPU; sce loads models with use_extra_bufts = False, which works"
     )
     assert guarded.facts["features"] == ["AVX2", "AMX_INT8"]
     monkeypatch.setattr(kernels, "WORKER", worker(body % "True"))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from fake_runtime import BROKEN, RIGHT, UNSAFE, WRONG, FakeRuntime, always, by_problem, problem
 
+from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluate import Evaluation, EvaluationProgress, batch_seed, evaluate
 from securecoderl_edge.evaluation_log import EvaluationLog
 from securecoderl_edge.problems import Test
@@ -158,3 +159,12 @@ def test_the_rows_of_a_log_can_be_scored_again_as_completions(scorer: Scorer, tm
     evaluate(FakeRuntime(), PROBLEMS[:2], scorer, log=log)
     records = [json.loads(line) for line in (log.folder / "rows.jsonl").read_text().splitlines()]
     assert all({"id", "sample", "completion"} <= set(record) for record in records)
+
+
+def test_two_evaluations_do_not_write_one_log(tmp_path: Path) -> None:
+    with EvaluationLog.held(tmp_path, "fake", SETTINGS) as log:
+        log.append([{"id": "a", "sample": 0}])
+        with pytest.raises(SceError, match="another process"), EvaluationLog.held(tmp_path, "fake", SETTINGS):
+            pass
+    with EvaluationLog.held(tmp_path, "fake", SETTINGS) as again:
+        assert list(again.rows()) == [("a", 0)]

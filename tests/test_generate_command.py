@@ -308,6 +308,19 @@ def test_each_repair_is_a_round_and_starts_from_the_problem(use: Use) -> None:
     assert all(prompt.count("This program is wrong") == 1 for prompt in runtime.prompts[1:])
 
 
+def test_a_model_is_told_of_a_time_limit_that_is_the_problem_s(use: Use, tmp_path: Path) -> None:
+    slow = (
+        "import time\nend = time.process_time() + 0.6\nwhile time.process_time() < end: pass\nprint(int(input()) * 2)\n"
+    )
+    runtime = use(slow)
+    row = {"id": "p", "statement": PROMPT, "tests": [{"input": "4\n", "output": "8\n"}], "time_limit_s": 0.2}
+    (tmp_path / "one.jsonl").write_text(json.dumps(row) + "\n")
+    assert run("--jsonl", "one.jsonl", "--repair")[0] == 1
+    assert "timeout: " in runtime.prompts[1]
+    assert "0.2 s" in runtime.prompts[1]
+    assert "passes" not in runtime.prompts[1]
+
+
 def test_nothing_is_repaired_that_passes_or_does_not_fit(use: Use) -> None:
     runtime = use(RIGHT)
     assert run(PROMPT, *TEST, "--repair")[0] == 0

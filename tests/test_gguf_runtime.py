@@ -225,6 +225,17 @@ def test_an_interrupted_generation_leaves_a_runtime_that_works(tiny_gguf: Path) 
         assert token_ids(runtime.generate(["a"], 1, GREEDY)) == token_ids(expected)
 
 
+def test_an_error_of_the_callers_leaves_no_rest_of_an_answer(tiny_gguf: Path) -> None:
+    def give_up(prompt: int, sample: int, text: str) -> None:
+        raise SceError("out of time")
+
+    with GgufRuntime(tiny_gguf, threads=1) as runtime:
+        expected = runtime.generate(["a"], 1, GREEDY)
+        with pytest.raises(SceError, match="out of time"):
+            runtime.generate(RAGGED, 1, GREEDY, give_up)
+        assert token_ids(runtime.generate(["a"], 1, GREEDY)) == token_ids(expected)
+
+
 def test_closing_ends_the_child(tiny_gguf: Path) -> None:
     runtime = GgufRuntime(tiny_gguf, threads=1)
     process_id = runtime.process_id

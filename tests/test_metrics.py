@@ -25,6 +25,7 @@ def test_rewinding_drops_later_rows_of_one_phase_and_a_line_cut_short(tmp_path: 
     file = RowFile(tmp_path / "rows.jsonl")
     file.append([{"phase": "a", "step": step} for step in (1, 2, 3)] + [{"phase": "b", "step": 9}])
     with file.path.open("a") as out:
+        out.write("[" * 100_000 + "\n")
         out.write('{"phase": "b", "st')
     file.rewind("a", 1)
     assert [(row["phase"], row["step"]) for row in file.read()] == [("a", 1), ("b", 9)]

@@ -265,3 +265,18 @@ def test_an_adapter_knows_its_run_and_its_role_by_any_path(monkeypatch: pytest.M
     assert resolve_model("policy").role == "policy"
     assert run_of(Path("policy")) == Run(Path("."))
     assert Run(Path(".")).name == "first"
+
+
+def test_json_that_is_nested_without_end_is_damaged_and_no_bug_of_ours(tmp_path: Path) -> None:
+    deep = "[" * 100_000
+    for name in ("run", "hf", "adapter"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "run" / "environment.json").write_text(deep)
+    with pytest.raises(SceError, match="does not say which base model"):
+        _ = Run(tmp_path / "run").base_model
+    (tmp_path / "hf" / "config.json").write_text(deep)
+    assert resolve_model(str(tmp_path / "hf")).prompt_style is None
+    (tmp_path / "adapter" / ADAPTER_WEIGHTS).touch()
+    (tmp_path / "adapter" / "adapter_config.json").write_text(deep)
+    with pytest.raises(UsageError, match="does not say which base model"):
+        resolve_model(str(tmp_path / "adapter"))

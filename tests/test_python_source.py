@@ -60,3 +60,13 @@ def test_a_call_assertion_holds_for_a_function_that_returns_the_value() -> None:
     exec(assertion, {"f": lambda given, _: given})
     with pytest.raises(AssertionError):
         exec(assertion, {"f": lambda given, _: 0})
+
+
+def test_added_imports_follow_those_from_the_future() -> None:
+    program = '"""Text."""\nfrom __future__ import division\n\n\ndef f(a: List[int]):\n    return ceil(a[0])\n'
+    added = add_missing_imports(program)
+    assert added.startswith(
+        '"""Text."""\nfrom __future__ import division\nfrom math import ceil\nfrom typing import List\n'
+    )
+    exec(compile(added, "added", "exec"), {})
+    assert add_missing_imports(added) == added

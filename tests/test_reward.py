@@ -24,7 +24,6 @@ from securecoderl_edge.reward import (
     same_output,
     stage,
     training_reward,
-    verdict,
 )
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun
 from securecoderl_edge.score_records import score_from_record
@@ -80,7 +79,7 @@ def score_of(outcomes: list[Outcome] | None, scan: Scan | None = None, **changes
     ],
 )
 def test_limits_come_before_exit_status_and_that_before_output(run: Execution, expected: str) -> None:
-    assert verdict(run, "42\n") == expected
+    assert outcome(run, "42\n").verdict == expected
 
 
 def test_lines_are_compared_as_lines() -> None:

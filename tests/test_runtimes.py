@@ -13,12 +13,14 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 from exports import export_gguf, export_onnx
 
+from securecoderl_edge import rollout
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.verify import PROMPTS
 from securecoderl_edge.extraction import Asked, is_over
 from securecoderl_edge.manifests import manifest_path
 from securecoderl_edge.models import resolve_model
 from securecoderl_edge.runtimes import cache_room, open_runtime
+from securecoderl_edge.runtimes.hf import HfRuntime
 from securecoderl_edge.runtimes.protocol import Runtime, Sampling
 from securecoderl_edge.runtimes.truncation import truncated
 
@@ -208,6 +210,17 @@ def test_a_runtime_decodes_fewer_at_once_where_memory_is_short(
     if runtime.name.endswith(".gguf"):
         pytest.skip("its memory is that of another process")
     expected = runtime.generate(TWENTY[:3], 2, Sampling(0.0, 8))
+    drawn = runtime.generate(TWENTY[:1], 5, Sampling(1.0, 8))
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{type(runtime).__module__}.affordable_sequences", lambda *_: 2)
+        together = []
+        if isinstance(runtime, HfRuntime):
+            sample = rollout.sample
+            patch.setattr(rollout, "sample", lambda *args: together.append(args[2]) or sample(*args))
+        # Five samples of one prompt, two at a time: the same ones.
+        again = runtime.generate(TWENTY[:1], 5, Sampling(1.0, 8))
+        assert [each.token_ids for each in again[0]] == [each.token_ids for each in drawn[0]]
+        assert together in ([], [2, 2, 1])
     monkeypatch.setattr(cache_room, "available_memory_bytes", lambda: 3_000_000)
     assert [[each.token_ids for each in row] for row in runtime.generate(TWENTY[:3], 2, Sampling(0.0, 8))] == [
         [each.token_ids for each in row] for row in expected

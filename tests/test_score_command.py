@@ -340,6 +340,13 @@ def test_input_and_expected_output_may_be_files(tmp_path: Path) -> None:
     assert score(names[0], "--input", names[1], "--expect", names[2]).exit_code == 0
 
 
+def test_a_text_longer_than_any_file_name_is_a_text_with_the_escapes_of_generate(tmp_path: Path) -> None:
+    numbers = " ".join(["1"] * 3000)
+    (tmp_path / "program.py").write_text("print(input().count('1') - 3000, input() == '\\\\n\\t')")
+    result = score(str(tmp_path / "program.py"), "--input", rf"{numbers}\n\\n\t", "--expect", "0 True")
+    assert result.exit_code == 0, result.output
+
+
 def test_one_score_as_json(tmp_path: Path) -> None:
     file = tmp_path / "program.py"
     file.write_text(RIGHT)

@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ import pytest
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.files import locked
 from securecoderl_edge.problems import Problem, Test, write_problems
+from securecoderl_edge.runtimes.child import module_command
 from securecoderl_edge.schedules import phase_steps
 from securecoderl_edge.study import steps
 from securecoderl_edge.study.arms import Measured, Slice, Study
@@ -62,6 +64,7 @@ for act in acts:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "worker.py").write_text(WORKER)
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -330,3 +333,13 @@ def test_what_nohup_started_goes_on_without_its_terminal() -> None:
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_a_step_imports_what_we_do_and_nothing_of_the_folder_it_runs_in(tmp_path: Path) -> None:
+    (tmp_path / "queue.py").write_text("print('mine')\nraise SystemExit(1)\n")
+    ended = subprocess.run(
+        [*module_command("securecoderl_edge"), "score", "nope.py", "--input", "1", "--expect", "1"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "nope.py" in ended.stderr

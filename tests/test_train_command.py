@@ -144,3 +144,19 @@ def test_a_run_says_which_step_it_kept_and_why(tiny_model: Path, problems: Path,
     assert "sft: kept step" in result.stderr
     assert "binary: kept step" in result.stderr
     assert "held-out problems (R " in result.stderr
+
+
+def test_a_plan_downloads_nothing_of_a_model_that_is_half_here(
+    tmp_path: Path, tiny_model: Path, problems: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def base_folder(name: str, download: bool = True) -> Path:
+        asked.append((name, download))
+        return tiny_model
+
+    for module in ("plan", "train"):
+        monkeypatch.setattr(f"securecoderl_edge.{module}.base_folder", base_folder)
+    result = train(Path("someone/model"), problems, tmp_path / "run", "--dry-run", "--phases", "sft")
+    assert result.exit_code == 0, result.output
+    assert asked == [("someone/model", False)] * 2

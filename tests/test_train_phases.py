@@ -15,8 +15,9 @@ pytest.importorskip("torch", reason="needs the train extra")
 from small_runs import equal, outcome, rows, scripted
 
 from securecoderl_edge import collect, phase, updates
-from securecoderl_edge.checkpoint import checkpoints
+from securecoderl_edge.checkpoint import checkpoints, load_step
 from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.learner import Learner
 from securecoderl_edge.models import resolve_model
 from securecoderl_edge.problems import Test, load_problems, write_problems
 from securecoderl_edge.reuse import phase_keys
@@ -251,3 +252,22 @@ def test_the_memory_plan_counts_the_prompts_of_held_out_problems(
     write_problems(tmp_path / "problems.jsonl", long)
     made = plan.make_plan(replace(config, problems=str(tmp_path / "problems.jsonl"), phases=("binary",)), Run(tmp_path))
     assert made.longest_prompt > 80
+
+
+def test_weights_that_did_best_and_are_damaged_are_not_published(
+    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are read again at the end of a phase, when another step is the newest checkpoint."""
+
+    def damage(folder: Path, step: int, learner: Learner) -> None:
+        weights = folder / f"step-{step:06d}" / "adapter_model.safetensors"
+        content = bytearray(weights.read_bytes())
+        content[-1] ^= 1
+        weights.write_bytes(content)
+        load_step(folder, step, learner)
+
+    monkeypatch.setattr(phase, "choose", lambda done, samples: (done[0], "the first"))
+    monkeypatch.setattr(phase, "load_step", damage)
+    with pytest.raises(SceError, match=r"adapter_model\.safetensors did best and is damaged"):
+        train(settings(phases=("sft",)), tmp_path / "run")
+    assert not list((tmp_path / "run").glob("phases/*/adapter"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from typing import Any
 
 from securecoderl_edge.datasets.python_source import find_function
@@ -50,16 +51,15 @@ def expected_values(outputs: list[Any], definition: str, name: str) -> list[Any]
 
 
 def restore_integer_keys(value: Any) -> Any:
-    """Turn the keys of dictionaries back into the integers that JSON lacks, where all of them are decimal."""
+    """Turn the keys of dictionaries back into the integers that JSON lacks, where all of them are written as such."""
     if isinstance(value, list):
         return [restore_integer_keys(item) for item in value]
     if not isinstance(value, dict):
         return value
     restored = {key: restore_integer_keys(item) for key, item in value.items()}
-    try:
-        return {int(key): item for key, item in restored.items()}
-    except ValueError:
+    if not all(re.fullmatch(r"0|-?[1-9][0-9]{0,99}", key) for key in restored):
         return restored
+    return {int(key): item for key, item in restored.items()}
 
 
 def _returns_list(definition: str, name: str) -> bool:

@@ -79,7 +79,7 @@ def called_function(assertion: str, program: str) -> str | None:
 
 
 def add_missing_imports(source: str) -> str:
-    """Put the standard-library imports that a program or stub uses but never makes before it.
+    """Put the standard-library imports that a program or stub uses but never makes before its first statement.
 
     Function-call programs of APPS were written for a grader that imports these names for everyone.
     """
@@ -91,7 +91,17 @@ def add_missing_imports(source: str) -> str:
     missing = sorted(
         {_IMPORT_OF_NAME[name.id] for name in names if name.id in _IMPORT_OF_NAME and name.id not in bound}
     )
-    return "\n".join([*missing, "", source]) if missing else source
+    if not missing:
+        return source
+    lines = source.splitlines(keepends=True)
+    begin = _end_of_prologue(tree)
+    return "".join([*lines[:begin], "\n".join([*missing, "", ""]), *lines[begin:]])
+
+
+def _end_of_prologue(tree: ast.Module) -> int:
+    """Lines that imports from ``__future__`` and what must stand before them take; 0 without any."""
+    future = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
+    return max((node.end_lineno or 0 for node in future), default=0)
 
 
 def _bound_by_statements(tree: ast.Module) -> set[str]:

@@ -79,7 +79,7 @@ def form_of(path: Path) -> Form:
     if path.is_dir():
         raise UsageError(f"{path}: is a folder")
     try:
-        with _opened(path) as file:
+        with open_records(path) as file:
             head = file.read(_PIECE)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise SceError(f"{path}: {error}") from None
@@ -117,7 +117,8 @@ def _is_object_of_records(head: bytes) -> bool:
     return head.startswith(b"{") and after_key.startswith(b"{")
 
 
-def _opened(path: Path) -> IO[bytes]:
+def open_records(path: Path) -> IO[bytes]:
+    """The bytes of a file of records, unpacked if it ends in ``.gz``."""
     return gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
 
 
@@ -143,7 +144,7 @@ def _decoded(text: str, start: int = 0) -> tuple[Any, int]:
 def _lines(path: Path) -> Iterator[Record]:
     name = -1
     try:
-        with _opened(path) as lines:
+        with open_records(path) as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
                     name += 1
@@ -168,7 +169,7 @@ def _of_line(line: bytes) -> Any:
 def _items(path: Path, form: Form) -> Iterator[Record]:
     count = 0
     try:
-        with _opened(path) as file:
+        with open_records(path) as file:
             for key, value in _values(_Text(file), form):
                 name = str(count) if key is None else key
                 yield Record(f"record {name}", name, value)

@@ -21,7 +21,7 @@ from typing import Any
 
 from securecoderl_edge.datasets.fields import given_id
 from securecoderl_edge.datasets.python_source import parse
-from securecoderl_edge.datasets.records import count_records
+from securecoderl_edge.datasets.records import count_records, open_records
 from securecoderl_edge.datasets.stdin_tests import stdin_tests
 from securecoderl_edge.datasets.tally import DropRecord, MalformedRecord, Tally
 from securecoderl_edge.problems import Problem
@@ -74,10 +74,10 @@ def problem_from(record: dict[str, Any], name: str, tally: Tally, drawn: frozens
 def drawn_by_the_paper(path: Path) -> frozenset[str]:
     """The positions in a file of the prompts that the paper's evaluator drew for the first model that it was given.
 
-    None if the file is not whole: the draw depends on how many prompts there are.
+    Empty if the file is not whole: the draw depends on how many prompts there are.
     """
     total = count_records(path)
-    with path.open("rb") as file:
+    with open_records(path) as file:
         counted = _COUNT.search(file.read(_HEAD_BYTES))
     if counted is not None and int(counted[1]) != total:
         return frozenset()

@@ -6,14 +6,13 @@ import io
 import json
 import os
 import resource
-import signal
 import subprocess
 import sys
 from dataclasses import dataclass
 from typing import IO, Any
 
 from securecoderl_edge.runtimes.channel import read_message
-from securecoderl_edge.runtimes.child import child_environment, module_command
+from securecoderl_edge.runtimes.child import child_environment, describe_end, module_command
 
 SECONDS = 120.0
 
@@ -61,6 +60,6 @@ def _describe_death(status: int, complaints: bytes) -> str:
     if status == 0:
         return ""
     if status < 0:
-        return f"signal {-status} ({signal.Signals(-status).name})"
+        return describe_end(status)
     lines = complaints.decode("utf-8", "replace").strip().splitlines()
     return lines[-1].strip()[:300] if lines else f"exit status {status}"

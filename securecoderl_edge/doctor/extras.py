@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from securecoderl_edge.doctor.findings import Finding, Section, State, install_command
 
 # As in pyproject.toml, which an installed package cannot read; a test compares the two.
-BASE = ("click>=8.1", "rich>=13.8", "numpy>=1.26", "bandit>=1.8")
+BASE = ("click>=8.1", "rich>=13.8", "numpy>=1.26", "bandit>=1.9.1")
 EXTRAS = {
     "train": (
         "torch>=2.6",

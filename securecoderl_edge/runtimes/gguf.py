@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import signal
 import struct
 import subprocess
 import tempfile
@@ -20,7 +19,7 @@ from securecoderl_edge.extraction import Asked
 from securecoderl_edge.machine import cpu_count
 from securecoderl_edge.prompts import STYLES
 from securecoderl_edge.runtimes.channel import read_message, write_message
-from securecoderl_edge.runtimes.child import child_environment, module_command
+from securecoderl_edge.runtimes.child import child_environment, describe_end, module_command
 from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
 
 Key = tuple[int, int]  # (prompt index, sample index)
@@ -123,10 +122,11 @@ class GgufRuntime:
                 streamed.begin_again()
                 self._child.kill()
                 self._child = _Child(self._settings)
-            except SceError:
-                raise  # what the child answered; it is ready for the next request
+            except _Refused as refused:
+                raise refused.error from None  # the child has answered; it is ready for the next request
             except BaseException:
-                # Interrupted in mid-answer: what the child still sends would be taken for the next answer.
+                # Interrupted, by the caller's ``on_token`` perhaps: what the child still sends would be taken for its
+                # next answer.
                 self._child.kill()
                 self._child = _Child(self._settings, wait=False)
                 raise
@@ -174,7 +174,7 @@ class GgufRuntime:
         self._child.send(request)
         while (answer := self._child.receive())["type"] != "done":
             if answer["type"] == "error":
-                raise _error_in(answer)
+                raise _Refused(_error_in(answer))
             key = (int(answer["prompt"]), int(answer["sample"]))
             if answer["type"] == "token":
                 streamed.add(key, answer["text"])
@@ -210,6 +210,14 @@ def check_gguf(path: Path) -> None:
 
 class _ChildDied(Exception):
     """The child ended without an answer; the text says how."""
+
+
+class _Refused(Exception):
+    """The child answered that it cannot do what was asked."""
+
+    def __init__(self, error: SceError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class _Streamed:
@@ -304,7 +312,7 @@ class _Child:
     def _obituary(self) -> str:
         """How the child ended, and the last thing that it said."""
         status = self._process.wait()
-        how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+        how = describe_end(status)
         self._log.seek(0)
         lines = self._log.read().decode("utf-8", "replace").strip().splitlines()
         return f"the llama.cpp process ended by {how}" + (f" ({lines[-1].strip()[:200]})" if lines else "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from securecoderl_edge.adapters import read_lora_config
 from securecoderl_edge.chat import read_chat_template
@@ -25,6 +26,9 @@ from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, U
 from securecoderl_edge.runtimes.text_writer import TextWriter, TokenText, open_writer
 from securecoderl_edge.runtimes.truncation import truncated
 from securecoderl_edge.special_tokens import end_tokens
+
+if TYPE_CHECKING:
+    import torch
 
 
 class HfRuntime:
@@ -81,19 +85,29 @@ class HfRuntime:
         encoded = encode_prompts(prompts, self._encode, sampling.max_tokens, self.context)
         longest = max(map(len, encoded), default=0) + sampling.max_tokens
         rows = affordable_sequences(max(n, self._parallel), longest, self._decoder.cache_bytes_per_token)
-        width = max(1, rows // n)
+        width, together = max(1, rows // n), min(n, rows)
         completions: list[list[Completion]] = []
 
         def decode(ids: list[int]) -> str:
             return str(self._tokenizer.decode(ids, skip_special_tokens=True))
 
         for start in range(0, len(encoded), width):
-            texts = {
-                (prompt, index): (TokenText(decode), open_writer(sampling, (start + prompt, index), on_token, asked))
-                for prompt in range(len(encoded[start : start + width]))
-                for index in range(n)
-            }
-            completions += self._generate_batch(encoded[start : start + width], n, sampling, start, texts)
+            batch = encoded[start : start + width]
+            found: list[list[Completion]] = [[] for _ in batch]
+            for first in range(0, n, together):
+                samples = range(first, min(first + together, n))
+                texts = {
+                    (prompt, index - first): (
+                        TokenText(decode),
+                        open_writer(sampling, (start + prompt, index), on_token, asked),
+                    )
+                    for prompt in range(len(batch))
+                    for index in samples
+                }
+                draws = _draws(len(batch), n, sampling, start)[:, samples.start : samples.stop]
+                for row, more in zip(found, self._generate_batch(batch, draws, sampling, texts), strict=True):
+                    row += more
+            completions += found
         return completions
 
     def count_tokens(self, prompt: str) -> int:
@@ -116,9 +130,8 @@ class HfRuntime:
     def _generate_batch(
         self,
         prompts: list[list[int]],
-        n: int,
+        draws: torch.Tensor,
         sampling: Sampling,
-        offset: int,
         texts: dict[tuple[int, int], tuple[TokenText, TextWriter]],
     ) -> list[list[Completion]]:
         import torch
@@ -141,15 +154,14 @@ class HfRuntime:
         def truncate(scores: torch.Tensor) -> torch.Tensor:
             return torch.from_numpy(truncated(scores.numpy(), sampling))
 
-        generator = torch.Generator().manual_seed(sampling.seed + offset)
         sampled = sample(
             self._decoder,
             prompts,
-            n,
+            draws.shape[1],
             0.0 if sampling.is_greedy else sampling.temperature,
             sampling.max_tokens,
             self._ends,
-            torch.rand(len(prompts) * n, sampling.max_tokens, generator=generator),
+            draws.flatten(0, 1),
             ended,
             token_drawn,
             None if sampling.draws_from_all else truncate,
@@ -173,6 +185,14 @@ class HfRuntime:
                 )
             )
         return grouped
+
+
+def _draws(prompts: int, n: int, sampling: Sampling, offset: int) -> torch.Tensor:
+    """(prompts, n, max_tokens) uniform numbers that tokens are drawn by, the same however many are decoded at once."""
+    import torch
+
+    generator = torch.Generator().manual_seed(sampling.seed + offset)
+    return torch.rand(prompts, n, sampling.max_tokens, generator=generator)
 
 
 def _with_adapter(model: object, adapter: Path) -> object:

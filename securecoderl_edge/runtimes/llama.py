@@ -231,14 +231,14 @@ class LlamaContext:
         best = max(range(len(lengths)), key=lengths.__getitem__)
         return best, lengths[best]
 
-    def use_adapter(self, adapter: Any, scale: float = 1.0) -> None:
+    def use_adapter(self, adapter: Any) -> None:
         """Apply a LoRA adapter of `LlamaModel.load_adapter` to all that is computed from now on.
 
         Raises:
             SceError: llama.cpp refuses.
         """
         adapters = (type(adapter) * 1)(adapter)
-        scales = (ctypes.c_float * 1)(scale)
+        scales = (ctypes.c_float * 1)(1.0)
         if llama_cpp.llama_set_adapters_lora(self._context, adapters, 1, scales) != 0:
             raise SceError(f"llama.cpp does not apply the adapter ({_reason()})")
 

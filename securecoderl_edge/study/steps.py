@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.files import locked
 from securecoderl_edge.machine import cpu_count
 from securecoderl_edge.problems import Problem
+from securecoderl_edge.runtimes.child import describe_end, module_command
 from securecoderl_edge.study.arms import Arm, Slice, Study
 from securecoderl_edge.study.ledger import Ledger, Step, learnt_from, measured_on
 
@@ -251,7 +251,7 @@ class _Runner:
                 if self._stops:
                     return
                 process = subprocess.Popen(
-                    [sys.executable, "-m", *step.words],
+                    [*module_command(step.words[0]), *step.words[1:]],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=log,
@@ -277,6 +277,6 @@ class _Runner:
 def _reason(status: int, log: Path) -> str:
     if status < 0:
         killed = " (out of memory?)" if -status == signal.SIGKILL else ""
-        return f"ended by signal {signal.Signals(-status).name}{killed}"
+        return f"ended by {describe_end(status)}{killed}"
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return lines[-1].removeprefix("sce: ") if lines else "no message"
