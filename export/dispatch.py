@@ -82,8 +82,7 @@ def target_of(spec: ModelSpec, kind: str, quant: str, out: str | Path | None) ->
 def _usual_target(spec: ModelSpec, suffix: str) -> Path:
     run = run_of(spec.adapter) if spec.adapter else None
     if run is not None:
-        part = "" if spec.role == POLICY else f"-{spec.role}"
-        return run.exports / f"{run.name}{part}{suffix}"
+        return run.export_path(suffix, "" if spec.role == POLICY else spec.role)
     name = Path(spec.source).resolve().name if Path(spec.source).is_dir() else spec.source.split("/")[-1]
     return Path(f"{name}{suffix}")
 

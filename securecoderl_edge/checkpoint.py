@@ -29,6 +29,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.files import read_json, sha256_of, temporary_beside
 from securecoderl_edge.learner import Learner
 from securecoderl_edge.model import load_adapter, save_adapter
+from securecoderl_edge.runs import step_name
 
 STATE_FILE = "state.json"
 KEEP = 2
@@ -179,12 +180,12 @@ def point_to_best(phase_folder: Path, step: int) -> None:
     """Make ``best`` in the folder of a phase a link to the checkpoint that did best so far."""
     temporary = phase_folder / f".best.tmp-{os.getpid()}"
     temporary.unlink(missing_ok=True)
-    temporary.symlink_to(Path("checkpoints") / f"step-{step:06d}")
+    temporary.symlink_to(Path("checkpoints") / step_name(step))
     os.replace(temporary, phase_folder / "best")
 
 
 def _folder_of(folder: Path, step: int) -> Path:
-    return folder / f"step-{step:06d}"
+    return folder / step_name(step)
 
 
 def _flatten(state: Mapping[Any, Any]) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:

@@ -22,6 +22,7 @@ from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError, needs
 from securecoderl_edge.hub_ids import is_hub_id
 from securecoderl_edge.special_tokens import needs_start
+from securecoderl_edge.weight_files import MODEL_FILES
 
 if TYPE_CHECKING:
     import torch
@@ -108,8 +109,7 @@ def base_folder(name: str, *, download: bool = True) -> Path:
     with needs("huggingface_hub", "train"):
         from huggingface_hub import snapshot_download
     try:
-        patterns = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model"]
-        return Path(snapshot_download(name, allow_patterns=patterns, local_files_only=not download))
+        return Path(snapshot_download(name, allow_patterns=list(MODEL_FILES), local_files_only=not download))
     except Exception as error:  # the hub's client raises many kinds; each means that the model cannot be had
         if not download:
             raise UsageError(f"{name} is not on this disk; sce train downloads it") from None

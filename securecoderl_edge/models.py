@@ -18,14 +18,14 @@ from securecoderl_edge.manifests import bits_per_weight
 from securecoderl_edge.model import NANO, base_folder
 from securecoderl_edge.prompts import OURS, STYLE_KEY, STYLES
 from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, LATEST, RUNS, SNAPSHOTS, Run, latest_run, run_of
+from securecoderl_edge.weight_files import MODEL_FILES
 
 POLICY = "policy"
 BASE = "base"
 
 
-# The files that decide what a Hugging Face folder answers; notes and caches beside them do not.
 ONNX_MODEL = "model.onnx"
-_HF_FILES = ("*.onnx", "*.onnx.data", "*.safetensors", "*.json", "*.jinja", "*.model", "vocab.txt", "merges.txt")
+_FILES = ("*.onnx", "*.onnx.data", *MODEL_FILES)
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ def _style_in(file: Path) -> str | None:
 
 
 def _model_files(folder: Path) -> list[Path]:
-    found = {file for pattern in _HF_FILES for file in folder.glob(pattern)}
+    found = {file for pattern in _FILES for file in folder.glob(pattern)}
     return sorted(file for file in found if file.is_file())
 
 

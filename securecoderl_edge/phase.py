@@ -39,7 +39,7 @@ from securecoderl_edge.prompts import STYLE_KEY, Fitted, PromptFormat
 from securecoderl_edge.published import check_published, publish
 from securecoderl_edge.resources import return_free_memory
 from securecoderl_edge.rollout import Decoder
-from securecoderl_edge.runs import DONE_FILE, SNAPSHOTS, Run
+from securecoderl_edge.runs import DONE_FILE, SNAPSHOTS, Run, step_name
 from securecoderl_edge.schedules import partial_weight, peak_rate, phase_steps, rate_share, running_pass_rate
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.selection import (
@@ -329,7 +329,7 @@ class Phase:
         every = self.place.settings.snapshot_every
         if every is not None and step % every == 0 and self.place.team.is_writer:
             facts = {"phase": self.name, "key": self.key, "step": step, STYLE_KEY: self.place.format.style}
-            folder = self.folder / SNAPSHOTS / f"step-{step:06d}"
+            folder = self.folder / SNAPSHOTS / step_name(step)
             publish(folder, self.place.model, lasting_name(self.place.settings.model), facts)
 
     def _publish(self, learner: Learner, progress: Progress, done: list[HeldOutResult]) -> None:

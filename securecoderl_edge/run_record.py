@@ -23,6 +23,7 @@ from securecoderl_edge.model import lasting_name
 from securecoderl_edge.runs import ENVIRONMENT, LATEST, RUNS, Run
 from securecoderl_edge.sandbox import as_choice, describe_layers
 from securecoderl_edge.settings import TrainSettings, without_changeable
+from securecoderl_edge.weight_files import MODEL_FILES
 
 # In the order in which --no-resume deletes them: what tells that the folder is a run goes last.
 _OWN_NAMES = (
@@ -144,9 +145,6 @@ def first_difference(old: dict[str, Any], new: dict[str, Any], prefix: str = "")
 def sha256_of_folder(folder: Path) -> str:
     """One digest over all that decides what a model folder answers, so that a run knows its base again."""
     digest = hashlib.sha256()
-    files = {
-        path for pattern in ("*.safetensors", "*.json", "*.jinja", "tokenizer.model") for path in folder.glob(pattern)
-    }
-    for path in sorted(files):
+    for path in sorted({path for pattern in MODEL_FILES for path in folder.glob(pattern)}):
         digest.update(f"{path.name} {sha256_of(path)}\n".encode())
     return digest.hexdigest()

@@ -27,6 +27,11 @@ ENVIRONMENT = "environment.json"  # how a run was made; a folder without it is n
 DONE_FILE = "done.json"  # beside a finished adapter: how it was made, and its hash
 
 
+def step_name(step: int) -> str:
+    """The folder of a checkpoint or a snapshot, among those of its phase."""
+    return f"step-{step:06d}"
+
+
 @dataclass(frozen=True)
 class Run:
     """One run folder, finished or not."""
@@ -74,6 +79,10 @@ class Run:
         table = read_toml(config).get("prompt") if config.is_file() else None
         style = table.get("style") if isinstance(table, dict) else None
         return style if style in STYLES else OURS.style
+
+    def export_path(self, ending: str, part: str = "") -> Path:
+        """Where an export goes: of the policy, or of another ``part`` such as the base; ``ending`` says as what."""
+        return self.exports / f"{self.name}{f'-{part}' if part else ''}{ending}"
 
     def phase_folder(self, number: int, name: str) -> Path:
         """Where the phase ``name``, the ``number``-th from 1, keeps its files."""

@@ -1,4 +1,4 @@
-"""Where a Hugging Face model folder keeps its weights."""
+"""Which files of a Hugging Face folder make up its model, and which of them hold the weights."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from securecoderl_edge.files import read_json
 
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
+# They decide what a model answers; notes and caches beside them do not.
+MODEL_FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "vocab.txt", "merges.txt")
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from securecoderl_edge.runs import SNAPSHOTS, Run, step_name
 from securecoderl_edge.schedules import phase_steps
 from securecoderl_edge.settings import TrainSettings, resolve
 
@@ -192,8 +193,7 @@ class Study:
 
     def export_file(self, arm: Arm, seed: int, quant: str) -> Path:
         """Where ``sce export`` puts the final policy of an arm."""
-        run = self.run_folder(arm, seed)
-        return run / "exports" / f"{run.name}-{quant}.gguf"
+        return Run(self.run_folder(arm, seed)).export_path(f"-{quant}.gguf")
 
     def _bench(self, models: Sequence[str], slice: Slice, seed: int) -> list[str]:
         words = ["bench", *models, "--problems", slice.eval, "--samples", str(self.samples), "--threads", "1", "--json"]
@@ -217,6 +217,6 @@ class Study:
             for step in range(every, count + 1, every):
                 updates = before + step
                 if updates < total:
-                    folder = self.run_folder(arm, seed) / "phases" / f"{number}-{phase}" / "snapshots"
-                    yield Measured(f"step-{updates}", str(folder / f"step-{step:06d}"), updates)
+                    folder = Run(self.run_folder(arm, seed)).phase_folder(number, phase) / SNAPSHOTS
+                    yield Measured(f"step-{updates}", str(folder / step_name(step)), updates)
             before += count
