@@ -26,6 +26,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from securecoderl_edge.errors import SceError
 from securecoderl_edge.files import temporary_beside
 from securecoderl_edge.model import base_folder, load_base, load_tokenizer, output_weight
 from securecoderl_edge.prompts import OURS
@@ -224,6 +225,13 @@ def _say(message: str) -> None:
     sys.stderr.flush()
 
 
+def _base(name: str) -> Path:
+    try:
+        return base_folder(name)
+    except SceError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def main() -> None:
     """Parse the command line, train, and leave the figures beside the weights."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -232,7 +240,7 @@ def main() -> None:
     )
     parser.add_argument("--steps", type=int, default=850)
     parser.add_argument("--documents", type=int, default=24_000)
-    parser.add_argument("--init", type=base_folder, help="go on from nano, or a folder that this script wrote")
+    parser.add_argument("--init", type=_base, help="go on from nano, or a folder that this script wrote")
     parser.add_argument("--rarity", type=float, default=1.0, help="how much rarer longer styles are; 0: not at all")
     parser.add_argument("--wording-rarity", type=float, default=1.0, help="how much rarer later wordings are")
     parser.add_argument("--security-share", type=Fraction, default=SECURITY_SHARE, help="of the documents, such as 1/6")
