@@ -48,7 +48,7 @@ def draw_all(records: Records, folder: Path) -> None:
         },
     }
     for study, record in records.items():
-        for name, draw in draws[study].items():
+        for name, draw in draws.get(study, {}).items():
             _save(draw(record), folder / f"{name}.svg")
 
 
