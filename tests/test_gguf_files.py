@@ -53,21 +53,25 @@ def test_another_file_is_replaced_only_by_force(
 ) -> None:
     monkeypatch.setattr(export_run, "verify_gguf", lambda *arguments: GOOD)
     out = tmp_path / "m.gguf"
-    out.write_bytes(b"GGUF of something else")
+    export_gguf(tiny_model, None, "f16", out, force=False)
+    before = out.read_bytes()
     with pytest.raises(UsageError, match="--force"):
         export_gguf(tiny_model, None, "f32", out, force=False)
-    assert out.read_bytes() == b"GGUF of something else"
+    assert out.read_bytes() == before
     assert not export_gguf(tiny_model, None, "f32", out, force=True).reused
-    assert out.stat().st_size > 1000
+    assert out.stat().st_size > 1.5 * len(before)
     out.write_text("an export that something has damaged: its manifest is still there")
     assert not export_gguf(tiny_model, None, "f32", out, force=True).reused
 
 
-def test_a_file_of_another_kind_is_not_replaced_even_by_force(tiny_model: Path, tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match="is no GGUF file"):
-        export_gguf(tiny_model, None, "f32", tmp_path / "notes.txt", force=True)
-    assert (tmp_path / "notes.txt").read_text() == "mine"
+@pytest.mark.parametrize("content", [b"mine", b"GGUF of somebody else"])
+def test_a_file_that_is_no_export_is_not_replaced_even_by_force(
+    tiny_model: Path, tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "mine.gguf").write_bytes(content)
+    with pytest.raises(UsageError, match="has no manifest of sce export"):
+        export_gguf(tiny_model, None, "f32", tmp_path / "mine.gguf", force=True)
+    assert (tmp_path / "mine.gguf").read_bytes() == content
 
 
 def test_a_damaged_export_is_not_taken_for_the_same(
