@@ -110,7 +110,7 @@ def value(records: Records, study: str, arm: str, slice: str, name: str, model: 
     if arm == "base":
         metrics = slice_of(record, slice)["base"]
     else:
-        found = next(each for each in record["arms"] if each["name"] == arm)["results"]
+        found = _arm(records, study, arm)["results"]
         metrics = next(each for each in found if (each["slice"], each["model"]) == (slice, model))["metrics"]
     return _in_words(interval_of(metrics[name]), name)
 
@@ -134,7 +134,7 @@ def bench_difference(records: Records, file: str, name: str) -> str:
 
 def by_seed(records: Records, study: str, arm: str, slice: str) -> str:
     """All-P of each seed, in percent."""
-    found = next(each for each in records[study]["arms"] if each["name"] == arm)["results"]
+    found = _arm(records, study, arm)["results"]
     rates = next(each for each in found if (each["slice"], each["model"]) == (slice, "policy"))["all_tests_by_seed"]
     return ", ".join(f"{100 * rate:.1f}" for rate in rates)
 
@@ -212,7 +212,7 @@ README_PARTS: dict[str, Callable[[Records], str]] = {
 
 def kept(records: Records, study: str, arm: str, phase: str) -> str:
     """The update whose weights a phase kept, of each seed."""
-    found = next(each for each in records[study]["arms"] if each["name"] == arm)
+    found = _arm(records, study, arm)
     return ", ".join(str(seed[phase]) for seed in found["kept"])
 
 
@@ -262,6 +262,11 @@ DIRECTIVES: dict[str, Callable[..., str]] = {
         by_seed, kept, figure, costs, commands, machine,
     )
 }  # fmt: skip
+
+
+def _arm(records: Records, study: str, name: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = next(each for each in records[study]["arms"] if each["name"] == name)
+    return found
 
 
 def _difference(records: Records, study: str, first: str, second: str, slice: str, name: str) -> Interval | None:
