@@ -6,10 +6,12 @@ import fcntl
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
 import termios
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -77,21 +79,28 @@ def test_a_run_that_is_asked_to_end_saves_the_update_and_goes_on_from_there(
     assert "sft 1/2" not in result.stderr
 
 
+def read_until_update_2(read: Callable[[], bytes]) -> None:
+    """Read what a training of 500 updates prints until two are done, or more: a bar shows ten states in a second."""
+    shown = b""
+    while not re.search(rb"sft ([2-9]|\d\d+)/500", shown):
+        more = read()
+        assert more, shown
+        shown += more
+
+
 def test_a_closed_terminal_ends_a_run_with_its_update_saved(tiny_model: Path, problems: Path, tmp_path: Path) -> None:
     master, terminal = pty.openpty()
     words = ["--model", str(tiny_model), "--problems", str(problems), "--out", str(tmp_path / "run"), "--device", "cpu"]
     words += [word for override in SMALL for word in ("--set", override)]
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "securecoderl_edge", "train", *words, "--phases", "sft", "--set", "sft.steps=500"],
         stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True,
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-    )  # fmt: skip
-    os.close(terminal)
-    shown = b""
-    while b"sft 2/500" not in shown:
-        shown += os.read(master, 4096)
-    os.close(master)
-    assert process.wait(timeout=120) == 130
+    ) as process:  # fmt: skip
+        os.close(terminal)
+        read_until_update_2(lambda: os.read(master, 4096))
+        os.close(master)
+        assert process.wait(timeout=120) == 130
     (newest,) = checkpoints(tmp_path / "run" / "phases" / "1-sft" / "checkpoints")[-1:]
     assert int(newest.name.removeprefix("step-")) >= 2
 
@@ -103,16 +112,14 @@ def test_a_reader_that_ends_by_the_same_signal_takes_no_update_with_it(
     """``sce train 2>&1 | tee log``: Ctrl-C ends tee before the line that answers it is written."""
     words = ["--model", str(tiny_model), "--problems", str(problems), "--out", str(tmp_path / "run"), "--device", "cpu"]
     words += [word for override in SMALL for word in ("--set", override)]
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "securecoderl_edge", "train", *words, "--phases", "sft", "--set", "sft.steps=500"],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0,
-    )  # fmt: skip
-    shown = b""
-    while b"sft 2/500" not in shown:
-        shown += process.stdout.read(4096)
-    process.stdout.close()
-    process.send_signal(number)
-    assert process.wait(timeout=120) == 130
+    ) as process:  # fmt: skip
+        read_until_update_2(lambda: process.stdout.read(4096))
+        process.stdout.close()
+        process.send_signal(number)
+        assert process.wait(timeout=120) == 130
     (newest,) = checkpoints(tmp_path / "run" / "phases" / "1-sft" / "checkpoints")[-1:]
     assert int(newest.name.removeprefix("step-")) >= 2
 
