@@ -15,6 +15,7 @@ from securecoderl_edge.commands.options import ModelName, options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.files import write_atomically
+from securecoderl_edge.machine import cpu_count
 from securecoderl_edge.model import require_torch
 from securecoderl_edge.runs import RUNS
 from securecoderl_edge.study.arms import Slice
@@ -47,7 +48,12 @@ class Table3Config:
         metavar="N",
     )
     quant: tuple[str, ...] = setting(("q8_0",), "GGUF types to measure the policies in, comma-separated; '' for none.")
-    jobs: int = setting(1, "Trainings side by side, which share the cores.", minimum=1)
+    jobs: int | None = setting(
+        None,
+        "Trainings side by side, which share the cores.  [default: 1, with --quick 2]",
+        minimum=1,
+        metavar="N",
+    )
     quick: bool = setting(False, "All of it, but small: one seed, 4 updates, 30 problems. The figures mean nothing.")
     out: str | None = setting(None, "Folder of runs and figures.  [default: runs/table3]", metavar="DIR")
 
@@ -87,9 +93,9 @@ def table3(config: Table3Config, dry_run: bool, output: str | None) -> None:
     The starter recipe has two sets of problems: eval, of which the base model solves two in five, and hard, longer
     compositions of which hardly any is solved after SFT.
     """
-    study = _study(config)
+    study, jobs = _study(config), _jobs(config)
     if dry_run:
-        for command in _commands(study, config.jobs):
+        for command in _commands(study, jobs):
             data.print(command, soft_wrap=True)
         return
     if importlib.util.find_spec("torch") is None:
@@ -97,7 +103,7 @@ def table3(config: Table3Config, dry_run: bool, output: str | None) -> None:
     from securecoderl_edge.study.record import study_record
     from securecoderl_edge.study.steps import run_study
 
-    with track(len(_commands(study, config.jobs)), study.name, lines=False) as progress:
+    with track(len(_commands(study, jobs)), study.name, lines=False) as progress:
         shown = 0
 
         def on_step(step: Step, seconds: float, done: int, total: int) -> None:
@@ -106,10 +112,10 @@ def table3(config: Table3Config, dry_run: bool, output: str | None) -> None:
             shown = done
             say(f"[{done}/{total}] {step.title}, {duration(seconds)}")
 
-        run_study(study, config.jobs, on_step)
+        run_study(study, jobs, on_step)
     from securecoderl_edge.study.tables import study_tables
 
-    record = study_record(study, config.jobs)
+    record = study_record(study, jobs)
     file = study.folder / f"{study.name}.json"
     _show(output, record, study_tables(record, lines=2), study_tables(record), file)
     if output is None:
@@ -197,6 +203,11 @@ def _study(config: Table3Config) -> Study:
         quants=tuple(dict.fromkeys(config.quant)),
         is_quick=config.quick,
     )
+
+
+def _jobs(config: Table3Config) -> int:
+    """Trainings side by side. One of the paper's fills a GPU; the small ones of ``--quick`` do not fill two cores."""
+    return config.jobs or (min(2, cpu_count()) if config.quick else 1)
 
 
 def _commands(study: Study, jobs: int) -> list[str]:

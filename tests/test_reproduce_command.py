@@ -146,3 +146,18 @@ def test_models_are_measured_as_they_come_on_every_set(folder: Path, tiny_model:
     code, out, err = run("table2", str(tiny_model), *flags, "--markdown")
     assert code == 0, err
     assert out.count(" M | ") == 2
+
+
+@pytest.mark.parametrize(("given", "cores", "jobs"), [((), 8, 2), ((), 1, 1), (("--jobs", "3"), 2, 3)])
+def test_a_quick_study_runs_two_trainings_side_by_side_where_there_are_two_cores(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], cores: int, jobs: int
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr("securecoderl_edge.commands.reproduce.cpu_count", lambda: cores)
+    monkeypatch.setattr("securecoderl_edge.study.steps.run_study", lambda _study, jobs, _on_step: asked.append(jobs))
+    run("table3", "--quick", *given)
+    assert asked == [jobs]
+    run("table3", "--jobs", str(jobs))
+    assert asked == [jobs, jobs]
+    run("table3")
+    assert asked == [jobs, jobs, 1]
