@@ -99,6 +99,11 @@ def ablations(folder: Path) -> Study:
         from_arm = known[reference]
         arms.append(_changed(from_arm, name, title, settings))
         pairs.append((reference, name))
+    # Equally many updates, from solutions or from execution.
+    pairs += [("sft-130", "eval-simple"), ("hard-sft-130", "hard-simple"), ("hard-sft-130", "hard-fresh")]
+    # Where text that does not parse is paid, which reward teaches syntax?
+    pairs += [("hard-sft", "hard-simple-paper"), ("hard-sft", "hard-fresh-paper")]
+    pairs += [("hard-simple-paper", "hard-fresh-paper")]
     return _study("ablations", folder, arms, pairs, seeds=3)
 
 

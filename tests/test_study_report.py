@@ -75,6 +75,16 @@ def test_tables_have_a_row_for_each_arm_with_the_command_that_repeats_it(report:
     assert "| A | `sce train a` | 1.0 min, 1.5 min |" in report.render("{{commands table3}}", records())
 
 
+def test_a_table_without_exported_files(report: Any) -> None:
+    made = records()
+    trained = made["table3"]["arms"][0]["results"]
+    trained.append(trained[0] | {"model": "q8_0"})
+    assert "| A | q8_0 |" in report.render("{{results table3 eval all_tests_rate}}", made)
+    shown = report.render("{{results table3 eval all_tests_rate float}}", made)
+    assert "q8_0" not in shown
+    assert [line[:12] for line in shown.splitlines()[2:]] == ["| base model", "| A | float ", "| B | float "]
+
+
 def test_a_section_waits_for_its_figures(report: Any) -> None:
     text = "always\n<!-- needs: table3 -->\nfirst\n<!-- needs: table3 security -->\nsecond\n<!-- needs: -->\nlast\n"
     assert report.render(text, records()) == "always\nfirst\nlast\n"
