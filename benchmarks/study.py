@@ -38,8 +38,9 @@ PAPERS_BETA = 0.4
 # about other problems of the kind, answered unsafely as often as safely, it solves three of five.
 NANO_SECURITY = Base(
     "nano-security",
+    1200,
     (
-        *("--steps", "1200", "--documents", "20000", "--security-share", "2/5"),
+        *("--documents", "20000", "--security-share", "2/5"),
         *("--learning-rate", "1e-3", "--seed", "1", "--compiled"),
     ),
 )

@@ -26,7 +26,7 @@ from securecoderl_edge.schedules import phase_steps
 from securecoderl_edge.study import steps
 from securecoderl_edge.study.arms import Measured, Slice, Study
 from securecoderl_edge.study.ledger import STEPS, Ledger, Step
-from securecoderl_edge.study.steps import chains, preparations, run_study
+from securecoderl_edge.study.steps import all_steps, chains, preparations, run_study
 from securecoderl_edge.study.table3 import PRESETS, table3
 
 # A module that writes down that it ran, and does what its arguments say.
@@ -343,3 +343,13 @@ def test_a_step_imports_what_we_do_and_nothing_of_the_folder_it_runs_in(tmp_path
     )  # fmt: skip
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "nope.py" in ended.stderr
+
+
+def test_a_quick_study_has_every_step_of_the_whole_one_and_less_in_each() -> None:
+    whole, quick = (table3("starter", Path("runs"), seeds=1, is_quick=is_quick) for is_quick in (False, True))
+    assert [step.title for step in all_steps(quick, 2)] == [step.title for step in all_steps(whole, 2)]
+    (base,) = preparations(quick)
+    assert base.words[base.words.index("--steps") + 1] == "20"
+    for arm in quick.arms:
+        reinforced = sum(count for phase, count in phase_steps(quick.settings(arm, 42)).items() if phase != "sft")
+        assert reinforced == (0 if arm.phases == ("sft",) else 4)

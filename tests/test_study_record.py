@@ -272,7 +272,7 @@ def test_a_record_can_be_written_before_anything_is_done(tmp_path: Path) -> None
 
 def test_a_base_is_only_made_where_a_slice_has_one(tmp_path: Path) -> None:
     assert preparations(small_study(tmp_path)) == []
-    own = Slice("own", "a.jsonl", "b.jsonl", Base("mine", ("--steps", "3")))
+    own = Slice("own", "a.jsonl", "b.jsonl", Base("mine", 3, ()))
     study = Study("s", "starter", tmp_path, (Arm("x", "X", own, ("sft",), (), (own,)),), (42,), 1)
     (step,) = preparations(study)
     assert step.words[-2:] == ("--out", str(tmp_path / "bases/mine"))

@@ -18,9 +18,14 @@ _SEED_OF_BASE = 0  # where draws are a run's own: that of no run
 
 @dataclass(frozen=True)
 class Base:
-    """A base model that the study makes from nano: more text, some of it of another kind (`starter.pretrain`)."""
+    """A base model that the study makes from nano: more text, some of it of another kind.
+
+    Attributes:
+        updates: over which it learns that text. arguments: others of `starter.pretrain`.
+    """
 
     name: str
+    updates: int
     arguments: tuple[str, ...]
 
 
@@ -127,7 +132,8 @@ class Study:
         model = self.model(slice)
         if slice.base is None or model is None:
             return None
-        return ["securecoderl_edge.starter.pretrain", "--init", "nano", *slice.base.arguments, "--out", model]
+        words = ["securecoderl_edge.starter.pretrain", "--init", "nano", "--steps", str(slice.base.updates)]
+        return [*words, *slice.base.arguments, "--out", model]
 
     def settings(self, arm: Arm, seed: int) -> TrainSettings:
         """The settings that ``sce train`` makes of `train_command`.

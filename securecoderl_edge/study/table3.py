@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from securecoderl_edge.errors import UsageError
@@ -13,6 +13,7 @@ from securecoderl_edge.settings import resolve
 from securecoderl_edge.study.arms import FIRST_SEED, Arm, Base, Slice, Study
 
 SFT = "sft"
+_QUICK_BASE_UPDATES = 20
 # As the paper calls them: on the binary reward, on partial credit, on one after the other; and `sched`, which goes from
 # one to the other by degrees.
 VARIANTS = {
@@ -28,8 +29,9 @@ VARIANTS = {
 # text about other hard problems it solves a few of a hundred.
 NANO_HARD = Base(
     "nano-hard",
+    160,
     (
-        *("--steps", "160", "--documents", "8000", "--security-share", "0", "--hard-share", "1/2"),
+        *("--documents", "8000", "--security-share", "0", "--hard-share", "1/2"),
         *("--learning-rate", "1e-3", "--seed", "1", "--compiled"),
     ),
 )
@@ -81,7 +83,8 @@ def table3(
     Args:
         slices: instead of the preset's; needed for a recipe that has none.
         updates: of reinforcement learning in every variant, instead of the preset's.
-        is_quick: all of it, but small: one seed, 4 updates, 30 problems of a slice with one program each.
+        is_quick: all of it, but small: one seed, 4 updates, 30 problems of a slice with one program each, and base
+            models that have hardly learnt.
 
     Raises:
         UsageError: a recipe without a preset and without slices, an unknown variant, too few updates.
@@ -90,6 +93,8 @@ def table3(
     chosen = tuple(slices) or preset.slices
     if not chosen:
         raise UsageError(f"recipe {recipe}: give the problems to measure on: --eval FILE")
+    if is_quick:
+        chosen = tuple(_with_quick_base(slice) for slice in chosen)
     unknown = [name for name in variants if name not in VARIANTS]
     if unknown:
         raise UsageError(f"no variant {unknown[0]!r}; there are {', '.join(VARIANTS)}")
@@ -123,6 +128,10 @@ def table3(
         30 if is_quick else None,
         tuple(itertools.chain.from_iterable(pairs)),
     )
+
+
+def _with_quick_base(slice: Slice) -> Slice:
+    return slice if slice.base is None else replace(slice, base=replace(slice.base, updates=_QUICK_BASE_UPDATES))
 
 
 def _steps(recipe: str, variant: str, updates: int | None) -> tuple[str, ...]:
