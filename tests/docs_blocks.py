@@ -10,6 +10,7 @@ three dots in a line for anything in it. A comment before a block changes what i
     <!-- run: before COMMAND -->     something to do first that the page does not show
     <!-- run: no, REASON -->         this block is not run; it is counted, and named at the end with the reason
     <!-- run: other numbers -->      numbers may differ: times, and what a training run of this machine ends in
+    <!-- run: another program -->    of an output only the first line is compared: training elsewhere ends in others
     <!-- run: any output -->         it has to succeed, whatever it prints
     <!-- run: slow, REASON -->       it takes many minutes: run with --slow alone, else named at the end with the reason
     <!-- run: in a clone -->         in a fresh clone of the repository, not in the page's folder
@@ -56,6 +57,7 @@ class Block:
     slow: str = ""
     any_output: bool = False
     other_numbers: bool = False
+    another_program: bool = False
     in_a_clone: bool = False
 
 
@@ -78,6 +80,8 @@ def read_blocks(text: str) -> list[Block]:
                 block.any_output = True
             elif directive == "other numbers":
                 block.other_numbers = True
+            elif directive == "another program":
+                block.another_program = True
             elif directive == "in a clone":
                 block.in_a_clone = True
             else:
@@ -138,7 +142,8 @@ def run_block(block: Block, folder: Path, environment: dict[str, str]) -> str:
         done = _run(command.text, where, environment)
         if done.returncode and not command.output:
             return f"{PROMPT}{command.text}\nexit status {done.returncode}:\n{done.stdout}"
-        if not block.any_output and not matches(done.stdout, command.output, block.other_numbers):
+        expected = command.output.partition("\n")[0] + "\n..." if block.another_program else command.output
+        if not block.any_output and not matches(done.stdout, expected, block.other_numbers):
             return f"{PROMPT}{command.text}\nsaid:\n{done.stdout}\nbut the page says:\n{command.output}"
     return ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import docs_blocks
 import docs_reference
 import docs_session
 import pytest
-from docs_blocks import Command, matches, read_blocks, run_block
+from docs_blocks import Block, Command, matches, read_blocks, run_block
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -41,6 +42,13 @@ def test_a_session_is_commands_with_their_outputs() -> None:
     (here,) = read_blocks("```console\n$ cat > f <<'EOF'\nx\n$ y\nEOF\n$ cat f\nx\n```\n")
     assert [command.output for command in here.commands] == ["", "x"]
     assert read_blocks("```python\nprint(1)\n```\n") == []
+
+
+@pytest.mark.parametrize(("said", "fails"), [("3 passed", False), ("4 passed", True)])
+def test_another_program_is_accepted_and_another_verdict_is_not(tmp_path: Path, said: str, fails: bool) -> None:
+    command = Command("printf '3 passed\nprint(2)\n'", f"{said}\nprint(1)")
+    assert bool(run_block(Block(1, [command]), tmp_path, dict(os.environ)))
+    assert bool(run_block(Block(1, [command], another_program=True), tmp_path, dict(os.environ))) is fails
 
 
 def test_an_unknown_directive_is_an_error() -> None:
