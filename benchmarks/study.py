@@ -34,7 +34,7 @@ from securecoderl_edge.study.tables import study_tables
 BETAS = (0.0, 0.2, 0.4, 0.6, 0.8)
 PAPERS_BETA = 0.4
 
-# Nano solves 2 % of the security problems: it has nothing to lose by being safe. After text of which two fifths are
+# Nano solves 2.5 % of the security problems: it has nothing to lose by being safe. After text of which two fifths are
 # about other problems of the kind, answered unsafely as often as safely, it solves three of five.
 NANO_SECURITY = Base(
     "nano-security",
