@@ -34,8 +34,8 @@ from securecoderl_edge.study.tables import study_tables
 BETAS = (0.0, 0.2, 0.4, 0.6, 0.8)
 PAPERS_BETA = 0.4
 
-# Nano solves 2.5 % of the security problems: it has nothing to lose by being safe. After text of which two fifths are
-# about other problems of the kind, answered unsafely as often as safely, it solves three of five.
+# Of nano's programs for the security problems 2.5 % pass all tests: it has nothing to lose by being safe. After text of
+# which two fifths are about other problems of the kind, answered unsafely as often as safely, three of five pass.
 NANO_SECURITY = Base(
     "nano-security",
     1200,

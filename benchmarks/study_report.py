@@ -240,6 +240,14 @@ def kept(records: Records, study: str, arm: str, phase: str) -> str:
     return ", ".join(str(seed[phase]) for seed in found["kept"])
 
 
+def over_training(records: Records, study: str, arm: str, name: str, first: str, last: str) -> str:
+    """Percent of the programs of updates ``first`` to ``last`` that have a sign of gaming, the mean of the seeds."""
+    training = _arm(records, study, arm)["training"]
+    updates = zip(training["updates"], training[name]["mean"], strict=True)
+    means = [mean for update, mean in updates if int(first) <= update <= int(last)]
+    return f"{100 * sum(means) / len(means):.1f}"
+
+
 def figure(records: Records, name: str, *caption: str) -> str:
     """A plot of `study_plots`."""
     return f"![{' '.join(caption)}](results/plots/{name}.svg)"
@@ -283,7 +291,7 @@ DIRECTIVES: dict[str, Callable[..., str]] = {
     each.__name__: each
     for each in (
         results, differences, transfer, transfer_differences, quantised, value, difference, bench_difference, says,
-        by_seed, kept, figure, costs, commands, machine,
+        by_seed, kept, over_training, figure, costs, commands, machine,
     )
 }  # fmt: skip
 

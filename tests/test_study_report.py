@@ -32,6 +32,7 @@ def arm(name: str, rate: float) -> dict[str, Any]:
     return {
         "name": name, "title": name.upper(), "slice": "eval", "seeds": [42, 43], "command": f"sce train {name}",
         "train_seconds": [60, 90], "results": [result],
+        "training": {"updates": [20, 40, 60, 80], "sample_copy": {"mean": [0.01, 0.03, 0.04, 0.06]}},
     }  # fmt: skip
 
 
@@ -56,6 +57,8 @@ def records(low: float = 0.05) -> dict[str, dict[str, Any]]:
         ("{{difference table3 a b eval all_tests_rate}}", "+20.0 [+5.0, +35.0]"),
         ("{{says table3 a b eval all_tests_rate}}", "higher"),
         ("{{by_seed table3 b eval}}", "50.0, 51.0"),
+        ("{{over_training table3 b sample_copy 1 40}}", "2.0"),
+        ("{{over_training table3 b sample_copy 41 80}}", "5.0"),
         ("{{machine}}", "2 cores of a processor"),
         ("{{figure name What it shows}}", "![What it shows](results/plots/name.svg)"),
     ],
