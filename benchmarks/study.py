@@ -35,7 +35,7 @@ BETAS = (0.0, 0.2, 0.4, 0.6, 0.8)
 PAPERS_BETA = 0.4
 
 # Of nano's programs for the security problems 2.5 % pass all tests: it has nothing to lose by being safe. After text of
-# which two fifths are about other problems of the kind, answered unsafely as often as safely, three of five pass.
+# which two fifths are about other problems of the kind, answered unsafely as often as safely, 55 % do.
 NANO_SECURITY = Base(
     "nano-security",
     1200,
