@@ -24,6 +24,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.files import write_atomically
 from securecoderl_edge.machine import busy_share, cpu_count
 from securecoderl_edge.report import bench_markdown, compare, to_csv
+from securecoderl_edge.runs import latest_run, newest_run
 
 if TYPE_CHECKING:
     from securecoderl_edge.evaluate import Evaluation, EvaluationProgress
@@ -66,6 +67,8 @@ def bench(
     if plot is not None:
         check_plot_path(plot)
     specs, pairs = choose_models(models, is_comparing)
+    if not models and latest_run() is None and (begun := newest_run()) is not None:
+        say(f"no training run here has finished; {begun.path} goes on with: {begun.command}")
     problems = bench_problems(config, say)
     warn_of_level(config.sandbox)
     factor = calibrated(out)

@@ -117,8 +117,11 @@ def generate(
                 )[0]
             verdict = found.verdict("tests" if given else "examples in the prompt")
             spent = f"{found.tokens} tokens in {duration(time.monotonic() - started)}"
-            unnamed = ", by the built-in nano (your own: sce train)" if model is None and latest_run() is None else ""
-            say(f"{verdict}, seed {sampling.seed}, {spent}{unnamed}")
+            by = ""
+            if model is None:  # who names none is told which it was
+                is_built_in = latest_run() is None
+                by = f", by {'the built-in nano (your own: sce train)' if is_built_in else spec.label}"
+            say(f"{verdict}, seed {sampling.seed}, {spent}{by}")
             _print_program(found.best.score.program if code_only else found.best.completion.text)
             is_accepted = found.accepted > 0
     if not is_accepted:

@@ -15,11 +15,13 @@ _FILE_ENDINGS = (
 def is_hub_id(text: str) -> bool:
     """Whether a text is ``owner/name`` and neither on disk nor the slip of a path.
 
-    Where a folder of the owner's name exists, something in it was meant.
+    Where a folder of the owner's name exists, something in it was meant; what begins with ``runs/`` is a run, also
+    where there is none yet.
     """
     path = Path(text)
     return (
         bool(_ID.fullmatch(text))
+        and path.parts[0] != "runs"
         and not text.endswith(_FILE_ENDINGS)
         and not path.exists()
         and not path.parent.exists()

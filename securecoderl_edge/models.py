@@ -22,6 +22,7 @@ from securecoderl_edge.weight_files import MODEL_FILES
 
 POLICY = "policy"
 BASE = "base"
+EXPORT = "export"
 
 
 ONNX_MODEL = "model.onnx"
@@ -37,8 +38,8 @@ class ModelSpec:
         kind: the runtime that reads it.
         source: the GGUF file, the ONNX or HF folder, the hub id, or ``nano``.
         adapter: the folder of a LoRA adapter on ``source``, in PEFT format.
-        role: what it is in its run: ``base``, ``policy``, ``export``, a phase's name, or that with a step for a
-            snapshot; empty outside a run.
+        role: what it is in its run: ``base``, ``policy``, ``export``, ``export of sft``, a phase's name, or that with a
+            step for a snapshot; empty outside a run.
         prompt_style: the style of prompts that it was trained with here, or that its run compares it by; None if
             nothing says so. A GGUF file says it itself.
     """
@@ -120,11 +121,11 @@ def resolve_model(text: str | None) -> ModelSpec:
 
 
 def default_model() -> ModelSpec:
-    """The newest export of the latest run, else its policy, else ``nano``."""
+    """The newest export of the latest run's policy, else that policy, else ``nano``."""
     run = latest_run()
     if run is None:
         return resolve_model(NANO)
-    exports = _exports(run)
+    exports = [spec for spec in _exports(run) if spec.role == EXPORT]
     if exports:
         return max(exports, key=lambda spec: Path(spec.source).stat().st_mtime)
     return _policy(run) if _has_policy(run) else resolve_model(NANO)
@@ -149,13 +150,15 @@ def default_models() -> list[ModelSpec]:
 
 
 def default_comparisons(models: Sequence[ModelSpec]) -> list[tuple[int, int]]:
-    """Which of `default_models` to compare, by position: SFT with policy, policy with each export."""
-    at = {spec.role: index for index, spec in enumerate(models) if spec.role != "export"}
+    """Which of `default_models` to compare, by position: SFT with policy, each export with what it is of."""
+    at = {spec.role: index for index, spec in enumerate(models) if not spec.role.startswith(EXPORT)}
     pairs = [(at["sft"], at[POLICY])] if "sft" in at and POLICY in at else []
     if not pairs and BASE in at and POLICY in at:
         pairs.append((at[BASE], at[POLICY]))
-    if POLICY in at:
-        pairs += [(at[POLICY], index) for index, spec in enumerate(models) if spec.role == "export"]
+    for index, spec in enumerate(models):
+        exported = spec.role.removeprefix(f"{EXPORT} of ") if spec.role != EXPORT else POLICY
+        if spec.role.startswith(EXPORT) and exported in at:
+            pairs.append((at[exported], index))
     return pairs
 
 
@@ -257,7 +260,9 @@ def _base(run: Run) -> ModelSpec:
 def _exports(run: Run) -> list[ModelSpec]:
     files = [_from_file(file) for file in sorted(run.exports.glob("*.gguf")) if not is_adapter(file)]
     folders = [_from_folder(file.parent) for file in sorted(run.exports.glob(f"*/{ONNX_MODEL}"))]
-    return [replace(spec, role="export") for spec in (*files, *folders)]
+    parts = [run.exported_part(Path(spec.source).name) for spec in (*files, *folders)]
+    roles = [f"{EXPORT} of {part}" if part else EXPORT for part in parts]
+    return [replace(spec, role=role) for spec, role in zip((*files, *folders), roles, strict=True)]
 
 
 def _style_in(file: Path) -> str | None:

@@ -69,7 +69,7 @@ def prepare_folder(
         if changed:
             raise UsageError(
                 f"{run.path} was made with other settings ({changed}); "
-                "give another --out, or --no-resume to throw it away and start again"
+                f"go on with: {run.command}; or give another --out, or --no-resume to throw it away and start again"
             )
         record = read_json(run.path / ENVIRONMENT)
         named = {"base_sha256": f"weights of {settings.model}", "problems_sha256": settings.problems}

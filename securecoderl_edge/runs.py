@@ -10,6 +10,8 @@ runs/latest             the name of the last run
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,6 +71,17 @@ class Run:
             raise SceError(f"{record} does not say which base model the run trained; train again") from None
 
     @property
+    def command(self) -> str:
+        """The command line that goes on with the run: the one that began it."""
+        try:
+            program, *arguments = map(str, read_json(self.path / ENVIRONMENT)["command"])
+        except (SceError, KeyError, TypeError, ValueError):
+            program, arguments = "", []
+        if program not in ("sce", "__main__.py"):
+            return "the command that began it"  # a script of the user's own
+        return shlex.join(["sce", *(word for word in arguments if word != "--no-resume")])
+
+    @property
     def prompt_style(self) -> str:
         """The style of prompts that the run trains with; our own where its settings do not say.
 
@@ -83,6 +96,12 @@ class Run:
     def export_path(self, ending: str, part: str = "") -> Path:
         """Where an export goes: of the policy, or of another ``part`` such as the base; ``ending`` says as what."""
         return self.exports / f"{self.name}{f'-{part}' if part else ''}{ending}"
+
+    def exported_part(self, name: str) -> str:
+        """What the export of that name is of, as `export_path` named it; empty for the policy."""
+        parts = "|".join(["base", *(folder.name.partition("-")[2] for folder in self.phase_folders())])
+        found = re.match(rf"{re.escape(self.name)}-((?:{parts})(?:-step-\d+)?)-", name)
+        return found[1] if found else ""
 
     def phase_folder(self, number: int, name: str) -> Path:
         """Where the phase ``name``, the ``number``-th from 1, keeps its files."""
@@ -110,7 +129,7 @@ class Run:
         """
         if phase is None:
             if not (self.policy / ADAPTER_WEIGHTS).is_file():
-                raise UsageError(f"{self.path} has no finished policy yet; go on with: sce train --out {self.path}")
+                raise UsageError(f"{self.path} has no finished policy yet; go on with: {self.command}")
             return self.policy
         for folder in self.phase_folders():
             if folder.name.split("-", 1)[1] == phase:
@@ -156,3 +175,19 @@ def latest_run() -> Run | None:
     if not name or name in (".", "..") or "/" in name or not (RUNS / name).is_dir():
         return None
     return Run(RUNS / name)
+
+
+def newest_run() -> Run | None:
+    """The run in `RUNS` that was last worked on or made the latest, finished or not."""
+    latest = latest_run()
+    newest, changed = latest, max((RUNS / LATEST).stat().st_mtime, _changed(latest)) if latest else 0.0
+    for record in RUNS.glob(f"*/{ENVIRONMENT}"):
+        run = Run(record.parent)
+        if record.parent.name != LATEST and _changed(run) > changed:
+            newest, changed = run, _changed(run)
+    return newest
+
+
+def _changed(run: Run) -> float:
+    files = (run.path / ENVIRONMENT, run.path / "metrics.jsonl")
+    return max((file.stat().st_mtime for file in files if file.is_file()), default=0.0)

@@ -70,7 +70,8 @@ def train(
     """Train a policy in ``out``; phases and updates that are already there are not repeated.
 
     Args:
-        resume: go on with what is in ``out``, and take over finished phases of runs beside it.
+        resume: go on with what is in ``out``, and take over finished phases of runs beside it. If not, what is there is
+            deleted, once it is known that the new run can begin.
         log: called with each row of metrics.jsonl; ``step`` of ``steps`` in ``phase``.
         say: called with what a user wants to know once, such as a phase that was taken over.
         should_stop: asked after each update; on True a checkpoint is written and `Stopped` raised.
@@ -93,6 +94,10 @@ def train(
     if team.is_writer:
         out.mkdir(parents=True, exist_ok=True)
     with locked(out) if team.is_writer else nullcontext():
+        if not resume and (out / ENVIRONMENT).is_file():
+            # What refuses the new run has to do so while the old one is still there.
+            _try_out(run, settings, sources, compute, team)
+            team.wait()
         if team.is_writer:
             prepare_folder(run, settings, sources.inputs, compute, team.count, resume)
         team.wait()
@@ -211,6 +216,13 @@ def _train_phases(
         facts = {"phases": list(settings.phases), STYLE_KEY: settings.prompt.style}
         publish(run.policy, place.model, lasting_name(settings.model), facts)
     team.wait()
+
+
+def _try_out(run: Run, settings: TrainSettings, sources: Sources, compute: Compute, team: Team) -> None:
+    """Prepare every phase as `_train_phases` would, and write nothing; errors are those of `train`."""
+    with workplace(run, settings, sources, compute, team) as place:
+        for number, phase in enumerate(settings.phases, 1):
+            Phase(place, number, phase, "").prepare()
 
 
 @contextmanager

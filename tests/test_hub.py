@@ -114,6 +114,7 @@ def test_a_hub_that_does_not_have_it_is_an_error_of_one_sentence(tmp_path: Path,
         ("a/b/c", False),
         ("../apps/train", False),
         ("here/slip", False),
+        ("runs/slip", False),
         ("here", False),
     ],
 )

@@ -20,7 +20,7 @@ from securecoderl_edge.models import (
     resolve_model,
     with_distinct_labels,
 )
-from securecoderl_edge.runs import Run, latest_run, mark_latest, run_of
+from securecoderl_edge.runs import Run, latest_run, mark_latest, newest_run, run_of
 
 
 @pytest.fixture(autouse=True)
@@ -90,8 +90,28 @@ def test_an_unknown_phase_is_answered_with_the_phases_that_exist() -> None:
 def test_a_run_without_a_policy_says_how_to_finish_it() -> None:
     run = make_run()
     (run.policy / ADAPTER_WEIGHTS).unlink()
-    with pytest.raises(UsageError, match="sce train"):
+    with pytest.raises(UsageError, match="go on with: the command that began it"):
         resolve_model("starter")
+    words = ["sce", "train", "--no-resume", "--max-steps", "3", "--out", "runs/of mine"]
+    (run.path / "environment.json").write_text(json.dumps({"base_model": "nano", "command": words}))
+    with pytest.raises(UsageError, match=r"go on with: sce train --max-steps 3 --out 'runs/of mine'$"):
+        resolve_model("starter")
+
+
+def test_the_newest_run_is_the_one_last_worked_on_or_made_the_latest() -> None:
+    assert newest_run() is None
+    finished, begun = make_run("finished"), make_run("begun")
+    mark_latest(finished)
+    for run, second in ((finished, 100), (begun, 300)):
+        os.utime(run.path / "environment.json", (second, second))
+    os.utime("runs/latest", (200, 200))
+    assert newest_run() == begun
+    os.utime("runs/latest", (400, 400))
+    assert newest_run() == finished
+    (begun.path / "metrics.jsonl").touch()
+    assert newest_run() == begun
+    Path("runs/latest").unlink()
+    assert newest_run() == begun
 
 
 def test_a_hugging_face_folder_is_a_base_model() -> None:
@@ -191,6 +211,21 @@ def test_generate_takes_the_newest_export_then_the_policy_then_nano() -> None:
     for path in run.exports.iterdir():
         path.unlink()
     assert default_model().label == "nano"
+
+
+def test_an_export_of_a_phase_is_compared_with_it_and_does_not_stand_for_the_policy() -> None:
+    run = make_run()
+    for age, part in ((100, ""), (0, "sft"), (0, "base"), (0, "sft-step-000040")):
+        path = make_gguf(run.export_path("-q8_0.gguf", part))
+        os.utime(path, (1_000_000 - age, 1_000_000 - age))
+    assert default_model().label == "starter-q8_0"
+    models = default_models()
+    labels = [spec.label for spec in models]
+    pairs = {(labels[first], labels[second]) for first, second in default_comparisons(models)}
+    assert pairs == {
+        ("starter:sft", "starter"), ("starter", "starter-q8_0"), ("starter:sft", "starter-sft-q8_0"),
+        ("nano", "starter-base-q8_0"),
+    }  # fmt: skip
 
 
 def test_copies_hash_equal_and_a_changed_byte_hashes_otherwise() -> None:

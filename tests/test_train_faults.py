@@ -164,6 +164,25 @@ def test_starting_anew_removes_links_and_not_what_they_lead_to(
     assert not (tmp_path / "run/exports").exists()
 
 
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"memory_gib": 0.1}, "does not fit|needs about"),
+        ("prompt.style=chat", "chat"),
+        ("prompt.max_tokens=5", "prompt"),
+    ],
+)
+def test_a_new_run_that_is_refused_costs_nothing_of_the_old_one(
+    settings: Callable[..., TrainSettings], whole: Run, tmp_path: Path, changed: Any, message: str
+) -> None:
+    shutil.copytree(whole.path, tmp_path / "run")
+    asked = settings(changed) if isinstance(changed, str) else settings(**changed)
+    with pytest.raises(SceError, match=message):
+        train(asked, tmp_path / "run", resume=False)
+    files = {path.relative_to(whole.path) for path in whole.path.rglob("*")}
+    assert files <= {path.relative_to(tmp_path / "run") for path in (tmp_path / "run").rglob("*")}
+
+
 def test_a_run_that_was_half_thrown_away_can_be_thrown_away_again(
     settings: Callable[..., TrainSettings], whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
