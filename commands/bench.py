@@ -19,8 +19,8 @@ from securecoderl_edge.bench import (
 from securecoderl_edge.bench_plot import check_plot_path, plot_bench
 from securecoderl_edge.calibration import time_factor
 from securecoderl_edge.commands.console import duration, say, track, warn_of_level
-from securecoderl_edge.commands.options import ModelName, options_from
-from securecoderl_edge.errors import SceError
+from securecoderl_edge.commands.options import ModelName, options_from, output_formats
+from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.files import write_atomically
 from securecoderl_edge.machine import busy_share, cpu_count
 from securecoderl_edge.report import bench_markdown, compare, to_csv
@@ -40,9 +40,11 @@ _BUSY = 0.2
 @click.argument("models", type=ModelName(), metavar="[MODEL]...", nargs=-1)
 @options_from(BenchSettings)
 @click.option("--compare", "is_comparing", is_flag=True, help="Paired differences from the first model.")
-@click.option("--json", "output", flag_value="json", help="One JSON document on stdout.")
-@click.option("--csv", "output", flag_value="csv", help="CSV on stdout, one line a model.")
-@click.option("--markdown", "output", flag_value="markdown", help="Markdown tables on stdout.")
+@output_formats(
+    json="One JSON document on stdout.",
+    csv="CSV on stdout, one line a model.",
+    markdown="Markdown tables on stdout.",
+)
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the figures: .svg, .png or .pdf.")
 @click.option("--out", type=click.Path(path_type=Path), help="Keep all rows; an interrupted bench continues.")
 def bench(
@@ -66,6 +68,8 @@ def bench(
 
     if plot is not None:
         check_plot_path(plot)
+    if is_comparing and output == "csv" and out is None:
+        raise UsageError("--csv has a line for each model and none for differences: use --json or --markdown, or --out")
     specs, pairs = choose_models(models, is_comparing)
     if not models and latest_run() is None and (begun := newest_run()) is not None:
         say(f"no training run here has finished; {begun.path} goes on with: {begun.command}")
@@ -159,7 +163,9 @@ def _measure(
             shown = now.done
 
         evaluation = measure(spec, problems, scorer, config, out, report, factor)
-    say(f"{spec.label}: {len(evaluation.rows)} programs in {duration(time.monotonic() - started)}")
+    made = len(evaluation.rows) - evaluation.taken_over
+    were_there = f"; {evaluation.taken_over} were there already" if evaluation.taken_over else ""
+    say(f"{spec.label}: {made} programs in {duration(time.monotonic() - started)}{were_there}")
     return evaluation
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +28,7 @@ from securecoderl_edge.export.run import ONNX_TYPES, PORTABLE_TYPES, QUANTS, Exp
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.model import base_folder
 from securecoderl_edge.models import ModelSpec
-from securecoderl_edge.runs import run_of
+from securecoderl_edge.runs import latest_run, run_of
 
 if TYPE_CHECKING:
     from securecoderl_edge.problems import Problem
@@ -100,6 +102,8 @@ def export(source: str | None, config: ExportConfig) -> None:
         raise UsageError("--out names one file; leave it out, or export one --quant at a time")
     if config.bench and config.format not in ("gguf", "onnx"):
         raise UsageError("--bench measures whole models; leave it out, or export with --format gguf or onnx")
+    if not config.bench and (config.problems != ExportConfig().problems or config.limit is not None):
+        raise UsageError("--problems and --limit say what --bench measures on; add --bench, or leave them out")
     if config.pre_tokenizer is not None and config.format not in ("gguf", "adapter"):
         raise UsageError("--pre-tokenizer is llama.cpp's; leave it out, or export with --format gguf or adapter")
     if config.format == "hf":
@@ -203,7 +207,11 @@ def _add_papers(result: ExportResult, spec: ModelSpec, base: Path) -> None:
     modelfile = write_modelfile(result)
     shown = f"{card.parent.name}/{card.name}" if result.path.is_dir() else card.name
     ollama = f", {modelfile.name} is for Ollama" if modelfile else ""
-    bench = "" if isinstance(result.manifest, AdapterManifest) else " sce bench, or"
+    # Without a model's name it measures the exports of the latest run.
+    run = run_of(result.path)
+    is_found = run is not None and run == latest_run() and result.path.parent.resolve() == run.exports.resolve()
+    found = [] if is_found else [os.path.relpath(result.path)]
+    bench = "" if isinstance(result.manifest, AdapterManifest) else f" {shlex.join(['sce', 'bench', *found])}, or"
     say(f"  {shown} says what it is{ollama}; next:{bench}")
     for line in how_to_run(result, result.path.parent):
         say(f"    {line}")

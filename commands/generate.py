@@ -61,7 +61,7 @@ _SAMPLES_TOGETHER = 64
     default="auto",
     help="How the prompt is put to the model; auto: as it was trained.  [default: auto]",
 )
-@click.option("--code-only/--raw", "code_only", default=True, help="The program, or all that the model wrote.")
+@click.option("--code-only/--raw", "code_only", default=None, help="The program, or all that the model wrote.")
 @click.option("--jsonl", type=click.Path(path_type=Path), help="Many prompts, one JSON object a line.")
 def generate(
     prompt: str | None,
@@ -76,7 +76,7 @@ def generate(
     threads: int | None,
     sandbox: str,
     prompt_style: str,
-    code_only: bool,
+    code_only: bool | None,
     jsonl: Path | None,
 ) -> None:
     """Write a program for a prompt, checked before it is shown.
@@ -91,6 +91,8 @@ def generate(
 
     if jsonl is not None and (prompt is not None or tests or tests_file):
         raise UsageError("--jsonl brings its own prompts and tests: leave out PROMPT, --test and --tests")
+    if jsonl is not None and code_only is not None:
+        raise UsageError("each line of --jsonl has both, program and completion: leave out --code-only and --raw")
     given = read_tests(tests_file) if tests_file else []
     given += [parse_test(text) for text in tests]
     if jsonl is not None:
@@ -122,7 +124,7 @@ def generate(
                 is_built_in = latest_run() is None
                 by = f", by {'the built-in nano (your own: sce train)' if is_built_in else spec.label}"
             say(f"{verdict}, seed {sampling.seed}, {spent}{by}")
-            _print_program(found.best.score.program if code_only else found.best.completion.text)
+            _print_program(found.best.completion.text if code_only is False else found.best.score.program)
             is_accepted = found.accepted > 0
     if not is_accepted:
         raise click.exceptions.Exit(1)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from securecoderl_edge.errors import UsageError
 from securecoderl_edge.model import NANO
 from securecoderl_edge.runs import RUNS
 
@@ -47,6 +48,25 @@ def options_from(schema: type, *, keep_unset: bool = False, only: tuple[str, ...
         for field in reversed(fields):
             decorated = _option(field, hints[field.name], keep_unset)(decorated)
         return typing.cast(F, decorated)
+
+    return decorate
+
+
+def output_formats(**formats: str) -> Callable[[F], F]:
+    """Add a flag for each format, with its help, and pass the one that was given as ``output``; None without one."""
+
+    def remember(ctx: click.Context, param: click.Parameter, is_given: bool) -> None:
+        before = ctx.params.setdefault("output", None)
+        if is_given and before is not None:
+            raise UsageError(f"--{before} and --{param.name} are two formats of one output; leave one out")
+        if is_given:
+            ctx.params["output"] = param.name
+
+    def decorate(function: F) -> F:
+        for name, help in reversed(formats.items()):
+            option = click.option(f"--{name}", is_flag=True, expose_value=False, callback=remember, help=help)
+            function = option(function)
+        return function
 
     return decorate
 

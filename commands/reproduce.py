@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from securecoderl_edge.commands.console import data, duration, say, track
-from securecoderl_edge.commands.options import ModelName, options_from
+from securecoderl_edge.commands.options import ModelName, options_from, output_formats
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.files import write_atomically
 from securecoderl_edge.machine import cpu_count
 from securecoderl_edge.model import require_torch
 from securecoderl_edge.runs import RUNS
+from securecoderl_edge.settings import load_recipe
 from securecoderl_edge.study.arms import Slice
 from securecoderl_edge.study.table3 import PRESETS, VARIANTS
 from securecoderl_edge.study.table3 import table3 as plan_table3
@@ -70,9 +71,7 @@ class Table2Config:
     out: str | None = setting(None, "Folder of rows and figures.  [default: runs/table2]", metavar="DIR")
 
 
-def _output(command: Any) -> Any:
-    command = click.option("--markdown", "output", flag_value="markdown", help="Markdown tables on stdout.")(command)
-    return click.option("--json", "output", flag_value="json", help="One JSON document on stdout.")(command)
+_output = output_formats(json="One JSON document on stdout.", markdown="Markdown tables on stdout.")
 
 
 @click.group()
@@ -94,6 +93,8 @@ def table3(config: Table3Config, dry_run: bool, output: str | None) -> None:
     compositions of which hardly any is solved after SFT.
     """
     study, jobs = _study(config), _jobs(config)
+    if dry_run and output is not None:
+        raise UsageError(f"--dry-run prints commands, a line each; leave out --{output}")
     if dry_run:
         for command in _commands(study, jobs):
             data.print(command, soft_wrap=True)
@@ -220,6 +221,7 @@ def _eval_sets(config: Table2Config) -> list[str]:
     if config.problems:
         return list(dict.fromkeys(config.problems))
     if config.recipe not in PRESETS:
+        load_recipe(config.recipe)  # says what is wrong with it, if it is none
         raise UsageError(f"recipe {config.recipe}: name the problems with --problems; there are {', '.join(PRESETS)}")
     return [each.eval for each in PRESETS[config.recipe].slices]
 

@@ -187,10 +187,14 @@ def _explain(path: Path, config: ScoreConfig) -> bool:
 
 def _read_program(path: Path) -> str:
     try:
-        with path.open(encoding="utf-8", errors="surrogateescape") as file:
+        with path.open(encoding="utf-8") as file:
             text = file.read(LONGEST_PROGRAM + 1)
+    except UnicodeDecodeError as error:
+        raise SceError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise UsageError(f"{path}: is a folder") from None
     except OSError as error:
         raise SceError(f"{path}: {error.strerror}") from None
     if len(text) > LONGEST_PROGRAM:

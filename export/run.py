@@ -32,6 +32,7 @@ from securecoderl_edge.export.targets import check_file_target, check_folder_tar
 from securecoderl_edge.export.verify import verify_gguf, verify_onnx
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.files import remove_abandoned, sha256_of, sync, temporary_beside, write_atomically
+from securecoderl_edge.gguf_header import read_header
 from securecoderl_edge.manifests import manifest_path
 from securecoderl_edge.runtimes.onnx_model import MODEL
 
@@ -69,7 +70,7 @@ def export_gguf(workbench: Workbench, quant: str, out: Path, force: bool) -> Exp
     _require_packages()
     check_file_target(out, workbench.base, workbench.adapter)
     source = _Source.of(workbench, quant)
-    if earlier := _find_earlier(out, GgufManifest, source, force):
+    if earlier := _find_earlier(out, GgufManifest, source, force, lambda _: _has_pre_tokenizer(out, workbench)):
         return ExportResult(out, earlier, reused=True)
     with _written_for(out) as temporary:
         summary = workbench.write(quant, temporary, out)
@@ -243,6 +244,11 @@ def _find_earlier(
     if not force:
         raise UsageError(f"{out} exists and is not this export; replace it with --force or choose another --out")
     return None
+
+
+def _has_pre_tokenizer(file: Path, workbench: Workbench) -> bool:
+    asked = workbench.pre_tokenizer
+    return asked is None or read_header(file).values.get("tokenizer.ggml.pre") == asked
 
 
 def _write_manifest(manifest: Manifest, out: Path, written: Path | None = None) -> None:

@@ -41,7 +41,7 @@ class Workbench:
         pre_tokenizer: str | None = None,
     ) -> None:
         self.base, self.adapter, self.log = base, adapter, log
-        self.prompt_style, self._pre_tokenizer = prompt_style, pre_tokenizer
+        self.prompt_style, self.pre_tokenizer = prompt_style, pre_tokenizer
         self._stack = ExitStack()
         self._reference: Path | None = None
         self._float: tuple[Path, GgufSummary] | None = None
@@ -81,7 +81,7 @@ class Workbench:
         kind = "f32" if parameters <= _SMALL_MODEL else "f16"
         path = self._folder(out) / "base.gguf"
         self.log("writing the base that it is tried on ...")
-        write_gguf(self.base, None, kind, path, out.stem, None, self._pre_tokenizer)
+        write_gguf(self.base, None, kind, path, out.stem, None, self.pre_tokenizer)
         return path, kind
 
     def _folder(self, out: Path) -> Path:
@@ -91,7 +91,7 @@ class Workbench:
         return Path(self._stack.enter_context(folder))
 
     def _write(self, kind: str, path: Path, out: Path) -> GgufSummary:
-        return write_gguf(self.base, self.adapter, kind, path, out.stem, self.prompt_style, self._pre_tokenizer)
+        return write_gguf(self.base, self.adapter, kind, path, out.stem, self.prompt_style, self.pre_tokenizer)
 
     def _float_file(self, out: Path) -> tuple[Path, GgufSummary]:
         """A verified float file to quantise, on the disk where ``out`` will be; in f32 where f16 cannot hold it."""

@@ -48,6 +48,7 @@ class Evaluation:
     prompt_style: str = OURS.style
     bits_per_weight: float | None = None
     log: Path | None = None  # the folder of its rows, if they were kept
+    taken_over: int = 0  # rows that an earlier bench had left there
 
     def summary(self) -> EvaluationSummary:
         """The figures with their intervals."""
@@ -116,7 +117,9 @@ def evaluate(
         collected.collect(only_finished=True)
         raise
     usage = log.usage() if log is not None else _difference(runtime.usage(), total)
-    return Evaluation(label or runtime.name, collected.in_order(), usage, file_bytes, format.style)
+    return Evaluation(
+        label or runtime.name, collected.in_order(), usage, file_bytes, format.style, taken_over=collected.taken_over
+    )
 
 
 def _fitting(problem: Problem, format: PromptFormat, runtime: Runtime, room: int, asked: int | None) -> Problem:
@@ -157,6 +160,7 @@ class _Collected:
             for key in self._wanted
             if key in logged and logged[key].get("batch_hash") == self._digests[key[0]]
         }
+        self.taken_over = len(self._rows)
         self._pending: list[tuple[dict[str, Any], Future[Score]]] = []
         if self._rows:
             self._report()

@@ -282,6 +282,9 @@ def _model_files(folder: Path) -> list[Path]:
 def _nothing_found(text: str) -> str:
     runs = sorted(path.parent.name for path in RUNS.glob(f"*/{ENVIRONMENT}"))
     known = f"runs here: {', '.join(runs)}" if runs else "no run in ./runs yet; make one with: sce train"
+    exports = [file for run in runs if (file := RUNS / run / "exports" / f"{Path(text).name}.gguf").is_file()]
+    if exports:  # tables call it so
+        known = f"there is {exports[0]}"
     return (
         f"unknown model {text!r}: no file, no folder, no run and no hub id (owner/name) of that name; "
         f"the built-in one is {NANO}; {known}"

@@ -194,11 +194,11 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield ``(line number, decoded value)`` for each non-blank line; a ``.gz`` file is unpacked on the way.
 
     Raises:
-        UsageError: the file does not exist.
+        UsageError: the file does not exist, or is a folder.
         SceError: it cannot be read, or a line is not JSON.
     """
-    if not path.exists():
-        raise UsageError(f"{path}: no such file")
+    if not path.exists() or path.is_dir():
+        raise UsageError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}")
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
             for number, line in enumerate(lines, 1):

@@ -155,11 +155,14 @@ def read_text_argument(option: str, value: str) -> str:
     """The text of an option that names a file or is the text itself, `given.unescaped`.
 
     Raises:
-        UsageError: the file is no UTF-8 text.
+        SceError: the file is no UTF-8 text.
+        UsageError: it cannot be read.
     """
     try:
         if os.path.isfile(value):  # never an error, however long the text is
-            return Path(value).read_text(encoding="utf-8")
+            return Path(value).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SceError(f"{option} {value}: not UTF-8 text ({error.reason} at byte {error.start})") from None
     except (OSError, ValueError) as error:
         raise UsageError(f"{option} {value}: cannot be read ({error})") from None
     return unescaped(value)

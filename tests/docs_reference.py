@@ -23,7 +23,8 @@ WIDTH = 100
 _HEAD = """# Commands
 
 Made from `--help` by `python tests/docs_reference.py`. Standard output is data, standard error is talk. Exit codes: 0
-success, 1 failure, 2 usage, 130 interrupted. `sce --debug COMMAND` shows the traceback of an error.
+success, 1 failure, 2 usage, 130 interrupted, 143 terminated (`sce train` saves first: 130). `sce --debug COMMAND`
+shows the traceback of an error.
 """
 _SETTINGS = """## Settings of a training run
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,20 @@ def test_comparing_sets_each_model_against_the_first(folder: Path, opened: Opene
     assert pairs == [("good", "bad"), ("good", "copy")]
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--json", "--csv"), "--json and --csv are two formats"),
+        (("--csv", "--compare"), "--csv has a line for each model"),
+    ],
+)
+def test_formats_that_would_leave_something_out_are_refused(
+    folder: Path, opened: Opened, flags: tuple[str, ...], message: str
+) -> None:
+    code, out, err = run("good.gguf", "bad.gguf", "--problems", "six.jsonl", *flags)
+    assert (code, out, message in err, opened) == (2, "", True, [])
+
+
 def test_comparing_one_model_is_a_usage_error(folder: Path, opened: Opened) -> None:
     code, _, err = run("good.gguf", "--compare", "--problems", "six.jsonl")
     assert code == 2
@@ -149,8 +164,11 @@ def test_every_runtime_is_closed(folder: Path, opened: Opened) -> None:
 
 def test_a_bench_with_a_folder_is_not_repeated_and_leaves_its_record(folder: Path, opened: Opened) -> None:
     args = ("good.gguf", "--problems", "six.jsonl", "--out", "kept", "--json")
-    first, second = json.loads(run(*args)[1]), json.loads(run(*args)[1])
+    (_, once, said), (_, twice, said_again) = run(*args), run(*args)
+    first, second = json.loads(once), json.loads(twice)
     assert opened[1][2].calls == []
+    assert "good: 6 programs in " in said
+    assert re.search(r"good: 0 programs in .*; 6 were there already", said_again)
     assert first["models"] == second["models"] == json.loads((folder / "kept/bench.json").read_text())["models"]
 
 

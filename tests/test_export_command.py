@@ -16,7 +16,7 @@ from fake_runtime import problem
 
 from securecoderl_edge.export import workbench
 from securecoderl_edge.export.card import licence_of
-from securecoderl_edge.gguf_header import header_strings, is_adapter
+from securecoderl_edge.gguf_header import header_strings, is_adapter, read_header
 from securecoderl_edge.models import default_models, resolve_model
 from securecoderl_edge.problems import write_problems
 
@@ -174,7 +174,21 @@ def test_a_header_that_is_none_has_no_texts(tmp_path: Path) -> None:
         assert not is_adapter(tmp_path / "x.gguf")
 
 
-# kill -9
+def test_a_file_with_another_pre_tokenizer_is_another_export(base: Path, folder: Path) -> None:
+    assert run(str(base))[0] == 0
+    (file,) = folder.glob("*.gguf")
+    right = read_header(file).values["tokenizer.ggml.pre"]
+    assert "already there" in run(str(base), "--pre-tokenizer", str(right))[2]
+    code, _, err = run(str(base), "--pre-tokenizer", "foo")
+    assert (code, "exists and is not this export" in err) == (2, True), err
+    code, _, err = run(str(base), "--pre-tokenizer", "foo", "--out", "other.gguf")
+    assert (code, "see --pre-tokenizer" in err, (folder / "other.gguf").exists()) == (1, True, False), err
+
+
+def test_what_comes_next_names_a_file_that_would_not_be_found(base: Path, folder: Path) -> None:
+    assert f"next: sce bench {base.name}-q8_0.gguf, or" in run(str(base))[2]
+    assert "next: sce bench, or" in run()[2]
+    assert "next: sce bench 'a b.gguf', or" in run("--out", "a b.gguf")[2]
 
 
 def test_problems_that_there_are_not_are_said_before_anything_is_exported(base: Path, folder: Path) -> None:
@@ -193,7 +207,7 @@ def test_a_run_without_its_record_is_exported_with_a_card_that_says_so(folder: P
 
 @pytest.mark.parametrize(
     "arguments", [("--verify", "x.gguf", "--force"), ("--verify", "x.gguf", "--quant", "f16"),
-                  ("--pre-tokenizer", "qwen2", "--format", "onnx")],
+                  ("--pre-tokenizer", "qwen2", "--format", "onnx"), ("--problems", "nonsense"), ("--limit", "3")],
 )  # fmt: skip
 def test_flags_that_do_nothing_are_refused(folder: Path, arguments: tuple[str, ...]) -> None:
     assert run(*arguments)[0] == 2

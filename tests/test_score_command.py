@@ -297,6 +297,8 @@ def test_a_malformed_line_is_said_with_its_number(problems: str, tmp_path: Path)
         ["missing.py", "--expect", "1"],
         ["FILE"],
         ["FILE", "--expect", " "],
+        [".", "--expect", "1"],
+        ["--problems", "starter", "--completions", "."],
         ["FILE", "--expect", "1", "--out", "x"],
         ["--problems", "starter", "--completions", "x", "--expect", "1"],
     ],
@@ -338,6 +340,19 @@ def test_input_and_expected_output_may_be_files(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     names = [str(tmp_path / name) for name in ("program.py", "in.txt", "out.txt")]
     assert score(names[0], "--input", names[1], "--expect", names[2]).exit_code == 0
+
+
+def test_files_are_utf_8_with_or_without_its_mark(tmp_path: Path) -> None:
+    program, expected = tmp_path / "program.py", tmp_path / "out.txt"
+    program.write_text(RIGHT, encoding="utf-8-sig")
+    expected.write_text("42\n", encoding="utf-8-sig")
+    assert score(str(program), "--input", "21", "--expect", str(expected)).exit_code == 0
+    for path in (program, expected):
+        path.write_bytes("# -*- coding: latin-1 -*-\nprint('\xe9')\n".encode("latin-1"))
+        error = score(str(program), "--input", "21", "--expect", str(expected)).exception
+        assert isinstance(error, SceError)
+        assert f"{path.name}: not UTF-8 text" in str(error)
+        path.write_text(RIGHT)
 
 
 def test_a_text_longer_than_any_file_name_is_a_text_with_the_escapes_of_generate(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.schedules import phase_steps
-from securecoderl_edge.settings import resolve
+from securecoderl_edge.settings import load_recipe, resolve
 from securecoderl_edge.study.arms import FIRST_SEED, Arm, Base, Slice, Study
 
 SFT = "sft"
@@ -92,6 +92,7 @@ def table3(
     preset = PRESETS.get(recipe, Preset(()))
     chosen = tuple(slices) or preset.slices
     if not chosen:
+        load_recipe(recipe)  # says what is wrong with it, if it is none
         raise UsageError(f"recipe {recipe}: give the problems to measure on: --eval FILE")
     if is_quick:
         chosen = tuple(_with_quick_base(slice) for slice in chosen)
