@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.files import write_atomically
+from securecoderl_edge.problems import load_problems
 from securecoderl_edge.report import NOT_DISTINGUISHABLE, Difference, Table, interval_cell, to_markdown, verdict
+from securecoderl_edge.splits import find_leaks
 from securecoderl_edge.stats import Interval
 from securecoderl_edge.study.record import STUDY_METRICS
 from securecoderl_edge.study.tables import (
@@ -248,6 +250,19 @@ def over_training(records: Records, study: str, arm: str, name: str, first: str,
     return f"{100 * sum(means) / len(means):.1f}"
 
 
+def alike(records: Records, measured: str, learnt: str) -> str:
+    """How many problems of a built-in set are near-duplicates of one that is learnt from, by their wording."""
+    problems = load_problems(measured)
+    return f"{len(find_leaks(problems, load_problems(learnt)))} of {len(problems)} problems"
+
+
+def same_solution(records: Records, measured: str, learnt: str) -> str:
+    """How many problems of a built-in set have a reference solution that is also one of a problem learnt from."""
+    known = {solution for problem in load_problems(learnt) for solution in problem.solutions}
+    problems = load_problems(measured)
+    return f"{sum(not known.isdisjoint(problem.solutions) for problem in problems)} of {len(problems)}"
+
+
 def figure(records: Records, name: str, *caption: str) -> str:
     """A plot of `study_plots`."""
     return f"![{' '.join(caption)}](results/plots/{name}.svg)"
@@ -291,7 +306,7 @@ DIRECTIVES: dict[str, Callable[..., str]] = {
     each.__name__: each
     for each in (
         results, differences, transfer, transfer_differences, quantised, value, difference, bench_difference, says,
-        by_seed, kept, over_training, figure, costs, commands, machine,
+        by_seed, kept, over_training, alike, same_solution, figure, costs, commands, machine,
     )
 }  # fmt: skip
 
