@@ -24,7 +24,7 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.files import write_atomically
 from securecoderl_edge.machine import busy_share, cpu_count
 from securecoderl_edge.report import bench_markdown, compare, to_csv
-from securecoderl_edge.runs import latest_run, newest_run
+from securecoderl_edge.runs import only_unfinished
 
 if TYPE_CHECKING:
     from securecoderl_edge.evaluate import Evaluation, EvaluationProgress
@@ -59,7 +59,7 @@ def bench(
 
     MODEL is a run or one of its phases (runs/starter, starter:sft), a GGUF file, a Hugging Face folder or hub
     id, or nano. Without one: base, SFT, policy and exports of the latest run, with paired differences of the
-    policy from SFT and of each export from the policy.
+    policy from SFT and of each export from what it is of.
 
     Every rate and every mean reward has a 95 % interval. Programs run in the sandbox.
     """
@@ -71,8 +71,8 @@ def bench(
     if is_comparing and output == "csv" and out is None:
         raise UsageError("--csv has a line for each model and none for differences: use --json or --markdown, or --out")
     specs, pairs = choose_models(models, is_comparing)
-    if not models and latest_run() is None and (begun := newest_run()) is not None:
-        say(f"no training run here has finished; {begun.path} goes on with: {begun.command}")
+    if not models and (unfinished := only_unfinished()):
+        say(unfinished)
     problems = bench_problems(config, say)
     warn_of_level(config.sandbox)
     factor = calibrated(out)

@@ -19,7 +19,7 @@ from securecoderl_edge.export.run import (
 from securecoderl_edge.export.targets import check_name
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.models import POLICY, ModelSpec, resolve_model
-from securecoderl_edge.runs import latest_run, newest_run, run_of
+from securecoderl_edge.runs import latest_run, only_unfinished, run_of
 
 # What `hf` folders are written in, by the name of a type.
 HF_DTYPES = {"f32": "float32", "f16": "float16"}
@@ -48,10 +48,9 @@ def find_source(source: str | None) -> ModelSpec:
     """
     if source is None:
         run = latest_run()
-        if run is None and (begun := newest_run()) is not None:
-            raise UsageError(f"no training run here has finished; {begun.path} goes on with: {begun.command}")
         if run is None:
-            raise UsageError("there is no training run here yet; run: sce train (or name a model: sce export nano)")
+            none = "there is no training run here yet; run: sce train (or name a model: sce export nano)"
+            raise UsageError(only_unfinished() or none)
         source = str(run.path)
     spec = resolve_model(source)
     if spec.kind != "hf":

@@ -188,6 +188,12 @@ def newest_run() -> Run | None:
     return newest
 
 
+def only_unfinished() -> str:
+    """What to say where training has begun and no run is finished; empty elsewhere."""
+    begun = newest_run() if latest_run() is None else None
+    return f"no training run here has finished; {begun.path} goes on with: {begun.command}" if begun else ""
+
+
 def _changed(run: Run) -> float:
     files = (run.path / ENVIRONMENT, run.path / "metrics.jsonl")
     return max((file.stat().st_mtime for file in files if file.is_file()), default=0.0)

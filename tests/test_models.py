@@ -20,7 +20,7 @@ from securecoderl_edge.models import (
     resolve_model,
     with_distinct_labels,
 )
-from securecoderl_edge.runs import Run, latest_run, mark_latest, newest_run, run_of
+from securecoderl_edge.runs import Run, latest_run, mark_latest, newest_run, only_unfinished, run_of
 
 
 @pytest.fixture(autouse=True)
@@ -110,8 +110,10 @@ def test_the_newest_run_is_the_one_last_worked_on_or_made_the_latest() -> None:
     assert newest_run() == finished
     (begun.path / "metrics.jsonl").touch()
     assert newest_run() == begun
+    assert only_unfinished() == ""
     Path("runs/latest").unlink()
     assert newest_run() == begun
+    assert only_unfinished() == "no training run here has finished; runs/begun goes on with: the command that began it"
 
 
 def test_a_hugging_face_folder_is_a_base_model() -> None:
