@@ -202,7 +202,7 @@ def test_an_empty_file_holds_no_problems(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_no_problem_file(tmp_path: Path) -> None:
-    with pytest.raises(SceError, match="Is a directory"):
+    with pytest.raises(UsageError, match="is a folder"):
         load_problems(str(tmp_path))
 
 
