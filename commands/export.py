@@ -208,8 +208,8 @@ def _add_papers(result: ExportResult, spec: ModelSpec, base: Path) -> None:
     shown = f"{card.parent.name}/{card.name}" if result.path.is_dir() else card.name
     ollama = f", {modelfile.name} is for Ollama" if modelfile else ""
     # Without a model's name it measures the exports of the latest run.
-    run = run_of(result.path)
-    is_found = run is not None and run == latest_run() and result.path.parent.resolve() == run.exports.resolve()
+    run = latest_run()
+    is_found = run is not None and result.path.parent.resolve() == run.exports.resolve()
     found = [] if is_found else [os.path.relpath(result.path)]
     bench = "" if isinstance(result.manifest, AdapterManifest) else f" {shlex.join(['sce', 'bench', *found])}, or"
     say(f"  {shown} says what it is{ollama}; next:{bench}")

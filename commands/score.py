@@ -14,7 +14,7 @@ import click
 from securecoderl_edge.commands.console import new_console, refuse_to_overwrite, say, talk, track, warn_of_level
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
-from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.errors import SceError, UsageError, not_utf8
 from securecoderl_edge.sandbox.limits import MAX_MEMORY_MIB, MAX_WALL_SECONDS
 from securecoderl_edge.switches import EXTRACT_MODES, sandbox_setting, severity_setting, stage_rule_setting
 from securecoderl_edge.text import escape_controls
@@ -190,7 +190,7 @@ def _read_program(path: Path) -> str:
         with path.open(encoding="utf-8") as file:
             text = file.read(LONGEST_PROGRAM + 1)
     except UnicodeDecodeError as error:
-        raise SceError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from None
+        raise not_utf8(path, error) from None
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
     except IsADirectoryError:

@@ -31,6 +31,11 @@ class MissingExtra(SceError):
         super().__init__(f"{hint} {note}".rstrip())
 
 
+def not_utf8(what: object, error: UnicodeDecodeError) -> SceError:
+    """The error of a file, or of something else that is read, that is no UTF-8 text."""
+    return SceError(f"{what}: not UTF-8 text ({error.reason} at byte {error.start})")
+
+
 @contextmanager
 def needs(package: str, extra: str, note: str = "") -> Iterator[None]:
     """Around the imports of an optional dependency; arguments as those of `MissingExtra`.

@@ -17,7 +17,7 @@ from securecoderl_edge.hub_ids import is_hub_id
 from securecoderl_edge.manifests import bits_per_weight
 from securecoderl_edge.model import NANO, base_folder
 from securecoderl_edge.prompts import OURS, STYLE_KEY, STYLES
-from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, LATEST, RUNS, SNAPSHOTS, Run, latest_run, run_of
+from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, LATEST, RUNS, SNAPSHOTS, Run, latest_run, phase_of, run_of
 from securecoderl_edge.weight_files import MODEL_FILES
 
 POLICY = "policy"
@@ -38,10 +38,11 @@ class ModelSpec:
         kind: the runtime that reads it.
         source: the GGUF file, the ONNX or HF folder, the hub id, or ``nano``.
         adapter: the folder of a LoRA adapter on ``source``, in PEFT format.
-        role: what it is in its run: ``base``, ``policy``, ``export``, ``export of sft``, a phase's name, or that with a
-            step for a snapshot; empty outside a run.
+        role: what it is in its run: ``base``, ``policy``, ``export``, a phase's name, or that with a step for a
+            snapshot; empty outside a run.
         prompt_style: the style of prompts that it was trained with here, or that its run compares it by; None if
             nothing says so. A GGUF file says it itself.
+        exported: of an export, the role of what it was made from.
     """
 
     label: str
@@ -50,6 +51,7 @@ class ModelSpec:
     adapter: Path | None = None
     role: str = ""
     prompt_style: str | None = None
+    exported: str = ""
 
     def files(self) -> list[Path]:
         """The files that make up the model, in a fixed order; of a hub id those that were downloaded."""
@@ -125,7 +127,7 @@ def default_model() -> ModelSpec:
     run = latest_run()
     if run is None:
         return resolve_model(NANO)
-    exports = [spec for spec in _exports(run) if spec.role == EXPORT]
+    exports = [spec for spec in _exports(run) if spec.exported == POLICY]
     if exports:
         return max(exports, key=lambda spec: Path(spec.source).stat().st_mtime)
     return _policy(run) if _has_policy(run) else resolve_model(NANO)
@@ -139,7 +141,7 @@ def default_models() -> list[ModelSpec]:
     run = latest_run()
     if run is None:
         return [resolve_model(NANO)]
-    phases = [folder.name.partition("-")[2] for folder in run.phase_folders()]
+    phases = [*map(phase_of, run.phase_folders())]
     models = [_part(run, BASE)]
     # When SFT was the last phase, the policy is its adapter: one row is enough.
     if phases[:1] == ["sft"] and phases[1:] and (run.phase_folders()[0] / "adapter" / ADAPTER_WEIGHTS).is_file():
@@ -151,15 +153,12 @@ def default_models() -> list[ModelSpec]:
 
 def default_comparisons(models: Sequence[ModelSpec]) -> list[tuple[int, int]]:
     """Which of `default_models` to compare, by position: SFT with policy, each export with what it is of."""
-    at = {spec.role: index for index, spec in enumerate(models) if not spec.role.startswith(EXPORT)}
+    at = {spec.role: index for index, spec in enumerate(models) if spec.role != EXPORT}
     pairs = [(at["sft"], at[POLICY])] if "sft" in at and POLICY in at else []
     if not pairs and BASE in at and POLICY in at:
         pairs.append((at[BASE], at[POLICY]))
-    for index, spec in enumerate(models):
-        exported = spec.role.removeprefix(f"{EXPORT} of ") if spec.role != EXPORT else POLICY
-        if spec.role.startswith(EXPORT) and exported in at:
-            pairs.append((at[exported], index))
-    return pairs
+    exports = [(spec.exported, index) for index, spec in enumerate(models) if spec.role == EXPORT]
+    return pairs + [(at[exported], index) for exported, index in exports if exported in at]
 
 
 def with_distinct_labels(models: Sequence[ModelSpec]) -> list[ModelSpec]:
@@ -260,9 +259,10 @@ def _base(run: Run) -> ModelSpec:
 def _exports(run: Run) -> list[ModelSpec]:
     files = [_from_file(file) for file in sorted(run.exports.glob("*.gguf")) if not is_adapter(file)]
     folders = [_from_folder(file.parent) for file in sorted(run.exports.glob(f"*/{ONNX_MODEL}"))]
-    parts = [run.exported_part(Path(spec.source).name) for spec in (*files, *folders)]
-    roles = [f"{EXPORT} of {part}" if part else EXPORT for part in parts]
-    return [replace(spec, role=role) for spec, role in zip((*files, *folders), roles, strict=True)]
+    return [
+        replace(spec, role=EXPORT, exported=run.exported_part(Path(spec.source).name) or POLICY)
+        for spec in (*files, *folders)
+    ]
 
 
 def _style_in(file: Path) -> str | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, Run
+from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, Run, phase_of
 
 SAMPLES = 5
 _LARGEST_STEP = 10**9
@@ -111,7 +111,7 @@ def read_history(run: Run) -> History:
 
 def _phases(run: Run, rows: Mapping[str, Any]) -> list[tuple[str, Path | None]]:
     """Every phase that has a folder or rows, in order."""
-    folders: dict[str, Path | None] = {folder.name.split("-", 1)[1]: folder for folder in run.phase_folders()}
+    folders: dict[str, Path | None] = {phase_of(folder): folder for folder in run.phase_folders()}
     return list({**folders, **{name: None for name in rows if name not in folders}}.items())
 
 

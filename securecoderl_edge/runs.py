@@ -34,6 +34,11 @@ def step_name(step: int) -> str:
     return f"step-{step:06d}"
 
 
+def phase_of(folder: Path) -> str:
+    """The phase of a folder that `Run.phase_folder` named."""
+    return folder.name.partition("-")[2]
+
+
 @dataclass(frozen=True)
 class Run:
     """One run folder, finished or not."""
@@ -99,7 +104,7 @@ class Run:
 
     def exported_part(self, name: str) -> str:
         """What the export of that name is of, as `export_path` named it; empty for the policy."""
-        parts = "|".join(["base", *(folder.name.partition("-")[2] for folder in self.phase_folders())])
+        parts = "|".join(["base", *map(phase_of, self.phase_folders())])
         found = re.match(rf"{re.escape(self.name)}-((?:{parts})(?:-step-\d+)?)-", name)
         return found[1] if found else ""
 
@@ -119,7 +124,7 @@ class Run:
             SceError: one is damaged.
         """
         files = [folder / "adapter" / DONE_FILE for folder in self.phase_folders()]
-        return [(file.parents[1].name.split("-", 1)[1], read_json(file)) for file in files if file.is_file()]
+        return [(phase_of(file.parents[1]), read_json(file)) for file in files if file.is_file()]
 
     def adapter(self, phase: str | None = None) -> Path:
         """The folder of the final adapter, or of one phase's.
@@ -132,11 +137,11 @@ class Run:
                 raise UsageError(f"{self.path} has no finished policy yet; go on with: {self.command}")
             return self.policy
         for folder in self.phase_folders():
-            if folder.name.split("-", 1)[1] == phase:
+            if phase_of(folder) == phase:
                 if not (folder / "adapter" / ADAPTER_WEIGHTS).is_file():
                     raise UsageError(f"phase {phase} of {self.path} has not finished")
                 return folder / "adapter"
-        known = ", ".join(folder.name.split("-", 1)[1] for folder in self.phase_folders()) or "none"
+        known = ", ".join(map(phase_of, self.phase_folders())) or "none"
         raise UsageError(f"{self.path} has no phase {phase!r} (phases there: {known})")
 
 
@@ -180,20 +185,16 @@ def latest_run() -> Run | None:
 def newest_run() -> Run | None:
     """The run in `RUNS` that was last worked on or made the latest, finished or not."""
     latest = latest_run()
-    newest, changed = latest, max((RUNS / LATEST).stat().st_mtime, _changed(latest)) if latest else 0.0
-    for record in RUNS.glob(f"*/{ENVIRONMENT}"):
-        run = Run(record.parent)
-        if record.parent.name != LATEST and _changed(run) > changed:
-            newest, changed = run, _changed(run)
-    return newest
+
+    def changed(run: Run) -> float:
+        files = [run.path / ENVIRONMENT, run.path / "metrics.jsonl", *([RUNS / LATEST] if run == latest else [])]
+        return max((file.stat().st_mtime for file in files if file.is_file()), default=0.0)
+
+    begun = [Run(record.parent) for record in RUNS.glob(f"*/{ENVIRONMENT}") if record.parent.name != LATEST]
+    return max([*([latest] if latest else []), *begun], key=changed, default=None)
 
 
 def only_unfinished() -> str:
     """What to say where training has begun and no run is finished; empty elsewhere."""
     begun = newest_run() if latest_run() is None else None
     return f"no training run here has finished; {begun.path} goes on with: {begun.command}" if begun else ""
-
-
-def _changed(run: Run) -> float:
-    files = (run.path / ENVIRONMENT, run.path / "metrics.jsonl")
-    return max((file.stat().st_mtime for file in files if file.is_file()), default=0.0)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.errors import SceError, UsageError, not_utf8
 from securecoderl_edge.extraction import extract_program
 from securecoderl_edge.files import take_lock
 from securecoderl_edge.given import unescaped
@@ -162,7 +162,7 @@ def read_text_argument(option: str, value: str) -> str:
         if os.path.isfile(value):  # never an error, however long the text is
             return Path(value).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise SceError(f"{option} {value}: not UTF-8 text ({error.reason} at byte {error.start})") from None
+        raise not_utf8(f"{option} {value}", error) from None
     except (OSError, ValueError) as error:
         raise UsageError(f"{option} {value}: cannot be read ({error})") from None
     return unescaped(value)
