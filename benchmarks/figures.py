@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.files import write_atomically
-from securecoderl_edge.machine import describe_machine
+from securecoderl_edge.system.files import write_atomically
+from securecoderl_edge.system.machine import describe_machine
 
 
 def publish(

@@ -28,7 +28,7 @@ def work(what: str, folder: Path, quick: bool) -> dict[str, Any]:
     """What a worker process does."""
     import torch
 
-    from securecoderl_edge.resources import return_large_blocks
+    from securecoderl_edge.system.machine import return_large_blocks
 
     return_large_blocks()
     kind, _, precision = what.partition("-")
@@ -84,7 +84,7 @@ def device_name() -> str:
     """The GPU's name, or the processor's."""
     import torch
 
-    from securecoderl_edge.machine import cpu_count, cpu_model
+    from securecoderl_edge.system.machine import cpu_count, cpu_model
 
     return torch.cuda.get_device_name() if torch.cuda.is_available() else f"{cpu_model()}, {cpu_count()} cores"
 

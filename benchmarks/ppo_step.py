@@ -41,7 +41,7 @@ from typing import Any
 from figures import publish
 from ppo_step_worker import BATCH, NEW_TOKENS, SAMPLES
 
-from securecoderl_edge.files import write_atomically
+from securecoderl_edge.system.files import write_atomically
 
 # torch is imported by the workers alone: a child's peak memory begins with that of the process that started it.
 

@@ -22,9 +22,9 @@ from typing import Any
 
 from securecoderl_edge.problems import Problem, Test
 from securecoderl_edge.prompts import OURS
-from securecoderl_edge.resources import peak_rss_bytes
 from securecoderl_edge.reward import Score, make_score
 from securecoderl_edge.security import Scan
+from securecoderl_edge.system.machine import peak_rss_bytes
 
 VOCABULARY, PROMPT_TOKENS, NEW_TOKENS = 4096, 64, 128
 BATCH, SAMPLES, EPOCHS = 8, 2, 4

@@ -10,7 +10,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from securecoderl_edge.files import temporary_beside
+from securecoderl_edge.system.files import temporary_beside
 
 Record = Mapping[str, Any]
 Records = Mapping[str, Record]

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.files import write_atomically
 from securecoderl_edge.problems import load_problems
 from securecoderl_edge.report import NOT_DISTINGUISHABLE, Difference, Table, interval_cell, to_markdown, verdict
 from securecoderl_edge.splits import find_leaks
@@ -34,6 +33,7 @@ from securecoderl_edge.study.tables import (
     transfer_table,
 )
 from securecoderl_edge.summary import Metric
+from securecoderl_edge.system.files import write_atomically
 
 HERE = Path(__file__).parent
 TEXT, REPORT, PLOTS = HERE / "study_text.md", HERE / "STUDY.md", HERE / "results" / "plots"

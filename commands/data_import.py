@@ -15,10 +15,9 @@ from securecoderl_edge.commands.console import refuse_to_overwrite, say, track
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.datasets import FORMATS, KINDS, MAX_TESTS_KEPT, Dropped, Imported, import_problems
-from securecoderl_edge.datasets.hub import download
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.hub_ids import is_hub_id
 from securecoderl_edge.problems import Problem, write_problems
+from securecoderl_edge.system.hub import download_dataset, is_hub_id
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ def import_(source: str, config: ImportConfig) -> None:
 
     What cannot be used is counted and named; --strict makes an error of it.
     """
-    paths = download(source, config.files) if is_hub_id(source) else [Path(source)]
+    paths = download_dataset(source, config.files) if is_hub_id(source) else [Path(source)]
     if config.files is not None and not is_hub_id(source):
         raise UsageError("--files chooses among the files of a hub id; SRC is none")
     imported = import_problems(paths, config.format, config.kind, config.max_tests, config.strict)

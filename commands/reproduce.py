@@ -14,14 +14,14 @@ from securecoderl_edge.commands.console import data, duration, say, track
 from securecoderl_edge.commands.options import ModelName, options_from, output_formats
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.files import write_atomically
-from securecoderl_edge.machine import cpu_count
 from securecoderl_edge.model import require_torch
 from securecoderl_edge.runs import RUNS
 from securecoderl_edge.settings import load_recipe
 from securecoderl_edge.study.arms import Slice
 from securecoderl_edge.study.table3 import PRESETS, VARIANTS
 from securecoderl_edge.study.table3 import table3 as plan_table3
+from securecoderl_edge.system.files import write_atomically
+from securecoderl_edge.system.machine import cpu_count
 
 if TYPE_CHECKING:
     from securecoderl_edge.report import Table

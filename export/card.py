@@ -19,12 +19,12 @@ from securecoderl_edge.export.manifest import (
     types_in_words,
 )
 from securecoderl_edge.export.run import ExportResult
-from securecoderl_edge.files import read_json, write_atomically
-from securecoderl_edge.metrics import RowFile
 from securecoderl_edge.models import ModelSpec
 from securecoderl_edge.prompts import INSTRUCTION_HEADING, PROBLEM_HEADING, RESPONSE_HEADING, SOLUTION_HEADING
 from securecoderl_edge.runs import ENVIRONMENT, Run, run_of
 from securecoderl_edge.stats import bootstrap_mean
+from securecoderl_edge.system.files import read_json, write_atomically
+from securecoderl_edge.system.rows import RowFile
 
 # What each style puts around a prompt, in Ollama's template language.
 _OLLAMA_TEMPLATES = {

@@ -11,9 +11,9 @@ from securecoderl_edge.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.agreement import BOUNDS, Agreement
 from securecoderl_edge.export.merge import COMPANION_FILES
-from securecoderl_edge.files import read_json, sha256_of
-from securecoderl_edge.machine import installed
 from securecoderl_edge.manifests import manifest_path
+from securecoderl_edge.system.files import read_json, sha256_of
+from securecoderl_edge.system.machine import installed
 from securecoderl_edge.weight_files import weight_files
 
 # Part of what makes two exports the same: raise it when the files we write change.

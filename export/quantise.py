@@ -15,14 +15,13 @@ tensor, so the size of a file is read from the file.
 from __future__ import annotations
 
 import ctypes
-import json
-import subprocess
 import sys
 from pathlib import Path
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.machine import cpu_count
-from securecoderl_edge.runtimes.child import child_environment, describe_end, module_command
+from securecoderl_edge.system import processes
+from securecoderl_edge.system.machine import cpu_count
+from securecoderl_edge.system.processes import ask
 
 # llama.cpp's name of each type.
 LLAMA_CPP_TYPES = {
@@ -46,20 +45,9 @@ def quantise(source: Path, target: Path, kind: str) -> None:
         SceError: llama.cpp refuses, or crashes.
     """
     request = {"source": str(source), "target": str(target), "type": LLAMA_CPP_TYPES[kind]}
-    ended = subprocess.run(
-        module_command("securecoderl_edge.export.quantise"),
-        input=json.dumps(request),
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        check=False,
-        env=child_environment(),
-    )
-    if ended.returncode == 0:
-        return
-    how = describe_end(ended.returncode) if ended.returncode < 0 else "an error"
-    last = ended.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-    raise SceError(f"llama.cpp could not make {kind} of the float file: it ended by {how} ({last[0][:200]})")
+    answers = ask("securecoderl_edge.export.quantise", request)
+    if answers.death:
+        raise SceError(f"llama.cpp could not make {kind} of the float file: it {answers.obituary()}")
 
 
 def main() -> None:
@@ -68,7 +56,7 @@ def main() -> None:
 
     from securecoderl_edge.runtimes.llama import quiet
 
-    request = json.load(sys.stdin)
+    request = processes.request()
     quiet()
     llama_cpp.llama_backend_init()
     parameters = llama_cpp.llama_model_quantize_default_params()

@@ -7,8 +7,6 @@ layers, so an error in those shows too. As a module this is a child process: it 
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,8 @@ import numpy as np
 from securecoderl_edge.architecture import read_architecture
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.agreement import Trace
+from securecoderl_edge.system import processes
+from securecoderl_edge.system.processes import write_message
 from securecoderl_edge.token_counts import read_tokenizer
 
 # Tokens that llama.cpp takes at once; longer prompts are cut, so that each is one batch.
@@ -74,18 +74,15 @@ def _load_source(base: Path, adapter: Path | None) -> Any:
 
 def main() -> None:
     """Read a request from standard input, write an empty object or an error to standard output."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    request = json.load(sys.stdin)
+    request, answers = processes.request(), processes.answers()
     adapter = Path(request["adapter"]) if request["adapter"] else None
     try:
         write_reference(
             Path(request["base"]), adapter, request["prompts"], request["new_tokens"], Path(request["folder"])
         )
-        json.dump({}, answers)
+        write_message(answers, {})
     except SceError as error:
-        json.dump({"error": str(error)}, answers)
-    answers.flush()
+        write_message(answers, {"error": str(error)})
 
 
 if __name__ == "__main__":

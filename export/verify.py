@@ -6,8 +6,6 @@ pre-tokenizer, a merge that went wrong, damaged weights. It does not measure the
 
 from __future__ import annotations
 
-import json
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,9 +14,9 @@ from typing import Any
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.agreement import Agreement, check_bounds
-from securecoderl_edge.files import remove_abandoned, temporary_prefix
 from securecoderl_edge.prompts import format_statement
-from securecoderl_edge.runtimes.child import child_environment, describe_end, module_command
+from securecoderl_edge.system.files import remove_abandoned, temporary_prefix
+from securecoderl_edge.system.processes import ask
 
 NEW_TOKENS = 24
 
@@ -115,20 +113,10 @@ def probe_texts(base: Path) -> list[str]:
 
 def _ask_child(module: str, request: dict[str, Any]) -> dict[str, Any]:
     """The answer of a fresh process that runs ``module``; what crashes there is a sentence here."""
-    ended = subprocess.run(
-        module_command(module),
-        input=json.dumps(request),
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        check=False,
-        env={**child_environment(), "HF_HUB_OFFLINE": "1"},
-    )
-    if ended.returncode != 0 or not ended.stdout:
-        how = describe_end(ended.returncode) if ended.returncode < 0 else "an error"
-        last = ended.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-        raise SceError(f"verification of the export ended by {how}: {last[0][:300]}")
-    answer: dict[str, Any] = json.loads(ended.stdout)
+    answers = ask(module, request, HF_HUB_OFFLINE="1")
+    if answers.death or not answers.messages:
+        raise SceError(f"verification of the export {answers.obituary()}")
+    answer = answers.messages[0]
     if "error" in answer:
         raise SceError(f"the export cannot be verified: {answer['error']}")
     return answer

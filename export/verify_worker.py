@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +9,9 @@ from pathlib import Path
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.agreement import Agreement, Array, compare
 from securecoderl_edge.export.reference import LONGEST, read_reference
-from securecoderl_edge.machine import cpu_count
+from securecoderl_edge.system import processes
+from securecoderl_edge.system.machine import cpu_count
+from securecoderl_edge.system.processes import write_message
 from securecoderl_edge.token_counts import read_tokenizer
 
 
@@ -66,9 +65,7 @@ def measure_onnx(folder: Path, base: Path, texts: Sequence[str], reference: Path
 
 def main() -> None:
     """Read a request from standard input, write the agreement or an error to standard output."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    request = json.load(sys.stdin)
+    request, answers = processes.request(), processes.answers()
     try:
         adapter = Path(request["adapter"]) if request["adapter"] else None
         path, base, reference = (Path(request[name]) for name in ("path", "base", "reference"))
@@ -76,10 +73,9 @@ def main() -> None:
             agreement = measure_onnx(path, base, request["texts"], reference)
         else:
             agreement = measure(path, base, request["texts"], reference, adapter)
-        json.dump(asdict(agreement), answers)
+        write_message(answers, asdict(agreement))
     except SceError as error:
-        json.dump({"error": str(error)}, answers)
-    answers.flush()
+        write_message(answers, {"error": str(error)})
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from typing import Any, Literal
 from securecoderl_edge.chat import read_chat_template
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.export.pre_tokenizers import IGNORES_MERGES, name_of
-from securecoderl_edge.files import read_json
 from securecoderl_edge.special_tokens import end_tokens, special_tokens
+from securecoderl_edge.system.files import read_json
 from securecoderl_edge.token_counts import read_tokenizer
 
 # Token types of GGUF's tokenizer.ggml.token_type.

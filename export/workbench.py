@@ -14,7 +14,7 @@ from securecoderl_edge.export.contents import tensor_types
 from securecoderl_edge.export.gguf import OWN_TYPES, GgufSummary, OutOfRangeError, write_gguf
 from securecoderl_edge.export.quantise import quantise
 from securecoderl_edge.export.verify import reference_of, verify_gguf
-from securecoderl_edge.files import temporary_prefix
+from securecoderl_edge.system.files import temporary_prefix
 
 # Up to so many weights a base is written in f32 to try an adapter on.
 _SMALL_MODEL = 200_000_000

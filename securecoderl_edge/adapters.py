@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.files import read_json
+from securecoderl_edge.system.files import read_json
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.files import read_json
+from securecoderl_edge.system.files import read_json
 
 FAMILIES = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2"}
 # Variants that the layers of `transformer`, `rollout` and the exporters do not compute.

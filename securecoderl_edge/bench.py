@@ -13,7 +13,6 @@ from securecoderl_edge.datasets import BENCHMARKS, benchmark_problems, open_prob
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.evaluate import BATCH, Evaluation, EvaluationProgress, evaluate
 from securecoderl_edge.evaluation_log import EvaluationLog
-from securecoderl_edge.machine import describe_machine
 from securecoderl_edge.models import (
     ModelSpec,
     default_comparisons,
@@ -29,6 +28,7 @@ from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_THREADS
 from securecoderl_edge.sampling_settings import SamplingSettings
 from securecoderl_edge.summary import EvaluationSummary
 from securecoderl_edge.switches import sandbox_setting
+from securecoderl_edge.system.machine import describe_machine
 
 if TYPE_CHECKING:
     from securecoderl_edge.scorer import Scorer

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.files import read_json_if_there, write_atomically
-from securecoderl_edge.machine import cpu_model
+from securecoderl_edge.system.files import read_json_if_there, write_atomically
+from securecoderl_edge.system.machine import cpu_model
 
 # Processor seconds of `_work` in Python 3.11 on the virtual Xeon (Sapphire Rapids) where the limits were chosen.
 REFERENCE_SECONDS = 0.017

@@ -26,10 +26,10 @@ from safetensors.torch import load_file, save_file
 
 from securecoderl_edge.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.files import read_json, sha256_of, temporary_beside
 from securecoderl_edge.learner import Learner
 from securecoderl_edge.model import load_adapter, save_adapter
 from securecoderl_edge.runs import step_name
+from securecoderl_edge.system.files import read_json, sha256_of, temporary_beside
 
 STATE_FILE = "state.json"
 KEEP = 2

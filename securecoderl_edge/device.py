@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.machine import cpu_flags, memory_limit_bytes
 from securecoderl_edge.memory import GIB, HAS_BF16, HAS_INT8_UNITS, Formats
 from securecoderl_edge.settings import TrainSettings
+from securecoderl_edge.system.machine import cpu_flags, memory_limit_bytes
 
 V100 = (7, 0)
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.files import drop_torn_line, locked, write_atomically
-from securecoderl_edge.metrics import RowFile
 from securecoderl_edge.runtimes.protocol import Usage
 from securecoderl_edge.summary import Row
+from securecoderl_edge.system.files import locked, write_atomically
+from securecoderl_edge.system.rows import RowFile, drop_torn_line
 
 
 class EvaluationLog:

@@ -20,8 +20,8 @@ from securecoderl_edge.model import POLICY, adapter_parameters, encode_prompt
 from securecoderl_edge.parallel import Team
 from securecoderl_edge.problems import Problem
 from securecoderl_edge.prompts import OURS, PromptFormat
-from securecoderl_edge.resources import peak_rss_bytes
 from securecoderl_edge.rollout import Decoder
+from securecoderl_edge.system.machine import peak_rss_bytes
 from securecoderl_edge.text import replace_surrogates
 
 # Below it float16's smallest numbers are lost again, and no overflow of gradients of this size was by its range.

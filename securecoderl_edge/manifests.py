@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.files import read_json, sha256_of
+from securecoderl_edge.system.files import read_json, sha256_of
 
 _MOST_BITS = 64
 

@@ -20,8 +20,8 @@ from securecoderl_edge.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.architecture import read_architecture
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError, needs
-from securecoderl_edge.hub_ids import is_hub_id
 from securecoderl_edge.special_tokens import needs_start
+from securecoderl_edge.system.hub import download_model, is_hub_id
 from securecoderl_edge.weight_files import MODEL_FILES
 
 if TYPE_CHECKING:
@@ -106,15 +106,7 @@ def base_folder(name: str, *, download: bool = True) -> Path:
         return folder
     if not is_hub_id(name):
         raise UsageError(f"no model {name!r}: it is neither {NANO!r}, nor a folder, nor a hub id (owner/name)")
-    with needs("huggingface_hub", "train"):
-        from huggingface_hub import snapshot_download
-    try:
-        return Path(snapshot_download(name, allow_patterns=list(MODEL_FILES), local_files_only=not download))
-    except Exception as error:  # the hub's client raises many kinds; each means that the model cannot be had
-        if not download:
-            raise UsageError(f"{name} is not on this disk; sce train downloads it") from None
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise SceError(f"cannot get {name} from the hub ({reason}); give a local folder instead") from None
+    return download_model(name, MODEL_FILES, download)
 
 
 def lasting_name(name: str) -> str:

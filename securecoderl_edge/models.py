@@ -11,13 +11,13 @@ from typing import Literal
 
 from securecoderl_edge.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.files import read_json, sha256_of
 from securecoderl_edge.gguf_header import is_adapter
-from securecoderl_edge.hub_ids import is_hub_id
 from securecoderl_edge.manifests import bits_per_weight
 from securecoderl_edge.model import NANO, base_folder
 from securecoderl_edge.prompts import OURS, STYLE_KEY, STYLES
 from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, LATEST, RUNS, SNAPSHOTS, Run, latest_run, phase_of, run_of
+from securecoderl_edge.system.files import read_json, sha256_of
+from securecoderl_edge.system.hub import is_hub_id
 from securecoderl_edge.weight_files import MODEL_FILES
 
 POLICY = "policy"

@@ -22,10 +22,8 @@ from securecoderl_edge.checkpoint import (
 from securecoderl_edge.collect import Rollout
 from securecoderl_edge.device import Compute, memory_limit
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.files import remove_leftovers, temporary_beside
 from securecoderl_edge.learner import Learner, NotFiniteError, make_optimizer
 from securecoderl_edge.memory import fitting_plan
-from securecoderl_edge.metrics import RowFile
 from securecoderl_edge.model import (
     POLICY,
     adapter_parameters,
@@ -37,7 +35,6 @@ from securecoderl_edge.parallel import Team
 from securecoderl_edge.problems import Problem
 from securecoderl_edge.prompts import STYLE_KEY, Fitted, PromptFormat
 from securecoderl_edge.published import check_published, publish
-from securecoderl_edge.resources import return_free_memory
 from securecoderl_edge.rollout import Decoder
 from securecoderl_edge.runs import DONE_FILE, SNAPSHOTS, Run, step_name
 from securecoderl_edge.schedules import partial_weight, peak_rate, phase_steps, rate_share, running_pass_rate
@@ -52,6 +49,9 @@ from securecoderl_edge.selection import (
 )
 from securecoderl_edge.settings import PhaseSettings, TrainSettings
 from securecoderl_edge.sft import sft_update
+from securecoderl_edge.system.files import remove_leftovers, temporary_beside
+from securecoderl_edge.system.machine import return_free_memory
+from securecoderl_edge.system.rows import RowFile
 from securecoderl_edge.updates import ppo_update
 
 Log = Callable[[dict[str, Any]], None]

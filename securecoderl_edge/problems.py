@@ -6,18 +6,17 @@ a function, each assertion counting as one test.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import sys
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.files import write_atomically
+from securecoderl_edge.system.files import write_atomically
+from securecoderl_edge.system.rows import read_jsonl
 
 MAX_TESTS = 5
 STARTER = "starter"
@@ -188,38 +187,6 @@ def read_problems(path: Path, max_tests: int = MAX_TESTS) -> Iterator[tuple[int,
             raise SceError(f"{path}:{number}: the id {problem.id!r} was already used in line {seen[problem.id]}")
         seen[problem.id] = number
         yield number, problem
-
-
-def read_jsonl(path: Path) -> Iterator[tuple[int, Any]]:
-    """Yield ``(line number, decoded value)`` for each non-blank line; a ``.gz`` file is unpacked on the way.
-
-    Raises:
-        UsageError: the file does not exist, or is a folder.
-        SceError: it cannot be read, or a line is not JSON.
-    """
-    if not path.exists() or path.is_dir():
-        raise UsageError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}")
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    yield number, decode_line(line, f"{path}:{number}")
-    except (OSError, EOFError, zlib.error) as error:
-        raise SceError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-
-
-def decode_line(line: bytes, where: str) -> Any:
-    """The JSON value in one line of a file.
-
-    Raises:
-        SceError: it is no JSON; the message begins with ``where``.
-    """
-    try:
-        return json.loads(line.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise SceError(f"{where}: not UTF-8 text ({error.reason} at byte {error.start} of the line)") from None
-    except (ValueError, RecursionError) as error:  # ValueError: also a number beyond Python's limit of digits
-        raise SceError(f"{where}: not valid JSON ({getattr(error, 'msg', error)})") from None
 
 
 def write_problems(path: Path, problems: Iterable[Problem]) -> int:

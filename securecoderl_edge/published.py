@@ -10,9 +10,9 @@ from safetensors import SafetensorError
 
 from securecoderl_edge.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.files import read_json, sha256_of, temporary_beside
 from securecoderl_edge.model import save_adapter
 from securecoderl_edge.runs import DONE_FILE
+from securecoderl_edge.system.files import read_json, sha256_of, temporary_beside
 
 
 def publish(folder: Path, model: Any, base_name: str, facts: dict[str, Any]) -> None:

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from securecoderl_edge.errors import SceError
 from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, Run, phase_of
+from securecoderl_edge.system.rows import read_objects
 
 SAMPLES = 5
 _LARGEST_STEP = 10**9
@@ -171,18 +173,13 @@ def _rows(name: str, history: History) -> Iterator[dict[str, Any]]:
     """The rows of a file in the run folder that name a phase and a step."""
     damaged: list[int] = []
     try:
-        with (history.run.path / name).open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                try:
-                    row = json.loads(line.decode("utf-8", "replace"))
-                except (ValueError, RecursionError):
-                    row = None
-                if _has_step(row) and isinstance(row.get("phase"), str):
-                    yield row
-                elif line.strip():
-                    damaged.append(number)
-    except OSError as error:
-        history.missing.append(f"{name} cannot be read: {error.strerror}")
+        for number, row in read_objects(history.run.path / name, damaged.append):
+            if _has_step(row) and isinstance(row.get("phase"), str):
+                yield row
+            else:
+                damaged.append(number)
+    except SceError as error:
+        history.missing.append(f"{name} cannot be read{str(error).removeprefix(str(history.run.path / name))}")
     history.missing += [f"{name}:{number} is damaged and left out" for number in damaged[:_MOST_NAMED]]
     if len(damaged) > _MOST_NAMED:
         history.missing.append(f"{name} has {len(damaged) - _MOST_NAMED} more damaged lines")

@@ -17,12 +17,12 @@ import torch
 from securecoderl_edge.config import read_toml, to_table, to_toml
 from securecoderl_edge.device import Compute
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.files import read_json, sha256_of, write_atomically
-from securecoderl_edge.machine import describe_machine
 from securecoderl_edge.model import lasting_name
 from securecoderl_edge.runs import ENVIRONMENT, LATEST, RUNS, Run
 from securecoderl_edge.sandbox import as_choice, describe_layers
 from securecoderl_edge.settings import TrainSettings, without_changeable
+from securecoderl_edge.system.files import read_json, sha256_of, write_atomically
+from securecoderl_edge.system.machine import describe_machine
 from securecoderl_edge.weight_files import MODEL_FILES
 
 # In the order in which --no-resume deletes them: what tells that the folder is a run goes last.

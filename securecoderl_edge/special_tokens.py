@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.files import read_json_if_there
+from securecoderl_edge.system.files import read_json_if_there
 
 _NAMES = ("bos_token", "eos_token", "pad_token", "unk_token")
 _NAMING_ENDS = ("config.json", "generation_config.json")

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,8 @@ from securecoderl_edge.adapters import ADAPTER_WEIGHTS, read_lora_config
 from securecoderl_edge.architecture import read_architecture
 from securecoderl_edge.device import Compute, choose_compute, memory_limit
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.files import locked, read_json, sha256_of
 from securecoderl_edge.giveaways import without_shown_tests
-from securecoderl_edge.machine import cpu_count
 from securecoderl_edge.memory import GIB, fitting_plan
-from securecoderl_edge.metrics import mirror_to_tensorboard
 from securecoderl_edge.model import (
     POLICY,
     REFERENCE,
@@ -44,7 +42,6 @@ from securecoderl_edge.phase import Log, Phase, Stopped, Workplace
 from securecoderl_edge.problems import Problem, digest_of_problems, load_problems
 from securecoderl_edge.prompts import STYLE_KEY
 from securecoderl_edge.published import check_published, publish
-from securecoderl_edge.resources import return_large_blocks
 from securecoderl_edge.reuse import phase_keys, take_over
 from securecoderl_edge.run_record import prepare_folder, refuse_other_things, sha256_of_folder
 from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, Run, mark_latest
@@ -53,6 +50,8 @@ from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.selection import hold_out
 from securecoderl_edge.settings import TrainSettings
 from securecoderl_edge.special_tokens import end_tokens
+from securecoderl_edge.system.files import locked, read_json, sha256_of
+from securecoderl_edge.system.machine import cpu_count, return_large_blocks
 from securecoderl_edge.training_prompts import fit_for_training, fitted_in_words, training_format
 
 __all__ = ["Stopped", "train"]
@@ -273,3 +272,32 @@ def load_model(settings: TrainSettings, sources: Sources, compute: Compute) -> A
         if adapter is not None:
             load_adapter(model, adapter, name)
     return model
+
+
+@contextmanager
+def mirror_to_tensorboard(
+    folder: Path, log: Callable[[dict[str, Any]], None], *, enabled: bool = True
+) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A ``log`` that also writes the numbers of a row for TensorBoard, where that is installed, one run a phase."""
+    if not enabled or find_spec("tensorboard") is None:
+        yield log
+        return
+    from torch.utils.tensorboard import SummaryWriter
+
+    writers: dict[str, Any] = {}
+
+    def log_both(row: dict[str, Any]) -> None:
+        phase, step = row["phase"], row["step"]
+        if phase not in writers:
+            # What a crash left of later steps is hidden by the first event of this writer.
+            writers[phase] = SummaryWriter(str(folder / phase), purge_step=step)
+        for name, value in row.items():
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and name not in ("step", "steps"):
+                writers[phase].add_scalar(name, value, step)
+        log(row)
+
+    try:
+        yield log_both
+    finally:
+        for writer in writers.values():
+            writer.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.files import read_json
+from securecoderl_edge.system.files import read_json
 
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"

@@ -23,7 +23,6 @@ from securecoderl_edge.doctor import (
     Finding,
     Report,
     Section,
-    children,
     extras,
     host,
     isolation,
@@ -34,6 +33,7 @@ from securecoderl_edge.doctor import (
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.sandbox import describe_layers, selftest
 from securecoderl_edge.sandbox.selftest import Outcome, SelfTest
+from securecoderl_edge.system import processes
 
 PROJECT = read_toml(Path(__file__).parents[1] / "pyproject.toml")["project"]
 GROUPS = ("machine", "sandbox", "extras", "llama_cpp", "torch")
@@ -81,9 +81,9 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     def make(body: str) -> str:
         head = (
             "import os, signal\n"
-            "from securecoderl_edge.doctor.children import begin_child\n"
-            "from securecoderl_edge.runtimes.channel import write_message\n"
-            "request, answers = begin_child()\n"
+            "from securecoderl_edge.system import processes\n"
+            "from securecoderl_edge.system.processes import write_message\n"
+            "request, answers = processes.request(), processes.answers()\n"
         )
         (tmp_path / "stand_in_worker.py").write_text(head + body)
         monkeypatch.syspath_prepend(tmp_path)
@@ -280,14 +280,14 @@ def test_kernels_are_bad_when_those_that_sce_uses_do_not_work(
 
 @pytest.mark.parametrize(("batch", "exact"), [(0.5, 0.01), (0.0, 0.5), (1e30, 1e30)])
 def test_kernels_that_compute_nonsense_do_not_work(batch: float, exact: float) -> None:
-    result = kernels._result(children.Answers([{}, {"batch_error": batch, "float_error": exact}]))
+    result = kernels._result(processes.Answers([{}, {"batch_error": batch, "float_error": exact}]))
     assert not result["works"]
     assert "compute nonsense" in kernels.judge({"stock": result, "plain": WORKS}, "stock")[1]
 
 
 def test_a_child_that_never_ends_is_ended_and_what_it_said_is_kept(worker: Any) -> None:
     module = worker('write_message(answers, {"said": 1})\nsignal.pause()')
-    answers = children.ask_child(module, {}, seconds=5)
+    answers = processes.ask(module, {}, seconds=5)
     assert answers.messages == [{"said": 1}]
     assert answers.death == "no end within 5 s"
 

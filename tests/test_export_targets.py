@@ -18,8 +18,8 @@ pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 
 from export_runs import make_base, make_run, run
 
-from securecoderl_edge import files
-from securecoderl_edge.files import remove_abandoned
+from securecoderl_edge.system import files
+from securecoderl_edge.system.files import remove_abandoned
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from securecoderl_edge import files
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.files import remove_abandoned, temporary_beside, write_atomically
+from securecoderl_edge.system import files
+from securecoderl_edge.system.files import remove_abandoned, temporary_beside, write_atomically
 
 
 def names(folder: Path) -> list[str]:
@@ -68,7 +68,7 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing(tmp_path: Path) -> None:
     program = (
         "import resource, signal, sys\n"
         "from pathlib import Path\n"
-        "from securecoderl_edge.files import write_atomically\n"
+        "from securecoderl_edge.system.files import write_atomically\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "with write_atomically(Path(sys.argv[1])) as out:\n"

@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 from test_datasets import MBPP_RECORD
 
-from securecoderl_edge.datasets.hub import choose
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.hub_ids import is_hub_id
+from securecoderl_edge.system.hub import choose_files, is_hub_id
 
 COMMIT = "a" * 40
 FILES = {
@@ -128,8 +127,8 @@ def test_only_owner_and_name_without_such_a_folder_are_a_hub_id(
 
 def test_parts_of_one_file_need_no_choice() -> None:
     names = ["data/test-00000-of-00002.parquet", "data/test-00001-of-00002.parquet", "README.md", "dataset_infos.json"]
-    assert choose(names, None, "o/n") == names[:2]
+    assert choose_files(names, None, "o/n") == names[:2]
     with pytest.raises(UsageError, match="o/n holds no"):
-        choose(["README.md"], None, "o/n")
+        choose_files(["README.md"], None, "o/n")
     with pytest.raises(UsageError, match="o/n has no file 'valid"):
-        choose(names, "valid*", "o/n")
+        choose_files(names, "valid*", "o/n")

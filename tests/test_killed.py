@@ -22,7 +22,7 @@ import torch
 from safetensors.torch import load_file
 from small_runs import write_additions
 
-from securecoderl_edge.metrics import RowFile
+from securecoderl_edge.system.rows import RowFile
 
 SCRIPT = Path(__file__).with_name("train_script.py")
 KILLS = 20

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from securecoderl_edge import metrics
+from securecoderl_edge import train
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.metrics import RowFile, mirror_to_tensorboard
+from securecoderl_edge.system.rows import RowFile
+from securecoderl_edge.train import mirror_to_tensorboard
 
 
 def test_rows_come_back_and_numbers_that_json_lacks_are_null(tmp_path: Path) -> None:
@@ -55,7 +56,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
     fake = ModuleType("torch.utils.tensorboard")
     fake.SummaryWriter = Writer  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", fake)
-    monkeypatch.setattr(metrics, "find_spec", lambda name: object())
+    monkeypatch.setattr(train, "find_spec", lambda name: object())
     return found
 
 

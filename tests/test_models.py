@@ -10,7 +10,6 @@ import pytest
 
 from securecoderl_edge.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.hub_ids import is_hub_id
 from securecoderl_edge.model import base_folder
 from securecoderl_edge.models import (
     ModelSpec,
@@ -21,6 +20,7 @@ from securecoderl_edge.models import (
     with_distinct_labels,
 )
 from securecoderl_edge.runs import Run, latest_run, mark_latest, newest_run, only_unfinished, run_of
+from securecoderl_edge.system.hub import is_hub_id
 
 
 @pytest.fixture(autouse=True)

@@ -20,9 +20,9 @@ from securecoderl_edge.problems import (
     load_problems,
     problem_from_record,
     problem_to_record,
-    read_jsonl,
     write_problems,
 )
+from securecoderl_edge.system.rows import read_jsonl
 
 STDIN: dict[str, Any] = {"id": "a", "statement": "Add.", "tests": [{"input": "1 2\n", "output": "3\n"}]}
 CALL: dict[str, Any] = {

@@ -14,9 +14,9 @@ pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 from securecoderl_edge.export.gguf import write_gguf
 from securecoderl_edge.export.quantise import quantise
 from securecoderl_edge.gguf_header import read_header
-from securecoderl_edge.machine import cpu_flags
 from securecoderl_edge.runtimes import llama, repacking
 from securecoderl_edge.runtimes.repacking import repacked_weights
+from securecoderl_edge.system.machine import cpu_flags
 
 TOKENS = [5, 60, 200, 17, 90, 33]
 needs_avx2 = pytest.mark.skipif("avx2" not in cpu_flags(), reason="needs a processor with AVX2")

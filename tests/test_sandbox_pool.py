@@ -15,10 +15,10 @@ import pytest
 from hostile import descendants, execute
 from hostile import run_all as run_jobs
 
-from securecoderl_edge import machine
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.sandbox import Job, Limits, SandboxPool, pool, worker
 from securecoderl_edge.sandbox.records import BoxLost, WorkerLost
+from securecoderl_edge.system import machine
 
 
 @pytest.fixture(scope="module")

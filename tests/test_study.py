@@ -19,15 +19,15 @@ import click
 import pytest
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.files import locked
 from securecoderl_edge.problems import Problem, Test, write_problems
-from securecoderl_edge.runtimes.child import module_command
 from securecoderl_edge.schedules import phase_steps
 from securecoderl_edge.study import steps
 from securecoderl_edge.study.arms import Measured, Slice, Study
 from securecoderl_edge.study.ledger import STEPS, Ledger, Step
 from securecoderl_edge.study.steps import all_steps, chains, preparations, run_study
 from securecoderl_edge.study.table3 import PRESETS, table3
+from securecoderl_edge.system.files import locked
+from securecoderl_edge.system.processes import module_command
 
 # A module that writes down that it ran, and does what its arguments say.
 WORKER = """

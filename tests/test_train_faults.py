@@ -19,9 +19,9 @@ from small_runs import equal, outcome, rows, scripted
 from securecoderl_edge import collect, phase, updates
 from securecoderl_edge.checkpoint import checkpoints
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.files import locked
 from securecoderl_edge.runs import Run
 from securecoderl_edge.settings import TrainSettings
+from securecoderl_edge.system.files import locked
 from securecoderl_edge.train import train
 
 pytestmark = pytest.mark.usefixtures("varied_reward")

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 # ``note`` is worth knowing and ``missing`` is optional; only ``bad`` makes the examination fail.
 State = Literal["ok", "note", "missing", "bad"]
+# What a child tries out has ended by then, or hangs.
+CHILD_SECONDS = 120.0
 
 
 @dataclass(frozen=True)

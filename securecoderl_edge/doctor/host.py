@@ -7,9 +7,9 @@ import sys
 
 from securecoderl_edge import __version__
 from securecoderl_edge.doctor.findings import Finding, Section, State, gibibytes
-from securecoderl_edge.machine import available_memory_bytes, cpu_flags, describe_machine
 from securecoderl_edge.sandbox.limits import Limits
 from securecoderl_edge.sandbox.pool import default_workers
+from securecoderl_edge.system.machine import available_memory_bytes, cpu_flags, describe_machine
 
 OLDEST_PYTHON = (3, 11)
 # What kernels of llama.cpp and torch are chosen by, as Linux names it.

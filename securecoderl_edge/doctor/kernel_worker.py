@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from securecoderl_edge.doctor.children import begin_child
-from securecoderl_edge.runtimes.channel import write_message
+from securecoderl_edge.system import processes
+from securecoderl_edge.system.processes import write_message
 
 # Rows of whole blocks of every type, in numbers that the repacking kernels take.
 HIDDEN, INNER, HEADS, VOCABULARY = 256, 512, 4, 256
@@ -35,7 +35,7 @@ Array = np.ndarray[Any, np.dtype[np.float32]]
 
 def main() -> None:
     """Answer with the build and, where a type is asked for, with the errors of its kernels."""
-    request, answers = begin_child()
+    request, answers = processes.request(), processes.answers()
     import llama_cpp
 
     from securecoderl_edge.runtimes.llama import has_sound_repacking

@@ -11,9 +11,9 @@ import re
 import tempfile
 from typing import Any
 
-from securecoderl_edge.doctor.children import Answers, ask_child
 from securecoderl_edge.doctor.extras import NOTES
-from securecoderl_edge.doctor.findings import Finding, Section, State, install_command
+from securecoderl_edge.doctor.findings import CHILD_SECONDS, Finding, Section, State, install_command
+from securecoderl_edge.system.processes import Answers, ask
 
 WORKER = "securecoderl_edge.doctor.kernel_worker"
 QUANTS = ("q8_0", "q4_0")
@@ -82,7 +82,8 @@ def judge(tried: dict[str, dict[str, Any]], used: str) -> tuple[State, str, str]
 def _ask(quant: str | None, extra_buffers: bool) -> Answers:
     """A child for each try: what one dies of says nothing about the others."""
     with tempfile.TemporaryDirectory(prefix="sce-doctor-") as folder:
-        return ask_child(WORKER, {"folder": folder, "extra_buffers": extra_buffers, "quant": quant})
+        request = {"folder": folder, "extra_buffers": extra_buffers, "quant": quant}
+        return ask(WORKER, request, CHILD_SECONDS)
 
 
 def _result(answers: Answers) -> dict[str, Any]:

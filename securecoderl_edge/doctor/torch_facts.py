@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from securecoderl_edge.architecture import architecture_of, read_architecture
-from securecoderl_edge.doctor.children import ask_child
-from securecoderl_edge.doctor.findings import Finding, Section, State, gibibytes, install_command
-from securecoderl_edge.machine import memory_limit_bytes
+from securecoderl_edge.doctor.findings import CHILD_SECONDS, Finding, Section, State, gibibytes, install_command
 from securecoderl_edge.memory import HAS_BF16, HAS_INT8_UNITS, Formats, plan_memory
 from securecoderl_edge.model import base_folder
 from securecoderl_edge.settings import known_shapes, resolve
+from securecoderl_edge.system.machine import memory_limit_bytes
+from securecoderl_edge.system.processes import ask
 
 WORKER = "securecoderl_edge.doctor.torch_worker"
 _NEEDED_CAPABILITY = {"int8": (0, 0), "fp16": (0, 0), "fp32": (0, 0), "int8-bnb": HAS_INT8_UNITS, "bf16": HAS_BF16}
@@ -33,7 +33,7 @@ def examine_torch() -> Section:
         add("torch", "missing", "not installed: no training, no export", install_command("train"))
         return section
     section.facts["installed"] = True
-    answers = ask_child(WORKER, {})
+    answers = ask(WORKER, {}, CHILD_SECONDS)
     for message in answers.messages:
         section.facts |= message
     facts = section.facts

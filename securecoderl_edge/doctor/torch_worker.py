@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from securecoderl_edge.doctor.children import begin_child
-from securecoderl_edge.runtimes.channel import write_message
+from securecoderl_edge.system import processes
+from securecoderl_edge.system.processes import write_message
 
 
 def main() -> None:
     """Answer with the build and the processor, then with the GPUs."""
-    _, answers = begin_child()
+    answers = processes.answers()
     import torch
 
     from securecoderl_edge.device import cpu_has_bf16

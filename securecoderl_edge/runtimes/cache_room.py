@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.machine import available_memory_bytes
+from securecoderl_edge.system.machine import available_memory_bytes
 
 
 def affordable_sequences(wanted: int, length: int, bytes_per_token: int) -> int:

@@ -16,11 +16,16 @@ from typing import IO, Any
 from securecoderl_edge.chat import ChatTemplate
 from securecoderl_edge.errors import MissingExtra, SceError, UsageError
 from securecoderl_edge.extraction import Asked
-from securecoderl_edge.machine import cpu_count
 from securecoderl_edge.prompts import STYLES
-from securecoderl_edge.runtimes.channel import read_message, write_message
-from securecoderl_edge.runtimes.child import child_environment, describe_end, module_command
 from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
+from securecoderl_edge.system.machine import cpu_count
+from securecoderl_edge.system.processes import (
+    child_environment,
+    describe_end,
+    module_command,
+    read_message,
+    write_message,
+)
 
 Key = tuple[int, int]  # (prompt index, sample index)
 

@@ -19,13 +19,14 @@ from typing import IO, Any
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.extraction import Asked
 from securecoderl_edge.prompts import STYLE_KEY
-from securecoderl_edge.resources import peak_rss_bytes
 from securecoderl_edge.runtimes.batching import BatchDecoder, Spent, Task
 from securecoderl_edge.runtimes.cache_room import affordable_sequences
-from securecoderl_edge.runtimes.channel import read_message, write_message
 from securecoderl_edge.runtimes.llama import LlamaContext, LlamaModel, max_sequences
 from securecoderl_edge.runtimes.prompt_check import encode_prompts
 from securecoderl_edge.runtimes.protocol import Completion, Sampling
+from securecoderl_edge.system import processes
+from securecoderl_edge.system.machine import peak_rss_bytes
+from securecoderl_edge.system.processes import read_message, write_message
 
 # llama.cpp rounds contexts up to a multiple of this.
 _CONTEXT_STEP = 256
@@ -129,9 +130,7 @@ def _asked(records: list[dict[str, Any]] | None) -> list[Asked] | None:
 
 def main() -> None:
     """Serve requests until the parent closes our standard input or dies."""
-    # Libraries may print; the answers get a descriptor of their own.
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
+    answers = processes.answers()
     requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(requests,), daemon=True).start()
     worker: Worker | None = None

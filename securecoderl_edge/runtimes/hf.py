@@ -19,13 +19,13 @@ from securecoderl_edge.model import (
     load_tokenizer,
     require_torch,
 )
-from securecoderl_edge.resources import peak_rss_bytes
 from securecoderl_edge.runtimes.cache_room import affordable_sequences
 from securecoderl_edge.runtimes.prompt_check import encode_prompts
 from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
 from securecoderl_edge.runtimes.text_writer import TextWriter, TokenText, open_writer
 from securecoderl_edge.runtimes.truncation import truncated
 from securecoderl_edge.special_tokens import end_tokens
+from securecoderl_edge.system.machine import peak_rss_bytes
 
 if TYPE_CHECKING:
     import torch

@@ -16,7 +16,7 @@ import llama_cpp
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.gguf_header import read_header
-from securecoderl_edge.machine import cpu_flags
+from securecoderl_edge.system.machine import cpu_flags
 
 # ggml's numbers of the types that have such kernels on x86 with AVX2, where rows come in eights.
 _Q4_0, _Q4_K, _IQ4_NL = 2, 12, 20

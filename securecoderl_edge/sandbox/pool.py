@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from types import TracebackType
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.machine import available_memory_bytes, cpu_count
 from securecoderl_edge.sandbox.layers import choose_level
 from securecoderl_edge.sandbox.limits import Limits
 from securecoderl_edge.sandbox.records import BoxLost, Call, Execution, Job, ProgramRun, WorkerLost
 from securecoderl_edge.sandbox.worker import Worker
 from securecoderl_edge.switches import SandboxChoice
+from securecoderl_edge.system.machine import available_memory_bytes, cpu_count
 
 PROGRAMS_PER_WORKER = 2000
 

@@ -27,11 +27,11 @@ import torch
 from torch.nn import functional
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.files import temporary_beside
 from securecoderl_edge.model import base_folder, load_base, load_tokenizer, output_weight
 from securecoderl_edge.prompts import OURS
 from securecoderl_edge.starter.families import GENERAL, HARD, SECURITY
 from securecoderl_edge.starter.generate import build_problem, compositions
+from securecoderl_edge.system.files import temporary_beside
 
 VOCABULARY = 2048
 SECURITY_SHARE, NO_SHARE = Fraction(1, 6), Fraction(0)

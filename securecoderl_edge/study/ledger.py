@@ -19,9 +19,8 @@ from typing import Any
 
 from securecoderl_edge import __version__
 from securecoderl_edge.bench import BenchSettings, bench_problems
-from securecoderl_edge.files import drop_torn_line
-from securecoderl_edge.metrics import RowFile
 from securecoderl_edge.problems import Problem, digest_of_problems, load_problems
+from securecoderl_edge.system.rows import RowFile, drop_torn_line, leave_out, read_objects
 
 STEPS = "steps.jsonl"
 
@@ -162,14 +161,9 @@ def _below(text: str, folder: Path) -> str:
 
 
 def _read(file: Path) -> list[dict[str, Any]]:
-    try:
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:
-        return []
     rows = []
-    for line in lines:
+    for _, row in read_objects(file, leave_out) if file.exists() else ():
         try:
-            row = json.loads(line)
             rows.append({"key": str(row["key"]), "command": str(row["command"]), "began": float(row["began"]),
                          "seconds": float(row["seconds"]), "succeeded": row["succeeded"] is True})  # fmt: skip
         except (ValueError, KeyError, TypeError):

@@ -7,11 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.files import read_json
-from securecoderl_edge.machine import describe_machine
 from securecoderl_edge.manifests import is_plain_name
 from securecoderl_edge.meters import CONSTANT_OUTPUT, CRASH_AFTER_OUTPUT, SAMPLE_COPY
-from securecoderl_edge.metrics import RowFile
 from securecoderl_edge.report import interval_record
 from securecoderl_edge.runs import Run
 from securecoderl_edge.stats import Interval
@@ -20,6 +17,9 @@ from securecoderl_edge.study.arms import FINAL, Arm, Measured, Slice, Study
 from securecoderl_edge.study.ledger import Ledger
 from securecoderl_edge.study.steps import all_steps, base_step, bench_step, prepare_step, train_step
 from securecoderl_edge.summary import METRICS, Metric, Row, by_problem, values_of
+from securecoderl_edge.system.files import read_json
+from securecoderl_edge.system.machine import describe_machine
+from securecoderl_edge.system.rows import RowFile
 
 
 def _has_sign(sign: str) -> Metric:

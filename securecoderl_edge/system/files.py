@@ -121,12 +121,6 @@ def _runs(process: int) -> bool:
     return True
 
 
-def drop_torn_line(path: Path) -> None:
-    """Remove the last line of a file of rows, if an interruption cut it short."""
-    if path.exists():
-        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
-
-
 def remove_leftovers(folder: Path) -> None:
     """Delete what processes that were killed left of `temporary_beside` in a folder that nobody else writes to."""
     for path in folder.glob(".*.tmp-*"):

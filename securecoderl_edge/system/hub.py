@@ -1,15 +1,27 @@
-"""What is taken for the name of something on the Hugging Face hub: the only names that may ask another machine."""
+"""The Hugging Face hub: what is taken for a name on it, and what is fetched from it, only when such a name was typed.
+
+Nothing else in this package asks another machine.
+"""
 
 from __future__ import annotations
 
+import fnmatch
 import re
+from collections.abc import Sequence
 from pathlib import Path
+
+from securecoderl_edge.errors import SceError, UsageError, needs
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 # What ends like one of these is a file that is missing, not a hub id.
 _FILE_ENDINGS = (
     *(".gguf", ".onnx", ".safetensors", ".bin", ".json", ".jsonl", ".jsonl.gz", ".parquet", ".toml", ".py", ".csv"),
 )
+
+_DATA = (".jsonl", ".jsonl.gz", ".json", ".parquet")
+
+# What describes a data set and holds none of it.
+_NO_DATA = ("dataset_infos.json", "package.json", "state.json", "dataset_info.json")
 
 
 def is_hub_id(text: str) -> bool:
@@ -26,3 +38,74 @@ def is_hub_id(text: str) -> bool:
         and not path.exists()
         and not path.parent.exists()
     )
+
+
+def download_dataset(source: str, pattern: str | None = None) -> list[Path]:
+    """The data files of a data set, in name order.
+
+    Args:
+        pattern: a shell pattern for their names (``test*``, ``full/train-*``); needed where there are several that
+            are not parts of one.
+
+    Raises:
+        MissingExtra: huggingface-hub is not installed.
+        UsageError: no file of that name, or several to choose from.
+        SceError: the hub could not be reached, or has no such data set.
+    """
+    with needs("huggingface_hub", "hub", f"(or download {source} and name the file)"):
+        from huggingface_hub import HfApi, hf_hub_download
+        from huggingface_hub.utils import logging
+    logging.set_verbosity_error()  # each of its tries would be a line of its own
+    try:
+        names = sorted(HfApi().list_repo_files(source, repo_type="dataset"))
+        chosen = choose_files(names, pattern, source)
+        return [Path(hf_hub_download(source, name, repo_type="dataset")) for name in chosen]
+    except UsageError:
+        raise
+    except Exception as error:  # the hub's client raises many kinds; each means that it cannot be had
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise SceError(f"{source} could not be downloaded from the hub ({reason}); name a file instead") from None
+
+
+def download_model(name: str, patterns: Sequence[str], download: bool = True) -> Path:
+    """The local folder of a model on the hub, with those of its files that have one of ``patterns``.
+
+    Args:
+        download: otherwise the model must have been downloaded before.
+
+    Raises:
+        MissingExtra: huggingface-hub is not installed.
+        UsageError: the model is not on this disk and not to be downloaded.
+        SceError: the hub could not be reached, or has no such model.
+    """
+    with needs("huggingface_hub", "train"):
+        from huggingface_hub import snapshot_download
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(patterns), local_files_only=not download))
+    except Exception as error:  # the hub's client raises many kinds; each means that the model cannot be had
+        if not download:
+            raise UsageError(f"{name} is not on this disk; sce train downloads it") from None
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise SceError(f"cannot get {name} from the hub ({reason}); give a local folder instead") from None
+
+
+def choose_files(names: list[str], pattern: str | None, source: str) -> list[str]:
+    """Which files of a data set to read; errors as in `download_dataset`."""
+    data = [name for name in names if name.endswith(_DATA) and name.rpartition("/")[2] not in _NO_DATA]
+    if not data:
+        raise UsageError(f"{source} holds no {', '.join(_DATA)} file")
+    if pattern is not None:
+        chosen = [name for name in data if fnmatch.fnmatchcase(name, pattern)]
+        if not chosen:
+            raise UsageError(f"{source} has no file {pattern!r}; there are {_listed(data)}")
+    else:
+        chosen = data
+    # Parts of one file differ in their numbers alone.
+    if len({re.sub(r"\d+", "0", name) for name in chosen}) > 1 and pattern is None:
+        raise UsageError(f"{source} has several files; choose with --files PATTERN: {_listed(data)}")
+    return chosen
+
+
+def _listed(names: list[str], most: int = 12) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -1,16 +1,27 @@
-"""Starting a module of this package as a fresh Python process."""
+"""Modules of this package as fresh Python processes: how they are started, asked, and how they answer.
+
+A message is a JSON object after its length in four bytes. `ask` puts one question to a process whose death is an answer
+too; `runtimes.gguf` keeps a process for a conversation and sends the same messages.
+"""
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import resource
 import signal
+import struct
+import subprocess
 import sys
+from dataclasses import dataclass
+from typing import IO, Any
 
 _START = (
     "import sys, json, runpy; sys.path[:] = json.loads(sys.argv.pop(1)); "
     "del sys.argv[0]; runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
 )
+_LENGTH = struct.Struct(">I")
 
 
 def module_command(module: str) -> list[str]:
@@ -39,3 +50,103 @@ def describe_end(status: int) -> str:
         return f"signal {signal.Signals(-status).name}"
     except ValueError:  # most real-time signals have no name
         return f"signal {-status}"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a child said, in order, and how it ended if that was before its work was done.
+
+    Attributes:
+        death: in a few words, such as ``signal SIGILL`` or the last line of a traceback; empty after a good end.
+        last_words: the last line that it wrote to standard error.
+    """
+
+    messages: list[dict[str, Any]]
+    death: str = ""
+    last_words: str = ""
+
+    def obituary(self) -> str:
+        """How it ended and what it said last, for a sentence that begins with "it"."""
+        how = "an error" if self.death == self.last_words else self.death
+        return f"ended by {how}: {self.last_words or 'it said nothing'}"
+
+
+def ask(module: str, request: dict[str, Any], seconds: float | None = None, **environment: str) -> Answers:
+    """Run ``module`` as a fresh process with one ``request``, and wait for its end, for ``seconds`` at most.
+
+    Args:
+        environment: variables for the child, beside `child_environment`.
+    """
+    question = io.BytesIO()
+    write_message(question, request)
+    try:
+        ended = subprocess.run(
+            module_command(module),
+            input=question.getvalue(),
+            capture_output=True,
+            check=False,
+            timeout=seconds,
+            env=child_environment() | environment,
+        )
+    except subprocess.TimeoutExpired as late:
+        return Answers(_messages(late.stdout or b""), f"no end within {seconds:g} s")
+    lines = ended.stderr.decode("utf-8", "replace").strip().splitlines()
+    last_words = lines[-1].strip()[:300] if lines else ""
+    if ended.returncode == 0:
+        death = ""
+    elif ended.returncode < 0:
+        death = describe_end(ended.returncode)
+    else:
+        death = last_words or describe_end(ended.returncode)
+    return Answers(_messages(ended.stdout), death, last_words)
+
+
+def request() -> dict[str, Any]:
+    """In a child: the one request that `ask` sent.
+
+    Raises:
+        EOFError: nobody sent one.
+    """
+    message = read_message(sys.stdin.buffer)
+    if message is None:
+        raise EOFError("no request on standard input")
+    return message
+
+
+def answers() -> IO[bytes]:
+    """In a child: where its messages go. What libraries print joins standard error; a crash leaves no core file."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    stream = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return stream
+
+
+def write_message(stream: IO[bytes], message: dict[str, Any]) -> None:
+    """Send one message.
+
+    Raises:
+        BrokenPipeError: the other side is gone.
+    """
+    body = json.dumps(message).encode("ascii")
+    stream.write(_LENGTH.pack(len(body)) + body)
+    stream.flush()
+
+
+def read_message(stream: IO[bytes]) -> dict[str, Any] | None:
+    """Receive one message, or None when the other side has closed or died, in the middle of a message too."""
+    head = stream.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack(head)
+    body = stream.read(length)
+    if len(body) < length:
+        return None
+    message: dict[str, Any] = json.loads(body)
+    return message
+
+
+def _messages(output: bytes) -> list[dict[str, Any]]:
+    stream, messages = io.BytesIO(output), []
+    while (message := read_message(stream)) is not None:
+        messages.append(message)
+    return messages

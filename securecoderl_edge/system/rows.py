@@ -1,18 +1,18 @@
-"""Rows of numbers, appended to a JSONL file as they come."""
+"""Files of JSON lines: rows that are appended as they come, and how such a file is read back."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import os
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.errors import SceError
-from securecoderl_edge.files import write_atomically
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.system.files import write_atomically
 
 
 class RowFile:
@@ -43,64 +43,88 @@ class RowFile:
         Raises:
             SceError: a line is no JSON object; the message begins with file and line.
         """
-        if not self.path.exists():
-            return []
-        rows = []
-        for number, line in enumerate(self.path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                row = None
-            if not isinstance(row, dict):
-                raise SceError(f"{self.path}:{number}: no JSON object")
-            rows.append(row)
-        return rows
+
+        def refuse(number: int) -> None:
+            raise SceError(f"{self.path}:{number}: no JSON object")
+
+        return [row for _, row in read_objects(self.path, refuse)] if self.path.exists() else []
 
     def rewind(self, phase: str, step: int) -> None:
         """Drop rows of ``phase`` after ``step``, and lines that are none: a crash cuts the last one short."""
         if not self.path.exists():
             return
-        kept = []
-        for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if not isinstance(row, dict) or not isinstance(row.get("step"), int):
-                continue
-            if row.get("phase") != phase or row["step"] <= step:
-                kept.append(line)
+        rows = [row for _, row in read_objects(self.path, leave_out) if isinstance(row.get("step"), int)]
         with write_atomically(self.path) as out:
-            out.writelines(f"{line}\n" for line in kept)
+            out.writelines(f"{json.dumps(row)}\n" for row in rows if row.get("phase") != phase or row["step"] <= step)
 
 
-@contextmanager
-def mirror_to_tensorboard(
-    folder: Path, log: Callable[[dict[str, Any]], None], *, enabled: bool = True
-) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A ``log`` that also writes the numbers of a row for TensorBoard, where that is installed, one run a phase."""
-    if not enabled or find_spec("tensorboard") is None:
-        yield log
-        return
-    from torch.utils.tensorboard import SummaryWriter
+def leave_out(number: int) -> None:
+    """For readers to whom a line that cannot be used is no loss."""
 
-    writers: dict[str, Any] = {}
 
-    def log_both(row: dict[str, Any]) -> None:
-        phase, step = row["phase"], row["step"]
-        if phase not in writers:
-            # What a crash left of later steps is hidden by the first event of this writer.
-            writers[phase] = SummaryWriter(str(folder / phase), purge_step=step)
-        for name, value in row.items():
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and name not in ("step", "steps"):
-                writers[phase].add_scalar(name, value, step)
-        log(row)
+def read_objects(path: Path, broken: Callable[[int], None]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield ``(line number, object)`` for each line of a file that is a JSON object.
 
+    Args:
+        broken: called with the number of each other line that is not blank.
+
+    Raises:
+        UsageError, SceError: the file cannot be read, as in `read_jsonl`.
+    """
+    for number, value in read_jsonl(path, broken):
+        if isinstance(value, dict):
+            yield number, value
+        else:
+            broken(number)
+
+
+def read_jsonl(path: Path, broken: Callable[[int], None] | None = None) -> Iterator[tuple[int, Any]]:
+    """Yield ``(line number, decoded value)`` for each non-blank line; a ``.gz`` file is unpacked on the way.
+
+    Args:
+        broken: called with the number of a line that is not JSON; without it such a line is an error.
+
+    Raises:
+        UsageError: the file does not exist, or is a folder.
+        SceError: it cannot be read, or a line is not JSON.
+    """
+    if not path.exists() or path.is_dir():
+        raise UsageError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}")
     try:
-        yield log_both
-    finally:
-        for writer in writers.values():
-            writer.close()
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                try:
+                    value = decode_line(line, f"{path}:{number}")
+                except SceError:
+                    if broken is None:
+                        raise
+                    broken(number)
+                else:
+                    yield number, value
+    except (OSError, EOFError, zlib.error) as error:
+        raise SceError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def decode_line(line: bytes, where: str) -> Any:
+    """The JSON value in one line of a file.
+
+    Raises:
+        SceError: it is no JSON; the message begins with ``where``.
+    """
+    try:
+        return json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise SceError(f"{where}: not UTF-8 text ({error.reason} at byte {error.start} of the line)") from None
+    except (ValueError, RecursionError) as error:  # ValueError: also a number beyond Python's limit of digits
+        raise SceError(f"{where}: not valid JSON ({getattr(error, 'msg', error)})") from None
+
+
+def drop_torn_line(path: Path) -> None:
+    """Remove the last line of a file of rows, if an interruption cut it short."""
+    if path.exists():
+        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
 
 
 def _finite(row: Mapping[str, Any]) -> dict[str, Any]:
