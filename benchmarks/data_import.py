@@ -30,8 +30,9 @@ from typing import Any
 
 from figures import publish
 
-from securecoderl_edge.near_duplicates import SIMILARITY, clusters, jaccard, word_pairs
-from securecoderl_edge.problems import Problem, Test, load_problems
+from securecoderl_edge.problems.near_duplicates import SIMILARITY, clusters, jaccard, word_pairs
+from securecoderl_edge.problems.problem import Problem, Test
+from securecoderl_edge.problems.sources import load_problems
 
 GB = 10**9
 STATEMENTS = 7_408

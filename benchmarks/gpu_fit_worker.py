@@ -166,7 +166,7 @@ def measure_training(kind: str, folder: Path, precision: str, quick: bool) -> di
         load_tokenizer,
         make_value_head,
     )
-    from securecoderl_edge.problems import Problem, Test
+    from securecoderl_edge.problems.problem import Problem, Test
     from securecoderl_edge.rollout import Decoder
     from securecoderl_edge.sft import sft_update
 

@@ -26,7 +26,8 @@ from securecoderl_edge.learner import Learner, next_problems, seed_of
 from securecoderl_edge.meters import summarise
 from securecoderl_edge.model import POLICY, adapter_parameters, add_adapters, base_folder, load_base, load_tokenizer
 from securecoderl_edge.ppo import leave_one_out_advantages
-from securecoderl_edge.problems import Problem, load_problems
+from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.rollout import Decoder
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.scorer import Scorer

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.problems import Problem, Test
+from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts import OURS
 from securecoderl_edge.reward import Score, make_score
 from securecoderl_edge.security import Scan

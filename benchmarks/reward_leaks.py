@@ -16,7 +16,7 @@ from typing import Any
 
 from figures import publish
 
-from securecoderl_edge.problems import Problem, Test
+from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.scorer import Scorer
 

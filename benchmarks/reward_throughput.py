@@ -26,7 +26,8 @@ from typing import Any
 
 from figures import publish
 
-from securecoderl_edge.problems import Problem, Test, load_problems
+from securecoderl_edge.problems.problem import Problem, Test
+from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.reward import Score, make_score, outcome
 from securecoderl_edge.sandbox import Execution, Limits
 from securecoderl_edge.scorer import Scorer

@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.problems import load_problems
+from securecoderl_edge.problems.sources import load_problems
+from securecoderl_edge.problems.splits import find_leaks
 from securecoderl_edge.report import NOT_DISTINGUISHABLE, Difference, Table, interval_cell, to_markdown, verdict
-from securecoderl_edge.splits import find_leaks
 from securecoderl_edge.stats import Interval
 from securecoderl_edge.study.record import STUDY_METRICS
 from securecoderl_edge.study.tables import (

@@ -14,9 +14,10 @@ import click
 from securecoderl_edge.commands.console import refuse_to_overwrite, say, track
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
-from securecoderl_edge.datasets import FORMATS, KINDS, MAX_TESTS_KEPT, Dropped, Imported, import_problems
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.problems import Problem, write_problems
+from securecoderl_edge.problems.datasets.importing import FORMATS, KINDS, MAX_TESTS_KEPT, Imported, import_problems
+from securecoderl_edge.problems.datasets.tally import Dropped
+from securecoderl_edge.problems.problem import Problem, write_problems
 from securecoderl_edge.system.hub import download_dataset, is_hub_id
 
 

@@ -15,14 +15,14 @@ import click
 from securecoderl_edge.commands.console import say
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
-from securecoderl_edge.datasets import open_problems
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.problems import Problem, problem_to_record
+from securecoderl_edge.problems.problem import Problem, problem_to_record
+from securecoderl_edge.problems.sources import open_problems
 from securecoderl_edge.prompts import OURS, STYLES
 from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:
-    from securecoderl_edge.data_stats import Spread, Stats
+    from securecoderl_edge.problems.statistics import Spread, Stats
     from securecoderl_edge.token_counts import Reader
 
 _STYLE_HELP = "Style of the prompt; auto: that of the model, or stdin without one."
@@ -77,13 +77,15 @@ def stats(file: str, config: StatsConfig) -> None:
     Kinds, tests and solutions; lengths in tokens with --model; duplicates; and how many tests one constant answer would
     pass, which a model that games its tests finds out.
     """
-    from securecoderl_edge.data_stats import compute_stats
+    from securecoderl_edge.problems.statistics import compute_stats
+    from securecoderl_edge.token_counts import lengths_of
 
     if config.model is None and config.prompt_style != "auto":
         raise UsageError("--prompt-style chooses how a model is asked: it needs --model, whose tokens are counted")
     problems = open_problems(file, config.max_tests or sys.maxsize, say)
     with _reader(config.model, config.prompt_style) as reader:
-        found = compute_stats(problems, reader)
+        lengths = None if reader is None else lengths_of(problems, reader)
+    found = compute_stats(problems, lengths)
     if config.json:
         click.echo(json.dumps(found.to_record()))
         return

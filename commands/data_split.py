@@ -13,10 +13,10 @@ import click
 from securecoderl_edge.commands.console import refuse_to_overwrite, say
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
-from securecoderl_edge.datasets import open_problems
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.near_duplicates import SIMILARITY
-from securecoderl_edge.problems import write_problems
+from securecoderl_edge.problems.near_duplicates import SIMILARITY
+from securecoderl_edge.problems.problem import write_problems
+from securecoderl_edge.problems.sources import open_problems
 from securecoderl_edge.text import escape_controls
 
 _SIMILARITY_HELP = "Share of word pairs in common from which on two problems are near-duplicates."
@@ -55,7 +55,7 @@ def split(file: str, config: SplitConfig) -> None:
     Near-duplicates fall on one side. The draw depends on seed and statements alone, neither on the order of the file
     nor on the machine. Near-duplicates of what is measured on are withheld from both files.
     """
-    from securecoderl_edge.splits import split_problems
+    from securecoderl_edge.problems.splits import split_problems
 
     stem = Path(file.replace(":", "-")).name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json")
     train_out = Path(config.train_out or f"{stem}-train.jsonl")
@@ -92,7 +92,7 @@ def leaks(ctx: click.Context, file: str, other: str, config: LeaksConfig) -> Non
 
     Exit code 1 when there are any.
     """
-    from securecoderl_edge.splits import find_leaks
+    from securecoderl_edge.problems.splits import find_leaks
 
     if config.out is not None:
         refuse_to_overwrite(Path(config.out), config.force, file, other)

@@ -31,7 +31,7 @@ from securecoderl_edge.models import ModelSpec
 from securecoderl_edge.runs import latest_run, run_of
 
 if TYPE_CHECKING:
-    from securecoderl_edge.problems import Problem
+    from securecoderl_edge.problems.problem import Problem
 
 _PAPERS = (".modelfile", ".md", ".json")
 

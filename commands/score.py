@@ -73,7 +73,7 @@ def score(ctx: click.Context, program: Path | None, config: ScoreConfig) -> None
 
 
 def _score_many(config: ScoreConfig) -> None:
-    from securecoderl_edge.problems import load_problems
+    from securecoderl_edge.problems.sources import load_problems
     from securecoderl_edge.score_records import score_line
     from securecoderl_edge.scoring import open_scores, read_scores, read_submissions
 
@@ -162,7 +162,7 @@ def _show_summary(scores: Sequence[Score]) -> None:
 def _explain(path: Path, config: ScoreConfig) -> bool:
     """Print what one program does with one test; returns whether it passes."""
     from securecoderl_edge.explain import explain
-    from securecoderl_edge.problems import Problem, Test
+    from securecoderl_edge.problems.problem import Problem, Test
     from securecoderl_edge.scoring import read_text_argument
 
     for name in ("problems", "completions", "out"):

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.config import build
-from securecoderl_edge.problems import Problem, Test, load_problems
+from securecoderl_edge.problems.problem import Problem, Test
+from securecoderl_edge.problems.sources import load_problems
 
 if TYPE_CHECKING:
     from securecoderl_edge.export.run import ExportResult

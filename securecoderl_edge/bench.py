@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.config import setting
-from securecoderl_edge.datasets import BENCHMARKS, benchmark_problems, open_problems
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.evaluate import BATCH, Evaluation, EvaluationProgress, evaluate
 from securecoderl_edge.evaluation_log import EvaluationLog
@@ -20,7 +19,8 @@ from securecoderl_edge.models import (
     resolve_model,
     with_distinct_labels,
 )
-from securecoderl_edge.problems import MAX_TESTS, STARTER, Problem
+from securecoderl_edge.problems.problem import MAX_TESTS, Problem
+from securecoderl_edge.problems.sources import BENCHMARKS, STARTER, benchmark_problems, open_problems
 from securecoderl_edge.prompts import STYLES, choose_format
 from securecoderl_edge.report import Comparison, comparison_record, summary_record
 from securecoderl_edge.runtimes import open_runtime

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from securecoderl_edge.datasets.python_source import returns_at_top_level, wrap_in_function
-from securecoderl_edge.problems import Problem
+from securecoderl_edge.problems.datasets.python_source import returns_at_top_level, wrap_in_function
+from securecoderl_edge.problems.problem import Problem
 
 if TYPE_CHECKING:
     from securecoderl_edge.scorer import Score, Scorer

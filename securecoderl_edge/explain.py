@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import zip_longest
 
-from securecoderl_edge.reward import STAGE_NAMES, Score, compared_lines
+from securecoderl_edge.problems.problem import compared_lines
+from securecoderl_edge.reward import STAGE_NAMES, Score
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun
 
 LONGEST_LINE = 200

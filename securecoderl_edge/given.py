@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.problems import Problem, ProblemError, Test, problem_from_record
+from securecoderl_edge.problems.problem import Problem, ProblemError, Test, problem_from_record
 from securecoderl_edge.system.rows import read_jsonl
 
 _EXAMPLE = re.compile(

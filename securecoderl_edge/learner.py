@@ -18,7 +18,7 @@ from securecoderl_edge.errors import SceError, UsageError, needs
 from securecoderl_edge.memory import GIB, MemoryPlan
 from securecoderl_edge.model import POLICY, adapter_parameters, encode_prompt
 from securecoderl_edge.parallel import Team
-from securecoderl_edge.problems import Problem
+from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts import OURS, PromptFormat
 from securecoderl_edge.rollout import Decoder
 from securecoderl_edge.system.machine import peak_rss_bytes

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from securecoderl_edge.giveaways import is_shown
-from securecoderl_edge.problems import Problem
+from securecoderl_edge.problems.giveaways import is_shown
+from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.reward import STAGE_NAMES, Outcome, Score
 from securecoderl_edge.sandbox.records import ProgramRun
 from securecoderl_edge.summary import METRICS, values_of

@@ -98,7 +98,7 @@ def base_folder(name: str, *, download: bool = True) -> Path:
         SceError: a hub id that cannot be had.
     """
     if name == NANO:
-        return Path(__file__).parent / "starter" / "nano"
+        return Path(__file__).parent / "problems" / "starter" / "nano"
     folder = Path(name)
     if folder.is_dir():
         if not (folder / "config.json").is_file():

@@ -32,7 +32,7 @@ from securecoderl_edge.model import (
     make_value_head,
 )
 from securecoderl_edge.parallel import Team
-from securecoderl_edge.problems import Problem
+from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts import STYLE_KEY, Fitted, PromptFormat
 from securecoderl_edge.published import check_published, publish
 from securecoderl_edge.rollout import Decoder

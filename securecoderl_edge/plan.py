@@ -18,7 +18,7 @@ from securecoderl_edge.memory import MemoryPlan, fitting_plan
 from securecoderl_edge.model import base_folder
 from securecoderl_edge.parallel import Team
 from securecoderl_edge.phase import Phase
-from securecoderl_edge.problems import is_built_in
+from securecoderl_edge.problems.sources import is_built_in
 from securecoderl_edge.runs import Run
 from securecoderl_edge.schedules import peak_rate, phase_steps
 from securecoderl_edge.settings import TrainSettings, known_shapes

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from securecoderl_edge.chat import ChatTemplate
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.problems import Problem
+from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.text import replace_surrogates
 
 PROBLEM_HEADING, SOLUTION_HEADING = "### Problem", "### Solution"

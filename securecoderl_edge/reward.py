@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from securecoderl_edge.problems.problem import same_output
 from securecoderl_edge.sandbox.records import Execution
 from securecoderl_edge.security import Finding, Scan
 from securecoderl_edge.severity import severity
@@ -118,11 +119,6 @@ def outcome_of_failure(execution: Execution) -> Outcome | None:
     if execution.stopped_by:
         return Outcome(_LIMIT_VERDICTS[execution.stopped_by], False, False)
     return Outcome("crash", False, False) if execution.returncode != 0 else None
-
-
-def same_output(stdout: str, expected: str) -> bool:
-    """Equal line by line, after right-stripping lines and dropping trailing blank lines."""
-    return stdout == expected or compared_lines(stdout) == compared_lines(expected)
 
 
 def prints(stdout: str) -> bool:
@@ -254,11 +250,3 @@ def corrected(score: Score, constant_passes: int) -> float:
         return score.r_func
     share = max(0.0, (passed - constant_passes) / (total - constant_passes)) if constant_passes < total else 0.0
     return score.r_func - PASSED_SHARE * (passed / total - share)
-
-
-def compared_lines(text: str) -> list[str]:
-    """An output as tests compare it: its lines, without space at their ends and without empty ones at the end."""
-    lines = [line.rstrip() for line in text.split("\n")]
-    while lines and not lines[-1]:
-        lines.pop()
-    return lines

@@ -8,8 +8,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, cast
 
-from securecoderl_edge import assertions, meters
-from securecoderl_edge.problems import Problem, problem_digest
+from securecoderl_edge import meters
+from securecoderl_edge.calls import call_of, judge
+from securecoderl_edge.problems.assertions import checks as checks_of
+from securecoderl_edge.problems.problem import Problem, problem_digest
 from securecoderl_edge.reward import Outcome, Score, make_score, outcome
 from securecoderl_edge.sandbox import Limits, ProgramRun, SandboxPool
 from securecoderl_edge.sandbox.limits import MAX_WALL_SECONDS
@@ -128,9 +130,9 @@ class Scorer:
             run = self._pool.run(program, [test.input for test in problem.tests], limits)
             expected = [test.output for test in problem.tests]
             return run, [outcome(*pair) for pair in zip(run.executions, expected, strict=False)]
-        checks = assertions.checks(problem)
-        run = self._pool.run(program, (), limits, [check.call for check in checks])
-        return run, [assertions.judge(*pair) for pair in zip(run.executions, checks, strict=False)]
+        checks = checks_of(problem)
+        run = self._pool.run(program, (), limits, [call_of(check) for check in checks])
+        return run, [judge(*pair) for pair in zip(run.executions, checks, strict=False)]
 
     def limits_of(self, problem: Problem) -> Limits:
         """What a test of the problem may take: a time limit of its own comes before ours."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from securecoderl_edge.collect import collect
 from securecoderl_edge.learner import Learner, seed_of, shuffled
 from securecoderl_edge.meters import summarise
-from securecoderl_edge.problems import Problem
+from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.settings import RewardSettings, TrainSettings
 
 if TYPE_CHECKING:

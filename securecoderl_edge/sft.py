@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from securecoderl_edge.learner import Learner, memory_for, next_problems, precision_metrics, seed_of
-from securecoderl_edge.problems import Problem
+from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.sequences import Batch, completion_log_probs, make_batch, micro_batches
 from securecoderl_edge.settings import SftSettings
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +12,12 @@ from securecoderl_edge.chat import read_chat_template
 from securecoderl_edge.errors import SceError, needs
 from securecoderl_edge.model import base_folder
 from securecoderl_edge.models import ModelSpec
+from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.problems.statistics import Lengths, spread
 from securecoderl_edge.prompts import PromptFormat, choose_format
 from securecoderl_edge.special_tokens import needs_start, special_tokens
 from securecoderl_edge.system.files import read_json
+from securecoderl_edge.text import replace_surrogates
 
 
 @dataclass(frozen=True)
@@ -78,3 +81,17 @@ def read_tokenizer(folder: Path) -> Any:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # the bindings raise bare Exception
         raise SceError(f"{path}: not a tokenizer ({error})") from None
+
+
+def lengths_of(problems: Sequence[Problem], reader: Reader) -> Lengths:
+    """How long the prompts and the shortest solutions of ``problems`` are for the model behind ``reader``."""
+    prompts = [reader.count(reader.format.prompt(problem)) for problem in problems]
+    shortest = [min(problem.solutions, key=len) for problem in problems if problem.solutions]
+    solutions = [reader.count(replace_surrogates(reader.format.answer(program))) for program in shortest]
+    return Lengths(
+        style=reader.format.style,
+        prompts=spread(prompts),
+        solutions=spread(solutions) if solutions else None,
+        context=reader.context,
+        too_long=sum(reader.context is not None and count >= reader.context for count in prompts),
+    )

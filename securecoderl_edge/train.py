@@ -23,7 +23,6 @@ from securecoderl_edge.adapters import ADAPTER_WEIGHTS, read_lora_config
 from securecoderl_edge.architecture import read_architecture
 from securecoderl_edge.device import Compute, choose_compute, memory_limit
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.giveaways import without_shown_tests
 from securecoderl_edge.memory import GIB, fitting_plan
 from securecoderl_edge.model import (
     POLICY,
@@ -39,7 +38,9 @@ from securecoderl_edge.model import (
 from securecoderl_edge.models import find_run
 from securecoderl_edge.parallel import Team, join
 from securecoderl_edge.phase import Log, Phase, Stopped, Workplace
-from securecoderl_edge.problems import Problem, digest_of_problems, load_problems
+from securecoderl_edge.problems.giveaways import without_shown_tests
+from securecoderl_edge.problems.problem import Problem, digest_of_problems
+from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.prompts import STYLE_KEY
 from securecoderl_edge.published import check_published, publish
 from securecoderl_edge.reuse import phase_keys, take_over

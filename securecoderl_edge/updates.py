@@ -25,7 +25,7 @@ from securecoderl_edge.ppo import (
     value_loss,
     whiten,
 )
-from securecoderl_edge.problems import Problem
+from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.sequences import Batch, completion_log_probs, make_batch, micro_batches
 from securecoderl_edge.settings import PpoSettings, RewardSettings
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from securecoderl_edge.datasets import Imported, import_problems
-from securecoderl_edge.problems import Problem
+from securecoderl_edge.problems.datasets.importing import Imported, import_problems
+from securecoderl_edge.problems.problem import Problem
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data beside this checkout")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from securecoderl_edge.chat import ChatTemplate
 from securecoderl_edge.extraction import Asked
-from securecoderl_edge.problems import Problem, Test
+from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts import OURS
 from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securecoderl_edge.assertions import Check, checks, judge, translate
-from securecoderl_edge.problems import Problem
-from securecoderl_edge.sandbox import Execution, Limits, SandboxPool
-from securecoderl_edge.sandbox.testprocess import literal
+from securecoderl_edge.calls import call_of, judge
+from securecoderl_edge.problems.assertions import checks, translate
+from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.sandbox import Execution, Limits, SandboxPool, literal
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,7 @@ def answer(value: str | None, returncode: int = 0) -> Execution:
 
 def verdict(sandbox: SandboxPool, program: str, assertion: str, source: str = "") -> str:
     check = translate(assertion, "f", "apps" in source)
-    return judge(sandbox.run(program, calls=[check.call]).executions[0], check).verdict
+    return judge(sandbox.run(program, calls=[call_of(check)]).executions[0], check).verdict
 
 
 @pytest.mark.parametrize(
@@ -47,15 +48,15 @@ def verdict(sandbox: SandboxPool, program: str, assertion: str, source: str = ""
 )
 def test_the_expected_value_stays_outside(assertion: str, expression: str, expected: object) -> None:
     check = translate(assertion, "f")
-    assert check.call.expression == expression
+    assert check.expression == expression
     assert check.expected == expected
-    assert not check.call.is_assertion
+    assert not call_of(check).is_assertion
 
 
 def test_statements_before_an_assertion_become_its_setup() -> None:
     check = translate("import math\none = 1\nassert f(one) == 3", "f")
-    assert check.call.setup == "import math\none = 1"
-    assert check.call.expression == "f(one)"
+    assert check.setup == "import math\none = 1"
+    assert check.expression == "f(one)"
 
 
 @pytest.mark.parametrize(
@@ -75,8 +76,8 @@ def test_statements_before_an_assertion_become_its_setup() -> None:
 def test_other_forms_run_whole(assertion: str) -> None:
     check = translate(assertion, "f")
     assert check.comparison == "whole"
-    assert check.call.is_assertion
-    assert check.call.expression == assertion
+    assert call_of(check).is_assertion
+    assert check.expression == assertion
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def f(x):
     return any("".join(map(str, [86, 75, 309])) in text for text in seen + [repr(gc.get_objects())])
 """
     check = translate("assert f(1) == 8675309", "f")
-    assert sandbox.run(program, calls=[check.call]).executions[0].value == "False"
+    assert sandbox.run(program, calls=[call_of(check)]).executions[0].value == "False"
 
 
 def test_a_tuple_equals_a_list_only_for_apps(sandbox: SandboxPool) -> None:
@@ -145,7 +146,7 @@ def test_a_tuple_equals_a_list_only_for_apps(sandbox: SandboxPool) -> None:
 def test_apps_solutions_get_the_names_they_presume(sandbox: SandboxPool) -> None:
     problem = Problem("a", "s", "call", entry_point="f", assertions=("assert f([3, 1]) == 1",), source="apps")
     check = checks(problem)[0]
-    run = sandbox.run("def f(x: List[int]): return heapq.nsmallest(1, x)[0]", calls=[check.call])
+    run = sandbox.run("def f(x: List[int]): return heapq.nsmallest(1, x)[0]", calls=[call_of(check)])
     assert judge(run.executions[0], check).verdict == "pass"
 
 
@@ -162,7 +163,7 @@ def test_apps_solutions_get_the_names_they_presume(sandbox: SandboxPool) -> None
     ],
 )
 def test_hostile_values_are_wrong_and_harmless(value: str) -> None:
-    check = Check(translate("assert f() == 2", "f").call, "equal", 2)
+    check = translate("assert f() == 2", "f")
     assert judge(answer(value), check).verdict == "wrong"
 
 
@@ -180,7 +181,7 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_every_builtin_value_survives_the_way_out_of_the_sandbox(value: object) -> None:
-    check = Check(translate("assert f() == 2", "f").call, "equal", value)
+    check = replace(translate("assert f() == 2", "f"), expected=value)
     assert judge(answer(literal(value)), check).verdict == "pass"
 
 
@@ -215,7 +216,7 @@ def test_a_program_that_stops_listening_ends_itself_and_not_its_supervisor(sandb
         os.write(3, b"r")
         time.sleep(0.3)
     """
-    call = translate("assert f() == 1", "f", False).call
+    call = call_of(translate("assert f() == 1", "f", False))
     for execution in sandbox.run(textwrap.dedent(program), calls=[call, call]).executions:
         assert execution.returncode == 1
         assert "Bad file descriptor" in execution.stderr

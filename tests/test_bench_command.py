@@ -18,7 +18,7 @@ from rich.console import Console
 from securecoderl_edge.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.errors import MissingExtra
 from securecoderl_edge.models import ModelSpec
-from securecoderl_edge.problems import write_problems
+from securecoderl_edge.problems.problem import write_problems
 from securecoderl_edge.runs import Run, mark_latest
 
 Opened = list[tuple[ModelSpec, dict[str, Any], FakeRuntime]]

@@ -15,7 +15,7 @@ from exports import export_gguf
 from fake_runtime import problem
 
 from securecoderl_edge.calibration import CALIBRATION_FILE
-from securecoderl_edge.problems import write_problems
+from securecoderl_edge.problems.problem import write_problems
 from securecoderl_edge.runtimes.gguf import GgufRuntime
 
 pytestmark = pytest.mark.usefixtures("one_sandbox")

@@ -9,7 +9,7 @@ import pytest
 
 from securecoderl_edge.calibration import CALIBRATION_FILE, REFERENCE_SECONDS, factor_for, time_factor
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.problems import Problem, Test
+from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.scorer import Scorer
 

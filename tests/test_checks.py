@@ -10,8 +10,8 @@ import pytest
 from dataset_files import SHARED, needs_shared
 
 from securecoderl_edge.checks import LEAST_SECONDS, CheckReport, Failure, Passed, check_problems
-from securecoderl_edge.datasets import import_problems
-from securecoderl_edge.problems import Problem, Test
+from securecoderl_edge.problems.datasets.importing import import_problems
+from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.reward import Score
 from securecoderl_edge.sandbox import Limits, ProgramRun
 from securecoderl_edge.scorer import Scorer

@@ -252,7 +252,7 @@ def test_a_missing_file_is_a_usage_error(command: list[str]) -> None:
 
 
 def test_built_in_problems_can_be_shown() -> None:
-    from securecoderl_edge.problems import load_problems
+    from securecoderl_edge.problems.sources import load_problems
 
     problem = load_problems("starter:eval")[0]
     result = run("show", "starter:eval", problem.id)

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from securecoderl_edge.data_stats import Spread, compute_stats, spread
-from securecoderl_edge.giveaways import constant_passes
 from securecoderl_edge.model import NANO
 from securecoderl_edge.models import resolve_model
-from securecoderl_edge.problems import Problem, Test, load_problems
+from securecoderl_edge.problems.giveaways import constant_passes
+from securecoderl_edge.problems.problem import Problem, Test
+from securecoderl_edge.problems.sources import load_problems
+from securecoderl_edge.problems.statistics import Spread, compute_stats, spread
 from securecoderl_edge.prompts import CUT, PromptFormat
-from securecoderl_edge.token_counts import Reader, open_reader
+from securecoderl_edge.token_counts import Reader, lengths_of, open_reader
 
 
 def stdin(name: str, statement: str, *outputs: str, **fields: str) -> Problem:
@@ -76,8 +77,7 @@ def test_lengths_are_those_of_prompt_and_shortest_solution() -> None:
         replace(stdin("a", "one two", "1"), solutions=("a b c d", "a b c")),
         stdin("b", "one two three four five six seven eight", "1"),
     ]
-    lengths = compute_stats(problems, reader).lengths
-    assert lengths is not None
+    lengths = lengths_of(problems, reader)
     # Two headings of two words each.
     assert (lengths.prompts.least, lengths.prompts.most) == (6, 12)
     assert lengths.solutions == Spread(3, 3, 3, 3, 3)
@@ -96,8 +96,7 @@ def test_lone_surrogates_are_counted_as_the_model_is_given_them() -> None:
         return len(text.encode("utf-8"))
 
     problem = replace(stdin("a", "\ud800", "1"), solutions=("print('\udc00')",))
-    lengths = compute_stats([problem], Reader(PromptFormat("stdin"), count, context=None)).lengths
-    assert lengths is not None
+    lengths = lengths_of([problem], Reader(PromptFormat("stdin"), count, context=None))
     assert lengths.solutions == spread([count("print('?')")])
 
 

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from dataset_files import SHARED, consume, filtered_tests, needs_shared, only_problem, write_lines
 
-from securecoderl_edge.datasets import detect_format, import_problems
-from securecoderl_edge.datasets.python_source import signature
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.problems import Test, load_problems, write_problems
+from securecoderl_edge.problems.datasets.importing import detect_format, import_problems
+from securecoderl_edge.problems.datasets.python_source import signature
+from securecoderl_edge.problems.problem import Test, write_problems
+from securecoderl_edge.problems.sources import load_problems
 
 MBPP_RECORD = {
     "task_id": 7,

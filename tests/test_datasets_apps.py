@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from dataset_files import SHARED, consume, needs_shared, only_problem
 
-from securecoderl_edge.datasets import import_problems
-from securecoderl_edge.problems import Test
+from securecoderl_edge.problems.datasets.importing import import_problems
+from securecoderl_edge.problems.problem import Test
 
 
 def write_apps(folder: Path, examples: Any, **files: Any) -> Path:

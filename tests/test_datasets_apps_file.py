@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from dataset_files import SHARED, consume, filtered_tests, needs_shared, only_problem, write_lines
 
-from securecoderl_edge.datasets import detect_format, import_problems
-from securecoderl_edge.datasets import records as records_file
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.problems import Test
+from securecoderl_edge.problems.datasets import records as records_file
+from securecoderl_edge.problems.datasets.importing import detect_format, import_problems
+from securecoderl_edge.problems.problem import Test
 
 RECORD = {"name": "p1", "question": "Add.", "inputs": ["1 2\n"], "outputs": ["3\n"], "difficulty": "interview"}
 
@@ -212,7 +212,7 @@ def test_an_array_is_the_same_wherever_its_pieces_end(tmp_path: Path, monkeypatc
 
 
 def test_a_string_without_an_end_does_not_take_all_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("securecoderl_edge.datasets.records._LONGEST_VALUE", 200_000)
+    monkeypatch.setattr("securecoderl_edge.problems.datasets.records._LONGEST_VALUE", 200_000)
     path = tmp_path / "data.json"
     path.write_text(f'[{json.dumps(RECORD)}, {{"question": "' + "a" * 10_000_000)
     tracemalloc.start()

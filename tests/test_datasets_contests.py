@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from dataset_files import consume, only_problem, write_lines
 
-from securecoderl_edge.datasets import detect_format, import_problems
-from securecoderl_edge.datasets.securecoderl import PAPER_TAG
-from securecoderl_edge.problems import Test
+from securecoderl_edge.problems.datasets.importing import detect_format, import_problems
+from securecoderl_edge.problems.datasets.securecoderl import PAPER_TAG
+from securecoderl_edge.problems.problem import Test
 from securecoderl_edge.prompts import PromptFormat
 
 CONTEST = {

@@ -11,7 +11,7 @@ import pytest
 from dataset_files import consume, only_problem, write_lines
 from test_datasets import HUMANEVAL_RECORD, MBPP_RECORD
 
-from securecoderl_edge.datasets import import_problems
+from securecoderl_edge.problems.datasets.importing import import_problems
 
 # JSON is read to this depth, but no text is made of it.
 DEEP = functools.reduce(lambda inner, _: [inner], range(490), 1)

@@ -10,9 +10,9 @@ import pytest
 from dataset_files import SHARED, consume, needs_shared, write_lines
 from test_datasets import HUMANEVAL_RECORD, MBPP_RECORD
 
-from securecoderl_edge.datasets import benchmark_problems, import_problems, open_problems
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.problems import load_problems
+from securecoderl_edge.problems.datasets.importing import import_problems
+from securecoderl_edge.problems.sources import benchmark_problems, load_problems, open_problems
 
 OURS = {"id": "a", "statement": "s", "tests": [{"input": "", "output": "1"}]}
 SANITISED = {

@@ -18,7 +18,7 @@ from securecoderl_edge.export import workbench
 from securecoderl_edge.export.card import licence_of
 from securecoderl_edge.gguf_header import header_strings, is_adapter, read_header
 from securecoderl_edge.models import default_models, resolve_model
-from securecoderl_edge.problems import write_problems
+from securecoderl_edge.problems.problem import write_problems
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import securecoderl_edge
 from securecoderl_edge.extraction import extract_program
-from securecoderl_edge.problems import Problem, Test, load_problems
+from securecoderl_edge.problems.problem import Problem, Test
+from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.prompts import OURS
 
 PROGRAM = "import sys\n\nn = int(input())\nprint(n * 2)\n"

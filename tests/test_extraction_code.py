@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from securecoderl_edge.extraction import extract_program
-from securecoderl_edge.problems import Problem, Test
+from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts import PromptFormat
 
 CODE = PromptFormat("code")

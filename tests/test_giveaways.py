@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from securecoderl_edge.giveaways import LEAST_HIDDEN, is_shown, without_shown_tests
-from securecoderl_edge.problems import Problem, Test
+from securecoderl_edge.problems.giveaways import LEAST_HIDDEN, is_shown, without_shown_tests
+from securecoderl_edge.problems.problem import Problem, Test
 
 SHOWN, FIRST, SECOND = Test("1 2\n", "3\n"), Test("4 4\n", "8\n"), Test("10 9\n", "19\n")
 PROBLEM = Problem("sum", "Add.\n\nExample input:\n1  2\n\nExample output:\n3", tests=(FIRST, SHOWN, SECOND))

@@ -10,7 +10,7 @@ import pytest
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.given import example_tests, parse_test, read_prompt, read_requests, read_tests
-from securecoderl_edge.problems import Test
+from securecoderl_edge.problems.problem import Test
 
 
 def test_a_test_on_the_command_line_has_an_input_and_an_output() -> None:

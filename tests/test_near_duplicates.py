@@ -11,8 +11,8 @@ pytest.importorskip("datasketch", reason="needs the split extra")
 
 from dataset_files import SHARED, needs_shared
 
-from securecoderl_edge.datasets import import_problems
-from securecoderl_edge.near_duplicates import (
+from securecoderl_edge.problems.datasets.importing import import_problems
+from securecoderl_edge.problems.near_duplicates import (
     SIMILARITY,
     clusters,
     jaccard,
@@ -22,7 +22,7 @@ from securecoderl_edge.near_duplicates import (
     statement_hash,
     word_pairs,
 )
-from securecoderl_edge.problems import Problem, Test
+from securecoderl_edge.problems.problem import Problem, Test
 
 TEXT = (
     "Polycarp has n coins of 3 kinds. Every morning he puts one coin into his left pocket. Print the number of days "

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from securecoderl_edge.datasets import import_problems
-from securecoderl_edge.problems import Problem
+from securecoderl_edge.problems.datasets.importing import import_problems
+from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.reward import Score
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.scorer import Scorer

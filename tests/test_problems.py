@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.problems import (
+from securecoderl_edge.problems.problem import (
     MAX_TESTS,
     Problem,
     ProblemError,
     Test,
-    load_problems,
     problem_from_record,
     problem_to_record,
     write_problems,
 )
+from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.system.rows import read_jsonl
 
 STDIN: dict[str, Any] = {"id": "a", "statement": "Add.", "tests": [{"input": "1 2\n", "output": "3\n"}]}

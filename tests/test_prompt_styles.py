@@ -18,7 +18,8 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.evaluate import evaluate
 from securecoderl_edge.learner import Learner
 from securecoderl_edge.models import ModelSpec, resolve_model
-from securecoderl_edge.problems import Problem, Test, load_problems, write_problems
+from securecoderl_edge.problems.problem import Problem, Test, write_problems
+from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.prompts import CUT, PromptFormat, choose_format
 from securecoderl_edge.runs import Run
 from securecoderl_edge.runtimes import open_runtime

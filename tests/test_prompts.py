@@ -10,7 +10,7 @@ import pytest
 from securecoderl_edge.chat import ChatTemplate
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.extraction import extract_program
-from securecoderl_edge.problems import Problem, Test
+from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts import (
     CUT,
     OURS,

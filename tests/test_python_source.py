@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from securecoderl_edge.datasets.calls import call_assertion
-from securecoderl_edge.datasets.python_source import add_missing_imports, called_function, signature
+from securecoderl_edge.problems.datasets.calls import call_assertion
+from securecoderl_edge.problems.datasets.python_source import add_missing_imports, called_function, signature
 
 
 @pytest.mark.parametrize(

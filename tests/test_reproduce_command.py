@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cli_runs import run_sce
 
-from securecoderl_edge.problems import Problem, Test, write_problems
+from securecoderl_edge.problems.problem import Problem, Test, write_problems
 
 RECIPE = """
 model = {model}

@@ -19,7 +19,7 @@ from small_runs import EPOCHS, rows, settings_maker, weights, write_additions
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.model import save_adapter
-from securecoderl_edge.problems import Problem, Test, write_problems
+from securecoderl_edge.problems.problem import Problem, Test, write_problems
 from securecoderl_edge.runs import Run
 from securecoderl_edge.settings import TrainSettings
 from securecoderl_edge.train import Stopped, train

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from securecoderl_edge.meters import signs_of, summarise
-from securecoderl_edge.problems import Problem, Test
+from securecoderl_edge.problems.problem import Problem, Test, same_output
 from securecoderl_edge.reward import (
     CLEAN_VERDICTS,
     Outcome,
@@ -21,7 +21,6 @@ from securecoderl_edge.reward import (
     make_score,
     outcome,
     prints,
-    same_output,
     stage,
     training_reward,
 )

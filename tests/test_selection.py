@@ -9,7 +9,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securecoderl_edge.problems import Problem, Test
+from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.selection import (
     HeldOutResult,
     choose,

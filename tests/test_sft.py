@@ -15,7 +15,7 @@ from securecoderl_edge import evaluate
 from securecoderl_edge.device import Compute
 from securecoderl_edge.learner import Learner
 from securecoderl_edge.model import POLICY, LoraSettings, adapter_parameters, add_adapters, load_base, load_tokenizer
-from securecoderl_edge.problems import Problem, Test
+from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts import OURS
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.settings import SftSettings

@@ -15,11 +15,11 @@ pytest.importorskip("datasketch", reason="needs the split extra")
 
 from dataset_files import SHARED, needs_shared
 
-from securecoderl_edge.datasets import import_problems
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.near_duplicates import SIMILARITY, jaccard, word_pairs
-from securecoderl_edge.problems import Problem, Test, write_problems
-from securecoderl_edge.splits import Split, find_leaks, split_problems
+from securecoderl_edge.problems.datasets.importing import import_problems
+from securecoderl_edge.problems.near_duplicates import SIMILARITY, jaccard, word_pairs
+from securecoderl_edge.problems.problem import Problem, Test, write_problems
+from securecoderl_edge.problems.splits import Split, find_leaks, split_problems
 
 WORDS = ["".join(random.Random(number).choices("abcdefghij", k=5)) for number in range(400)]
 

@@ -28,7 +28,7 @@ from securecoderl_edge.model import (
     load_tokenizer,
     make_value_head,
 )
-from securecoderl_edge.problems import Problem, Test
+from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.rollout import Decoder
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.settings import PpoSettings, RewardSettings

@@ -1,4 +1,4 @@
-"""Assertions of call problems: what of them enters the sandbox, and how the answer is judged outside.
+"""Assertions of call problems: what of them enters the sandbox, and what stays outside to judge the answer by.
 
 These forms, with other statements before them or not, are split: an expression is evaluated in the sandbox
 and its value comes back as text; what it is compared with stays outside, so a program cannot look it up.
@@ -16,33 +16,33 @@ import ast
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from securecoderl_edge.problems import Problem
-from securecoderl_edge.reward import Outcome, outcome_of_failure
-from securecoderl_edge.sandbox.records import Call, Execution
-from securecoderl_edge.sandbox.testprocess import literal
+from securecoderl_edge.problems.problem import Problem
 
 Comparison = Literal["whole", "equal", "identical", "near"]
+Prelude = Literal["typing", "contest"]
 
-# Reading a value back costs time and memory, so text far longer than the expected value is not read at all.
-LONGEST_FACTOR = 8
-LONGEST_EXTRA = 4096
-
-_UNREADABLE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, OverflowError)
+UNREADABLE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, OverflowError)
 _CONTAINERS = {"tuple": tuple, "list": list, "set": set, "frozenset": frozenset}
 
 
 @dataclass(frozen=True)
 class Check:
-    """One assertion, split into the ``call`` that enters the sandbox and what stays outside.
+    """One assertion, split into what is evaluated in the sandbox and what stays outside.
 
     Attributes:
+        expression: what is evaluated; for ``whole``, the assertion itself.
+        setup: statements before it, such as the imports that it needs.
+        prelude: names that the program is given beforehand: those of ``typing``, or all that APPS solutions presume.
         comparison: how the value is compared with ``expected``; ``whole`` assertions are judged in the
             sandbox.
         tolerance: for ``near``, the greatest difference (itself excluded).
         lists_alike: a tuple equals the list of its items, as in APPS, whose answers come from JSON.
     """
 
-    call: Call
+    expression: str
+    setup: str = ""
+    entry_point: str = ""
+    prelude: Prelude = "typing"
     comparison: Comparison = "whole"
     expected: Any = None
     tolerance: float = 0.0
@@ -61,27 +61,12 @@ def translate(assertion: str, entry_point: str = "", from_apps: bool = False) ->
     Args:
         from_apps: give the program the names that APPS solutions presume, and let tuples equal lists.
     """
-    prelude: Literal["contest", "typing"] = "contest" if from_apps else "typing"
+    prelude: Prelude = "contest" if from_apps else "typing"
     parts = _split(assertion)
     if parts is None:
-        return Check(Call(assertion, is_assertion=True, entry_point=entry_point, prelude=prelude))
+        return Check(assertion, "", entry_point, prelude)
     setup, (expression, comparison, expected, tolerance) = parts
-    call = Call(ast.unparse(expression), setup=setup, entry_point=entry_point, prelude=prelude)
-    return Check(call, comparison, expected, tolerance, from_apps)
-
-
-def judge(execution: Execution, check: Check) -> Outcome:
-    """What one call says about the program. A value other than None counts as output."""
-    failure = outcome_of_failure(execution)
-    if failure is not None:
-        return failure
-    if execution.value is None:
-        # Exit status 0 without a value: the program left before it was asked.
-        return Outcome("crash", False, False)
-    if _text_holds(execution.value, check):
-        return Outcome("pass", True, True)
-    silent = execution.value == "None"
-    return Outcome("silent" if silent else "wrong", not silent, False)
+    return Check(ast.unparse(expression), setup, entry_point, prelude, comparison, expected, tolerance, from_apps)
 
 
 _Parts = tuple[ast.expr, Comparison, Any, float]
@@ -95,7 +80,7 @@ def _split(assertion: str) -> tuple[str, _Parts] | None:
         last = body[-1]
         parts = _compared(last.test) if isinstance(last, ast.Assert) else None
         return None if parts is None else ("\n".join(map(ast.unparse, body[:-1])), parts)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
 
 
@@ -115,7 +100,7 @@ def _compared(test: ast.expr) -> _Parts | None:
     for expression, constant in ((left, right), (right, left)):
         try:
             expected = _constant(constant)
-        except _UNREADABLE:
+        except UNREADABLE:
             continue
         if isinstance(operator, ast.Eq):
             return expression, "equal", expected, 0.0
@@ -159,19 +144,8 @@ def holds(value: Any, check: Check) -> bool:
         if check.lists_alike:
             value, expected = _as_lists(value), _as_lists(expected)
         return bool(value == expected)
-    except _UNREADABLE:
+    except UNREADABLE:
         return False
-
-
-def _text_holds(text: str, check: Check) -> bool:
-    if check.comparison == "whole":
-        return text == "True"
-    try:
-        if len(text) > LONGEST_EXTRA + LONGEST_FACTOR * len(literal(check.expected)):
-            return False
-        return holds(ast.literal_eval(text), check)
-    except _UNREADABLE:
-        return False  # no literal, so nothing that equals one
 
 
 def _as_lists(value: Any) -> Any:

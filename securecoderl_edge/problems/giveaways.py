@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from securecoderl_edge.problems import Problem, Test
-from securecoderl_edge.reward import compared_lines
+from securecoderl_edge.problems.problem import Problem, Test, compared_lines
 
 # With fewer tests than these a reward says little about a program.
 LEAST_HIDDEN = 2
@@ -31,7 +30,7 @@ def constant_passes(problem: Problem) -> int:
     if problem.kind == "stdin":
         texts = (tuple(compared_lines(test.output)) for test in problem.tests)
         return max(Counter(texts).values(), default=0)
-    from securecoderl_edge.assertions import checks, holds
+    from securecoderl_edge.problems.assertions import checks, holds
 
     found = [check for check in checks(problem) if check.comparison != "whole"]
     passes = (sum(holds(each.expected, check) for check in found) for each in found)

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from securecoderl_edge.errors import needs
-from securecoderl_edge.problems import Problem
+from securecoderl_edge.problems.problem import Problem
 
 SIMILARITY = 0.5
 # A pair at the threshold shares all three hashes of some band with probability 1 - (1 - 0.5^3)^100.

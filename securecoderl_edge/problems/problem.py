@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.errors import SceError
 from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.rows import read_jsonl
 
 MAX_TESTS = 5
-STARTER = "starter"
 
 Kind = Literal["stdin", "call"]
 
@@ -133,48 +132,6 @@ def digest_of_problems(problems: Iterable[Problem]) -> str:
     return hashlib.sha256("".join(map(problem_digest, problems)).encode()).hexdigest()
 
 
-def is_built_in(source: str) -> bool:
-    """Whether problems are named as a set of the package: ``starter`` or ``starter:SPLIT``."""
-    return source == STARTER or source.startswith(f"{STARTER}:")
-
-
-def load_problems(source: str, max_tests: int = MAX_TESTS) -> list[Problem]:
-    """Load a built-in set (``starter:train``, ``starter:eval``, ...) or a JSONL file.
-
-    Raises:
-        UsageError: no such built-in set.
-        SceError: the file is missing, is no text, is empty, repeats an id, or a line breaks the format (the
-            message has file and line).
-    """
-    if is_built_in(source):
-        from securecoderl_edge.starter import load_split
-
-        return [with_few_tests(problem, max_tests) for problem in load_split(source.partition(":")[2] or "train")]
-    path = Path(source)
-    try:
-        problems = [problem for _, problem in read_problems(path, max_tests)]
-    except UsageError:
-        raise
-    except SceError as error:
-        raise SceError(f"{error}{_other_format(path)}") from None
-    if not problems:
-        raise SceError(f"{path}: the file holds no problems")
-    return problems
-
-
-def _other_format(path: Path) -> str:
-    """What else a file that does not hold our problems may be, and what to do then; empty if nobody knows."""
-    from securecoderl_edge.datasets import detect_format
-
-    try:
-        format = detect_format(path)
-    except SceError:
-        return ""
-    if format == "jsonl":
-        return f"; a file without what cannot be used is made by: sce data import {path}"
-    return f"; it looks like {format}: make problems of it with: sce data import {path}"
-
-
 def read_problems(path: Path, max_tests: int = MAX_TESTS) -> Iterator[tuple[int, Problem]]:
     """Yield ``(line number, problem)`` for each non-blank line of a file; errors as in `load_problems`."""
     seen: dict[str, int] = {}
@@ -244,3 +201,16 @@ def _assertions(record: dict[str, Any], max_tests: int) -> tuple[str, ...]:
         if not assertion.strip():
             raise ProblemError(f"assertion {index} is blank, which every program passes")
     return assertions
+
+
+def same_output(stdout: str, expected: str) -> bool:
+    """Equal line by line, after right-stripping lines and dropping trailing blank lines."""
+    return stdout == expected or compared_lines(stdout) == compared_lines(expected)
+
+
+def compared_lines(text: str) -> list[str]:
+    """An output as tests compare it: its lines, without space at their ends and without empty ones at the end."""
+    lines = [line.rstrip() for line in text.split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.near_duplicates import SIMILARITY, clusters, pairs_between, statement_hash
-from securecoderl_edge.problems import Problem
+from securecoderl_edge.problems.near_duplicates import SIMILARITY, clusters, pairs_between, statement_hash
+from securecoderl_edge.problems.problem import Problem
 
 # A group larger than this share of the problems is learnt from: withholding it would cost more than it is worth.
 _LARGEST_SHARE = 0.05

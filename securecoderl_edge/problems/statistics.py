@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from securecoderl_edge.errors import MissingExtra
-from securecoderl_edge.giveaways import constant_passes
-from securecoderl_edge.problems import Problem
-from securecoderl_edge.text import replace_surrogates
-
-if TYPE_CHECKING:
-    from securecoderl_edge.token_counts import Reader
+from securecoderl_edge.problems.giveaways import constant_passes
+from securecoderl_edge.problems.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -74,9 +70,9 @@ class Stats:
         return asdict(self)
 
 
-def compute_stats(problems: Sequence[Problem], reader: Reader | None = None) -> Stats:
-    """Count and measure ``problems``, of which there is at least one; token lengths where there is a ``reader``."""
-    from securecoderl_edge.near_duplicates import clusters, statement_hash
+def compute_stats(problems: Sequence[Problem], lengths: Lengths | None = None) -> Stats:
+    """Count and measure ``problems``, of which there is at least one; ``lengths`` are passed on."""
+    from securecoderl_edge.problems.near_duplicates import clusters, statement_hash
 
     try:
         groups = clusters(problems)
@@ -98,7 +94,7 @@ def compute_stats(problems: Sequence[Problem], reader: Reader | None = None) -> 
         constant_share=sum(passes / problem.test_count for passes, problem in counted) / len(problems),
         constant_half=sum(2 * passes >= problem.test_count for passes, problem in counted),
         constant_all=sum(passes == problem.test_count > 1 for passes, problem in counted),
-        lengths=None if reader is None else _lengths(problems, reader),
+        lengths=lengths,
     )
 
 
@@ -110,19 +106,6 @@ def spread(values: Sequence[int]) -> Spread:
         return ordered[max(0, -(-percent * len(ordered) // 100) - 1)]
 
     return Spread(ordered[0], at(50), at(90), at(99), ordered[-1])
-
-
-def _lengths(problems: Sequence[Problem], reader: Reader) -> Lengths:
-    prompts = [reader.count(reader.format.prompt(problem)) for problem in problems]
-    shortest = [min(problem.solutions, key=len) for problem in problems if problem.solutions]
-    solutions = [reader.count(replace_surrogates(reader.format.answer(program))) for program in shortest]
-    return Lengths(
-        style=reader.format.style,
-        prompts=spread(prompts),
-        solutions=spread(solutions) if solutions else None,
-        context=reader.context,
-        too_long=sum(reader.context is not None and count >= reader.context for count in prompts),
-    )
 
 
 def _counts(values: Any) -> dict[str, int]:

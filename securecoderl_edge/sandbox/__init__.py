@@ -18,6 +18,7 @@ from securecoderl_edge.sandbox.layers import Level, as_choice, choose_level, des
 from securecoderl_edge.sandbox.limits import Limits
 from securecoderl_edge.sandbox.pool import SandboxPool
 from securecoderl_edge.sandbox.records import Call, Execution, Job, ProgramRun
+from securecoderl_edge.sandbox.testprocess import literal
 
 __all__ = [
     "Call",
@@ -30,4 +31,5 @@ __all__ = [
     "as_choice",
     "choose_level",
     "describe_layers",
+    "literal",
 ]

@@ -132,7 +132,7 @@ class Study:
         model = self.model(slice)
         if slice.base is None or model is None:
             return None
-        words = ["securecoderl_edge.starter.pretrain", "--init", "nano", "--steps", str(slice.base.updates)]
+        words = ["securecoderl_edge.problems.starter.pretrain", "--init", "nano", "--steps", str(slice.base.updates)]
         return [*words, *slice.base.arguments, "--out", model]
 
     def settings(self, arm: Arm, seed: int) -> TrainSettings:

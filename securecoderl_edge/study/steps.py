@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from securecoderl_edge.config import to_table
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.problems import Problem
+from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.study.arms import Arm, Slice, Study
 from securecoderl_edge.study.ledger import Ledger, Step, learnt_from, measured_on
 from securecoderl_edge.system.files import locked

@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.datasets.apps_fields import AppsFields, make_problem
-from securecoderl_edge.datasets.tally import DropRecord, Tally
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.problems import Problem
+from securecoderl_edge.problems.datasets.apps_fields import AppsFields, make_problem
+from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
+from securecoderl_edge.problems.problem import Problem
 
 SOURCE = "apps"
 

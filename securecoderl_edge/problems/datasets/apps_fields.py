@@ -8,12 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from securecoderl_edge.datasets.calls import call_assertion, expected_values, restore_integer_keys
-from securecoderl_edge.datasets.fields import check_pairs
-from securecoderl_edge.datasets.python_source import add_missing_imports, is_function_name, only_function, signature
-from securecoderl_edge.datasets.stdin_tests import are_arguments, stdin_tests
-from securecoderl_edge.datasets.tally import DropRecord, Tally
-from securecoderl_edge.problems import Problem
+from securecoderl_edge.problems.datasets.calls import call_assertion, expected_values, restore_integer_keys
+from securecoderl_edge.problems.datasets.fields import check_pairs
+from securecoderl_edge.problems.datasets.python_source import (
+    add_missing_imports,
+    is_function_name,
+    only_function,
+    signature,
+)
+from securecoderl_edge.problems.datasets.stdin_tests import are_arguments, stdin_tests
+from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
+from securecoderl_edge.problems.problem import Problem
 
 
 @dataclass(frozen=True)

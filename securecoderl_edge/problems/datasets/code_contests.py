@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from securecoderl_edge.datasets.fields import text
-from securecoderl_edge.datasets.stdin_tests import stdin_tests
-from securecoderl_edge.datasets.tally import DropRecord, MalformedRecord, Tally
-from securecoderl_edge.problems import Problem
+from securecoderl_edge.problems.datasets.fields import text
+from securecoderl_edge.problems.datasets.stdin_tests import stdin_tests
+from securecoderl_edge.problems.datasets.tally import DropRecord, MalformedRecord, Tally
+from securecoderl_edge.problems.problem import Problem
 
 SOURCE = "code-contests"
 TESTS = ("public_tests", "private_tests", "generated_tests")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from securecoderl_edge.datasets.tally import DropRecord, MalformedRecord
+from securecoderl_edge.problems.datasets.tally import DropRecord, MalformedRecord
 
 
 def text(record: dict[str, Any], name: str) -> str:

@@ -1,24 +1,18 @@
-"""Importers: one file for each format of the world, one record format out."""
+"""Problems of a foreign format: which format it is, and its records as problems, in constant memory."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.datasets import apps, apps_file, code_contests, humaneval, mbpp, native, securecoderl
-from securecoderl_edge.datasets.records import Unreadable, form_of, read_records
-from securecoderl_edge.datasets.tally import Dropped, DropRecord, MalformedRecord, Tally
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.problems import MAX_TESTS, Problem, is_built_in, load_problems, with_few_tests
-
-__all__ = [
-    "BENCHMARKS", "FORMATS", "KINDS", "MAX_TESTS_KEPT", "Dropped", "Imported", "Tally",
-    "benchmark_problems", "detect_format", "find_benchmark", "import_problems", "open_problems",
-]  # fmt: skip
+from securecoderl_edge.problems.datasets import apps, apps_file, code_contests, humaneval, mbpp, native, securecoderl
+from securecoderl_edge.problems.datasets.records import Unreadable, form_of, read_records
+from securecoderl_edge.problems.datasets.tally import DropRecord, MalformedRecord, Tally
+from securecoderl_edge.problems.problem import Problem, with_few_tests
 
 # From a record, what the file calls it, and the tally to the problem.
 _Reader = Callable[[dict[str, Any], str, Tally], Problem]
@@ -36,15 +30,6 @@ _KEYS_OF_FORMAT = {
     "securecoderl": {"prompt", "test_cases"},
     "jsonl": {"id", "statement"},
 }
-
-
-# Files that the published benchmarks come in, as they are called where they are published, and as `sce data import`
-# calls what it makes of them.
-BENCHMARKS = {
-    "humaneval": ("HumanEval.jsonl.gz", "HumanEval.jsonl", "humaneval-problems.jsonl", "humaneval.jsonl"),
-    "mbpp": ("mbpp.jsonl", "sanitized-mbpp.json", "mbpp-problems.jsonl"),
-}
-_HUB_IDS = {"humaneval": "openai/openai_humaneval", "mbpp": "google-research-datasets/mbpp --files 'full/test*'"}
 
 
 @dataclass(frozen=True)
@@ -99,66 +84,6 @@ def import_problems(
     tally = Tally()
     problems = (found_at for path in paths for found_at in _read(path, found, tally))
     return Imported(found, _filtered(problems, kind, max_tests, tally, strict), tally)
-
-
-def open_problems(
-    source: str, max_tests: int = MAX_TESTS, tell: Callable[[str], None] = lambda message: None
-) -> list[Problem]:
-    """The problems of a built-in set, or of a file or folder in any of the formats.
-
-    Args:
-        tell: called with a sentence about records that cannot be used, if there are any.
-
-    Raises:
-        UsageError: no such set or file, or a format that is not recognised.
-        SceError: it holds no problem that can be used; a problem file of ours breaks the format.
-    """
-    if is_built_in(source):
-        return load_problems(source, max_tests)
-    path = Path(source)
-    format = detect_format(path)
-    if format == "jsonl" and form_of(path) == "lines":
-        return load_problems(source, max_tests)
-    imported = import_problems(path, format, max_tests=max_tests)
-    problems = list(imported.problems)
-    dropped = imported.tally.dropped
-    reasons = "; ".join(f"{entry.count} {reason} (first: {entry.first})" for reason, entry in dropped.items())
-    if not problems:
-        raise SceError(f"{source}: holds no {format} problem that can be used: {reasons}")
-    if dropped:
-        tell(f"{source}: {sum(entry.count for entry in dropped.values())} records cannot be used: {reasons}")
-    return problems
-
-
-def benchmark_problems(name: str, tell: Callable[[str], None] = lambda message: None) -> list[Problem]:
-    """All problems of one of `BENCHMARKS` that published results are measured on, with all of their tests.
-
-    Raises:
-        UsageError: its file is not here.
-        SceError: it holds no such problem.
-    """
-    path = find_benchmark(name)
-    problems = [problem for problem in open_problems(str(path), sys.maxsize, tell) if problem.source == name]
-    if name == "mbpp":
-        problems = [problem for problem in problems if mbpp.TEST_SPLIT in problem.tags]
-    if not problems:
-        raise SceError(f"{path}: holds no problem of {name} that published results are measured on")
-    return problems
-
-
-def find_benchmark(name: str) -> Path:
-    """The file of one of `BENCHMARKS` in the current folder.
-
-    Raises:
-        UsageError: there is none. Nothing is downloaded: the name of a benchmark is no hub id.
-    """
-    for file in map(Path, BENCHMARKS[name]):
-        if file.is_file():
-            return file
-    raise UsageError(
-        f"no file of {name} here (looked for {', '.join(BENCHMARKS[name])}); name one with --problems FILE, or get it "
-        f"with: sce data import {_HUB_IDS[name]}"
-    )
 
 
 def detect_format(path: Path) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from securecoderl_edge.datasets.fields import given_id, text, texts
-from securecoderl_edge.datasets.python_source import called_function, fault_of_assertion, signature
-from securecoderl_edge.datasets.tally import DropRecord, MalformedRecord, Tally, usable_tests
-from securecoderl_edge.problems import Problem
+from securecoderl_edge.problems.datasets.fields import given_id, text, texts
+from securecoderl_edge.problems.datasets.python_source import called_function, fault_of_assertion, signature
+from securecoderl_edge.problems.datasets.tally import DropRecord, MalformedRecord, Tally, usable_tests
+from securecoderl_edge.problems.problem import Problem
 
 SOURCE = "mbpp"
 # What published results are measured on: problems 11 to 510.

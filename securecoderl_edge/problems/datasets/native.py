@@ -1,4 +1,4 @@
-"""Our own JSONL: problems as `securecoderl_edge.problems` writes them.
+"""Our own JSONL: problems as `securecoderl_edge.problems.problem` writes them.
 
 Importing it checks and filters. Unlike `load_problems`, which refuses a file with a bad record, this counts
 problems and tests that cannot be used, and goes on.
@@ -9,10 +9,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from securecoderl_edge.datasets.python_source import fault_of_assertion
-from securecoderl_edge.datasets.stdin_tests import fault_of
-from securecoderl_edge.datasets.tally import DropRecord, MalformedRecord, Tally, usable_tests
-from securecoderl_edge.problems import Problem, ProblemError, Test, problem_from_record
+from securecoderl_edge.problems.datasets.python_source import fault_of_assertion
+from securecoderl_edge.problems.datasets.stdin_tests import fault_of
+from securecoderl_edge.problems.datasets.tally import DropRecord, MalformedRecord, Tally, usable_tests
+from securecoderl_edge.problems.problem import Problem, ProblemError, Test, problem_from_record
 
 
 def problem_from(record: dict[str, Any], name: str, tally: Tally) -> Problem:

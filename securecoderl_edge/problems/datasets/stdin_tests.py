@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from securecoderl_edge.datasets.fields import check_pairs
-from securecoderl_edge.datasets.tally import Tally, usable_tests
-from securecoderl_edge.problems import Test
+from securecoderl_edge.problems.datasets.fields import check_pairs
+from securecoderl_edge.problems.datasets.tally import Tally, usable_tests
+from securecoderl_edge.problems.problem import Test
 
 # ``1 <= N <= 100``, with any of the signs: no program prints that; it slipped from the statement into a test.
 _SIGN = r"(?:<=?|≤|⩽|\\leq?(?:slant)?|&lt;=?|&le;)"

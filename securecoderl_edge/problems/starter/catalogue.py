@@ -1,6 +1,6 @@
 """All families of starter problems, in a fixed order."""
 
-from securecoderl_edge.starter.families import (
+from securecoderl_edge.problems.starter.families import (
     arithmetic,
     choices,
     commands,
@@ -24,7 +24,7 @@ from securecoderl_edge.starter.families import (
     stepping,
     words,
 )
-from securecoderl_edge.starter.family import Family
+from securecoderl_edge.problems.starter.family import Family
 
 # The numbers stand in the input, or one plain expression away from it.
 PLAIN_LISTS: tuple[Family, ...] = (*lists.FAMILIES, *derived.FAMILIES)

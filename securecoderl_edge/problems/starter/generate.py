@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType
 
-from securecoderl_edge.problems import MAX_TESTS, Problem, Test
-from securecoderl_edge.starter.family import Draft, Family, is_held_out
+from securecoderl_edge.problems.problem import MAX_TESTS, Problem, Test
+from securecoderl_edge.problems.starter.family import Draft, Family, is_held_out
 
 MIN_DISTINCT_OUTPUTS = 3
 _MAX_DRAWS = 2000

@@ -1,6 +1,6 @@
 """Train the built-in base model `nano` from scratch, on text that the starter families generate.
 
-    python -m securecoderl_edge.starter.pretrain --out FOLDER
+    python -m securecoderl_edge.problems.starter.pretrain --out FOLDER
 
 The text holds training compositions only: nothing of ``starter:eval``, ``starter:hard`` or ``starter:security``, and
 nothing of ``starter:hard-train`` either unless there is a ``--hard-share``. Every document is one prompt and one
@@ -28,9 +28,9 @@ from torch.nn import functional
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.model import base_folder, load_base, load_tokenizer, output_weight
+from securecoderl_edge.problems.starter.catalogue import GENERAL, HARD, SECURITY
+from securecoderl_edge.problems.starter.generate import build_problem, compositions
 from securecoderl_edge.prompts import OURS
-from securecoderl_edge.starter.families import GENERAL, HARD, SECURITY
-from securecoderl_edge.starter.generate import build_problem, compositions
 from securecoderl_edge.system.files import temporary_beside
 
 VOCABULARY = 2048

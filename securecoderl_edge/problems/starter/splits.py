@@ -18,8 +18,8 @@ import random
 from functools import lru_cache
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.problems import Problem
-from securecoderl_edge.starter.generate import build_problem, compositions
+from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.problems.starter.generate import build_problem, compositions
 
 EVAL_SEED = 42
 EVAL_SIZE = 200
@@ -39,7 +39,7 @@ def load_split(split: str) -> list[Problem]:
 
 @lru_cache(maxsize=len(SPLITS))
 def _build(split: str) -> tuple[Problem, ...]:
-    from securecoderl_edge.starter.families import GENERAL, HARD, PLAIN_LISTS, SECURITY
+    from securecoderl_edge.problems.starter.catalogue import GENERAL, HARD, PLAIN_LISTS, SECURITY
 
     if split == "train":
         general = compositions(GENERAL, held_out=False)

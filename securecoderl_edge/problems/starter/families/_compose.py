@@ -15,7 +15,7 @@ from string import Template
 from textwrap import indent
 from typing import NamedTuple
 
-from securecoderl_edge.starter.family import HELD_OUT_PERCENT, Draft, Family, choose_wording, is_held_out
+from securecoderl_edge.problems.starter.family import HELD_OUT_PERCENT, Draft, Family, choose_wording, is_held_out
 
 # Compositions of a family; its pieces recur in other families.
 FAMILY_SIZE = 30

@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from securecoderl_edge.starter.families._compose import FAMILY_SIZE, Table, compose
-from securecoderl_edge.starter.family import Family
-from securecoderl_edge.starter.wording import WORDS
+from securecoderl_edge.problems.starter.families._compose import FAMILY_SIZE, Table, compose
+from securecoderl_edge.problems.starter.family import Family
+from securecoderl_edge.problems.starter.wording import WORDS
 
 Draw = Callable[[random.Random], str]
 

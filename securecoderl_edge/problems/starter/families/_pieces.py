@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from textwrap import indent
 
-from securecoderl_edge.starter.families._compose import Piece, Table, only, piece, without
+from securecoderl_edge.problems.starter.families._compose import Piece, Table, only, piece, without
 
 
 def condition(test: str, when: str, *words: str) -> Piece:

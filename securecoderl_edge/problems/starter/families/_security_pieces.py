@@ -7,9 +7,9 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from securecoderl_edge.starter.families._steps import Step, write
-from securecoderl_edge.starter.family import Draft, Family, choose_wording
-from securecoderl_edge.starter.wording import WORDS
+from securecoderl_edge.problems.starter.families._steps import Step, write
+from securecoderl_edge.problems.starter.family import Draft, Family, choose_wording
+from securecoderl_edge.problems.starter.wording import WORDS
 
 SHORT_WORDS = tuple(word for word in WORDS if len(word) <= 4)
 

@@ -5,11 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 
-from securecoderl_edge.starter.families._compose import Table, compose, piece
-from securecoderl_edge.starter.families._frames import expand
-from securecoderl_edge.starter.families._inputs import Draw, counted_lines, line, number_line, numbers
-from securecoderl_edge.starter.families._pieces import FILTERS, FOLDS, MAPS, NATURAL_FILTERS, NATURAL_MAPS, idle
-from securecoderl_edge.starter.family import Family
+from securecoderl_edge.problems.starter.families._compose import Table, compose, piece
+from securecoderl_edge.problems.starter.families._frames import expand
+from securecoderl_edge.problems.starter.families._inputs import Draw, counted_lines, line, number_line, numbers
+from securecoderl_edge.problems.starter.families._pieces import (
+    FILTERS,
+    FOLDS,
+    MAPS,
+    NATURAL_FILTERS,
+    NATURAL_MAPS,
+    idle,
+)
+from securecoderl_edge.problems.starter.family import Family
 
 _ASKS = ("Print $fold $keep$change.", "Of these, print $fold $keep$change.")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from securecoderl_edge.starter.families._compose import again, piece, without
-from securecoderl_edge.starter.families._inputs import MORE_NUMBERS_ON_A_LINE, NUMBERS_ON_A_LINE, compose_from
-from securecoderl_edge.starter.families._pieces import CHANGES, CONDITIONS, FOLDS, MAPS, idle_choice
-from securecoderl_edge.starter.family import Family
+from securecoderl_edge.problems.starter.families._compose import again, piece, without
+from securecoderl_edge.problems.starter.families._inputs import MORE_NUMBERS_ON_A_LINE, NUMBERS_ON_A_LINE, compose_from
+from securecoderl_edge.problems.starter.families._pieces import CHANGES, CONDITIONS, FOLDS, MAPS, idle_choice
+from securecoderl_edge.problems.starter.family import Family
 
 _ORDERED = without(FOLDS, "distinct", "span")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from securecoderl_edge.starter.families._compose import Piece, compose, piece, without
-from securecoderl_edge.starter.families._inputs import counted, counted_lines, numbers
-from securecoderl_edge.starter.families._pieces import CONDITIONS, FILTERS, FOLDS, MAPS, NUMBER_FOLDS, idle
-from securecoderl_edge.starter.family import Family
+from securecoderl_edge.problems.starter.families._compose import Piece, compose, piece, without
+from securecoderl_edge.problems.starter.families._inputs import counted, counted_lines, numbers
+from securecoderl_edge.problems.starter.families._pieces import CONDITIONS, FILTERS, FOLDS, MAPS, NUMBER_FOLDS, idle
+from securecoderl_edge.problems.starter.family import Family
 
 # Commands that change a list, and others that show it.
 

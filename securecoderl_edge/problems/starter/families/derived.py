@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-from securecoderl_edge.starter.families._compose import without
-from securecoderl_edge.starter.families._inputs import counted_lines, line, number_line, numbers
-from securecoderl_edge.starter.families._pieces import FOLDS, NATURAL_FILTERS, NATURAL_MAPS
-from securecoderl_edge.starter.families.lists import ONE_WAY_FOLDS, from_numbers, two_lines
-from securecoderl_edge.starter.family import Family
+from securecoderl_edge.problems.starter.families._compose import without
+from securecoderl_edge.problems.starter.families._inputs import counted_lines, line, number_line, numbers
+from securecoderl_edge.problems.starter.families._pieces import FOLDS, NATURAL_FILTERS, NATURAL_MAPS
+from securecoderl_edge.problems.starter.families.lists import ONE_WAY_FOLDS, from_numbers, two_lines
+from securecoderl_edge.problems.starter.family import Family
 
 READ_LINE = "line = list(map(int, input().split()))\n"
 _TWO = "first = list(map(int, input().split()))\nsecond = list(map(int, input().split()))\n"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-from securecoderl_edge.starter.families._compose import Table, without
-from securecoderl_edge.starter.families._inputs import Draw, line, number_line, numbers
-from securecoderl_edge.starter.families._pieces import FOLDS, NATURAL_FILTERS
-from securecoderl_edge.starter.families.derived import READ_K, READ_LINE
-from securecoderl_edge.starter.families.lists import (
+from securecoderl_edge.problems.starter.families._compose import Table, without
+from securecoderl_edge.problems.starter.families._inputs import Draw, line, number_line, numbers
+from securecoderl_edge.problems.starter.families._pieces import FOLDS, NATURAL_FILTERS
+from securecoderl_edge.problems.starter.families.derived import READ_K, READ_LINE
+from securecoderl_edge.problems.starter.families.lists import (
     DIGIT_FILTERS,
     KNOWN_END_FOLDS,
     ORDER_FOLDS,
@@ -16,7 +16,7 @@ from securecoderl_edge.starter.families.lists import (
     from_naturals,
     from_numbers,
 )
-from securecoderl_edge.starter.family import Family
+from securecoderl_edge.problems.starter.family import Family
 
 _READ_N = "n = int(input())\n"
 

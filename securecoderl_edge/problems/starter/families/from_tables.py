@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 
-from securecoderl_edge.starter.families._compose import Table, without
-from securecoderl_edge.starter.families._inputs import Draw, counted, counted_lines, line, numbers
-from securecoderl_edge.starter.families._pieces import CONDITIONS, FILTERS, FOLDS
-from securecoderl_edge.starter.families.derived import READ_K, READ_ROWS
-from securecoderl_edge.starter.families.from_words import SHORT_WORDS
-from securecoderl_edge.starter.families.lists import from_naturals, from_numbers
-from securecoderl_edge.starter.family import Family
+from securecoderl_edge.problems.starter.families._compose import Table, without
+from securecoderl_edge.problems.starter.families._inputs import Draw, counted, counted_lines, line, numbers
+from securecoderl_edge.problems.starter.families._pieces import CONDITIONS, FILTERS, FOLDS
+from securecoderl_edge.problems.starter.families.derived import READ_K, READ_ROWS
+from securecoderl_edge.problems.starter.families.from_words import SHORT_WORDS
+from securecoderl_edge.problems.starter.families.lists import from_naturals, from_numbers
+from securecoderl_edge.problems.starter.family import Family
 
 _FOLDS = without(FOLDS, "distinct")  # a few rows hardly ever give the same
 

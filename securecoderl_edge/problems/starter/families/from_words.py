@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from securecoderl_edge.starter.families._compose import without
-from securecoderl_edge.starter.families._inputs import counted, line, numbers, word_line, words
-from securecoderl_edge.starter.families.lists import (
+from securecoderl_edge.problems.starter.families._compose import without
+from securecoderl_edge.problems.starter.families._inputs import counted, line, numbers, word_line, words
+from securecoderl_edge.problems.starter.families.lists import (
     DIGIT_FILTERS,
     NATURAL_FOLDS,
     ONE_WAY_FOLDS,
@@ -15,8 +15,8 @@ from securecoderl_edge.starter.families.lists import (
     from_naturals,
     from_numbers,
 )
-from securecoderl_edge.starter.family import Family
-from securecoderl_edge.starter.wording import WORDS
+from securecoderl_edge.problems.starter.family import Family
+from securecoderl_edge.problems.starter.wording import WORDS
 
 SHORT_WORDS = tuple(word for word in WORDS if len(word) == 3)
 

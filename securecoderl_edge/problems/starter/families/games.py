@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from securecoderl_edge.starter.families._compose import again, compose, only, piece, without
-from securecoderl_edge.starter.families._inputs import line, number_line
-from securecoderl_edge.starter.families._pieces import CHANGES, CONDITIONS, FOLDS, MAPS
-from securecoderl_edge.starter.family import Family
+from securecoderl_edge.problems.starter.families._compose import again, compose, only, piece, without
+from securecoderl_edge.problems.starter.families._inputs import line, number_line
+from securecoderl_edge.problems.starter.families._pieces import CHANGES, CONDITIONS, FOLDS, MAPS
+from securecoderl_edge.problems.starter.family import Family
 
 GAMES = compose(
     "two-players",

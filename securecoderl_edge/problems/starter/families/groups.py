@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from securecoderl_edge.starter.families._compose import Table, compose, piece
-from securecoderl_edge.starter.families._frames import expand
-from securecoderl_edge.starter.families._inputs import READ_NUMBERS, READ_WORDS, Draw, few_words, line, number_line
-from securecoderl_edge.starter.families._pieces import (
+from securecoderl_edge.problems.starter.families._compose import Table, compose, piece
+from securecoderl_edge.problems.starter.families._frames import expand
+from securecoderl_edge.problems.starter.families._inputs import (
+    READ_NUMBERS,
+    READ_WORDS,
+    Draw,
+    few_words,
+    line,
+    number_line,
+)
+from securecoderl_edge.problems.starter.families._pieces import (
     FOLDS,
     NATURAL_FILTERS,
     NATURAL_MAPS,
@@ -18,7 +25,7 @@ from securecoderl_edge.starter.families._pieces import (
     entering,
     idle,
 )
-from securecoderl_edge.starter.family import Family
+from securecoderl_edge.problems.starter.family import Family
 
 # Groups, of which each is folded.
 

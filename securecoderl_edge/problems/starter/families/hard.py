@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from securecoderl_edge.starter.families import hard_levels, hard_numbers, hard_tables, hard_words
-from securecoderl_edge.starter.family import Family
+from securecoderl_edge.problems.starter.families import hard_levels, hard_numbers, hard_tables, hard_words
+from securecoderl_edge.problems.starter.family import Family
 
 FAMILIES: tuple[Family, ...] = (
     *hard_numbers.FAMILIES,

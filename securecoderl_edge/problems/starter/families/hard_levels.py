@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from securecoderl_edge.starter.families._compose import LARGE_FAMILY_SIZE, again, compose, only, piece
-from securecoderl_edge.starter.families._pieces import CHANGES, CONDITIONS, FOLDS, idle
-from securecoderl_edge.starter.families.hard_stages import LONG_LINE, NEVER_NEGATIVE
-from securecoderl_edge.starter.family import Family
+from securecoderl_edge.problems.starter.families._compose import LARGE_FAMILY_SIZE, again, compose, only, piece
+from securecoderl_edge.problems.starter.families._pieces import CHANGES, CONDITIONS, FOLDS, idle
+from securecoderl_edge.problems.starter.families.hard_stages import LONG_LINE, NEVER_NEGATIVE
+from securecoderl_edge.problems.starter.family import Family
 
 _STEPS = {
     "overflow": piece(

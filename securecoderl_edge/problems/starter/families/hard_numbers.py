@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from securecoderl_edge.starter.families._compose import LARGE_FAMILY_SIZE, again, compose, only, piece
-from securecoderl_edge.starter.families._pieces import CHANGES, CONDITIONS, FOLDS, idle
-from securecoderl_edge.starter.families.hard_stages import LONG_LINE, idle_twice
-from securecoderl_edge.starter.family import Family
+from securecoderl_edge.problems.starter.families._compose import LARGE_FAMILY_SIZE, again, compose, only, piece
+from securecoderl_edge.problems.starter.families._pieces import CHANGES, CONDITIONS, FOLDS, idle
+from securecoderl_edge.problems.starter.families.hard_stages import LONG_LINE, idle_twice
+from securecoderl_edge.problems.starter.family import Family
 
 
 def _two_lines(rng: random.Random) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from securecoderl_edge.starter.families._inputs import number_line
-from securecoderl_edge.starter.families._pieces import idle
+from securecoderl_edge.problems.starter.families._inputs import number_line
+from securecoderl_edge.problems.starter.families._pieces import idle
 
 _PARITIES = ("even", "odd")
 _THIRDS = ("thirds", "not-thirds")

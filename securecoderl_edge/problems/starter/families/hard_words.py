@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from securecoderl_edge.starter.families._compose import LARGE_FAMILY_SIZE, again, compose, only, piece, without
-from securecoderl_edge.starter.families._inputs import word_line
-from securecoderl_edge.starter.families._pieces import (
+from securecoderl_edge.problems.starter.families._compose import LARGE_FAMILY_SIZE, again, compose, only, piece, without
+from securecoderl_edge.problems.starter.families._inputs import word_line
+from securecoderl_edge.problems.starter.families._pieces import (
     CHANGES,
     CONDITIONS,
     FOLDS,
@@ -15,7 +15,7 @@ from securecoderl_edge.starter.families._pieces import (
     WORD_FOLDS,
     idle,
 )
-from securecoderl_edge.starter.family import Family
+from securecoderl_edge.problems.starter.family import Family
 
 _KEYS = {
     "length": piece("its length", key="len($y)"),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from securecoderl_edge.starter.families._compose import Piece, again, only, piece
-from securecoderl_edge.starter.families._frames import ending, long_pipeline, pipeline
-from securecoderl_edge.starter.families._inputs import (
+from securecoderl_edge.problems.starter.families._compose import Piece, again, only, piece
+from securecoderl_edge.problems.starter.families._frames import ending, long_pipeline, pipeline
+from securecoderl_edge.problems.starter.families._inputs import (
     WORDS_ON_A_LINE,
     Draw,
     Source,
@@ -13,7 +13,7 @@ from securecoderl_edge.starter.families._inputs import (
     word_line,
     words,
 )
-from securecoderl_edge.starter.families._pieces import (
+from securecoderl_edge.problems.starter.families._pieces import (
     LETTER_CHANGES,
     LETTER_CONDITIONS,
     LETTER_FILTERS,
@@ -22,7 +22,7 @@ from securecoderl_edge.starter.families._pieces import (
     WORD_FOLDS,
     idle,
 )
-from securecoderl_edge.starter.family import Family
+from securecoderl_edge.problems.starter.family import Family
 
 
 def _letters(sentences: tuple[str, ...], read: str, draw_input: Draw) -> Source:

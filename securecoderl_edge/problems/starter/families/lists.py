@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from securecoderl_edge.starter.families._compose import LARGE_FAMILY_SIZE, Table, only, without
-from securecoderl_edge.starter.families._frames import pipeline
-from securecoderl_edge.starter.families._inputs import (
+from securecoderl_edge.problems.starter.families._compose import LARGE_FAMILY_SIZE, Table, only, without
+from securecoderl_edge.problems.starter.families._frames import pipeline
+from securecoderl_edge.problems.starter.families._inputs import (
     NUMBERS_ON_A_LINE,
     READ_NUMBERS,
     Draw,
@@ -18,8 +18,15 @@ from securecoderl_edge.starter.families._inputs import (
     numbers,
     word_line,
 )
-from securecoderl_edge.starter.families._pieces import FILTERS, FOLDS, MAPS, NATURAL_FILTERS, NATURAL_MAPS, idle
-from securecoderl_edge.starter.family import Family
+from securecoderl_edge.problems.starter.families._pieces import (
+    FILTERS,
+    FOLDS,
+    MAPS,
+    NATURAL_FILTERS,
+    NATURAL_MAPS,
+    idle,
+)
+from securecoderl_edge.problems.starter.family import Family
 
 NATURAL_FOLDS = without(FOLDS, "distinct")  # where no two of the numbers differ in sign alone, few changes show in it
 ONE_WAY_FOLDS = without(NATURAL_FOLDS, "ascending")  # of numbers in order: backwards, or as they are

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from securecoderl_edge.starter.families._compose import Table, compose, piece, without
-from securecoderl_edge.starter.families._frames import pipeline, reading
-from securecoderl_edge.starter.families._inputs import Draw, counted, few_words, line, numbers, words
-from securecoderl_edge.starter.families._pieces import (
+from securecoderl_edge.problems.starter.families._compose import Table, compose, piece, without
+from securecoderl_edge.problems.starter.families._frames import pipeline, reading
+from securecoderl_edge.problems.starter.families._inputs import Draw, counted, few_words, line, numbers, words
+from securecoderl_edge.problems.starter.families._pieces import (
     FILTERS,
     FOLDS,
     MAPS,
@@ -17,7 +17,7 @@ from securecoderl_edge.starter.families._pieces import (
     WORD_MAPS,
     idle,
 )
-from securecoderl_edge.starter.family import Family
+from securecoderl_edge.problems.starter.family import Family
 
 # Inputs: few names, so that they repeat.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from securecoderl_edge.starter.families._compose import compose, only, piece, without
-from securecoderl_edge.starter.families._inputs import READ_MATRIX, line, matrix, matrix_rows
-from securecoderl_edge.starter.families._pieces import EVERY, FILTERS, FOLDS, MAPS, NUMBER_FOLDS, idle
-from securecoderl_edge.starter.family import Family
+from securecoderl_edge.problems.starter.families._compose import compose, only, piece, without
+from securecoderl_edge.problems.starter.families._inputs import READ_MATRIX, line, matrix, matrix_rows
+from securecoderl_edge.problems.starter.families._pieces import EVERY, FILTERS, FOLDS, MAPS, NUMBER_FOLDS, idle
+from securecoderl_edge.problems.starter.family import Family
 
 _READ = {"read": READ_MATRIX}
 

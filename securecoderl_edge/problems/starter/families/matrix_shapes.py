@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from securecoderl_edge.starter.families._compose import Piece, compose, piece
-from securecoderl_edge.starter.families._inputs import READ_MATRIX, matrix, matrix_rows
-from securecoderl_edge.starter.families._pieces import CHANGES, CONDITIONS, FOLDS, MAPS, idle
-from securecoderl_edge.starter.family import Family
+from securecoderl_edge.problems.starter.families._compose import Piece, compose, piece
+from securecoderl_edge.problems.starter.families._inputs import READ_MATRIX, matrix, matrix_rows
+from securecoderl_edge.problems.starter.families._pieces import CHANGES, CONDITIONS, FOLDS, MAPS, idle
+from securecoderl_edge.problems.starter.family import Family
 
 _READ_AND_SHOW = {"read": READ_MATRIX, "show": "for line in result:\n    print(*line)"}
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from securecoderl_edge.starter.families._compose import again, only, piece, without
-from securecoderl_edge.starter.families._inputs import (
+from securecoderl_edge.problems.starter.families._compose import again, only, piece, without
+from securecoderl_edge.problems.starter.families._inputs import (
     MORE_NUMBERS_ON_A_LINE,
     NUMBERS_ON_A_LINE,
     compose_from,
     number_line,
 )
-from securecoderl_edge.starter.families._pieces import CHANGES, CONDITIONS, FOLDS, MAPS, idle, idle_choice
-from securecoderl_edge.starter.family import Family
+from securecoderl_edge.problems.starter.families._pieces import CHANGES, CONDITIONS, FOLDS, MAPS, idle, idle_choice
+from securecoderl_edge.problems.starter.family import Family
 
 _COMPARISONS = {
     "minus": piece("the first result minus the second", answer="first - second"),

@@ -5,11 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from securecoderl_edge.starter.families._compose import Table, compose, piece
-from securecoderl_edge.starter.families._frames import expand
-from securecoderl_edge.starter.families._inputs import READ_NUMBERS, Draw, counted, counted_lines, line, numbers
-from securecoderl_edge.starter.families._pieces import FILTERS, MAPS, NUMBER_FOLDS, idle
-from securecoderl_edge.starter.family import Family
+from securecoderl_edge.problems.starter.families._compose import Table, compose, piece
+from securecoderl_edge.problems.starter.families._frames import expand
+from securecoderl_edge.problems.starter.families._inputs import (
+    READ_NUMBERS,
+    Draw,
+    counted,
+    counted_lines,
+    line,
+    numbers,
+)
+from securecoderl_edge.problems.starter.families._pieces import FILTERS, MAPS, NUMBER_FOLDS, idle
+from securecoderl_edge.problems.starter.family import Family
 
 # ``@read`` is what comes before the queries; ``@query`` reads one; ``@loop`` does ``@each`` with every $x it asks for,
 # ``@part`` lists them; ``@given``: names that both define; ``@asked``: arguments of one query.

@@ -6,7 +6,7 @@ None needs the network, another process or a file, so both also run in the sandb
 
 from __future__ import annotations
 
-from securecoderl_edge.starter.families import (
+from securecoderl_edge.problems.starter.families import (
     security_calls,
     security_commands,
     security_copies,
@@ -17,7 +17,7 @@ from securecoderl_edge.starter.families import (
     security_places,
     security_xml,
 )
-from securecoderl_edge.starter.family import Family
+from securecoderl_edge.problems.starter.family import Family
 
 FAMILIES: tuple[Family, ...] = (
     *security_literals.FAMILIES,

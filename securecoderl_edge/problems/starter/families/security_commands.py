@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import random
 
-from securecoderl_edge.starter.families._security_pieces import SHORT_WORDS, Source, combine, entries
-from securecoderl_edge.starter.families._steps import Step, code
+from securecoderl_edge.problems.starter.families._security_pieces import SHORT_WORDS, Source, combine, entries
+from securecoderl_edge.problems.starter.families._steps import Step, code
 
 _OPEN = code("""
     import sqlite3

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import random
 
-from securecoderl_edge.starter.families._security_pieces import (
-    REPORT_NUMBERS,
-    Source,
-    combine,
-    numbers,
-    pick,
-)
-from securecoderl_edge.starter.families._steps import code
+from securecoderl_edge.problems.starter.families._security_pieces import REPORT_NUMBERS, Source, combine, numbers, pick
+from securecoderl_edge.problems.starter.families._steps import code
 
 
 def _draw_joined(rng: random.Random, operators: str, low: int = 1, most: int = 9) -> str:

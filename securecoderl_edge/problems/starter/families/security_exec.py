@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from securecoderl_edge.starter.families._security_pieces import (
+from securecoderl_edge.problems.starter.families._security_pieces import (
     KEEP_ENTRIES,
     REPORT_ENTRIES,
     REPORT_NUMBERS,
@@ -13,7 +13,7 @@ from securecoderl_edge.starter.families._security_pieces import (
     combine,
     pick,
 )
-from securecoderl_edge.starter.families._steps import code
+from securecoderl_edge.problems.starter.families._steps import code
 
 
 def _lines(rows: list[str]) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from securecoderl_edge.starter.families._security_pieces import Source, combine
-from securecoderl_edge.starter.families._steps import Step, code
+from securecoderl_edge.problems.starter.families._security_pieces import Source, combine
+from securecoderl_edge.problems.starter.families._steps import Step, code
 
 
 def _draw_text(rng: random.Random) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from securecoderl_edge.starter.families._security_pieces import (
+from securecoderl_edge.problems.starter.families._security_pieces import (
     KEEP_ENTRIES,
     KEEP_NUMBERS,
     REPORT_ENTRIES,
@@ -15,7 +15,7 @@ from securecoderl_edge.starter.families._security_pieces import (
     numbers,
     pick,
 )
-from securecoderl_edge.starter.families._steps import Step, code
+from securecoderl_edge.problems.starter.families._steps import Step, code
 
 
 def _draw_list(rng: random.Random) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 
-from securecoderl_edge.starter.families._security_pieces import (
+from securecoderl_edge.problems.starter.families._security_pieces import (
     REPORT_ENTRIES,
     SHORT_WORDS,
     Source,
     combine,
     pick,
 )
-from securecoderl_edge.starter.families._steps import Step, code
+from securecoderl_edge.problems.starter.families._steps import Step, code
 
 _FOLDERS = (
     "/tmp",

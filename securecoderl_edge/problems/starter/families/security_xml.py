@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from securecoderl_edge.starter.families._security_pieces import (
+from securecoderl_edge.problems.starter.families._security_pieces import (
     KEEP_ENTRIES,
     KEEP_NUMBERS,
     REPORT_ENTRIES,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from securecoderl_edge.starter.families._compose import Piece, Table, compose, only, piece
-from securecoderl_edge.starter.families._frames import pipeline, reading
-from securecoderl_edge.starter.families._inputs import READ_NUMBERS, counted, number_line, words
-from securecoderl_edge.starter.families._pieces import (
+from securecoderl_edge.problems.starter.families._compose import Piece, Table, compose, only, piece
+from securecoderl_edge.problems.starter.families._frames import pipeline, reading
+from securecoderl_edge.problems.starter.families._inputs import READ_NUMBERS, counted, number_line, words
+from securecoderl_edge.problems.starter.families._pieces import (
     CONDITIONS,
     EVERY,
     FILTERS,
@@ -18,7 +18,7 @@ from securecoderl_edge.starter.families._pieces import (
     entering,
     idle,
 )
-from securecoderl_edge.starter.family import Family
+from securecoderl_edge.problems.starter.family import Family
 
 _SPACED = only(WORD_FOLDS, "spaced")
 _ORDER_FOLDS = {**_SPACED, **only(FOLDS, "dashed", "backwards", "alternating", "weighted")}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from securecoderl_edge.starter.families._compose import compose, piece, without
-from securecoderl_edge.starter.families._inputs import line, number_line, numbers
-from securecoderl_edge.starter.families._pieces import CHANGES, CONDITIONS, FOLDS, MAPS, idle, idle_outside
-from securecoderl_edge.starter.family import Family
+from securecoderl_edge.problems.starter.families._compose import compose, piece, without
+from securecoderl_edge.problems.starter.families._inputs import line, number_line, numbers
+from securecoderl_edge.problems.starter.families._pieces import CHANGES, CONDITIONS, FOLDS, MAPS, idle, idle_outside
+from securecoderl_edge.problems.starter.family import Family
 
 # A list that grows and shrinks: ``$step`` handles one ``$x``.
 

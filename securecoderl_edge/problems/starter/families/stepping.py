@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from securecoderl_edge.starter.families._compose import compose, piece, without
-from securecoderl_edge.starter.families._inputs import line, number_line, numbers
-from securecoderl_edge.starter.families._pieces import CONDITIONS, FOLDS, MAPS, NATURAL_CONDITIONS, idle_outside
-from securecoderl_edge.starter.family import Family
+from securecoderl_edge.problems.starter.families._compose import compose, piece, without
+from securecoderl_edge.problems.starter.families._inputs import line, number_line, numbers
+from securecoderl_edge.problems.starter.families._pieces import (
+    CONDITIONS,
+    FOLDS,
+    MAPS,
+    NATURAL_CONDITIONS,
+    idle_outside,
+)
+from securecoderl_edge.problems.starter.family import Family
 
 # One number as the state: ``$step`` brings ``$state`` from ``$first`` on by one ``$x``; its values are folded.
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from securecoderl_edge.starter.families._compose import Piece, again, only, piece, without
-from securecoderl_edge.starter.families._frames import ending, long_pipeline, pipeline
-from securecoderl_edge.starter.families._inputs import WORDS_ON_A_LINE, Source, compose_from, counted, line, words
-from securecoderl_edge.starter.families._pieces import (
+from securecoderl_edge.problems.starter.families._compose import Piece, again, only, piece, without
+from securecoderl_edge.problems.starter.families._frames import ending, long_pipeline, pipeline
+from securecoderl_edge.problems.starter.families._inputs import (
+    WORDS_ON_A_LINE,
+    Source,
+    compose_from,
+    counted,
+    line,
+    words,
+)
+from securecoderl_edge.problems.starter.families._pieces import (
     FOLDS,
     NUMBER_FOLDS,
     WORD_CHANGES,
@@ -15,7 +22,7 @@ from securecoderl_edge.starter.families._pieces import (
     WORD_MAPS,
     idle,
 )
-from securecoderl_edge.starter.family import Family
+from securecoderl_edge.problems.starter.family import Family
 
 _COUNTED = Source(
     ("The first line is n. Each of the next n lines holds a word.", "Read n and then n words, one on each line."),

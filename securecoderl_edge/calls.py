@@ -1,0 +1,43 @@
+"""Assertions of call problems, asked in the sandbox and judged outside of it."""
+
+from __future__ import annotations
+
+import ast
+
+from securecoderl_edge.problems.assertions import UNREADABLE, Check, holds
+from securecoderl_edge.reward import Outcome, outcome_of_failure
+from securecoderl_edge.sandbox import Call, Execution, literal
+
+# Reading a value back costs time and memory, so text far longer than the expected value is not read at all.
+LONGEST_FACTOR = 8
+LONGEST_EXTRA = 4096
+
+
+def call_of(check: Check) -> Call:
+    """What of an assertion enters the sandbox."""
+    return Call(check.expression, check.comparison == "whole", check.setup, check.entry_point, check.prelude)
+
+
+def judge(execution: Execution, check: Check) -> Outcome:
+    """What one call says about the program. A value other than None counts as output."""
+    failure = outcome_of_failure(execution)
+    if failure is not None:
+        return failure
+    if execution.value is None:
+        # Exit status 0 without a value: the program left before it was asked.
+        return Outcome("crash", False, False)
+    if _text_holds(execution.value, check):
+        return Outcome("pass", True, True)
+    silent = execution.value == "None"
+    return Outcome("silent" if silent else "wrong", not silent, False)
+
+
+def _text_holds(text: str, check: Check) -> bool:
+    if check.comparison == "whole":
+        return text == "True"
+    try:
+        if len(text) > LONGEST_EXTRA + LONGEST_FACTOR * len(literal(check.expected)):
+            return False
+        return holds(ast.literal_eval(text), check)
+    except UNREADABLE:
+        return False  # no literal, so nothing that equals one

@@ -1,0 +1,1 @@
+"""The built-in problems: generated, seeded, split by composition."""

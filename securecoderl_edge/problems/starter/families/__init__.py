@@ -1,0 +1,1 @@
+"""The families of built-in problems, one kind a file."""
