@@ -28,8 +28,8 @@ from securecoderl_edge.system.machine import busy_share, cpu_count
 
 if TYPE_CHECKING:
     from securecoderl_edge.evaluate import Evaluation, EvaluationProgress
-    from securecoderl_edge.models import ModelSpec
     from securecoderl_edge.problems.problem import Problem
+    from securecoderl_edge.runtimes.spec import ModelSpec
     from securecoderl_edge.scorer import Scorer
 
 

@@ -98,7 +98,7 @@ def _reader(model: str | None, style: str) -> Iterator[Reader | None]:
     if model is None:
         yield None
         return
-    from securecoderl_edge.models import resolve_model
+    from securecoderl_edge.runtimes.spec import resolve_model
     from securecoderl_edge.token_counts import open_reader
 
     with open_reader(resolve_model(model), style) as reader:

@@ -27,8 +27,8 @@ from securecoderl_edge.export.manifest import AdapterManifest, GgufManifest, Onn
 from securecoderl_edge.export.run import ONNX_TYPES, PORTABLE_TYPES, QUANTS, ExportResult, export_merged
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.model import base_folder
-from securecoderl_edge.models import ModelSpec
 from securecoderl_edge.runs import latest_run, run_of
+from securecoderl_edge.runtimes.spec import ModelSpec
 
 if TYPE_CHECKING:
     from securecoderl_edge.problems.problem import Problem

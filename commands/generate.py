@@ -16,17 +16,17 @@ import click
 from securecoderl_edge.commands.console import data, duration, say, talk, track, warn_of_level
 from securecoderl_edge.commands.options import FiniteFloat, ModelName, options_from
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.given import example_tests, parse_test, read_prompt, read_requests, read_tests, unescaped
-from securecoderl_edge.models import resolve_model
+from securecoderl_edge.given import example_tests, parse_test, read_prompt, read_requests, read_tests
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts import STYLES, PromptFormat, choose_format
 from securecoderl_edge.repair import answer_and_repair
 from securecoderl_edge.runs import latest_run
 from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_THREADS, OnToken, Runtime, Sampling
+from securecoderl_edge.runtimes.spec import resolve_model
 from securecoderl_edge.sampling_settings import SamplingSettings
 from securecoderl_edge.switches import SANDBOX_CHOICES
-from securecoderl_edge.text import escape_controls
+from securecoderl_edge.text import escape_controls, unescaped
 
 if TYPE_CHECKING:
     from securecoderl_edge.scorer import Scorer

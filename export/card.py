@@ -19,9 +19,9 @@ from securecoderl_edge.export.manifest import (
     types_in_words,
 )
 from securecoderl_edge.export.run import ExportResult
-from securecoderl_edge.models import ModelSpec
 from securecoderl_edge.prompts import INSTRUCTION_HEADING, PROBLEM_HEADING, RESPONSE_HEADING, SOLUTION_HEADING
 from securecoderl_edge.runs import ENVIRONMENT, Run, run_of
+from securecoderl_edge.runtimes.spec import ModelSpec
 from securecoderl_edge.stats import bootstrap_mean
 from securecoderl_edge.system.files import read_json, write_atomically
 from securecoderl_edge.system.rows import RowFile

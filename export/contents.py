@@ -19,8 +19,8 @@ from securecoderl_edge.export.manifest import (
 )
 from securecoderl_edge.export.onnx_weights import DATA, onnx_package
 from securecoderl_edge.gguf_header import GgufHeader, read_header
-from securecoderl_edge.manifests import check_hashes, is_plain_name, manifest_path
 from securecoderl_edge.prompts import STYLE_KEY
+from securecoderl_edge.runtimes.manifests import check_hashes, is_plain_name, manifest_path
 from securecoderl_edge.runtimes.onnx_model import MODEL
 from securecoderl_edge.system.files import read_json
 from securecoderl_edge.text import NORMALISER_KEY

@@ -18,8 +18,8 @@ from securecoderl_edge.export.run import (
 )
 from securecoderl_edge.export.targets import check_name
 from securecoderl_edge.export.workbench import Workbench
-from securecoderl_edge.models import POLICY, ModelSpec, resolve_model
 from securecoderl_edge.runs import latest_run, only_unfinished, run_of
+from securecoderl_edge.runtimes.spec import POLICY, ModelSpec, resolve_model
 
 # What `hf` folders are written in, by the name of a type.
 HF_DTYPES = {"f32": "float32", "f16": "float16"}

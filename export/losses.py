@@ -9,9 +9,9 @@ from securecoderl_edge.bench import BenchSettings, measure
 from securecoderl_edge.evaluate import Evaluation
 from securecoderl_edge.export.manifest import GgufManifest, OnnxManifest
 from securecoderl_edge.export.run import ExportResult
-from securecoderl_edge.models import ModelSpec, resolve_model
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.report import Table, byte_cell, compare, interval_cell, to_markdown, verdict
+from securecoderl_edge.runtimes.spec import ModelSpec, resolve_model
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.summary import METRICS
 

@@ -11,7 +11,7 @@ from securecoderl_edge.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.agreement import BOUNDS, Agreement
 from securecoderl_edge.export.merge import COMPANION_FILES
-from securecoderl_edge.manifests import manifest_path
+from securecoderl_edge.runtimes.manifests import manifest_path
 from securecoderl_edge.system.files import read_json, sha256_of
 from securecoderl_edge.system.machine import installed
 from securecoderl_edge.weight_files import weight_files

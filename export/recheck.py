@@ -12,7 +12,7 @@ from securecoderl_edge.export.contents import check_content
 from securecoderl_edge.export.manifest import AdapterManifest, OnnxManifest, hash_sources
 from securecoderl_edge.export.verify import verify_gguf, verify_onnx
 from securecoderl_edge.export.workbench import Workbench
-from securecoderl_edge.manifests import manifest_path
+from securecoderl_edge.runtimes.manifests import manifest_path
 
 
 @dataclass(frozen=True)

@@ -199,9 +199,9 @@ def generate(
     """
     from securecoderl_edge.generation import answer
     from securecoderl_edge.given import example_tests
-    from securecoderl_edge.models import resolve_model
     from securecoderl_edge.prompts import choose_format
     from securecoderl_edge.runtimes import open_runtime
+    from securecoderl_edge.runtimes.spec import resolve_model
     from securecoderl_edge.sampling_settings import SamplingSettings
     from securecoderl_edge.scorer import Scorer
 

@@ -12,19 +12,19 @@ from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.evaluate import BATCH, Evaluation, EvaluationProgress, evaluate
 from securecoderl_edge.evaluation_log import EvaluationLog
-from securecoderl_edge.models import (
-    ModelSpec,
-    default_comparisons,
-    default_models,
-    resolve_model,
-    with_distinct_labels,
-)
 from securecoderl_edge.problems.problem import MAX_TESTS, Problem
 from securecoderl_edge.problems.sources import BENCHMARKS, STARTER, benchmark_problems, open_problems
 from securecoderl_edge.prompts import STYLES, choose_format
 from securecoderl_edge.report import Comparison, comparison_record, summary_record
 from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_THREADS
+from securecoderl_edge.runtimes.spec import (
+    ModelSpec,
+    default_comparisons,
+    default_models,
+    resolve_model,
+    with_distinct_labels,
+)
 from securecoderl_edge.sampling_settings import SamplingSettings
 from securecoderl_edge.summary import EvaluationSummary
 from securecoderl_edge.switches import sandbox_setting

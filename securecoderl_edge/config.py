@@ -21,6 +21,8 @@ from securecoderl_edge.errors import SceError, UsageError
 
 T = TypeVar("T")
 
+MAX_SEED = 2**32 - 1
+
 
 def setting(
     default: Any,

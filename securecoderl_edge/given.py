@@ -10,13 +10,13 @@ from typing import Any, BinaryIO
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem import Problem, ProblemError, Test, problem_from_record
 from securecoderl_edge.system.rows import read_jsonl
+from securecoderl_edge.text import unescaped
 
 _EXAMPLE = re.compile(
     r"^Example input:[ \t]*\n(?P<input>.*?)\n?^Example output:[ \t]*\n"
     r"(?P<output>.*?)(?=\n[ \t]*\n|^Example input:|\Z)",
     re.MULTILINE | re.DOTALL,
 )
-_ESCAPES = {"\\n": "\n", "\\t": "\t", "\\\\": "\\"}
 
 
 def read_prompt(argument: str | None, stdin: BinaryIO) -> str:
@@ -146,11 +146,6 @@ def _test(entry: Any, place: str) -> Test:
     if not expected.strip():
         raise SceError(f"{place}: a blank output cannot be told from silence")
     return Test(given, expected)
-
-
-def unescaped(text: str) -> str:
-    r"""Text from a command line, in which ``\n``, ``\t`` and ``\\`` stand for newline, tab and backslash."""
-    return re.sub(r"\\[nt\\]", lambda match: _ESCAPES[match.group()], text)
 
 
 def _with_newline(text: str) -> str:

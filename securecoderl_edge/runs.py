@@ -198,3 +198,13 @@ def only_unfinished() -> str:
     """What to say where training has begun and no run is finished; empty elsewhere."""
     begun = newest_run() if latest_run() is None else None
     return f"no training run here has finished; {begun.path} goes on with: {begun.command}" if begun else ""
+
+
+def find_run(text: str) -> Run | None:
+    """The run that ``text`` names: its folder, its name under ``runs/``, or ``latest``; None if there is none."""
+    if text in (LATEST, str(RUNS / LATEST)):
+        return latest_run()
+    candidates = [Path(text)]
+    if text and "/" not in text and text not in (".", ".."):
+        candidates.append(RUNS / text)
+    return next((Run(path) for path in candidates if (path / ENVIRONMENT).is_file()), None)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from securecoderl_edge.config import setting
-from securecoderl_edge.runtimes.protocol import MAX_SEED, Sampling
+from securecoderl_edge.config import MAX_SEED, setting
+from securecoderl_edge.runtimes.protocol import Sampling
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from typing import IO, Any
 
 from securecoderl_edge.errors import SceError, UsageError, not_utf8
 from securecoderl_edge.extraction import extract_program
-from securecoderl_edge.given import unescaped
 from securecoderl_edge.problems.problem import Problem, problem_digest
 from securecoderl_edge.reward import Score
 from securecoderl_edge.score_records import score_from_record
 from securecoderl_edge.system.files import take_lock
 from securecoderl_edge.system.rows import decode_line, read_jsonl
+from securecoderl_edge.text import unescaped
 
 Key = tuple[str, int]
 _BEGINNING = b'{"id": '  # of every line that `score_line` makes

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 # Where export writes the Unicode normal form that a model's tokenizer brings text to; llama.cpp has no place for it.
 NORMALISER_KEY = "securecoderl_edge.normalizer"
+
+_ESCAPES = {"\\n": "\n", "\\t": "\t", "\\\\": "\\"}
 
 
 def replace_surrogates(text: str) -> str:
@@ -33,3 +36,8 @@ def _is_harmless(character: str) -> bool:
 
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def unescaped(text: str) -> str:
+    r"""Text from a command line, in which ``\n``, ``\t`` and ``\\`` stand for newline, tab and backslash."""
+    return re.sub(r"\\[nt\\]", lambda match: _ESCAPES[match.group()], text)

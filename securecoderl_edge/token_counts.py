@@ -11,10 +11,10 @@ from typing import Any
 from securecoderl_edge.chat import read_chat_template
 from securecoderl_edge.errors import SceError, needs
 from securecoderl_edge.model import base_folder
-from securecoderl_edge.models import ModelSpec
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.statistics import Lengths, spread
 from securecoderl_edge.prompts import PromptFormat, choose_format
+from securecoderl_edge.runtimes.spec import ModelSpec
 from securecoderl_edge.special_tokens import needs_start, special_tokens
 from securecoderl_edge.system.files import read_json
 from securecoderl_edge.text import replace_surrogates

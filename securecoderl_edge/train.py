@@ -35,7 +35,6 @@ from securecoderl_edge.model import (
     load_base,
     load_tokenizer,
 )
-from securecoderl_edge.models import find_run
 from securecoderl_edge.parallel import Team, join
 from securecoderl_edge.phase import Log, Phase, Stopped, Workplace
 from securecoderl_edge.problems.giveaways import without_shown_tests
@@ -45,7 +44,7 @@ from securecoderl_edge.prompts import STYLE_KEY
 from securecoderl_edge.published import check_published, publish
 from securecoderl_edge.reuse import phase_keys, take_over
 from securecoderl_edge.run_record import prepare_folder, refuse_other_things, sha256_of_folder
-from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, Run, mark_latest
+from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, Run, find_run, mark_latest
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.selection import hold_out

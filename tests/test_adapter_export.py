@@ -26,7 +26,7 @@ from securecoderl_edge.export.quantise import quantise
 from securecoderl_edge.export.reference import write_reference
 from securecoderl_edge.export.verify import PROMPTS
 from securecoderl_edge.export.verify_worker import measure
-from securecoderl_edge.manifests import manifest_path
+from securecoderl_edge.runtimes.manifests import manifest_path
 
 SIZES = {"hidden_size": 256, "intermediate_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2}
 

@@ -24,9 +24,9 @@ from securecoderl_edge.export import gguf as gguf_export
 from securecoderl_edge.export.gguf import write_gguf
 from securecoderl_edge.export.merge import copy_companions
 from securecoderl_edge.export.onnx import write_onnx
-from securecoderl_edge.models import resolve_model
 from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.protocol import Sampling
+from securecoderl_edge.runtimes.spec import resolve_model
 
 Damage = Callable[[Path], None]
 

@@ -17,9 +17,9 @@ from rich.console import Console
 
 from securecoderl_edge.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.errors import MissingExtra
-from securecoderl_edge.models import ModelSpec
 from securecoderl_edge.problems.problem import write_problems
 from securecoderl_edge.runs import Run, mark_latest
+from securecoderl_edge.runtimes.spec import ModelSpec
 
 Opened = list[tuple[ModelSpec, dict[str, Any], FakeRuntime]]
 

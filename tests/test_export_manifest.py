@@ -19,7 +19,7 @@ from exports import export_gguf
 
 from securecoderl_edge.export import run as export_run
 from securecoderl_edge.export.manifest import Manifest
-from securecoderl_edge.manifests import manifest_path
+from securecoderl_edge.runtimes.manifests import manifest_path
 from securecoderl_edge.system.files import sha256_of
 
 Exported = Callable[[str, Path], None]

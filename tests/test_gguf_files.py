@@ -20,7 +20,7 @@ from securecoderl_edge.export import run as export_run
 from securecoderl_edge.export.agreement import Agreement
 from securecoderl_edge.export.run import export_merged
 from securecoderl_edge.export.verify import reference_of
-from securecoderl_edge.manifests import manifest_path
+from securecoderl_edge.runtimes.manifests import manifest_path
 from securecoderl_edge.system.files import sha256_of
 
 GOOD = Agreement(23, 23, 20, 1000, 1e-5, 1e-9, 1.0, 20)

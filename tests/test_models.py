@@ -11,7 +11,8 @@ import pytest
 from securecoderl_edge.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.model import base_folder
-from securecoderl_edge.models import (
+from securecoderl_edge.runs import Run, latest_run, mark_latest, newest_run, only_unfinished, run_of
+from securecoderl_edge.runtimes.spec import (
     ModelSpec,
     default_comparisons,
     default_model,
@@ -19,7 +20,6 @@ from securecoderl_edge.models import (
     resolve_model,
     with_distinct_labels,
 )
-from securecoderl_edge.runs import Run, latest_run, mark_latest, newest_run, only_unfinished, run_of
 from securecoderl_edge.system.hub import is_hub_id
 
 

@@ -24,10 +24,10 @@ from securecoderl_edge.export.agreement import check_bounds
 from securecoderl_edge.export.merge import copy_companions, merged_tensors
 from securecoderl_edge.export.onnx import write_onnx
 from securecoderl_edge.export.recheck import recheck
-from securecoderl_edge.models import resolve_model
 from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.onnx_model import MODEL, OnnxModel
 from securecoderl_edge.runtimes.protocol import Sampling
+from securecoderl_edge.runtimes.spec import resolve_model
 
 PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [12], [20, 21, 22]]
 

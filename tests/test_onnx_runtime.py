@@ -18,11 +18,11 @@ from onnx_sources import Sources
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.verify import PROMPTS
-from securecoderl_edge.models import resolve_model
 from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.onnx import OnnxRuntime
 from securecoderl_edge.runtimes.onnx_model import OnnxModel
 from securecoderl_edge.runtimes.protocol import Sampling
+from securecoderl_edge.runtimes.spec import resolve_model
 
 
 def test_rows_of_a_batch_are_those_of_single_runs(sources: Sources, tmp_path: Path) -> None:

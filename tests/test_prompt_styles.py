@@ -17,13 +17,13 @@ from securecoderl_edge.bench import BenchSettings, measure
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.evaluate import evaluate
 from securecoderl_edge.learner import Learner
-from securecoderl_edge.models import ModelSpec, resolve_model
 from securecoderl_edge.problems.problem import Problem, Test, write_problems
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.prompts import CUT, PromptFormat, choose_format
 from securecoderl_edge.runs import Run
 from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.protocol import Sampling
+from securecoderl_edge.runtimes.spec import ModelSpec, resolve_model
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.settings import TrainSettings, resolve
 from securecoderl_edge.token_counts import open_reader

@@ -17,11 +17,11 @@ from securecoderl_edge import rollout
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.verify import PROMPTS
 from securecoderl_edge.extraction import Asked, is_over
-from securecoderl_edge.manifests import manifest_path
-from securecoderl_edge.models import resolve_model
 from securecoderl_edge.runtimes import cache_room, open_runtime
 from securecoderl_edge.runtimes.hf import HfRuntime
+from securecoderl_edge.runtimes.manifests import manifest_path
 from securecoderl_edge.runtimes.protocol import Runtime, Sampling
+from securecoderl_edge.runtimes.spec import resolve_model
 from securecoderl_edge.runtimes.truncation import truncated
 
 TWENTY = (*PROMPTS[:19], PROMPTS[19][:700])

@@ -18,12 +18,12 @@ from securecoderl_edge import collect, phase, updates
 from securecoderl_edge.checkpoint import checkpoints, load_step
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.learner import Learner
-from securecoderl_edge.models import resolve_model
 from securecoderl_edge.problems.problem import Test, write_problems
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.reuse import phase_keys
 from securecoderl_edge.reward import Score
 from securecoderl_edge.runs import Run
+from securecoderl_edge.runtimes.spec import resolve_model
 from securecoderl_edge.selection import hold_out
 from securecoderl_edge.settings import RewardSettings, TrainSettings
 from securecoderl_edge.train import train

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.manifests import check_unchanged
-from securecoderl_edge.models import ModelSpec
+from securecoderl_edge.runtimes.manifests import check_unchanged
 from securecoderl_edge.runtimes.protocol import Runtime
+from securecoderl_edge.runtimes.spec import ModelSpec
 
 # Sequences decoded side by side: where more no longer raises the speed on two to eight cores.
 DEFAULT_PARALLEL = {"gguf": 32, "onnx": 32, "hf": 64}

@@ -12,7 +12,6 @@ from securecoderl_edge.extraction import Asked
 
 # What every runtime can take: llama.cpp aborts above so many threads, torch above so large a seed.
 MAX_THREADS = 512
-MAX_SEED = 2**32 - 1
 # Samples of one prompt are decoded together; more are a slip of the hand that would take all memory.
 MAX_SAMPLES = 10_000
 

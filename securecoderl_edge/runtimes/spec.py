@@ -12,10 +12,21 @@ from typing import Literal
 from securecoderl_edge.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.gguf_header import is_adapter
-from securecoderl_edge.manifests import bits_per_weight
 from securecoderl_edge.model import NANO, base_folder
 from securecoderl_edge.prompts import OURS, STYLE_KEY, STYLES
-from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, LATEST, RUNS, SNAPSHOTS, Run, latest_run, phase_of, run_of
+from securecoderl_edge.runs import (
+    DONE_FILE,
+    ENVIRONMENT,
+    LATEST,
+    RUNS,
+    SNAPSHOTS,
+    Run,
+    find_run,
+    latest_run,
+    phase_of,
+    run_of,
+)
+from securecoderl_edge.runtimes.manifests import bits_per_weight
 from securecoderl_edge.system.files import read_json, sha256_of
 from securecoderl_edge.system.hub import is_hub_id
 from securecoderl_edge.weight_files import MODEL_FILES
@@ -219,16 +230,6 @@ def _role_in(run: Run, path: Path) -> str:
         return "-".join(parts)
     phase = parts[1].partition("-")[2]
     return f"{phase}-{path.resolve().name}" if SNAPSHOTS in parts else phase
-
-
-def find_run(text: str) -> Run | None:
-    """The run that ``text`` names: its folder, its name under ``runs/``, or ``latest``; None if there is none."""
-    if text in (LATEST, str(RUNS / LATEST)):
-        return latest_run()
-    candidates = [Path(text)]
-    if text and "/" not in text and text not in (".", ".."):
-        candidates.append(RUNS / text)
-    return next((Run(path) for path in candidates if (path / ENVIRONMENT).is_file()), None)
 
 
 def _part(run: Run, part: str) -> ModelSpec:

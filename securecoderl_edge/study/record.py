@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.manifests import is_plain_name
 from securecoderl_edge.meters import CONSTANT_OUTPUT, CRASH_AFTER_OUTPUT, SAMPLE_COPY
 from securecoderl_edge.report import interval_record
 from securecoderl_edge.runs import Run
+from securecoderl_edge.runtimes.manifests import is_plain_name
 from securecoderl_edge.stats import Interval
 from securecoderl_edge.stats_over_seeds import Values, difference_over_seeds, mean_over_seeds, rate_over_seeds
 from securecoderl_edge.study.arms import FINAL, Arm, Measured, Slice, Study

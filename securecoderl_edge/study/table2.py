@@ -10,8 +10,8 @@ from securecoderl_edge.architecture import read_architecture
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.gguf_header import read_header
 from securecoderl_edge.model import base_folder
-from securecoderl_edge.models import ModelSpec
 from securecoderl_edge.report import ABSENT, Table
+from securecoderl_edge.runtimes.spec import ModelSpec
 
 
 def count_parameters(spec: ModelSpec) -> int | None:
