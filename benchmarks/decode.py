@@ -162,7 +162,7 @@ def genai(path: Path, rows: int) -> dict[str, float]:
     """The same graph, driven by onnxruntime-genai."""
     import onnxruntime_genai
 
-    from securecoderl_edge.token_counts import read_tokenizer
+    from securecoderl_edge.models.tokenizer import read_tokenizer
 
     model = onnxruntime_genai.Model(str(path))
     # Its own tokenizer does not understand the regular expressions of this one.
@@ -230,7 +230,7 @@ def first_token(path: Path) -> dict[str, float]:
 
 def memory(path: Path) -> dict[str, float]:
     """Peak resident memory of eight samples, and what is to be expected."""
-    from securecoderl_edge.architecture import read_architecture
+    from securecoderl_edge.models.architecture import read_architecture
     from securecoderl_edge.runtimes.protocol import Sampling
 
     runtime = open_ours(path)

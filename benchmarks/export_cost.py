@@ -69,7 +69,7 @@ def write_adapter_folder(base: Path, folder: Path) -> None:
     import torch
     from safetensors.torch import save_file
 
-    from securecoderl_edge.architecture import read_architecture
+    from securecoderl_edge.models.architecture import read_architecture
 
     shape, tensors = read_architecture(base), {}
     for layer in range(shape.layers):

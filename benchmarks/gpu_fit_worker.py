@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.memory import GIB
+from securecoderl_edge.models.sizes import GIB
 
 LIMIT_GIB = 16.0
 PROMPT_TOKENS, NEW_TOKENS, BATCH = 1024, 512, 2
@@ -91,8 +91,8 @@ def device_name() -> str:
 
 def measure_load(folder: Path, precision: str) -> dict[str, Any]:
     """Peak over what stays, both without what Python and torch need."""
-    from securecoderl_edge.device import choose_compute
-    from securecoderl_edge.model import load_base, require_torch
+    from securecoderl_edge.models.device import choose_compute
+    from securecoderl_edge.models.loading import load_base, require_torch
 
     require_torch()
     compute = choose_compute("auto", precision)
@@ -113,7 +113,7 @@ def measure_load(folder: Path, precision: str) -> dict[str, Any]:
 
 def base_of_nano() -> Path:
     """The built-in model's folder."""
-    from securecoderl_edge.model import NANO, base_folder
+    from securecoderl_edge.models.files import NANO, base_folder
 
     return base_folder(NANO)
 
@@ -153,21 +153,16 @@ def measure_training(kind: str, folder: Path, precision: str, quick: bool) -> di
     import torch
 
     from securecoderl_edge import updates
-    from securecoderl_edge.architecture import read_architecture
     from securecoderl_edge.collect import collect
-    from securecoderl_edge.device import choose_compute
-    from securecoderl_edge.learner import Learner, make_optimizer
+    from securecoderl_edge.learner import Learner, make_optimizer, make_value_head
     from securecoderl_edge.memory import plan_memory
-    from securecoderl_edge.model import (
-        POLICY,
-        adapter_parameters,
-        add_adapters,
-        load_base,
-        load_tokenizer,
-        make_value_head,
-    )
+    from securecoderl_edge.models.adapters import POLICY_ADAPTER, adapter_parameters, add_adapters
+    from securecoderl_edge.models.architecture import read_architecture
+    from securecoderl_edge.models.decoder import Decoder
+    from securecoderl_edge.models.device import choose_compute
+    from securecoderl_edge.models.loading import load_base
+    from securecoderl_edge.models.tokenizer import load_tokenizer
     from securecoderl_edge.problems.problem import Problem, Test
-    from securecoderl_edge.rollout import Decoder
     from securecoderl_edge.sft import sft_update
 
     settings = settings_for(precision, quick)
@@ -175,7 +170,7 @@ def measure_training(kind: str, folder: Path, precision: str, quick: bool) -> di
     shape = read_architecture(folder)
     cuda = compute.device == "cuda"
     model = add_adapters(load_base(folder, precision, compute.device, compute.products), settings.lora, 0)
-    groups: list[dict[str, Any]] = [{"params": list(adapter_parameters(model, POLICY).values()), "lr": 1e-6}]
+    groups: list[dict[str, Any]] = [{"params": list(adapter_parameters(model, POLICY_ADAPTER).values()), "lr": 1e-6}]
     head = None
     if kind != "sft":
         head = make_value_head(shape.hidden, 0).to(compute.device)
@@ -247,8 +242,11 @@ def measure_training(kind: str, folder: Path, precision: str, quick: bool) -> di
 def imported_gib() -> float:
     """Resident memory of a process that has imported everything and loaded the smallest model."""
     code = (
-        "import sys; sys.path[:0] = sys.argv[1:]; import gpu_fit_worker; from securecoderl_edge.model import *; "
-        "require_torch(); load_tokenizer(base_folder('nano')); "
+        "import sys; sys.path[:0] = sys.argv[1:]; import gpu_fit_worker; "
+        "from securecoderl_edge.models.adapters import LoraSettings, add_adapters; "
+        "from securecoderl_edge.models.files import base_folder; "
+        "from securecoderl_edge.models.loading import load_base; "
+        "from securecoderl_edge.models.tokenizer import load_tokenizer; load_tokenizer(base_folder('nano')); "
         "import securecoderl_edge.updates, securecoderl_edge.sft; "
         "add_adapters(load_base(base_folder('nano')), LoraSettings(), 0); print(gpu_fit_worker.Peak().now())"
     )
@@ -280,8 +278,9 @@ def measure_seed(folder: Path, quick: bool) -> dict[str, Any]:
     """Peak of one update as the paper's published code makes it, on the same batch."""
     import torch
 
-    from securecoderl_edge.device import choose_compute
-    from securecoderl_edge.model import LoraSettings, add_adapters, load_base, require_torch
+    from securecoderl_edge.models.adapters import LoraSettings, add_adapters
+    from securecoderl_edge.models.device import choose_compute
+    from securecoderl_edge.models.loading import load_base, require_torch
 
     require_torch()
     cuda = torch.cuda.is_available()

@@ -21,14 +21,17 @@ from figures import publish
 from torch import Tensor
 
 from securecoderl_edge.collect import Rollout, collect
-from securecoderl_edge.device import choose_compute
 from securecoderl_edge.learner import Learner, next_problems, seed_of
 from securecoderl_edge.meters import summarise
-from securecoderl_edge.model import POLICY, adapter_parameters, add_adapters, base_folder, load_base, load_tokenizer
+from securecoderl_edge.models.adapters import POLICY_ADAPTER, adapter_parameters, add_adapters
+from securecoderl_edge.models.decoder import Decoder
+from securecoderl_edge.models.device import choose_compute
+from securecoderl_edge.models.files import base_folder
+from securecoderl_edge.models.loading import load_base
+from securecoderl_edge.models.tokenizer import load_tokenizer
 from securecoderl_edge.ppo import leave_one_out_advantages
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.sources import load_problems
-from securecoderl_edge.rollout import Decoder
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.sequences import completion_log_probs, make_batch, micro_batches
@@ -50,7 +53,7 @@ def gradient(learner: Learner, rollout: Rollout, mode: str, settings: PpoSetting
         piece = batch.rows(rows)
         log_probs, _ = completion_log_probs(learner.model, piece, settings.temperature, learner.compute)
         (-(log_probs * advantages[rows, : piece.mask.shape[1]]).sum() / len(rewards)).backward()
-    parameters = adapter_parameters(learner.model, POLICY).values()
+    parameters = adapter_parameters(learner.model, POLICY_ADAPTER).values()
     flat = torch.cat([parameter.grad.flatten() for parameter in parameters if parameter.grad is not None])
     for parameter in parameters:
         parameter.grad = None
@@ -83,7 +86,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     compute = choose_compute(settings.device, settings.base_precision)
     folder = base_folder(settings.model)
     model = add_adapters(load_base(folder, compute.base_precision), settings.lora, settings.seed)
-    optimizer = torch.optim.AdamW(adapter_parameters(model, POLICY).values())
+    optimizer = torch.optim.AdamW(adapter_parameters(model, POLICY_ADAPTER).values())
     learner = Learner(model, load_tokenizer(folder), compute, optimizer, Decoder(model, compute.rollout_dtype))
     ppo = settings.ppo
     problems = chosen_problems(arguments.problems, arguments.family)

@@ -151,23 +151,18 @@ def run_ours(folder: Path, updates: int, rollout: str, batch: int) -> dict[str, 
     """Our updates; the sampler is our own or Hugging Face's."""
     import torch
 
-    from securecoderl_edge.device import Compute
     from securecoderl_edge.learner import Learner
-    from securecoderl_edge.model import (
-        POLICY,
-        LoraSettings,
-        adapter_parameters,
-        add_adapters,
-        load_base,
-        load_tokenizer,
-    )
-    from securecoderl_edge.rollout import Decoder
+    from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adapter_parameters, add_adapters
+    from securecoderl_edge.models.decoder import Decoder
+    from securecoderl_edge.models.device import Compute
+    from securecoderl_edge.models.loading import load_base
+    from securecoderl_edge.models.tokenizer import load_tokenizer
     from securecoderl_edge.settings import PpoSettings, RewardSettings
     from securecoderl_edge.updates import ppo_update
 
     compute = Compute("cpu", "fp32", torch.float32, torch.float32)
     model = add_adapters(load_base(folder), LoraSettings(rank=16, alpha=32), 0)
-    optimizer = torch.optim.AdamW(adapter_parameters(model, POLICY).values(), lr=RATE, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(adapter_parameters(model, POLICY_ADAPTER).values(), lr=RATE, weight_decay=0.0)
     decoder = Decoder(model, torch.float32) if rollout == "own" else None
     learner = Learner(model, load_tokenizer(folder), compute, optimizer, decoder)
     ppo = PpoSettings(

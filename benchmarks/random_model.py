@@ -15,8 +15,8 @@ def make_model(folder: Path, tokenizer: Path | None, layers: int | None) -> None
     import torch
     from safetensors.torch import save_file
 
-    from securecoderl_edge.architecture import architecture_of
-    from securecoderl_edge.model import NANO, base_folder
+    from securecoderl_edge.models.architecture import architecture_of
+    from securecoderl_edge.models.files import NANO, base_folder
     from securecoderl_edge.settings import known_shapes
 
     config = dict(known_shapes()[MODEL])

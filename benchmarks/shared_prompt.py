@@ -18,8 +18,10 @@ from typing import Any
 
 from figures import publish
 
-from securecoderl_edge.device import choose_compute
-from securecoderl_edge.model import POLICY, adapter_parameters, add_adapters, base_folder, load_base
+from securecoderl_edge.models.adapters import POLICY_ADAPTER, adapter_parameters, add_adapters
+from securecoderl_edge.models.device import choose_compute
+from securecoderl_edge.models.files import base_folder
+from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.sequences import Batch, completion_log_probs, make_batch, micro_batches
 from securecoderl_edge.settings import resolve
 
@@ -46,7 +48,7 @@ def update_seconds(model: Any, batch: Batch, micro_tokens: int) -> float:
     for rows in micro_batches(batch, micro_tokens):
         log_probs, _ = completion_log_probs(model, batch.rows(rows), 0.7, compute)
         log_probs.sum().backward()
-    for parameter in adapter_parameters(model, POLICY).values():
+    for parameter in adapter_parameters(model, POLICY_ADAPTER).values():
         parameter.grad = None
     return time.process_time() - started
 

@@ -26,7 +26,7 @@ from securecoderl_edge.export.dispatch import (
 from securecoderl_edge.export.manifest import AdapterManifest, GgufManifest, OnnxManifest, types_in_words
 from securecoderl_edge.export.run import ONNX_TYPES, PORTABLE_TYPES, QUANTS, ExportResult, export_merged
 from securecoderl_edge.export.workbench import Workbench
-from securecoderl_edge.model import base_folder
+from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.runs import latest_run, run_of
 from securecoderl_edge.runtimes.spec import ModelSpec
 

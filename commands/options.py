@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.model import NANO
+from securecoderl_edge.models.files import NANO
 from securecoderl_edge.runs import RUNS
 
 F = TypeVar("F", bound=Callable[..., Any])

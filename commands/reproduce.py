@@ -14,7 +14,7 @@ from securecoderl_edge.commands.console import data, duration, say, track
 from securecoderl_edge.commands.options import ModelName, options_from, output_formats
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.model import require_torch
+from securecoderl_edge.models.loading import require_torch
 from securecoderl_edge.runs import RUNS
 from securecoderl_edge.settings import load_recipe
 from securecoderl_edge.study.arms import Slice

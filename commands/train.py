@@ -51,7 +51,7 @@ def train(
     Without arguments the built-in model learns from the built-in problems, in minutes on a CPU. The same command
     again goes on where it stopped. What no flag sets is as the recipe says.
     """
-    from securecoderl_edge.model import require_torch
+    from securecoderl_edge.models.loading import require_torch
 
     require_torch()
     from securecoderl_edge.parallel import is_first_process

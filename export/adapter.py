@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from securecoderl_edge.adapters import read_lora_config
-from securecoderl_edge.architecture import Architecture, read_architecture
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.export.gguf import gguf_package, permute_rotary, require_known_rope, tensor_names
 from securecoderl_edge.export.merge import check_fit, read_adapter
+from securecoderl_edge.models.adapters import read_lora_config
+from securecoderl_edge.models.architecture import Architecture, read_architecture
 from securecoderl_edge.prompts import STYLE_KEY
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from securecoderl_edge.architecture import Architecture, read_architecture
 from securecoderl_edge.errors import SceError, UsageError, needs
 from securecoderl_edge.export.merge import merged_tensors, weights_of
 from securecoderl_edge.export.vocabulary import Vocabulary, read_vocabulary
+from securecoderl_edge.models.architecture import Architecture, read_architecture
 from securecoderl_edge.prompts import STYLE_KEY
 from securecoderl_edge.text import NORMALISER_KEY
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from securecoderl_edge.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.agreement import BOUNDS, Agreement
 from securecoderl_edge.export.merge import COMPANION_FILES
+from securecoderl_edge.models.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from securecoderl_edge.models.files import weight_files
 from securecoderl_edge.runtimes.manifests import manifest_path
 from securecoderl_edge.system.files import read_json, sha256_of
 from securecoderl_edge.system.machine import installed
-from securecoderl_edge.weight_files import weight_files
 
 # Part of what makes two exports the same: raise it when the files we write change.
 FORMAT_VERSION = 2

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from securecoderl_edge.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS, read_lora_config
-from securecoderl_edge.architecture import Architecture
 from securecoderl_edge.errors import SceError, UsageError, needs
+from securecoderl_edge.models.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS, read_lora_config
+from securecoderl_edge.models.architecture import Architecture
+from securecoderl_edge.models.files import WEIGHTS, WEIGHTS_INDEX, weight_files
 from securecoderl_edge.prompts import STYLE_KEY
 from securecoderl_edge.system.files import read_json, write_atomically
-from securecoderl_edge.weight_files import WEIGHTS, WEIGHTS_INDEX, weight_files
 
 if TYPE_CHECKING:
     import torch

@@ -12,13 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from securecoderl_edge.architecture import read_architecture
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.export.gguf import require_known_rope
 from securecoderl_edge.export.merge import merged_tensors, weights_of
 from securecoderl_edge.export.onnx_graph import Graph
 from securecoderl_edge.export.onnx_portable import PortableGraph
 from securecoderl_edge.export.onnx_weights import DATA, Weights, onnx_package
+from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.runtimes.onnx_model import CACHE_KEY, MODEL
 
 # Bits of the linear layers; None is float32. The output layer and the embedding have 8 where the others have 4.

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from securecoderl_edge.architecture import Architecture
 from securecoderl_edge.export.onnx_weights import BLOCK, Weights, onnx_package
+from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.runtimes.onnx_model import IN_PLACE
 
 _MICROSOFT = "com.microsoft"

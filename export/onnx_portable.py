@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from securecoderl_edge.architecture import Architecture
 from securecoderl_edge.export.onnx_graph import Graph
 from securecoderl_edge.export.onnx_weights import Weights
+from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.runtimes.onnx_model import APPENDED
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING, Any
 
-from securecoderl_edge.architecture import Architecture
 from securecoderl_edge.errors import SceError, needs
+from securecoderl_edge.models.architecture import Architecture
 
 if TYPE_CHECKING:
     import numpy as np

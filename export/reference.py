@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from securecoderl_edge.architecture import read_architecture
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.agreement import Trace
+from securecoderl_edge.models.architecture import read_architecture
+from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.system import processes
 from securecoderl_edge.system.processes import write_message
-from securecoderl_edge.token_counts import read_tokenizer
 
 # Tokens that llama.cpp takes at once; longer prompts are cut, so that each is one batch.
 LONGEST = 512

@@ -9,10 +9,10 @@ from pathlib import Path
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.agreement import Agreement, Array, compare
 from securecoderl_edge.export.reference import LONGEST, read_reference
+from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.system import processes
 from securecoderl_edge.system.machine import cpu_count
 from securecoderl_edge.system.processes import write_message
-from securecoderl_edge.token_counts import read_tokenizer
 
 
 def measure(path: Path, base: Path, texts: Sequence[str], reference: Path, adapter: Path | None = None) -> Agreement:

@@ -13,9 +13,8 @@ from typing import Any, Literal
 from securecoderl_edge.chat import read_chat_template
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.export.pre_tokenizers import IGNORES_MERGES, name_of
-from securecoderl_edge.special_tokens import end_tokens, special_tokens
+from securecoderl_edge.models.tokenizer import end_tokens, read_tokenizer, special_tokens
 from securecoderl_edge.system.files import read_json
-from securecoderl_edge.token_counts import read_tokenizer
 
 # Token types of GGUF's tokenizer.ggml.token_type.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6

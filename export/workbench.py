@@ -9,11 +9,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from securecoderl_edge.architecture import read_architecture
 from securecoderl_edge.export.contents import tensor_types
 from securecoderl_edge.export.gguf import OWN_TYPES, GgufSummary, OutOfRangeError, write_gguf
 from securecoderl_edge.export.quantise import quantise
 from securecoderl_edge.export.verify import reference_of, verify_gguf
+from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.system.files import temporary_prefix
 
 # Up to so many weights a base is written in f32 to try an adapter on.

@@ -82,7 +82,7 @@ def train(
         SceError: unusable model or problems, no memory, no disk space, a number that is not finite.
         MissingExtra: the ``train`` extra is not installed.
     """
-    from securecoderl_edge.model import require_torch
+    from securecoderl_edge.models.loading import require_torch
 
     require_torch()
     from securecoderl_edge.runs import default_folder
@@ -122,7 +122,7 @@ def export(
     from securecoderl_edge.errors import UsageError
     from securecoderl_edge.export.dispatch import DEFAULTS, check_type, export_as, find_source, target_of
     from securecoderl_edge.export.workbench import Workbench
-    from securecoderl_edge.model import base_folder
+    from securecoderl_edge.models.files import base_folder
 
     if kind not in DEFAULTS or kind == "hf":
         raise UsageError(f"no kind of file {kind!r}; there are gguf, onnx, portable and adapter")

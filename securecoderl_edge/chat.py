@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import SceError, needs
-from securecoderl_edge.special_tokens import special_tokens
+from securecoderl_edge.models.tokenizer import special_tokens
 from securecoderl_edge.system.files import read_json_if_there
 
 _PROBE = "\x00answer\x00"

@@ -24,10 +24,9 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from securecoderl_edge.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.learner import Learner
-from securecoderl_edge.model import load_adapter, save_adapter
+from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS, load_adapter, save_adapter
 from securecoderl_edge.runs import step_name
 from securecoderl_edge.system.files import read_json, sha256_of, temporary_beside
 

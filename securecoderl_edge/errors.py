@@ -51,3 +51,8 @@ def needs(package: str, extra: str, note: str = "") -> Iterator[None]:
     except ImportError as error:
         reason = next(iter(str(error).strip().splitlines()), "")
         raise SceError(f"{package} is installed, but does not load: {reason}") from None
+
+
+def first_line(error: Exception) -> str:
+    """What an exception of a library says, without the rest; its name where it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -10,44 +10,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from securecoderl_edge.architecture import Architecture
 from securecoderl_edge.errors import UsageError
+from securecoderl_edge.models.architecture import Architecture
+from securecoderl_edge.models.sizes import CACHE_GROWTH, GIB, LOGITS_CHUNK_BYTES, PREFILL_TOKENS, Formats
 from securecoderl_edge.settings import PpoSettings, TrainSettings
+from securecoderl_edge.system.machine import memory_limit_bytes
 
-GIB = 1 << 30
 # The context of CUDA and the workspaces of its libraries; an assumption until a GPU was at hand to measure it.
 CUDA_CONTEXT_BYTES = GIB // 2
 # torch, transformers and peft, imported, and what they keep of computing: on Linux with torch's CPU build the built-in
 # model's training takes this much beyond the other parts.
 CPU_FRAMEWORK_BYTES = 1000 << 20
-# Compute capabilities from which a GPU multiplies bfloat16, and int8 as LLM.int8 does.
-HAS_BF16, HAS_INT8_UNITS = (8, 0), (7, 5)
-BYTES = {"fp32": 4, "float32": 4, "fp16": 2, "float16": 2, "bf16": 2, "bfloat16": 2}
-# As in `ppo` and `rollout`.
-LOGITS_CHUNK_BYTES = 128 << 20
-CACHE_GROWTH = 32
-PREFILL_TOKENS = 4096
 _VALUE_HEAD_WIDTH = 256
 _BLOCK = 256  # numbers that share a scale in an 8-bit optimizer
 _SMALLEST_8BIT = 4096  # smaller tensors keep states of 32 bits
-
-
-@dataclass(frozen=True)
-class Formats:
-    """Bytes of a number, by use; ``base`` is that of linear layers, ``other`` that of embedding and output."""
-
-    device: str
-    base: int
-    other: int
-    products: int
-    rollout: int
-
-    @classmethod
-    def of(cls, device: str, base_precision: str, products: str, rollout: str) -> Formats:
-        """From the names of the formats, as `device.Compute` has them."""
-        eight_bit = base_precision in ("int8", "int8-bnb")
-        other = BYTES[products if eight_bit else base_precision]
-        return cls(device, 1 if eight_bit else other, other, BYTES[products], BYTES[rollout])
 
 
 @dataclass(frozen=True)
@@ -271,3 +247,19 @@ def _update(
     output = shape.vocabulary * hidden * 4 if formats.other != 4 else 0
     logits = 2 * rows * shape.vocabulary * 4 + 3 * 4 * predicted * hidden + output
     return {"activations": shape.layers * held, "one layer or logits": max(layer, logits)}
+
+
+def memory_limit(settings: TrainSettings, device: str, processes: int = 1) -> int:
+    """Bytes that a process of the run may take: of its GPU, or its share of the machine's memory.
+
+    Where there is no GPU to ask, it has what the settings say.
+    """
+    import torch
+
+    asked = math.inf if settings.memory_gib is None else settings.memory_gib * GIB
+    there = math.inf
+    if device == "cpu":
+        there = memory_limit_bytes() / processes
+    elif torch.cuda.is_available():
+        there = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+    return int(min(asked, there))

@@ -9,7 +9,6 @@ from typing import Any
 
 from safetensors.torch import save_file
 
-from securecoderl_edge.architecture import Architecture
 from securecoderl_edge.checkpoint import (
     KEEP,
     Progress,
@@ -20,22 +19,18 @@ from securecoderl_edge.checkpoint import (
     save_checkpoint,
 )
 from securecoderl_edge.collect import Rollout
-from securecoderl_edge.device import Compute, memory_limit
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.learner import Learner, NotFiniteError, make_optimizer
-from securecoderl_edge.memory import fitting_plan
-from securecoderl_edge.model import (
-    POLICY,
-    adapter_parameters,
-    lasting_name,
-    load_adapter,
-    make_value_head,
-)
+from securecoderl_edge.learner import Learner, NotFiniteError, make_optimizer, make_value_head
+from securecoderl_edge.memory import fitting_plan, memory_limit
+from securecoderl_edge.models.adapters import POLICY_ADAPTER, adapter_parameters, load_adapter
+from securecoderl_edge.models.architecture import Architecture
+from securecoderl_edge.models.decoder import Decoder
+from securecoderl_edge.models.device import Compute
+from securecoderl_edge.models.files import lasting_name
 from securecoderl_edge.parallel import Team
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts import STYLE_KEY, Fitted, PromptFormat
 from securecoderl_edge.published import check_published, publish
-from securecoderl_edge.rollout import Decoder
 from securecoderl_edge.runs import DONE_FILE, SNAPSHOTS, Run, step_name
 from securecoderl_edge.schedules import partial_weight, peak_rate, phase_steps, rate_share, running_pass_rate
 from securecoderl_edge.scorer import Scorer
@@ -181,7 +176,7 @@ class Phase:
         place, ppo = self.place, self.place.settings.ppo
         groups: list[dict[str, Any]] = [
             {
-                "params": list(adapter_parameters(place.model, POLICY).values()),
+                "params": list(adapter_parameters(place.model, POLICY_ADAPTER).values()),
                 "peak_lr": peak_rate(place.settings, self.name),
             }
         ]

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import torch
 
-from securecoderl_edge.architecture import Architecture, architecture_of, read_architecture
-from securecoderl_edge.device import V100, Compute, choose_compute, compute_on_cuda, memory_limit
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.memory import MemoryPlan, fitting_plan
-from securecoderl_edge.model import base_folder
+from securecoderl_edge.memory import MemoryPlan, fitting_plan, memory_limit
+from securecoderl_edge.models.architecture import Architecture, architecture_of, read_architecture
+from securecoderl_edge.models.device import V100, Compute, choose_compute, compute_on_cuda
+from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.parallel import Team
 from securecoderl_edge.phase import Phase
 from securecoderl_edge.problems.sources import is_built_in

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from securecoderl_edge.memory import LOGITS_CHUNK_BYTES
+from securecoderl_edge.models.sizes import LOGITS_CHUNK_BYTES
 
 # Logits of all positions are kept for the backward pass while they are as small as this; larger ones are recomputed.
 _KEPT_LOGITS_BYTES = 32 << 20

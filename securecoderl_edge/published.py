@@ -8,9 +8,8 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from securecoderl_edge.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.model import save_adapter
+from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS, save_adapter
 from securecoderl_edge.runs import DONE_FILE
 from securecoderl_edge.system.files import read_json, sha256_of, temporary_beside
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge import __version__
-from securecoderl_edge.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.config import to_table
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.runs import DONE_FILE, SNAPSHOTS, Run
 from securecoderl_edge.schedules import phase_steps
 from securecoderl_edge.selection import with_own_r

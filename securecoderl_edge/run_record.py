@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from securecoderl_edge.config import read_toml, to_table, to_toml
-from securecoderl_edge.device import Compute
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.model import lasting_name
+from securecoderl_edge.models.device import Compute
+from securecoderl_edge.models.files import lasting_name
 from securecoderl_edge.runs import ENVIRONMENT, LATEST, RUNS, Run
 from securecoderl_edge.sandbox import as_choice, describe_layers
 from securecoderl_edge.settings import TrainSettings, without_changeable
-from securecoderl_edge.system.files import read_json, sha256_of, write_atomically
+from securecoderl_edge.system.files import read_json, write_atomically
 from securecoderl_edge.system.machine import describe_machine
-from securecoderl_edge.weight_files import MODEL_FILES
 
 # In the order in which --no-resume deletes them: what tells that the folder is a run goes last.
 _OWN_NAMES = (
@@ -140,11 +137,3 @@ def first_difference(old: dict[str, Any], new: dict[str, Any], prefix: str = "")
         elif before != after:
             return f"{prefix}{key}: {before} -> {after}"
     return ""
-
-
-def sha256_of_folder(folder: Path) -> str:
-    """One digest over all that decides what a model folder answers, so that a run knows its base again."""
-    digest = hashlib.sha256()
-    for path in sorted({path for pattern in MODEL_FILES for path in folder.glob(pattern)}):
-        digest.update(f"{path.name} {sha256_of(path)}\n".encode())
-    return digest.hexdigest()

@@ -16,10 +16,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from securecoderl_edge.device import Compute
-from securecoderl_edge.model import output_weight
+from securecoderl_edge.models.device import Compute
+from securecoderl_edge.models.transformer import Past, hidden_states, output_weight
 from securecoderl_edge.ppo import chunked_log_probs
-from securecoderl_edge.transformer import Past, hidden_states
 
 TokenIds = tuple[int, ...]
 T = TypeVar("T")

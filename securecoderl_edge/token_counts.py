@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from securecoderl_edge.chat import read_chat_template
-from securecoderl_edge.errors import SceError, needs
-from securecoderl_edge.model import base_folder
+from securecoderl_edge.models.files import base_folder
+from securecoderl_edge.models.tokenizer import needs_start, read_tokenizer, special_tokens
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.statistics import Lengths, spread
 from securecoderl_edge.prompts import PromptFormat, choose_format
 from securecoderl_edge.runtimes.spec import ModelSpec
-from securecoderl_edge.special_tokens import needs_start, special_tokens
 from securecoderl_edge.system.files import read_json
 from securecoderl_edge.text import replace_surrogates
 
@@ -63,24 +60,6 @@ def open_reader(spec: ModelSpec, style: str = "auto") -> Iterator[Reader]:
 
     context = read_json(folder / "config.json").get("max_position_embeddings")
     yield Reader(choose_format(style, spec.prompt_style, chat), count, context if isinstance(context, int) else None)
-
-
-def read_tokenizer(folder: Path) -> Any:
-    """The ``tokenizers.Tokenizer`` of a model folder.
-
-    Raises:
-        SceError: tokenizer.json is missing or damaged.
-        MissingExtra: tokenizers is not installed.
-    """
-    with needs("tokenizers", "onnx"):  # train brings it as well
-        from tokenizers import Tokenizer
-    path = folder / "tokenizer.json"
-    if not path.is_file():
-        raise SceError(f"{folder}: no tokenizer.json; download it from where the weights are from")
-    try:
-        return Tokenizer.from_file(str(path))
-    except Exception as error:  # the bindings raise bare Exception
-        raise SceError(f"{path}: not a tokenizer ({error})") from None
 
 
 def lengths_of(problems: Sequence[Problem], reader: Reader) -> Lengths:

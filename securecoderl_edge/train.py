@@ -19,22 +19,23 @@ from typing import Any
 
 import torch
 
-from securecoderl_edge.adapters import ADAPTER_WEIGHTS, read_lora_config
-from securecoderl_edge.architecture import read_architecture
-from securecoderl_edge.device import Compute, choose_compute, memory_limit
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.memory import GIB, fitting_plan
-from securecoderl_edge.model import (
-    POLICY,
-    REFERENCE,
+from securecoderl_edge.memory import fitting_plan, memory_limit
+from securecoderl_edge.models.adapters import (
+    ADAPTER_WEIGHTS,
+    POLICY_ADAPTER,
+    REFERENCE_ADAPTER,
     add_adapters,
-    base_folder,
     copy_adapter,
-    lasting_name,
     load_adapter,
-    load_base,
-    load_tokenizer,
+    read_lora_config,
 )
+from securecoderl_edge.models.architecture import read_architecture
+from securecoderl_edge.models.device import Compute, choose_compute
+from securecoderl_edge.models.files import base_folder, lasting_name, sha256_of_folder
+from securecoderl_edge.models.loading import load_base
+from securecoderl_edge.models.sizes import GIB
+from securecoderl_edge.models.tokenizer import end_tokens, load_tokenizer
 from securecoderl_edge.parallel import Team, join
 from securecoderl_edge.phase import Log, Phase, Stopped, Workplace
 from securecoderl_edge.problems.giveaways import without_shown_tests
@@ -43,13 +44,12 @@ from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.prompts import STYLE_KEY
 from securecoderl_edge.published import check_published, publish
 from securecoderl_edge.reuse import phase_keys, take_over
-from securecoderl_edge.run_record import prepare_folder, refuse_other_things, sha256_of_folder
+from securecoderl_edge.run_record import prepare_folder, refuse_other_things
 from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, Run, find_run, mark_latest
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.selection import hold_out
 from securecoderl_edge.settings import TrainSettings
-from securecoderl_edge.special_tokens import end_tokens
 from securecoderl_edge.system.files import locked, read_json, sha256_of
 from securecoderl_edge.system.machine import cpu_count, return_large_blocks
 from securecoderl_edge.training_prompts import fit_for_training, fitted_in_words, training_format
@@ -208,7 +208,7 @@ def _train_phases(
             team.wait()
             Phase(place, number, phase, keys[phase]).run()
             if phase == "sft":
-                copy_adapter(place.model, POLICY, REFERENCE)
+                copy_adapter(place.model, POLICY_ADAPTER, REFERENCE_ADAPTER)
             if number < len(settings.phases) and team.agree(should_stop()):
                 raise Stopped(f"stopped at the end of {phase}")
     if team.is_writer:
@@ -268,7 +268,7 @@ def load_model(settings: TrainSettings, sources: Sources, compute: Compute) -> A
     """The base model with its adapters as they are before the first phase."""
     base = load_base(sources.base, compute.base_precision, compute.device, compute.products)
     model = add_adapters(base, settings.lora, settings.seed)
-    for adapter, name in ((sources.policy, POLICY), (sources.reference, REFERENCE)):
+    for adapter, name in ((sources.policy, POLICY_ADAPTER), (sources.reference, REFERENCE_ADAPTER)):
         if adapter is not None:
             load_adapter(model, adapter, name)
     return model

@@ -8,7 +8,7 @@ from typing import Any
 
 from securecoderl_edge.chat import read_chat_template
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.model import encode_prompt
+from securecoderl_edge.models.tokenizer import encode_prompt
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts import Fitted, PromptFormat, fit_problems
 from securecoderl_edge.settings import TrainSettings

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from securecoderl_edge.collect import Rollout, collect
 from securecoderl_edge.learner import Learner, NotFiniteError, memory_for, next_problems, precision_metrics, seed_of
 from securecoderl_edge.meters import summarise
-from securecoderl_edge.model import reference_active
+from securecoderl_edge.models.adapters import reference_active
 from securecoderl_edge.ppo import (
     explained_variance,
     generalised_advantages,

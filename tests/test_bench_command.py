@@ -15,8 +15,8 @@ from cli_runs import run_sce
 from fake_runtime import BROKEN, RIGHT, UNSAFE, WRONG, FakeRuntime, Writer, always, problem
 from rich.console import Console
 
-from securecoderl_edge.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.errors import MissingExtra
+from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.problems.problem import write_problems
 from securecoderl_edge.runs import Run, mark_latest
 from securecoderl_edge.runtimes.spec import ModelSpec

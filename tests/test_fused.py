@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from securecoderl_edge.fused import project, rms_norm, rotate, swiglu
-from securecoderl_edge.int8 import Int8Linear
+from securecoderl_edge.models.fused import project, rms_norm, rotate, swiglu
+from securecoderl_edge.models.int8 import Int8Linear
 
 GENERATOR = torch.Generator().manual_seed(3)
 

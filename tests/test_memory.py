@@ -15,10 +15,11 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 
-from securecoderl_edge.architecture import Architecture, architecture_of
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.learner import memory_for
-from securecoderl_edge.memory import GIB, Formats, MemoryPlan, fitting_plan, plan_memory
+from securecoderl_edge.memory import MemoryPlan, fitting_plan, plan_memory
+from securecoderl_edge.models.architecture import Architecture, architecture_of
+from securecoderl_edge.models.sizes import GIB, Formats
 from securecoderl_edge.settings import TrainSettings, known_shapes, resolve
 
 V100 = Formats.of("cuda", "int8", "float16", "float16")

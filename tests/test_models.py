@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from securecoderl_edge.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.model import base_folder
+from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS
+from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.runs import Run, latest_run, mark_latest, newest_run, only_unfinished, run_of
 from securecoderl_edge.runtimes.spec import (
     ModelSpec,

@@ -100,7 +100,7 @@ def test_training_bench_and_the_exported_file_see_the_same_tokens(
     from exports import export_gguf
 
     from securecoderl_edge.export.run import export_merged
-    from securecoderl_edge.model import base_folder
+    from securecoderl_edge.models.files import base_folder
 
     learners = spied(monkeypatch)
     run = train(settings(f"prompt.style={style}"), tmp_path / "run")

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from small_runs import EPOCHS, rows, settings_maker, weights, write_additions
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.model import save_adapter
+from securecoderl_edge.models.adapters import save_adapter
 from securecoderl_edge.problems.problem import Problem, Test, write_problems
 from securecoderl_edge.runs import Run
 from securecoderl_edge.settings import TrainSettings

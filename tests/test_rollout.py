@@ -16,8 +16,12 @@ import torch
 from conftest import build_adapter
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.model import LoraSettings, add_adapters, load_base, load_tokenizer, require_torch
-from securecoderl_edge.rollout import _GROWTH, Decoder, Sampled, attended, draw_tokens, sample
+from securecoderl_edge.models.adapters import LoraSettings, add_adapters
+from securecoderl_edge.models.decoder import Decoder, attended
+from securecoderl_edge.models.loading import load_base, require_torch
+from securecoderl_edge.models.sampling import Sampled, draw_tokens, sample
+from securecoderl_edge.models.sizes import CACHE_GROWTH
+from securecoderl_edge.models.tokenizer import load_tokenizer
 from securecoderl_edge.runtimes.hf import HfRuntime
 from securecoderl_edge.runtimes.protocol import Sampling
 
@@ -81,8 +85,8 @@ def test_equal_seeds_give_equal_samples_and_other_seeds_others(adapted: Any, tok
 
 
 def test_log_probs_are_those_of_a_full_forward_pass(adapted: Any, tokenizer: Any) -> None:
-    drawn = draw(Decoder(adapted, torch.float32), tokenizer, 1.0, samples=2, length=3 * _GROWTH)
-    assert max(len(done.token_ids) for done in drawn) > 2 * _GROWTH, "the cache must grow more than once"
+    drawn = draw(Decoder(adapted, torch.float32), tokenizer, 1.0, samples=2, length=3 * CACHE_GROWTH)
+    assert max(len(done.token_ids) for done in drawn) > 2 * CACHE_GROWTH, "the cache must grow more than once"
     for done in drawn:
         prompt = tokenizer(PROMPTS[done.prompt])["input_ids"]
         tokens = torch.tensor([[*prompt, *done.token_ids]])
@@ -142,7 +146,7 @@ def test_dropping_finished_rows_changes_no_completion(adapted: Any, tokenizer: A
         return [done.token_ids for done in sample(decoder, tokens, 2, 1.0, 20, ends, uniforms)]
 
     compacted = run()
-    monkeypatch.setattr("securecoderl_edge.rollout._COMPACT_SHARE", 1.1)
+    monkeypatch.setattr("securecoderl_edge.models.sampling._COMPACT_SHARE", 1.1)
     assert run() == compacted
 
 

@@ -13,10 +13,10 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 from exports import export_gguf, export_onnx
 
-from securecoderl_edge import rollout
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.verify import PROMPTS
 from securecoderl_edge.extraction import Asked, is_over
+from securecoderl_edge.models import sampling
 from securecoderl_edge.runtimes import cache_room, open_runtime
 from securecoderl_edge.runtimes.hf import HfRuntime
 from securecoderl_edge.runtimes.manifests import manifest_path
@@ -215,8 +215,8 @@ def test_a_runtime_decodes_fewer_at_once_where_memory_is_short(
         patch.setattr(f"{type(runtime).__module__}.affordable_sequences", lambda *_: 2)
         together = []
         if isinstance(runtime, HfRuntime):
-            sample = rollout.sample
-            patch.setattr(rollout, "sample", lambda *args: together.append(args[2]) or sample(*args))
+            sample = sampling.sample
+            patch.setattr(sampling, "sample", lambda *args: together.append(args[2]) or sample(*args))
         # Five samples of one prompt, two at a time: the same ones.
         again = runtime.generate(TWENTY[:1], 5, Sampling(1.0, 8))
         assert [each.token_ids for each in again[0]] == [each.token_ids for each in drawn[0]]

@@ -13,17 +13,17 @@ pytest.importorskip("torch", reason="needs the train extra")
 import torch
 from conftest import build_model
 
-from securecoderl_edge.int8 import Int8Linear
-from securecoderl_edge.model import (
-    POLICY,
+from securecoderl_edge.models.adapters import (
+    POLICY_ADAPTER,
     LoraSettings,
     adapter_parameters,
     add_adapters,
     load_adapter,
-    load_base,
     reference_active,
     save_adapter,
 )
+from securecoderl_edge.models.int8 import Int8Linear
+from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.sequences import completion_log_probs, make_batch, micro_batches
 
 PAIRS = [([5, 6, 7], [8, 9, 1]), ([4], [3, 2, 2, 2, 2, 1]), ([9, 9, 9, 9, 9], [1])]
@@ -36,7 +36,7 @@ def model(request: pytest.FixtureRequest, tiny_model: Path) -> Any:
     adapted = add_adapters(load_base(tiny_model, request.param), LoraSettings(rank=4), seed=1)
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
-        for parameter in adapter_parameters(adapted, POLICY).values():
+        for parameter in adapter_parameters(adapted, POLICY_ADAPTER).values():
             parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.1)
     return adapted
 
@@ -49,7 +49,7 @@ def naive_log_probs(model: Any, prompt: list[int], completion: list[int], temper
 
 
 def gradients(model: Any, loss: torch.Tensor) -> torch.Tensor:
-    found = torch.autograd.grad(loss, list(adapter_parameters(model, POLICY).values()))
+    found = torch.autograd.grad(loss, list(adapter_parameters(model, POLICY_ADAPTER).values()))
     return torch.cat([gradient.flatten() for gradient in found])
 
 
@@ -144,7 +144,7 @@ def test_the_same_forward_pass_twice_gives_a_ratio_of_exactly_one(model: Any) ->
 def test_several_threads_add_up_float32_gradients_in_one_order(tiny_model: Path) -> None:
     model = add_adapters(load_base(tiny_model), LoraSettings(rank=4), seed=1)
     with torch.no_grad():
-        for parameter in adapter_parameters(model, POLICY).values():
+        for parameter in adapter_parameters(model, POLICY_ADAPTER).values():
             parameter.add_(0.1)
     # One long prompt of many completions: its gradients are sums that torch divides among the threads.
     pairs = [(list(range(2, 400)), [sample, 3, 1]) for sample in range(8, 24)]
@@ -168,7 +168,7 @@ def test_the_reference_adapter_is_the_untrained_one_and_leaves_the_policy_active
     assert torch.equal(policy, again)
     trainable = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     assert trainable
-    assert all(f".{POLICY}." in name for name in trainable)
+    assert all(f".{POLICY_ADAPTER}." in name for name in trainable)
 
 
 def test_an_adapter_comes_back_from_its_file_and_peft_reads_it(model: Any, tiny_model: Path, tmp_path: Path) -> None:
@@ -177,8 +177,8 @@ def test_an_adapter_comes_back_from_its_file_and_peft_reads_it(model: Any, tiny_
     save_adapter(model, tmp_path, "tiny")
     fresh = add_adapters(load_base(tiny_model), LoraSettings(rank=4), seed=9)
     load_adapter(fresh, tmp_path)
-    for name, parameter in adapter_parameters(fresh, POLICY).items():
-        assert torch.equal(parameter, adapter_parameters(model, POLICY)[name])
+    for name, parameter in adapter_parameters(fresh, POLICY_ADAPTER).items():
+        assert torch.equal(parameter, adapter_parameters(model, POLICY_ADAPTER)[name])
     plain = PeftModel.from_pretrained(load_base(tiny_model), tmp_path)
     tokens = torch.tensor([[5, 6, 7]])
     torch.testing.assert_close(plain(tokens).logits, fresh(tokens).logits)

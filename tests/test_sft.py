@@ -12,9 +12,11 @@ import torch
 from fake_runtime import FakeRuntime
 
 from securecoderl_edge import evaluate
-from securecoderl_edge.device import Compute
 from securecoderl_edge.learner import Learner
-from securecoderl_edge.model import POLICY, LoraSettings, adapter_parameters, add_adapters, load_base, load_tokenizer
+from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adapter_parameters, add_adapters
+from securecoderl_edge.models.device import Compute
+from securecoderl_edge.models.loading import load_base
+from securecoderl_edge.models.tokenizer import load_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts import OURS
 from securecoderl_edge.scorer import Scorer
@@ -31,7 +33,7 @@ SETTINGS = SftSettings(batch_size=2)
 @pytest.fixture
 def learner(tiny_model: Path) -> Learner:
     model = add_adapters(load_base(tiny_model), LoraSettings(rank=4), seed=3)
-    optimizer = torch.optim.AdamW(adapter_parameters(model, POLICY).values(), lr=0.0)
+    optimizer = torch.optim.AdamW(adapter_parameters(model, POLICY_ADAPTER).values(), lr=0.0)
     return Learner(model, load_tokenizer(tiny_model), Compute("cpu", "fp32", torch.float32), optimizer)
 
 

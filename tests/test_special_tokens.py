@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.special_tokens import end_tokens, needs_start, special_tokens
+from securecoderl_edge.models.tokenizer import end_tokens, needs_start, special_tokens
 
 
 @pytest.mark.parametrize(

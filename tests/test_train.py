@@ -18,7 +18,7 @@ from small_runs import EPOCHS, rows, settings_maker, weights, write_additions
 
 from securecoderl_edge import collect, sft, updates
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.model import load_base
+from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.problems.problem import Problem, Test, write_problems
 from securecoderl_edge.reward import Score
 from securecoderl_edge.runs import Run
@@ -145,7 +145,9 @@ def test_a_program_that_is_drawn_several_times_is_run_once_and_scored_for_each_s
 def test_flat_groups_that_are_skipped_count_as_the_zeros_that_they_are(
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("securecoderl_edge.device.cpu_has_bf16", lambda: False)  # whose rounding depends on the batch
+    monkeypatch.setattr(
+        "securecoderl_edge.models.device.cpu_has_bf16", lambda: False
+    )  # whose rounding depends on the batch
     monkeypatch.setattr(collect, "training_reward", lambda score, weight, *_: float(len(score.program) % 9 == 0))
     found = []
     for skip in ("true", "false"):

@@ -14,10 +14,11 @@ import torch
 from conftest import build_model
 from torch import Tensor
 
-from securecoderl_edge.device import Compute
-from securecoderl_edge.model import POLICY, LoraSettings, adapter_parameters, add_adapters, load_base
+from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adapter_parameters, add_adapters
+from securecoderl_edge.models.device import Compute
+from securecoderl_edge.models.loading import load_base
+from securecoderl_edge.models.transformer import hidden_states
 from securecoderl_edge.sequences import completion_log_probs, make_batch
-from securecoderl_edge.transformer import hidden_states
 
 ROPES = {
     "plain": {"rope_type": "default", "rope_theta": 10000.0},
@@ -35,13 +36,13 @@ def adapted(folder: Path, precision: str = "fp32", targets: tuple[str, ...] = EV
     model = add_adapters(load_base(folder, precision), LoraSettings(rank=4, targets=targets), seed=1)
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
-        for parameter in adapter_parameters(model, POLICY).values():
+        for parameter in adapter_parameters(model, POLICY_ADAPTER).values():
             parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.1)
     return model
 
 
 def gradients(model: Any, loss: Tensor) -> Tensor:
-    found = torch.autograd.grad(loss, list(adapter_parameters(model, POLICY).values()))
+    found = torch.autograd.grad(loss, list(adapter_parameters(model, POLICY_ADAPTER).values()))
     return torch.cat([gradient.flatten() for gradient in found])
 
 
@@ -132,7 +133,7 @@ def test_gradients_of_an_int8_base_are_those_of_the_float_base(tmp_path: Path, p
         model = add_adapters(load_base(folder, precision), LoraSettings(), seed=1)
         generator = torch.Generator().manual_seed(2)
         with torch.no_grad():
-            for name, parameter in adapter_parameters(model, POLICY).items():
+            for name, parameter in adapter_parameters(model, POLICY_ADAPTER).items():
                 if "lora_B" in name:  # zero before training: half of all gradients would be
                     parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.01)
         log_probs, _ = completion_log_probs(model, batch, 1.0, Compute("cpu", precision, dtype))

@@ -16,20 +16,14 @@ import torch
 from securecoderl_edge import updates
 from securecoderl_edge.checkpoint import Progress, load_latest, save_checkpoint
 from securecoderl_edge.collect import collect
-from securecoderl_edge.device import Compute
 from securecoderl_edge.extraction import extract_program
-from securecoderl_edge.learner import Learner
-from securecoderl_edge.model import (
-    POLICY,
-    LoraSettings,
-    adapter_parameters,
-    add_adapters,
-    load_base,
-    load_tokenizer,
-    make_value_head,
-)
+from securecoderl_edge.learner import Learner, make_value_head
+from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adapter_parameters, add_adapters
+from securecoderl_edge.models.decoder import Decoder
+from securecoderl_edge.models.device import Compute
+from securecoderl_edge.models.loading import load_base
+from securecoderl_edge.models.tokenizer import load_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.rollout import Decoder
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.settings import PpoSettings, RewardSettings
 
@@ -49,7 +43,7 @@ def make_learner(tiny_model: Path) -> Callable[..., Learner]:
     def make(compute: Compute = FP32, value_head: bool = False) -> Learner:
         model = add_adapters(load_base(tiny_model), LoraSettings(rank=4), seed=3)
         head = make_value_head(model.config.hidden_size, 3) if value_head else None
-        groups = [{"params": list(adapter_parameters(model, POLICY).values()), "lr": 0.01}]
+        groups = [{"params": list(adapter_parameters(model, POLICY_ADAPTER).values()), "lr": 0.01}]
         groups += [{"params": list(head.parameters()), "lr": 0.01}] if head is not None else []
         optimizer = torch.optim.AdamW(groups, weight_decay=0.0)
         decoder = Decoder(model, compute.rollout_dtype)
@@ -63,7 +57,9 @@ def update(learner: Learner, scorer: Scorer, ppo: PpoSettings, step: int = 1) ->
 
 
 def policy(learner: Learner) -> torch.Tensor:
-    return torch.cat([value.detach().flatten().clone() for value in adapter_parameters(learner.model, POLICY).values()])
+    return torch.cat(
+        [value.detach().flatten().clone() for value in adapter_parameters(learner.model, POLICY_ADAPTER).values()]
+    )
 
 
 def test_an_update_moves_the_policy_and_says_how_far(make_learner: Callable[..., Learner], scorer: Scorer) -> None:
@@ -168,7 +164,7 @@ def test_float16_skips_a_step_whose_gradients_overflow_and_lowers_the_scale(
 ) -> None:
     learner = make_learner(Compute("cpu", "fp32", torch.float16))
     before = policy(learner)
-    parameter = next(iter(adapter_parameters(learner.model, POLICY).values()))
+    parameter = next(iter(adapter_parameters(learner.model, POLICY_ADAPTER).values()))
     learner.backward(parameter.sum(), {})
     parameter.grad.fill_(float("inf"))  # type: ignore[union-attr]
     learner.step(1.0, {})
@@ -196,7 +192,7 @@ def test_nested_optimizer_states_come_back_from_a_checkpoint(
 ) -> None:
     def nested() -> Learner:
         learner = make_learner()
-        return replace(learner, optimizer=Nested(adapter_parameters(learner.model, POLICY).values(), lr=0.1))
+        return replace(learner, optimizer=Nested(adapter_parameters(learner.model, POLICY_ADAPTER).values(), lr=0.1))
 
     learner, again = nested(), nested()
     learner.optimizer.step()

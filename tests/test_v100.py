@@ -13,20 +13,14 @@ pytest.importorskip("torch", reason="needs the train extra")
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from securecoderl_edge.device import V100, Compute, compute_on_cuda
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.learner import Learner, NotFiniteError, make_optimizer
-from securecoderl_edge.model import (
-    POLICY,
-    LoraSettings,
-    adapter_parameters,
-    add_adapters,
-    load_base,
-    load_tokenizer,
-    make_value_head,
-)
+from securecoderl_edge.learner import Learner, NotFiniteError, make_optimizer, make_value_head
+from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adapter_parameters, add_adapters
+from securecoderl_edge.models.decoder import Decoder
+from securecoderl_edge.models.device import V100, Compute, compute_on_cuda
+from securecoderl_edge.models.loading import load_base
+from securecoderl_edge.models.tokenizer import load_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.rollout import Decoder
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.settings import PpoSettings, RewardSettings, SftSettings
 from securecoderl_edge.sft import sft_update
@@ -48,7 +42,9 @@ def make_learner(folder: Path, compute: Compute, optimizer: str = "adamw") -> Le
         load_base(folder, compute.base_precision, "cpu", compute.products), LoraSettings(rank=64), seed=3
     )
     head = make_value_head(model.config.hidden_size, 3)
-    groups = [{"params": list(p), "lr": 1e-3} for p in (adapter_parameters(model, POLICY).values(), head.parameters())]
+    groups = [
+        {"params": list(p), "lr": 1e-3} for p in (adapter_parameters(model, POLICY_ADAPTER).values(), head.parameters())
+    ]
     decoder = Decoder(model, compute.rollout_dtype)
     return Learner(model, load_tokenizer(folder), compute, make_optimizer(optimizer, groups), decoder, head)
 
@@ -95,13 +91,13 @@ def test_no_update_computes_in_bfloat16_or_by_bitsandbytes(
 ) -> None:
     with NoBfloat16():
         learner = make_learner(tiny_qwen, on_v100())
-        before = [parameter.clone() for parameter in adapter_parameters(learner.model, POLICY).values()]
+        before = [parameter.clone() for parameter in adapter_parameters(learner.model, POLICY_ADAPTER).values()]
         supervised = sft_update(learner, PROBLEMS, SftSettings(batch_size=2), 1, 0, 2048)
         metrics, _ = ppo_update(learner, scorer, PROBLEMS, PPO, RewardSettings(), 1.0, "partial", 1, 0)
     assert metrics["val/first_ratio_error"] == 0
     assert metrics["loss_scale"] >= 1
     assert (supervised["skipped_steps"], metrics["skipped_steps"]) == (0, 0)
-    after = adapter_parameters(learner.model, POLICY).values()
+    after = adapter_parameters(learner.model, POLICY_ADAPTER).values()
     assert all(parameter.dtype == torch.float32 for parameter in after)
     assert any(not torch.equal(old, new) for old, new in zip(before, after, strict=True))
 
@@ -112,12 +108,12 @@ def test_float16_gradients_that_would_vanish_survive_by_the_scale(tiny_model: Pa
     for products in (torch.float32, torch.float16):
         learner = make_learner(tiny_model, Compute("cpu", "fp32", products))
         learner.optimizer = torch.optim.SGD(learner.optimizer.param_groups, lr=1.0)
-        before = torch.cat([p.detach().flatten() for p in adapter_parameters(learner.model, POLICY).values()])
+        before = torch.cat([p.detach().flatten() for p in adapter_parameters(learner.model, POLICY_ADAPTER).values()])
         settings = SftSettings(batch_size=2)
         real = learner.backward
         learner.backward = lambda loss, tensors, real=real: real(1e-6 * loss, tensors)  # type: ignore[method-assign]
         sft_update(learner, PROBLEMS, settings, 1, 0, 2048)
-        after = torch.cat([p.detach().flatten() for p in adapter_parameters(learner.model, POLICY).values()])
+        after = torch.cat([p.detach().flatten() for p in adapter_parameters(learner.model, POLICY_ADAPTER).values()])
         found.append((after - before).double())
     assert float(found[0].abs().max()) > 0
     assert float(found[0] @ found[1] / found[0].norm() / found[1].norm()) > 0.99
@@ -125,7 +121,7 @@ def test_float16_gradients_that_would_vanish_survive_by_the_scale(tiny_model: Pa
 
 def test_gradients_that_overflow_at_every_scale_stop_the_run(tiny_model: Path) -> None:
     learner = make_learner(tiny_model, on_v100())
-    parameter = next(iter(adapter_parameters(learner.model, POLICY).values()))
+    parameter = next(iter(adapter_parameters(learner.model, POLICY_ADAPTER).values()))
 
     def overflow() -> None:
         learner.backward(parameter.sum(), {})
@@ -168,7 +164,7 @@ def test_an_8_bit_optimizer_keeps_bytes_and_learns(tiny_model: Path) -> None:
 def test_bitsandbytes_int8_layers_train_with_a_ratio_of_one(tiny_model: Path) -> None:
     """On a CPU only to see that its layers pass through ours; `compute_on_cpu` refuses them."""
     pytest.importorskip("bitsandbytes")
-    from securecoderl_edge.rollout import merged_weight
+    from securecoderl_edge.models.decoder import merged_weight
     from securecoderl_edge.sequences import completion_log_probs, make_batch
 
     model = add_adapters(load_base(tiny_model, "int8-bnb", "cpu", torch.float32), LoraSettings(rank=4), seed=1)
@@ -178,7 +174,7 @@ def test_bitsandbytes_int8_layers_train_with_a_ratio_of_one(tiny_model: Path) ->
         old, _ = completion_log_probs(model, batch, 0.7, compute)
     new, _ = completion_log_probs(model, batch, 0.7, compute)
     assert torch.equal(old, new)
-    found = torch.autograd.grad(new.sum(), list(adapter_parameters(model, POLICY).values()))
+    found = torch.autograd.grad(new.sum(), list(adapter_parameters(model, POLICY_ADAPTER).values()))
     assert any(bool(gradient.any()) for gradient in found)
     plain = load_base(tiny_model).model.layers[0].self_attn.q_proj.weight
     merged = merged_weight(model.get_base_model().model.layers[0].self_attn.q_proj)
@@ -211,7 +207,7 @@ def test_the_plan_of_the_paper_s_recipe_needs_neither_gpu_nor_network_nor_model(
 
 
 def test_shapes_of_the_recipes_have_the_parameters_that_their_makers_state() -> None:
-    from securecoderl_edge.architecture import architecture_of
+    from securecoderl_edge.models.architecture import architecture_of
     from securecoderl_edge.settings import known_shapes
 
     counts = {name: architecture_of(config, name).parameters() for name, config in known_shapes().items()}

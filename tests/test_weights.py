@@ -18,8 +18,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.int8 import Int8Linear
-from securecoderl_edge.model import load_base
+from securecoderl_edge.models.int8 import Int8Linear
+from securecoderl_edge.models.loading import load_base
 
 Tensors = dict[str, Tensor]
 
@@ -175,7 +175,7 @@ def test_tensors_are_read_one_at_a_time(tiny_model: Path, monkeypatch: pytest.Mo
     import gc
     import weakref
 
-    from securecoderl_edge import weights
+    from securecoderl_edge.models import weights
 
     seen: list[weakref.ref[Tensor]] = []
     real = weights.read_tensors

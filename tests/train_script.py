@@ -16,7 +16,7 @@ import os
 import sys
 from pathlib import Path
 
-from securecoderl_edge.model import require_torch
+from securecoderl_edge.models.loading import require_torch
 
 SETTINGS = (
     "lora.rank=4",
@@ -65,7 +65,8 @@ def run(arguments: list[str]) -> None:
     """One training run in this process."""
     from small_runs import varied_reward
 
-    from securecoderl_edge import collect, device, parallel
+    from securecoderl_edge import collect, parallel
+    from securecoderl_edge.models import device
     from securecoderl_edge.settings import resolve
     from securecoderl_edge.train import train
 

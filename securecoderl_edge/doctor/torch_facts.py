@@ -7,10 +7,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from securecoderl_edge.architecture import architecture_of, read_architecture
 from securecoderl_edge.doctor.findings import CHILD_SECONDS, Finding, Section, State, gibibytes, install_command
-from securecoderl_edge.memory import HAS_BF16, HAS_INT8_UNITS, Formats, plan_memory
-from securecoderl_edge.model import base_folder
+from securecoderl_edge.memory import plan_memory
+from securecoderl_edge.models.architecture import architecture_of, read_architecture
+from securecoderl_edge.models.files import base_folder
+from securecoderl_edge.models.sizes import HAS_BF16, HAS_INT8_UNITS, Formats
 from securecoderl_edge.settings import known_shapes, resolve
 from securecoderl_edge.system.machine import memory_limit_bytes
 from securecoderl_edge.system.processes import ask

@@ -2,19 +2,28 @@
 
 Plain LoRA on linear layers, scaled by alpha/r or (rslora) alpha/sqrt(r). Every reader, the one that computes and the
 one that exports, refuses the rest by name: merged wrongly it would still give a model that loads.
+
+In training one frozen base carries two adapters: `POLICY_ADAPTER`, which is trained, and `REFERENCE_ADAPTER`, a frozen
+copy of what supervised training left, which the KL penalty is measured against.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from securecoderl_edge.errors import UsageError
+from securecoderl_edge.config import setting
+from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.system.files import read_json
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
-
 _UNSUPPORTED = (
     "alora_invocation_tokens",
     "alpha_pattern",
@@ -33,6 +42,9 @@ _UNSUPPORTED = (
     "use_qalora",
     "velora_config",
 )
+
+POLICY_ADAPTER = "default"  # the name under which peft saves an adapter at the top of its folder
+REFERENCE_ADAPTER = "reference"
 
 
 def read_lora_config(adapter: Path) -> dict[str, Any]:
@@ -56,3 +68,108 @@ def read_lora_config(adapter: Path) -> dict[str, Any]:
             f"{adapter}: the adapter was initialised with {config['init_lora_weights']}, which cannot be merged here"
         )
     return config
+
+
+@dataclass(frozen=True)
+class LoraSettings:
+    """Low-rank adaptation (arXiv:2106.09685) of the attention projections."""
+
+    rank: int = setting(16, "Rank of the update of each weight.", minimum=1)
+    alpha: int = setting(32, "Scale of the update: alpha / rank.", minimum=1)
+    targets: tuple[str, ...] = setting(("q_proj", "k_proj", "v_proj", "o_proj"), "Linear layers that get an adapter.")
+
+
+def add_adapters(base: Any, lora: LoraSettings, seed: int) -> Any:
+    """Wrap ``base`` with a trainable policy adapter and a frozen reference adapter, both doing nothing yet.
+
+    LoRA's first factor is drawn after seeding, so equal seeds give equal adapters; its second factor is zero.
+
+    Raises:
+        SceError: a target layer that the model does not have.
+    """
+    import torch
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(
+        r=lora.rank, lora_alpha=lora.alpha, lora_dropout=0.0, target_modules=list(lora.targets), task_type="CAUSAL_LM"
+    )
+    torch.manual_seed(seed)
+    try:
+        model = get_peft_model(base, config, adapter_name=POLICY_ADAPTER, autocast_adapter_dtype=True)
+    except ValueError as error:
+        raise SceError(f"LoRA does not fit this model: {error}") from None
+    model.add_adapter(REFERENCE_ADAPTER, config)
+    copy_adapter(model, POLICY_ADAPTER, REFERENCE_ADAPTER)
+    return model.eval()
+
+
+def adapter_parameters(model: Any, name: str = POLICY_ADAPTER) -> dict[str, Tensor]:
+    """The parameters of one adapter by their full names in the model."""
+    return {key: value for key, value in model.named_parameters() if f".{name}." in key}
+
+
+def copy_adapter(model: Any, source: str, target: str) -> None:
+    """Overwrite one adapter with another and freeze the target."""
+    import torch
+
+    targets = adapter_parameters(model, target)
+    with torch.no_grad():
+        for key, value in adapter_parameters(model, source).items():
+            twin = targets[key.replace(f".{source}.", f".{target}.")]
+            twin.copy_(value)
+            twin.requires_grad_(False)
+
+
+@contextmanager
+def reference_active(model: Any) -> Iterator[None]:
+    """Compute with the reference adapter inside the block, with the policy again afterwards."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
+    try:
+        for layer in layers:
+            layer._active_adapter = [
+                REFERENCE_ADAPTER
+            ]  # set_adapter would also flip requires_grad, which must not change
+        yield
+    finally:
+        for layer in layers:
+            layer._active_adapter = [POLICY_ADAPTER]
+
+
+def save_adapter(model: Any, folder: Path, base_name: str) -> None:
+    """Write the policy adapter in PEFT's format (safetensors and JSON), usable alone with ``PeftModel``."""
+    from peft import get_peft_model_state_dict
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    # "auto" would ask the hub for the base model's configuration; embeddings are never trained here.
+    tensors = get_peft_model_state_dict(model, adapter_name=POLICY_ADAPTER, save_embedding_layers=False)
+    save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, folder / ADAPTER_WEIGHTS)
+    config = model.peft_config[POLICY_ADAPTER]
+    config.base_model_name_or_path, config.inference_mode = base_name, True
+    config.save_pretrained(folder)
+
+
+def load_adapter(model: Any, folder: Path, name: str = POLICY_ADAPTER) -> None:
+    """Overwrite the adapter ``name`` with one that `save_adapter` wrote.
+
+    Raises:
+        SceError: the file is missing or unreadable, or its tensors do not fit this model's adapter.
+    """
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    file = folder / ADAPTER_WEIGHTS
+    try:
+        stored = load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise SceError(f"{file}: cannot be read ({error})") from None
+    wanted = adapter_parameters(model, name)
+    named = {key.replace(f".{name}.", "."): value for key, value in wanted.items()}
+    if stored.keys() != named.keys() or any(stored[key].shape != named[key].shape for key in named):
+        raise SceError(f"{folder}: the adapter does not belong to this base model or these LoRA settings")
+    with torch.no_grad():
+        for key, value in named.items():
+            value.copy_(stored[key])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -10,9 +9,8 @@ from typing import Any
 import torch
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.memory import GIB, HAS_BF16, HAS_INT8_UNITS, Formats
-from securecoderl_edge.settings import TrainSettings
-from securecoderl_edge.system.machine import cpu_flags, memory_limit_bytes
+from securecoderl_edge.models.sizes import HAS_BF16, HAS_INT8_UNITS, Formats
+from securecoderl_edge.system.machine import cpu_flags
 
 V100 = (7, 0)
 
@@ -96,20 +94,6 @@ def compute_on_cpu(base_precision: str, *, recompute: bool = False) -> Compute:
     products = torch.bfloat16 if cpu_has_bf16() and cpu_has_matrix_units() else torch.float32
     sampling = torch.bfloat16 if cpu_has_bf16() else torch.float32
     return Compute("cpu", "fp32" if base_precision == "auto" else base_precision, products, sampling, recompute)
-
-
-def memory_limit(settings: TrainSettings, device: str, processes: int = 1) -> int:
-    """Bytes that a process of the run may take: of its GPU, or its share of the machine's memory.
-
-    Where there is no GPU to ask, it has what the settings say.
-    """
-    asked = math.inf if settings.memory_gib is None else settings.memory_gib * GIB
-    there = math.inf
-    if device == "cpu":
-        there = memory_limit_bytes() / processes
-    elif torch.cuda.is_available():
-        there = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
-    return int(min(asked, there))
 
 
 def cpu_has_bf16() -> bool:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from securecoderl_edge.int8 import Int8Linear
+from securecoderl_edge.models.int8 import Int8Linear
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,12 @@
-"""Which tokens start a prompt and end an answer, by the files beside a model's weights."""
+"""A model's tokenizer, and which tokens start a prompt and end an answer, by the files beside its weights."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+from securecoderl_edge.errors import SceError, first_line, needs
+from securecoderl_edge.models.loading import require_torch
 from securecoderl_edge.system.files import read_json_if_there
 
 _NAMES = ("bos_token", "eos_token", "pad_token", "unk_token")
@@ -43,3 +45,48 @@ def end_tokens(folder: Path, end_of_sequence: int | None) -> frozenset[int]:
 def needs_start(prompt: str, start: str | None) -> bool:
     """Whether the start token is still to be added to a prompt: chat templates begin with it themselves."""
     return not (start and prompt.startswith(start))
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The fast tokenizer of a model folder, with a padding token.
+
+    Raises:
+        SceError: the folder has no tokenizer, a damaged one, or one without an end-of-sequence token.
+    """
+    require_torch()
+    from transformers import AutoTokenizer
+
+    if not (folder / "tokenizer.json").is_file():
+        raise SceError(f"{folder}: no tokenizer.json; download it from where the weights are from")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # the tokenizers library raises plain exceptions for a damaged file
+        raise SceError(f"cannot load the tokenizer of {folder}: {first_line(error)}") from None
+    if tokenizer.eos_token_id is None:
+        raise SceError(f"{folder}: the tokenizer names no end-of-sequence token")
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def encode_prompt(tokenizer: Any, text: str) -> list[int]:
+    """Token ids of a prompt, with the start token that the tokenizer adds unless the text begins with it."""
+    return list(tokenizer(text, add_special_tokens=needs_start(text, tokenizer.bos_token))["input_ids"])
+
+
+def read_tokenizer(folder: Path) -> Any:
+    """The ``tokenizers.Tokenizer`` of a model folder.
+
+    Raises:
+        SceError: tokenizer.json is missing or damaged.
+        MissingExtra: tokenizers is not installed.
+    """
+    with needs("tokenizers", "onnx"):  # train brings it as well
+        from tokenizers import Tokenizer
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        raise SceError(f"{folder}: no tokenizer.json; download it from where the weights are from")
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the bindings raise bare Exception
+        raise SceError(f"{path}: not a tokenizer ({error})") from None

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from securecoderl_edge.fused import project, rms_norm, rotate, score_bias, shared_heads, swiglu
+from securecoderl_edge.models.fused import project, rms_norm, rotate, score_bias, shared_heads, swiglu
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 KeysValues = tuple[Tensor, Tensor]
 
@@ -128,3 +132,9 @@ def _layer(
     normed = rms_norm(hidden, layer.post_attention_layernorm.weight, config.rms_norm_eps, dtype)
     gate, up = project(normed, (mlp.gate_proj, mlp.up_proj), dtype)
     return hidden + project(swiglu(gate, up), (mlp.down_proj,), dtype)[0], key, value
+
+
+def output_weight(model: Any) -> Tensor:
+    """(V, H) the frozen output projection."""
+    weight: Tensor = model.get_output_embeddings().weight
+    return weight

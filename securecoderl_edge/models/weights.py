@@ -12,8 +12,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.int8 import Int8Linear, with_int8_linears
-from securecoderl_edge.weight_files import weight_files
+from securecoderl_edge.models.files import weight_files
+from securecoderl_edge.models.int8 import Int8Linear, with_int8_linears
 
 # Tables that older versions of transformers saved and newer ones compute.
 _COMPUTED = re.compile(r"rotary_emb\.inv_freq$")

@@ -7,24 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from securecoderl_edge.adapters import read_lora_config
 from securecoderl_edge.chat import read_chat_template
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.extraction import Asked
-from securecoderl_edge.model import (
-    base_folder,
-    encode_prompt,
-    load_adapter,
-    load_base,
-    load_tokenizer,
-    require_torch,
-)
+from securecoderl_edge.models.adapters import load_adapter, read_lora_config
+from securecoderl_edge.models.files import base_folder
+from securecoderl_edge.models.loading import load_base, require_torch
+from securecoderl_edge.models.tokenizer import encode_prompt, end_tokens, load_tokenizer
 from securecoderl_edge.runtimes.cache_room import affordable_sequences
 from securecoderl_edge.runtimes.prompt_check import encode_prompts
 from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
 from securecoderl_edge.runtimes.text_writer import TextWriter, TokenText, open_writer
 from securecoderl_edge.runtimes.truncation import truncated
-from securecoderl_edge.special_tokens import end_tokens
 from securecoderl_edge.system.machine import peak_rss_bytes
 
 if TYPE_CHECKING:
@@ -54,7 +48,7 @@ class HfRuntime:
         require_torch()
         import torch
 
-        from securecoderl_edge.rollout import Decoder
+        from securecoderl_edge.models.decoder import Decoder
 
         if threads:
             torch.set_num_threads(threads)
@@ -136,7 +130,7 @@ class HfRuntime:
     ) -> list[list[Completion]]:
         import torch
 
-        from securecoderl_edge.rollout import Sampled, sample
+        from securecoderl_edge.models.sampling import Sampled, sample
 
         started = time.monotonic()
         times: dict[tuple[int, int], list[float]] = {key: [] for key in texts}

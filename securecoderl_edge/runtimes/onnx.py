@@ -12,6 +12,7 @@ import numpy as np
 from securecoderl_edge.chat import read_chat_template
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.extraction import Asked
+from securecoderl_edge.models.tokenizer import end_tokens, needs_start, read_tokenizer, special_tokens
 from securecoderl_edge.prompts import STYLE_KEY, STYLES
 from securecoderl_edge.runtimes.cache_room import affordable_sequences
 from securecoderl_edge.runtimes.onnx_model import Floats, OnnxBatch, OnnxModel
@@ -19,10 +20,8 @@ from securecoderl_edge.runtimes.prompt_check import encode_prompts
 from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
 from securecoderl_edge.runtimes.text_writer import TextWriter, TokenText, open_writer
 from securecoderl_edge.runtimes.truncation import truncated
-from securecoderl_edge.special_tokens import end_tokens, needs_start, special_tokens
 from securecoderl_edge.system.files import read_json
 from securecoderl_edge.system.machine import peak_rss_bytes
-from securecoderl_edge.token_counts import read_tokenizer
 
 
 class OnnxRuntime:

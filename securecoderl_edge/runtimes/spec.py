@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from securecoderl_edge.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.gguf_header import is_adapter
-from securecoderl_edge.model import NANO, base_folder
+from securecoderl_edge.models.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from securecoderl_edge.models.files import MODEL_FILES, NANO, base_folder
 from securecoderl_edge.prompts import OURS, STYLE_KEY, STYLES
 from securecoderl_edge.runs import (
     DONE_FILE,
@@ -29,7 +29,6 @@ from securecoderl_edge.runs import (
 from securecoderl_edge.runtimes.manifests import bits_per_weight
 from securecoderl_edge.system.files import read_json, sha256_of
 from securecoderl_edge.system.hub import is_hub_id
-from securecoderl_edge.weight_files import MODEL_FILES
 
 POLICY = "policy"
 BASE = "base"

@@ -27,7 +27,10 @@ import torch
 from torch.nn import functional
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.model import base_folder, load_base, load_tokenizer, output_weight
+from securecoderl_edge.models.files import base_folder
+from securecoderl_edge.models.loading import load_base
+from securecoderl_edge.models.tokenizer import load_tokenizer
+from securecoderl_edge.models.transformer import output_weight
 from securecoderl_edge.problems.starter.catalogue import GENERAL, HARD, SECURITY
 from securecoderl_edge.problems.starter.generate import build_problem, compositions
 from securecoderl_edge.prompts import OURS

@@ -1,0 +1,1 @@
+"""A base model: its files, shape, weights, layers and adapters, and sampling tokens from it."""
