@@ -20,7 +20,7 @@ from figures import publish
 
 from securecoderl_edge.bench import BenchSettings, bench_problems
 from securecoderl_edge.evaluate import evaluate
-from securecoderl_edge.prompts import choose_format
+from securecoderl_edge.prompts.styles import choose_format
 from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.spec import resolve_model
 from securecoderl_edge.scorer import Scorer

@@ -18,7 +18,7 @@ from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.problems.problem import Problem, problem_to_record
 from securecoderl_edge.problems.sources import open_problems
-from securecoderl_edge.prompts import OURS, STYLES
+from securecoderl_edge.prompts.styles import OURS, STYLES
 from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _reader(model: str | None, style: str) -> Iterator[Reader | None]:
 
 
 def _format(style: str) -> Any:
-    from securecoderl_edge.prompts import PromptFormat
+    from securecoderl_edge.prompts.styles import PromptFormat
 
     if style == "chat":
         raise UsageError("--prompt-style chat needs --model, whose chat template it is")

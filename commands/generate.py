@@ -18,7 +18,7 @@ from securecoderl_edge.commands.options import FiniteFloat, ModelName, options_f
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.given import example_tests, parse_test, read_prompt, read_requests, read_tests
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.prompts import STYLES, PromptFormat, choose_format
+from securecoderl_edge.prompts.styles import STYLES, PromptFormat, choose_format
 from securecoderl_edge.repair import answer_and_repair
 from securecoderl_edge.runs import latest_run
 from securecoderl_edge.runtimes import open_runtime

@@ -12,7 +12,7 @@ from securecoderl_edge.export.gguf import gguf_package, permute_rotary, require_
 from securecoderl_edge.export.merge import check_fit, read_adapter
 from securecoderl_edge.models.adapters import read_lora_config
 from securecoderl_edge.models.architecture import Architecture, read_architecture
-from securecoderl_edge.prompts import STYLE_KEY
+from securecoderl_edge.prompts.styles import STYLE_KEY
 
 if TYPE_CHECKING:
     import torch

@@ -19,7 +19,7 @@ from securecoderl_edge.export.manifest import (
     types_in_words,
 )
 from securecoderl_edge.export.run import ExportResult
-from securecoderl_edge.prompts import INSTRUCTION_HEADING, PROBLEM_HEADING, RESPONSE_HEADING, SOLUTION_HEADING
+from securecoderl_edge.prompts.styles import INSTRUCTION_HEADING, PROBLEM_HEADING, RESPONSE_HEADING, SOLUTION_HEADING
 from securecoderl_edge.runs import ENVIRONMENT, Run, run_of
 from securecoderl_edge.runtimes.spec import ModelSpec
 from securecoderl_edge.stats import bootstrap_mean

@@ -19,7 +19,7 @@ from securecoderl_edge.export.manifest import (
 )
 from securecoderl_edge.export.onnx_weights import DATA, onnx_package
 from securecoderl_edge.gguf_header import GgufHeader, read_header
-from securecoderl_edge.prompts import STYLE_KEY
+from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.runtimes.manifests import check_hashes, is_plain_name, manifest_path
 from securecoderl_edge.runtimes.onnx_model import MODEL
 from securecoderl_edge.system.files import read_json

@@ -13,7 +13,7 @@ from securecoderl_edge.errors import SceError, UsageError, needs
 from securecoderl_edge.export.merge import merged_tensors, weights_of
 from securecoderl_edge.export.vocabulary import Vocabulary, read_vocabulary
 from securecoderl_edge.models.architecture import Architecture, read_architecture
-from securecoderl_edge.prompts import STYLE_KEY
+from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.text import NORMALISER_KEY
 
 if TYPE_CHECKING:

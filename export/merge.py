@@ -19,7 +19,7 @@ from securecoderl_edge.errors import SceError, UsageError, needs
 from securecoderl_edge.models.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS, read_lora_config
 from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.models.files import WEIGHTS, WEIGHTS_INDEX, weight_files
-from securecoderl_edge.prompts import STYLE_KEY
+from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.system.files import read_json, write_atomically
 
 if TYPE_CHECKING:

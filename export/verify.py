@@ -14,7 +14,7 @@ from typing import Any
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.agreement import Agreement, check_bounds
-from securecoderl_edge.prompts import format_statement
+from securecoderl_edge.prompts.styles import format_statement
 from securecoderl_edge.system.files import remove_abandoned, temporary_prefix
 from securecoderl_edge.system.processes import ask
 

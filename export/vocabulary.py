@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from securecoderl_edge.chat import read_chat_template
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.export.pre_tokenizers import IGNORES_MERGES, name_of
 from securecoderl_edge.models.tokenizer import end_tokens, read_tokenizer, special_tokens
+from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.system.files import read_json
 
 # Token types of GGUF's tokenizer.ggml.token_type.

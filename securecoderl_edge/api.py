@@ -199,7 +199,7 @@ def generate(
     """
     from securecoderl_edge.generation import answer
     from securecoderl_edge.given import example_tests
-    from securecoderl_edge.prompts import choose_format
+    from securecoderl_edge.prompts.styles import choose_format
     from securecoderl_edge.runtimes import open_runtime
     from securecoderl_edge.runtimes.spec import resolve_model
     from securecoderl_edge.sampling_settings import SamplingSettings

@@ -14,7 +14,7 @@ from securecoderl_edge.evaluate import BATCH, Evaluation, EvaluationProgress, ev
 from securecoderl_edge.evaluation_log import EvaluationLog
 from securecoderl_edge.problems.problem import MAX_TESTS, Problem
 from securecoderl_edge.problems.sources import BENCHMARKS, STARTER, benchmark_problems, open_problems
-from securecoderl_edge.prompts import STYLES, choose_format
+from securecoderl_edge.prompts.styles import STYLES, choose_format
 from securecoderl_edge.report import Comparison, comparison_record, summary_record
 from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_THREADS

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from securecoderl_edge.extraction import extract_program
 from securecoderl_edge.learner import Learner, memory_for, seed_of
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.sampling import Sampled, sample, sample_with_generate
 from securecoderl_edge.problems.giveaways import constant_passes
 from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.prompts.extraction import extract_program
 from securecoderl_edge.reward import Score, training_reward
 from securecoderl_edge.score_records import score_from_record
 from securecoderl_edge.settings import PpoSettings, RewardSettings

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation_log import EvaluationLog
-from securecoderl_edge.extraction import Asked, extract_program
 from securecoderl_edge.problems.problem import Problem, digest_of_problems
-from securecoderl_edge.prompts import OURS, PromptFormat, fit_problem
+from securecoderl_edge.prompts.extraction import Asked, extract_program
+from securecoderl_edge.prompts.fitting import fit_problem
+from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.runtimes.protocol import Completion, Runtime, Sampling, Usage
 from securecoderl_edge.summary import EvaluationSummary, Row, summarise
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from securecoderl_edge.extraction import Asked, extract_program
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.prompts import OURS, PromptFormat
+from securecoderl_edge.prompts.extraction import Asked, extract_program
+from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.runtimes.protocol import Completion, OnToken, Runtime, Sampling
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from securecoderl_edge.models.sizes import GIB
 from securecoderl_edge.models.tokenizer import encode_prompt
 from securecoderl_edge.parallel import Team
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.prompts import OURS, PromptFormat
+from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.system.machine import peak_rss_bytes
 from securecoderl_edge.text import replace_surrogates
 

@@ -29,7 +29,8 @@ from securecoderl_edge.models.device import Compute
 from securecoderl_edge.models.files import lasting_name
 from securecoderl_edge.parallel import Team
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.prompts import STYLE_KEY, Fitted, PromptFormat
+from securecoderl_edge.prompts.fitting import Fitted
+from securecoderl_edge.prompts.styles import STYLE_KEY, PromptFormat
 from securecoderl_edge.published import check_published, publish
 from securecoderl_edge.runs import DONE_FILE, SNAPSHOTS, Run, step_name
 from securecoderl_edge.schedules import partial_weight, peak_rate, phase_steps, rate_share, running_pass_rate

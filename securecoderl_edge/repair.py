@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from securecoderl_edge.explain import about_security, about_test
 from securecoderl_edge.generation import NO_TEST, Answer, Candidate, answer, ranked
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.prompts import OURS, PromptFormat, fits
+from securecoderl_edge.prompts.fitting import fits
+from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.runtimes.protocol import OnToken, Runtime, Sampling
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import Any
 from securecoderl_edge.config import read_toml
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS
-from securecoderl_edge.prompts import OURS, STYLES
+from securecoderl_edge.prompts.styles import OURS, STYLES
 from securecoderl_edge.system.files import read_json, write_atomically
 
 RUNS = Path("runs")

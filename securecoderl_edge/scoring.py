@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from securecoderl_edge.errors import SceError, UsageError, not_utf8
-from securecoderl_edge.extraction import extract_program
 from securecoderl_edge.problems.problem import Problem, problem_digest
+from securecoderl_edge.prompts.extraction import extract_program
 from securecoderl_edge.reward import Score
 from securecoderl_edge.score_records import score_from_record
 from securecoderl_edge.system.files import take_lock

@@ -10,7 +10,7 @@ from typing import Any
 from securecoderl_edge.config import MAX_SEED, apply_overrides, build, read_toml, setting
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.adapters import LoraSettings
-from securecoderl_edge.prompts import TRAINED_STYLES
+from securecoderl_edge.prompts.styles import TRAINED_STYLES
 from securecoderl_edge.sandbox.limits import MAX_MEMORY_MIB, MAX_WALL_SECONDS
 from securecoderl_edge.switches import sandbox_setting, severity_setting, stage_rule_setting
 

@@ -13,7 +13,6 @@ StageRule = Literal["any", "all", "fraction", "seed"]
 SeverityScale = Literal["bandit", "cwe"]
 SandboxChoice = Literal["auto", "full", "no-landlock", "off"]
 
-EXTRACT_MODES = ("auto", "raw")
 STAGE_RULES = ("any", "all", "fraction", "seed")
 SEVERITY_SCALES = ("bandit", "cwe")
 SANDBOX_CHOICES = ("auto", "full", "no-landlock", "off")

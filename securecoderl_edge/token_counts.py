@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
-from securecoderl_edge.chat import read_chat_template
 from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.models.tokenizer import needs_start, read_tokenizer, special_tokens
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.statistics import Lengths, spread
-from securecoderl_edge.prompts import PromptFormat, choose_format
+from securecoderl_edge.prompts.chat import read_chat_template
+from securecoderl_edge.prompts.styles import PromptFormat, choose_format
 from securecoderl_edge.runtimes.spec import ModelSpec
 from securecoderl_edge.system.files import read_json
 from securecoderl_edge.text import replace_surrogates

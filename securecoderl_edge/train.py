@@ -41,7 +41,7 @@ from securecoderl_edge.phase import Log, Phase, Stopped, Workplace
 from securecoderl_edge.problems.giveaways import without_shown_tests
 from securecoderl_edge.problems.problem import Problem, digest_of_problems
 from securecoderl_edge.problems.sources import load_problems
-from securecoderl_edge.prompts import STYLE_KEY
+from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.published import check_published, publish
 from securecoderl_edge.reuse import phase_keys, take_over
 from securecoderl_edge.run_record import prepare_folder, refuse_other_things

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.chat import read_chat_template
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.models.tokenizer import encode_prompt
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.prompts import Fitted, PromptFormat, fit_problems
+from securecoderl_edge.prompts.chat import read_chat_template
+from securecoderl_edge.prompts.fitting import Fitted, fit_problems
+from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.settings import TrainSettings
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from securecoderl_edge.chat import ChatTemplate
-from securecoderl_edge.extraction import Asked
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.prompts import OURS
+from securecoderl_edge.prompts.chat import ChatTemplate
+from securecoderl_edge.prompts.extraction import Asked
+from securecoderl_edge.prompts.styles import OURS
 from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
 
 RIGHT = "print(int(input()) * 2)\n"

@@ -24,9 +24,9 @@ from hypothesis import strategies as st
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.explain import explain
-from securecoderl_edge.extraction import extract_program
 from securecoderl_edge.problems.problem import Problem, Test, problem_from_record, problem_to_record
 from securecoderl_edge.problems.sources import load_problems
+from securecoderl_edge.prompts.extraction import extract_program
 from securecoderl_edge.reward import Score
 from securecoderl_edge.sandbox import Limits, worker
 from securecoderl_edge.sandbox.messages import receive, send

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from securecoderl_edge.cli import sce
-from securecoderl_edge.extraction import extract_program
 from securecoderl_edge.problems.problem import Problem, Test
+from securecoderl_edge.prompts.extraction import extract_program
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.scorer import Scorer
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from dataset_files import SHARED, needs_shared
 
-from securecoderl_edge.chat import ChatTemplate, read_chat_template
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.prompts import choose_format
+from securecoderl_edge.prompts.chat import ChatTemplate, read_chat_template
+from securecoderl_edge.prompts.styles import choose_format
 
 CHATML = (
     "{%- if messages[0]['role'] != 'system' %}\n"

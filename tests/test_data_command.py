@@ -12,7 +12,7 @@ from dataset_files import write_lines
 
 from securecoderl_edge.cli import main, sce
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.prompts import format_statement
+from securecoderl_edge.prompts.styles import format_statement
 
 MBPP = {
     "task_id": 1,

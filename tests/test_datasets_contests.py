@@ -15,7 +15,7 @@ from dataset_files import consume, only_problem, write_lines
 from securecoderl_edge.problems.datasets.importing import detect_format, import_problems
 from securecoderl_edge.problems.datasets.securecoderl import PAPER_TAG
 from securecoderl_edge.problems.problem import Test
-from securecoderl_edge.prompts import PromptFormat
+from securecoderl_edge.prompts.styles import PromptFormat
 
 CONTEST = {
     "name": "1575_A. Another Sorting Problem",

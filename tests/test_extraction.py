@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import securecoderl_edge
-from securecoderl_edge.extraction import extract_program
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.sources import load_problems
-from securecoderl_edge.prompts import OURS
+from securecoderl_edge.prompts.extraction import extract_program
+from securecoderl_edge.prompts.styles import OURS
 
 PROGRAM = "import sys\n\nn = int(input())\nprint(n * 2)\n"
 PROBLEM = Problem("p", "Double a number.", tests=(Test("2", "4"),))

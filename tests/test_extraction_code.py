@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from securecoderl_edge.extraction import extract_program
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.prompts import PromptFormat
+from securecoderl_edge.prompts.extraction import extract_program
+from securecoderl_edge.prompts.styles import PromptFormat
 
 CODE = PromptFormat("code")
 GIVEN = 'from typing import List\n\n\ndef double(numbers: List[int]) -> List[int]:\n    """Twice each."""'

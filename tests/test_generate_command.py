@@ -15,7 +15,7 @@ from fake_runtime import BROKEN, RIGHT, UNSAFE, WRONG, FakeRuntime, Writer, alwa
 from rich.console import Console
 
 from securecoderl_edge.cli import main
-from securecoderl_edge.prompts import format_statement
+from securecoderl_edge.prompts.styles import format_statement
 from securecoderl_edge.runtimes.protocol import Sampling
 
 PROMPT = "Read a number and print its double."

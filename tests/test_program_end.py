@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_extraction_code import BEGUN, BODY, CALL, CODE, STDIN
 
-from securecoderl_edge.chat import ChatTemplate
-from securecoderl_edge.extraction import Asked, extract_program, is_over
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.prompts import OURS, PromptFormat
+from securecoderl_edge.prompts.chat import ChatTemplate
+from securecoderl_edge.prompts.extraction import Asked, extract_program, is_over
+from securecoderl_edge.prompts.styles import OURS, PromptFormat
 
 CHAT = PromptFormat("chat", ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}", {}, "a test"))
 PAPER = PromptFormat("paper")

@@ -19,7 +19,8 @@ from securecoderl_edge.evaluate import evaluate
 from securecoderl_edge.learner import Learner
 from securecoderl_edge.problems.problem import Problem, Test, write_problems
 from securecoderl_edge.problems.sources import load_problems
-from securecoderl_edge.prompts import CUT, PromptFormat, choose_format
+from securecoderl_edge.prompts.fitting import CUT
+from securecoderl_edge.prompts.styles import PromptFormat, choose_format
 from securecoderl_edge.runs import Run
 from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.protocol import Sampling

@@ -7,20 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from securecoderl_edge.chat import ChatTemplate
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.extraction import extract_program
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.prompts import (
-    CUT,
-    OURS,
-    STYLES,
-    PromptFormat,
-    choose_format,
-    fit_problem,
-    fit_problems,
-    format_statement,
-)
+from securecoderl_edge.prompts.chat import ChatTemplate
+from securecoderl_edge.prompts.extraction import extract_program
+from securecoderl_edge.prompts.fitting import CUT, fit_problem, fit_problems
+from securecoderl_edge.prompts.styles import OURS, STYLES, PromptFormat, choose_format, format_statement
 
 
 def test_a_prompt_holds_the_statement_and_ends_where_the_program_begins() -> None:

@@ -15,8 +15,8 @@ from exports import export_gguf, export_onnx
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.verify import PROMPTS
-from securecoderl_edge.extraction import Asked, is_over
 from securecoderl_edge.models import sampling
+from securecoderl_edge.prompts.extraction import Asked, is_over
 from securecoderl_edge.runtimes import cache_room, open_runtime
 from securecoderl_edge.runtimes.hf import HfRuntime
 from securecoderl_edge.runtimes.manifests import manifest_path

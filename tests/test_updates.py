@@ -16,7 +16,6 @@ import torch
 from securecoderl_edge import updates
 from securecoderl_edge.checkpoint import Progress, load_latest, save_checkpoint
 from securecoderl_edge.collect import collect
-from securecoderl_edge.extraction import extract_program
 from securecoderl_edge.learner import Learner, make_value_head
 from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adapter_parameters, add_adapters
 from securecoderl_edge.models.decoder import Decoder
@@ -24,6 +23,7 @@ from securecoderl_edge.models.device import Compute
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.tokenizer import load_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
+from securecoderl_edge.prompts.extraction import extract_program
 from securecoderl_edge.scorer import Scorer
 from securecoderl_edge.settings import PpoSettings, RewardSettings
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.prompts import (
+from securecoderl_edge.prompts.styles import (
     INSTRUCTION_HEADING,
     OURS,
     PROBLEM_HEADING,
@@ -25,7 +25,6 @@ from securecoderl_edge.prompts import (
     STOP_MARKERS,
     PromptFormat,
 )
-from securecoderl_edge.switches import EXTRACT_MODES
 
 # The first look ahead makes sure that what follows matches at once: without it a long line takes quadratic time.
 _FENCE = re.compile(
@@ -63,6 +62,8 @@ _END_OF_WORDS = re.compile(r"[=(\[{`:\"]")
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 # Words that may stand beside a name in an expression.
 _OPERATORS = frozenset(("and", "as", "else", "for", "from", "if", "import", "in", "is", "lambda", "not", "or"))
+
+EXTRACT_MODES = ("auto", "raw")
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from securecoderl_edge.chat import ChatTemplate
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.text import replace_surrogates
 
 PROBLEM_HEADING, SOLUTION_HEADING = "### Problem", "### Solution"
@@ -26,8 +25,6 @@ TRAINED_STYLES = ("stdin", "paper", "chat")
 STYLES = (*TRAINED_STYLES, "code")
 # Where an export says which style its model was trained with.
 STYLE_KEY = "securecoderl_edge.prompt_style"
-# Stands where the rest of a statement was cut off.
-CUT = "[...]"
 
 _HEADER = re.compile(r"Write the function `(?P<header>[^`]+)`")
 # A statement of this kind repeats what the given code says.
@@ -75,20 +72,6 @@ class PromptFormat:
 OURS = PromptFormat()
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """Problems whose prompts fit.
-
-    Attributes:
-        cut: how many of them have lost the end of their statement.
-        left_out: how many others did not fit.
-    """
-
-    problems: tuple[Problem, ...]
-    cut: int = 0
-    left_out: int = 0
-
-
 def choose_format(asked: str, trained: str | None, chat: ChatTemplate | None) -> PromptFormat:
     """The format for a model.
 
@@ -113,51 +96,6 @@ def format_statement(statement: str, starter_code: str = "") -> str:
     given_code = starter_code.rstrip().lstrip("\r\n")
     given = f"\n\n### Given code\n{given_code}" if given_code else ""
     return replace_surrogates(f"{PROBLEM_HEADING}\n{statement.strip()}{given}\n\n{SOLUTION_HEADING}\n")
-
-
-def fit_problem(
-    problem: Problem, format: PromptFormat, count_tokens: Callable[[str], int], room: int
-) -> Problem | None:
-    """The problem with a prompt of at most ``room`` tokens: itself, or with the end of its statement cut off at a word.
-
-    Returns:
-        None when even the prompt without a statement is too long.
-    """
-    if fits(format.prompt(problem), count_tokens, room):
-        return problem
-    words = list(re.finditer(r"\S+", problem.statement))
-    fitting, kept, too_many = None, -1, len(words)
-    while too_many - kept > 1:
-        middle = (kept + too_many) // 2
-        shorter = replace(problem, statement=f"{problem.statement[: words[middle].start()]}{CUT}")
-        if fits(format.prompt(shorter), count_tokens, room):
-            fitting, kept = shorter, middle
-        else:
-            too_many = middle
-    return fitting
-
-
-def fit_problems(
-    problems: Sequence[Problem], format: PromptFormat, count_tokens: Callable[[str], int], room: int, overlong: str
-) -> Fitted:
-    """The problems whose prompt has at most ``room`` tokens, and what became of the others.
-
-    Args:
-        overlong: ``drop`` leaves the others out, ``truncate`` cuts their statements.
-    """
-    fitting, cut = [], 0
-    for problem in problems:
-        fitted = fit_problem(problem, format, count_tokens, room)
-        if fitted is not None and (fitted is problem or overlong == "truncate"):
-            fitting.append(fitted)
-            cut += fitted is not problem
-    return Fitted(tuple(fitting), cut, len(problems) - len(fitting))
-
-
-def fits(text: str, count_tokens: Callable[[str], int], room: int) -> bool:
-    """Whether a text has at most ``room`` tokens; a text of so few bytes is not even counted."""
-    # No tokenizer here makes more tokens than bytes, but for a start and an end.
-    return len(text.encode("utf-8")) + 2 <= room or count_tokens(text) <= room
 
 
 def _with_task(problem: Problem) -> Problem:

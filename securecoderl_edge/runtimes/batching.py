@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from securecoderl_edge.extraction import Asked
+from securecoderl_edge.prompts.extraction import Asked
 from securecoderl_edge.runtimes.llama import BATCH, LlamaContext, LlamaModel, free_sampler, open_sampler
 from securecoderl_edge.runtimes.protocol import Completion, Sampling
 from securecoderl_edge.runtimes.text_writer import TextWriter, end_of_program

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.extraction import Asked
-from securecoderl_edge.prompts import STYLE_KEY
+from securecoderl_edge.prompts.extraction import Asked
+from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.runtimes.batching import BatchDecoder, Spent, Task
 from securecoderl_edge.runtimes.cache_room import affordable_sequences
 from securecoderl_edge.runtimes.llama import LlamaContext, LlamaModel, max_sequences

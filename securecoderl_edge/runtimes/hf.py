@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from securecoderl_edge.chat import read_chat_template
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.extraction import Asked
 from securecoderl_edge.models.adapters import load_adapter, read_lora_config
 from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.models.loading import load_base, require_torch
 from securecoderl_edge.models.tokenizer import encode_prompt, end_tokens, load_tokenizer
+from securecoderl_edge.prompts.chat import read_chat_template
+from securecoderl_edge.prompts.extraction import Asked
 from securecoderl_edge.runtimes.cache_room import affordable_sequences
 from securecoderl_edge.runtimes.prompt_check import encode_prompts
 from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage

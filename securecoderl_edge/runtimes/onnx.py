@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from securecoderl_edge.chat import read_chat_template
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.extraction import Asked
 from securecoderl_edge.models.tokenizer import end_tokens, needs_start, read_tokenizer, special_tokens
-from securecoderl_edge.prompts import STYLE_KEY, STYLES
+from securecoderl_edge.prompts.chat import read_chat_template
+from securecoderl_edge.prompts.extraction import Asked
+from securecoderl_edge.prompts.styles import STYLE_KEY, STYLES
 from securecoderl_edge.runtimes.cache_room import affordable_sequences
 from securecoderl_edge.runtimes.onnx_model import Floats, OnnxBatch, OnnxModel
 from securecoderl_edge.runtimes.prompt_check import encode_prompts

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from securecoderl_edge.chat import ChatTemplate
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.extraction import Asked
+from securecoderl_edge.prompts.chat import ChatTemplate
+from securecoderl_edge.prompts.extraction import Asked
 
 # What every runtime can take: llama.cpp aborts above so many threads, torch above so large a seed.
 MAX_THREADS = 512

@@ -13,7 +13,7 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.gguf_header import is_adapter
 from securecoderl_edge.models.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from securecoderl_edge.models.files import MODEL_FILES, NANO, base_folder
-from securecoderl_edge.prompts import OURS, STYLE_KEY, STYLES
+from securecoderl_edge.prompts.styles import OURS, STYLE_KEY, STYLES
 from securecoderl_edge.runs import (
     DONE_FILE,
     ENVIRONMENT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
-from securecoderl_edge.extraction import Asked, is_over
+from securecoderl_edge.prompts.extraction import Asked, is_over
 from securecoderl_edge.runtimes.protocol import OnToken, Sampling
 
 

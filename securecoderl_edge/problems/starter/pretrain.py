@@ -33,7 +33,7 @@ from securecoderl_edge.models.tokenizer import load_tokenizer
 from securecoderl_edge.models.transformer import output_weight
 from securecoderl_edge.problems.starter.catalogue import GENERAL, HARD, SECURITY
 from securecoderl_edge.problems.starter.generate import build_problem, compositions
-from securecoderl_edge.prompts import OURS
+from securecoderl_edge.prompts.styles import OURS
 from securecoderl_edge.system.files import temporary_beside
 
 VOCABULARY = 2048
