@@ -21,7 +21,7 @@ from pathlib import Path
 
 from figures import publish
 
-from securecoderl_edge.security import Finding, SecurityScanner
+from securecoderl_edge.sandbox.security import Finding, SecurityScanner
 
 QUICK_FILES = 20
 

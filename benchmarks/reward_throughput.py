@@ -30,8 +30,8 @@ from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.reward import Score, make_score, outcome
 from securecoderl_edge.sandbox import Execution, Limits
+from securecoderl_edge.sandbox.security import Finding, Scan
 from securecoderl_edge.scorer import Scorer
-from securecoderl_edge.security import Finding, Scan
 
 APPS = Path(__file__).parents[2] / "shared" / "data" / "apps" / "train" / "0001"
 TESTS = 5

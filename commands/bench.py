@@ -17,12 +17,12 @@ from securecoderl_edge.bench import (
     measure,
 )
 from securecoderl_edge.bench_plot import check_plot_path, plot_bench
-from securecoderl_edge.calibration import time_factor
 from securecoderl_edge.commands.console import duration, say, track, warn_of_level
 from securecoderl_edge.commands.options import ModelName, options_from, output_formats
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.report import bench_markdown, compare, to_csv
 from securecoderl_edge.runs import only_unfinished
+from securecoderl_edge.sandbox.calibration import time_factor
 from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.machine import busy_share, cpu_count
 

@@ -60,9 +60,9 @@ def warn_of_level(sandbox: str) -> None:
     Raises:
         SceError: this system does not offer the level.
     """
-    from securecoderl_edge.sandbox import as_choice, choose_level
+    from securecoderl_edge.sandbox import choose_level
 
-    level = choose_level(as_choice(sandbox))
+    level = choose_level(sandbox)
     if level == "off":
         say("--sandbox off: programs run without isolation and can do whatever you can")
     elif level == "macos":

@@ -16,7 +16,7 @@ from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem import MAX_TESTS, Problem, with_few_tests, write_problems
 from securecoderl_edge.problems.sources import load_problems
-from securecoderl_edge.switches import sandbox_setting
+from securecoderl_edge.sandbox.levels import sandbox_setting
 from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:

@@ -14,12 +14,11 @@ import click
 from securecoderl_edge.commands.console import say
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
-from securecoderl_edge.sandbox.layers import as_choice
-from securecoderl_edge.switches import SANDBOX_CHOICES
+from securecoderl_edge.sandbox.levels import SANDBOX_CHOICES
 from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:
-    from securecoderl_edge.doctor import Finding, Report
+    from securecoderl_edge.doctor import Check, Report
 
 TITLES = {"llama_cpp": "llama.cpp"}
 COLOURS = {"ok": "green", "note": "cyan", "missing": "yellow", "bad": "red"}
@@ -46,7 +45,7 @@ def doctor(ctx: click.Context, config: DoctorConfig) -> None:
     from securecoderl_edge.doctor import examine
 
     say("running hostile programs, llama.cpp and torch; this takes a few seconds")
-    report = examine(as_choice(config.sandbox))
+    report = examine(config.sandbox)
     if config.json:
         click.echo(json.dumps(report.to_record(), indent=1, allow_nan=False))
     else:
@@ -69,7 +68,7 @@ def _render(report: Report) -> str:
     return "\n".join([*lines, _closing(report)])
 
 
-def _lines(finding: Finding, name_width: int, width: int) -> list[str]:
+def _lines(finding: Check, name_width: int, width: int) -> list[str]:
     indent = " " * (name_width + 13)
     text = " ".join(escape_controls(finding.found).split())
     first, *rest = textwrap.wrap(text, max(30, width - len(indent)), break_on_hyphens=False) or [""]

@@ -25,7 +25,7 @@ from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_THREADS, OnToken, Runtime, Sampling
 from securecoderl_edge.runtimes.spec import resolve_model
 from securecoderl_edge.sampling_settings import SamplingSettings
-from securecoderl_edge.switches import SANDBOX_CHOICES
+from securecoderl_edge.sandbox.levels import SANDBOX_CHOICES
 from securecoderl_edge.text import escape_controls, unescaped
 
 if TYPE_CHECKING:

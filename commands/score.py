@@ -16,8 +16,10 @@ from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError, not_utf8
 from securecoderl_edge.prompts.extraction import EXTRACT_MODES
+from securecoderl_edge.sandbox.levels import sandbox_setting
 from securecoderl_edge.sandbox.limits import MAX_MEMORY_MIB, MAX_WALL_SECONDS
-from securecoderl_edge.switches import sandbox_setting, severity_setting, stage_rule_setting
+from securecoderl_edge.sandbox.severity import severity_setting
+from securecoderl_edge.switches import stage_rule_setting
 from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:

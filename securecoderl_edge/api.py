@@ -159,7 +159,7 @@ def bench(
         SceError: a model cannot be run.
     """
     from securecoderl_edge.bench import BenchSettings, bench_problems, choose_models, measure
-    from securecoderl_edge.calibration import time_factor
+    from securecoderl_edge.sandbox.calibration import time_factor
     from securecoderl_edge.scorer import Scorer
 
     values = {"problems": problems, "samples": samples, **settings} | ({} if limit is None else {"limit": limit})

@@ -26,8 +26,8 @@ from securecoderl_edge.runtimes.spec import (
     with_distinct_labels,
 )
 from securecoderl_edge.sampling_settings import SamplingSettings
+from securecoderl_edge.sandbox.levels import sandbox_setting
 from securecoderl_edge.summary import EvaluationSummary
-from securecoderl_edge.switches import sandbox_setting
 from securecoderl_edge.system.machine import describe_machine
 
 if TYPE_CHECKING:

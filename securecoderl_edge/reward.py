@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from securecoderl_edge.problems.problem import same_output
 from securecoderl_edge.sandbox.records import Execution
-from securecoderl_edge.security import Finding, Scan
-from securecoderl_edge.severity import severity
-from securecoderl_edge.switches import SeverityScale, StageRule
+from securecoderl_edge.sandbox.security import Finding, Scan
+from securecoderl_edge.sandbox.severity import SeverityScale, severity
+from securecoderl_edge.switches import StageRule
 
 if TYPE_CHECKING:
     from securecoderl_edge.settings import RewardSettings

@@ -17,7 +17,7 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.device import Compute
 from securecoderl_edge.models.files import lasting_name
 from securecoderl_edge.runs import ENVIRONMENT, LATEST, RUNS, Run
-from securecoderl_edge.sandbox import as_choice, describe_layers
+from securecoderl_edge.sandbox import describe_levels
 from securecoderl_edge.settings import TrainSettings, without_changeable
 from securecoderl_edge.system.files import read_json, write_atomically
 from securecoderl_edge.system.machine import describe_machine
@@ -88,7 +88,7 @@ def prepare_folder(
         "rollout_dtype": str(compute.rollout_dtype),
         "threads": torch.get_num_threads(),
         "seed": settings.seed,
-        "sandbox": describe_layers(as_choice(settings.reward.sandbox)),
+        "sandbox": describe_levels(settings.reward.sandbox),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": [os.path.basename(sys.argv[0]), *sys.argv[1:]],
     }

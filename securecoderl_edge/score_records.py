@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from securecoderl_edge.meters import SIGNS
 from securecoderl_edge.reward import STAGE_NAMES, Score, Verdict
-from securecoderl_edge.security import Finding
+from securecoderl_edge.sandbox.security import Finding
 
 _COUNTS = ("sample", "stage", "passed", "total")
 _NUMBERS = ("r_func", "r_sec", "severity", "reward", "reward_paper", "r_tests", "seconds")

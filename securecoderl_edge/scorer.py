@@ -15,8 +15,9 @@ from securecoderl_edge.problems.problem import Problem, problem_digest
 from securecoderl_edge.reward import Outcome, Score, make_score, outcome
 from securecoderl_edge.sandbox import Limits, ProgramRun, SandboxPool
 from securecoderl_edge.sandbox.limits import MAX_WALL_SECONDS
-from securecoderl_edge.security import Scan, SecurityScanner
-from securecoderl_edge.switches import SEVERITY_SCALES, STAGE_RULES, SandboxChoice, SeverityScale, StageRule
+from securecoderl_edge.sandbox.security import Scan, SecurityScanner
+from securecoderl_edge.sandbox.severity import SEVERITY_SCALES, SeverityScale
+from securecoderl_edge.switches import STAGE_RULES, StageRule
 
 __all__ = ["Score", "Scorer"]
 
@@ -51,7 +52,7 @@ class Scorer:
         self.stage_rule = cast(StageRule, stage_rule)
         self.severity_scale = cast(SeverityScale, severity_scale)
         self._time_factor = time_factor
-        self._pool = SandboxPool(workers, (limits or Limits()).slower(time_factor), cast(SandboxChoice, sandbox))
+        self._pool = SandboxPool(workers, (limits or Limits()).slower(time_factor), sandbox)
         self._scanner = SecurityScanner()
         self._threads = ThreadPoolExecutor(self._pool.workers, thread_name_prefix="scorer")
 

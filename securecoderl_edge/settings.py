@@ -11,8 +11,10 @@ from securecoderl_edge.config import MAX_SEED, apply_overrides, build, read_toml
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.adapters import LoraSettings
 from securecoderl_edge.prompts.styles import TRAINED_STYLES
+from securecoderl_edge.sandbox.levels import sandbox_setting
 from securecoderl_edge.sandbox.limits import MAX_MEMORY_MIB, MAX_WALL_SECONDS
-from securecoderl_edge.switches import sandbox_setting, severity_setting, stage_rule_setting
+from securecoderl_edge.sandbox.severity import severity_setting
+from securecoderl_edge.switches import stage_rule_setting
 
 PHASES = ("sft", "binary", "scheduled", "partial")
 CURRICULUM = ("sft", "binary", "partial")

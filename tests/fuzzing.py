@@ -29,7 +29,7 @@ from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.prompts.extraction import extract_program
 from securecoderl_edge.reward import Score
 from securecoderl_edge.sandbox import Limits, worker
-from securecoderl_edge.sandbox.messages import receive, send
+from securecoderl_edge.sandbox.inside.messages import receive, send
 from securecoderl_edge.sandbox.records import BoxLost, Job, WorkerLost
 from securecoderl_edge.score_records import score_from_record
 from securecoderl_edge.scorer import Scorer

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.sandbox import Execution, Job, Limits, ProgramRun, SandboxPool, as_choice
+from securecoderl_edge.sandbox import Execution, Job, Limits, ProgramRun, SandboxPool
 
 
 def execute(sandbox: SandboxPool, program: str, stdin: str = "", limits: Limits | None = None) -> Execution:
@@ -46,7 +46,7 @@ def main() -> None:
     """Run all programs with two workers and tell what is left of them."""
     jobs = [Job(program, [stdin]) for program, stdin in json.load(sys.stdin)]
     runs: list[list[Any]] = []
-    with SandboxPool(2, Limits(cpu_seconds=2, wall_seconds=4), as_choice(sys.argv[1])) as pool:
+    with SandboxPool(2, Limits(cpu_seconds=2, wall_seconds=4), sys.argv[1]) as pool:
         for run in run_all(pool, jobs):
             last = run.executions[0] if run.parses else None
             runs.append([run.parses, *((last.stdout, last.returncode, last.stopped_by) if last else ("", 0, ""))])

@@ -21,10 +21,9 @@ from typing import Any
 import pytest
 
 from securecoderl_edge.reward import Verdict, outcome
-from securecoderl_edge.sandbox import Execution, SandboxPool, describe_layers
-from securecoderl_edge.security import SecurityScanner
-from securecoderl_edge.severity import severity
-from securecoderl_edge.switches import SandboxChoice
+from securecoderl_edge.sandbox import Execution, SandboxPool, describe_levels
+from securecoderl_edge.sandbox.security import SecurityScanner
+from securecoderl_edge.sandbox.severity import severity
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT.parent / "shared" / "data" / "adversarial.jsonl"
@@ -162,7 +161,7 @@ def python_for(user: int | None) -> str:
 @pytest.fixture(scope="module", params=as_whom())
 def aftermath(request: pytest.FixtureRequest, target: Target, open_house: Path) -> Iterator[Aftermath]:
     level, user = request.param
-    if level == "full" and describe_layers()["level"] != "full":
+    if level == "full" and describe_levels()["level"] != "full":
         pytest.skip("this kernel has no Landlock")
     victim = subprocess.Popen([python_for(user), "-c", "import time; time.sleep(600)"], user=user, group=user)
     (target.folder / "victim.pid").write_text(str(victim.pid))
@@ -260,8 +259,8 @@ def test_no_program_keeps_its_security_findings_quiet() -> None:
 
 @pytest.mark.parametrize("level", ["full", "no-landlock"])
 @pytest.mark.parametrize("name", ["sigio", "process group", "everybody", "pidfd", "prlimit", "ptrace"])
-def test_an_attack_on_the_processes_above_hurts_none_of_them(name: str, level: SandboxChoice) -> None:
-    if level == "full" and describe_layers()["level"] != "full":
+def test_an_attack_on_the_processes_above_hurts_none_of_them(name: str, level: str) -> None:
+    if level == "full" and describe_levels()["level"] != "full":
         pytest.skip("this kernel has no Landlock")
     with SandboxPool(1, level=level) as pool:
         execution = pool.run(OTHERS[name], [""]).executions[0]

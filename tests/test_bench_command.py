@@ -176,7 +176,7 @@ def test_a_bench_goes_on_where_the_processor_seems_slower_than_before(
     folder: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seconds in (0.0, 1.0):
-        monkeypatch.setattr("securecoderl_edge.calibration._seconds", lambda seconds=seconds: seconds)
+        monkeypatch.setattr("securecoderl_edge.sandbox.calibration._seconds", lambda seconds=seconds: seconds)
         run("good.gguf", "--problems", "six.jsonl", "--out", "kept")
     assert opened[1][2].calls == []
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from securecoderl_edge.calibration import CALIBRATION_FILE, REFERENCE_SECONDS, factor_for, time_factor
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.sandbox import Limits
+from securecoderl_edge.sandbox.calibration import CALIBRATION_FILE, REFERENCE_SECONDS, factor_for, time_factor
 from securecoderl_edge.scorer import Scorer
 
 # About half a second of work; sleeping would not be counted.
@@ -32,14 +32,14 @@ def test_this_processor_has_a_factor() -> None:
 def varied_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each look at the processor finds it twice as slow as the one before."""
     seconds = (REFERENCE_SECONDS * 2.0**look for look in itertools.count())
-    monkeypatch.setattr("securecoderl_edge.calibration._TRIES", 1)
-    monkeypatch.setattr("securecoderl_edge.calibration._seconds", lambda: next(seconds))
+    monkeypatch.setattr("securecoderl_edge.sandbox.calibration._TRIES", 1)
+    monkeypatch.setattr("securecoderl_edge.sandbox.calibration._seconds", lambda: next(seconds))
 
 
 @pytest.mark.usefixtures("varied_speed")
 def test_a_folder_keeps_its_factor_on_the_same_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [time_factor(tmp_path / name) for name in ("a", "b", "a", "b")] == [1, 2, 1, 2]
-    monkeypatch.setattr("securecoderl_edge.calibration.cpu_model", lambda: "another")
+    monkeypatch.setattr("securecoderl_edge.sandbox.calibration.cpu_model", lambda: "another")
     assert [time_factor(tmp_path / "a"), time_factor(tmp_path / "a")] == [4, 4]
     monkeypatch.undo()
     assert time_factor(tmp_path / "a") == 1
@@ -47,7 +47,7 @@ def test_a_folder_keeps_its_factor_on_the_same_processor(tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize("content", ["[1]", "{", '{"cpu": 0.5}', '{"cpu": "2"}', '{"cpu": true}', '{"cpu": NaN}'])
 def test_a_factor_that_is_none_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str) -> None:
-    monkeypatch.setattr("securecoderl_edge.calibration.cpu_model", lambda: "cpu")
+    monkeypatch.setattr("securecoderl_edge.sandbox.calibration.cpu_model", lambda: "cpu")
     (tmp_path / CALIBRATION_FILE).write_text(content)
     with pytest.raises(SceError, match=CALIBRATION_FILE):
         time_factor(tmp_path)

@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 from securecoderl_edge.cli import sce
 from securecoderl_edge.config import read_toml
 from securecoderl_edge.doctor import (
-    Finding,
+    Check,
     Report,
     Section,
     extras,
@@ -31,8 +31,8 @@ from securecoderl_edge.doctor import (
     torch_worker,
 )
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.sandbox import describe_layers, selftest
-from securecoderl_edge.sandbox.selftest import Outcome, SelfTest
+from securecoderl_edge.sandbox import describe_levels, selftest
+from securecoderl_edge.sandbox.selftest import Attempt, SelfTest
 from securecoderl_edge.system import processes
 
 PROJECT = read_toml(Path(__file__).parents[1] / "pyproject.toml")["project"]
@@ -52,7 +52,7 @@ def doctor(*arguments: str) -> Result:
     return CliRunner().invoke(sce, ["doctor", *arguments])
 
 
-def only(section: Section, name: str) -> Finding:
+def only(section: Section, name: str) -> Check:
     (finding,) = [each for each in section.findings if each.name == name]
     return finding
 
@@ -70,7 +70,7 @@ def no_packages(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def no_selftest(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of everything else; it takes over a second."""
-    passed = SelfTest("full", True, (Outcome("start a process", True, "refused"),), {})
+    passed = SelfTest("full", True, (Attempt("start a process", True, "refused"),), {})
     monkeypatch.setattr(isolation, "run_selftest", lambda _: passed)
 
 
@@ -102,7 +102,7 @@ def test_one_json_document_has_every_group_and_exit_code_0_means_that_nothing_is
     assert bad == []
     assert record["ok"]
     assert shown.returncode == 0
-    assert record["sandbox"]["level"] == describe_layers()["level"]
+    assert record["sandbox"]["level"] == describe_levels()["level"]
 
 
 def test_without_a_sandbox_the_deeds_succeed_and_the_report_says_so(no_packages: None) -> None:
@@ -138,7 +138,7 @@ def test_a_mark_counts_whatever_the_program_says(monkeypatch: pytest.MonkeyPatch
     write = "open(canary['folder'] + '/written', 'w').close()\nraise PermissionError('no, no')"
     monkeypatch.setattr(selftest, "HOSTILE", {"write a file": write})
     (outcome,) = selftest.run_selftest("off").outcomes
-    assert outcome == Outcome("write a file", False, "the file is there")
+    assert outcome == Attempt("write a file", False, "the file is there")
 
 
 def test_a_machine_without_a_sandbox_is_bad_and_names_the_way_out(
@@ -170,7 +170,7 @@ def test_a_layer_that_the_worker_does_not_have_is_bad() -> None:
 
 
 def test_what_leaks_is_named_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    leaky = SelfTest("macos", True, (Outcome("start a process", False, "it was done"),), {})
+    leaky = SelfTest("macos", True, (Attempt("start a process", False, "it was done"),), {})
     monkeypatch.setattr(isolation, "run_selftest", lambda _: leaky)
     section = isolation.examine_sandbox()
     assert only(section, "start a process").found == "NOT contained (it was done)"
@@ -362,8 +362,8 @@ def test_a_machine_whose_cores_others_use_gets_a_note(monkeypatch: pytest.Monkey
 
 def test_the_report_is_aligned_and_what_others_wrote_cannot_steer_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     findings = [
-        Finding("torch", "build", "ok", "1.0"),
-        Finding("torch", "a GPU", "bad", "evil \x1b]0;x\x07", "replace it"),
+        Check("torch", "build", "ok", "1.0"),
+        Check("torch", "a GPU", "bad", "evil \x1b]0;x\x07", "replace it"),
     ]
     monkeypatch.setattr("securecoderl_edge.doctor.examine", lambda _: Report({"torch": Section({}, findings)}))
     result = doctor()

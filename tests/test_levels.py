@@ -14,33 +14,25 @@ import pytest
 from hostile import execute
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.sandbox import (
-    Limits,
-    SandboxPool,
-    choose_level,
-    describe_layers,
-    layers,
-    lockdown,
-    seatbelt,
-    supervision,
-)
-from securecoderl_edge.switches import SANDBOX_CHOICES, SandboxChoice
+from securecoderl_edge.sandbox import Limits, SandboxPool, choose_level, describe_levels, levels
+from securecoderl_edge.sandbox.inside import lockdown, seatbelt, supervision
+from securecoderl_edge.sandbox.levels import SANDBOX_CHOICES
 
-LEVELS: list[SandboxChoice] = ["full", "no-landlock", "off"]
+LEVELS: list[str] = ["full", "no-landlock", "off"]
 
 
 @pytest.fixture(params=LEVELS)
-def level(request: pytest.FixtureRequest) -> SandboxChoice:
-    choice: SandboxChoice = request.param
+def level(request: pytest.FixtureRequest) -> str:
+    choice: str = request.param
     if choice == "full" and not lockdown.landlock_version():
         pytest.skip("this kernel has no Landlock")
     return choice
 
 
 def test_the_best_level_is_chosen_and_described() -> None:
-    described = describe_layers()
+    described = describe_levels()
     assert described["level"] == ("full" if lockdown.landlock_version() else "no-landlock")
-    assert described["level"] in layers.LEVELS
+    assert described["level"] in levels.LEVELS
 
 
 def test_a_named_level_is_taken_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +50,7 @@ def test_a_named_level_is_taken_or_refused(monkeypatch: pytest.MonkeyPatch) -> N
     [
         (("platform.machine", lambda: "riscv64"), "riscv64"),
         (("sys.platform", "freebsd14"), "freebsd14"),
-        (("securecoderl_edge.sandbox.lockdown.has_seccomp", lambda: False), "no seccomp"),
+        (("securecoderl_edge.sandbox.inside.lockdown.has_seccomp", lambda: False), "no seccomp"),
     ],
 )
 def test_a_system_that_cannot_isolate_is_refused_unless_isolation_is_switched_off(
@@ -84,7 +76,7 @@ def test_a_layer_that_the_system_refuses_is_an_error_and_no_verdict(monkeypatch:
         pool.run("print(1)", [""])
 
 
-def test_every_level_judges_honest_programs_alike(level: SandboxChoice) -> None:
+def test_every_level_judges_honest_programs_alike(level: str) -> None:
     programs = {
         "print(int(input()) * 2)": ("14\n", 0),
         "import sys\nsys.setrecursionlimit(9999)\nsys.exit(3)": ("", 3),
@@ -101,7 +93,7 @@ def test_every_level_judges_honest_programs_alike(level: SandboxChoice) -> None:
             assert (execution.stdout, execution.returncode) == expected, execution
 
 
-def test_limits_hold_at_every_level(level: SandboxChoice) -> None:
+def test_limits_hold_at_every_level(level: str) -> None:
     with SandboxPool(1, Limits(cpu_seconds=0.3, wall_seconds=30, output_bytes=1000), level) as pool:
         assert execute(pool, "while True: pass").stopped_by == "cpu"
         soon = Limits(cpu_seconds=5, wall_seconds=0.5)
@@ -110,7 +102,7 @@ def test_limits_hold_at_every_level(level: SandboxChoice) -> None:
         assert execute(pool, "x = 'a' * 10**10").stopped_by == "memory"
 
 
-def test_a_module_with_a_mind_of_its_own_is_left_to_the_test_that_imports_it(level: SandboxChoice) -> None:
+def test_a_module_with_a_mind_of_its_own_is_left_to_the_test_that_imports_it(level: str) -> None:
     with SandboxPool(1, level=level) as pool:
         assert execute(pool, "import antigravity, this, json.tool\nprint(1)").stdout[-2:] == "1\n" or level != "off"
         assert pool.run("this = antigravity = 1\nprint(this)", [""]).executions[0].stdout == "1\n"

@@ -25,12 +25,12 @@ from securecoderl_edge.reward import (
     training_reward,
 )
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun
+from securecoderl_edge.sandbox.security import Finding, Scan
+from securecoderl_edge.sandbox.severity import SEVERITY_SCALES, SeverityScale, severity
 from securecoderl_edge.score_records import score_from_record
 from securecoderl_edge.scorer import Scorer
-from securecoderl_edge.security import Finding, Scan
 from securecoderl_edge.settings import RewardSettings
-from securecoderl_edge.severity import severity
-from securecoderl_edge.switches import SEVERITY_SCALES, STAGE_RULES, SeverityScale, StageRule
+from securecoderl_edge.switches import STAGE_RULES, StageRule
 
 PASS = Outcome("pass", True, True)
 WRONG = Outcome("wrong", True, False)

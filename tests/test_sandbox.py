@@ -11,7 +11,7 @@ import pytest
 from hostile import execute
 
 from securecoderl_edge.sandbox import Call, Limits, SandboxPool, worker
-from securecoderl_edge.sandbox.confinement import _import_statements
+from securecoderl_edge.sandbox.inside.confinement import _import_statements
 
 QUICK = Limits(cpu_seconds=0.3, wall_seconds=3)
 

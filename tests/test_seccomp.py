@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from securecoderl_edge.sandbox import seccomp
+from securecoderl_edge.sandbox.inside import seccomp
 
 
 def simulate(program: bytes, machine: str, number: int, *arguments: int, architecture: int | None = None) -> int:

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from securecoderl_edge import security
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.security import Finding, Scan, SecurityScanner
-from securecoderl_edge.severity import severity
+from securecoderl_edge.sandbox import security
+from securecoderl_edge.sandbox.security import Finding, Scan, SecurityScanner
+from securecoderl_edge.sandbox.severity import severity
 
 SHELL = "import subprocess\nsubprocess.call('ls ' + input(), shell=True)"
 PROGRAMS = {

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securecoderl_edge.security import Finding, Scan
-from securecoderl_edge.severity import CWE_WEIGHTS, severity
-from securecoderl_edge.switches import SEVERITY_SCALES, SeverityScale
+from securecoderl_edge.sandbox.security import Finding, Scan
+from securecoderl_edge.sandbox.severity import CWE_WEIGHTS, SEVERITY_SCALES, SeverityScale, severity
 
 WORDS = st.sampled_from(["LOW", "MEDIUM", "HIGH"])
 FINDINGS = st.builds(Finding, st.just("B000"), st.sampled_from([0, 78, 377, 502, 9999]), WORDS, WORDS, st.just(1))

@@ -10,14 +10,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from securecoderl_edge.doctor.extras import examine_extras
-from securecoderl_edge.doctor.findings import Finding, Section
+from securecoderl_edge.doctor.findings import Check, Section
 from securecoderl_edge.doctor.host import examine_host
 from securecoderl_edge.doctor.isolation import examine_sandbox
 from securecoderl_edge.doctor.kernels import examine_llama_cpp
 from securecoderl_edge.doctor.torch_facts import examine_torch
-from securecoderl_edge.switches import SandboxChoice
 
-__all__ = ["Finding", "Report", "Section", "examine"]
+__all__ = ["Check", "Report", "Section", "examine"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Report:
     sections: dict[str, Section]
 
     @property
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[Check]:
         """Those of all sections, in order."""
         return [finding for section in self.sections.values() for finding in section.findings]
 
@@ -42,7 +41,7 @@ class Report:
         return {"ok": self.ok, **facts, "findings": [asdict(finding) for finding in self.findings]}
 
 
-def examine(sandbox: SandboxChoice = "auto") -> Report:
+def examine(sandbox: str = "auto") -> Report:
     """Look at everything; takes a few seconds, most of which torch needs to be imported."""
     host, isolation = examine_host(), examine_sandbox(sandbox)
     # After the self-test: it changes the environment for a moment, which children of other threads would inherit.

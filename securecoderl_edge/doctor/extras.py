@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib.metadata import PackageNotFoundError, version
 
-from securecoderl_edge.doctor.findings import Finding, Section, State, install_command
+from securecoderl_edge.doctor.findings import Check, Section, State, install_command
 
 # As in pyproject.toml, which an installed package cannot read; a test compares the two.
 BASE = ("click>=8.1", "rich>=13.8", "numpy>=1.26", "bandit>=1.9.1")
@@ -53,7 +53,7 @@ def examine_extras() -> Section:
         shown = ", ".join(f"{name} {installed or 'is missing'}" for name, installed in found.items())
         asked = f"; asked for: {', '.join(unfit)}" if unfit and not missing else ""
         step = "" if state == "ok" else install_command("" if extra == "base" else extra) + NOTES.get(extra, "")
-        section.findings.append(Finding("extras", extra, state, shown + asked, step))
+        section.findings.append(Check("extras", extra, state, shown + asked, step))
     return section
 
 

@@ -13,7 +13,7 @@ CHILD_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
-class Finding:
+class Check:
     """One thing that was looked at.
 
     Attributes:
@@ -32,7 +32,7 @@ class Section:
     """One group, filled while it is looked at: its facts as JSON values, and what they mean."""
 
     facts: dict[str, Any]
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Check] = field(default_factory=list)
 
 
 def install_command(extra: str = "") -> str:

@@ -7,11 +7,10 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from securecoderl_edge.doctor.findings import Finding, Section, State
+from securecoderl_edge.doctor.findings import Check, Section, State
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.sandbox.layers import LEVELS, OFF_HINT, choose_level
+from securecoderl_edge.sandbox.levels import LEVELS, OFF_HINT, choose_level, has_seccomp, landlock_abi
 from securecoderl_edge.sandbox.selftest import SelfTest, run_selftest
-from securecoderl_edge.switches import SandboxChoice
 
 _ELSEWHERE = "run programs on Linux on x86_64 or aarch64; a virtual machine will do"
 _REFUSED = "look for a container or a security module that refuses seccomp or Landlock"
@@ -20,7 +19,7 @@ _OFF = "leave --sandbox off to programs that you trust"
 _SECCOMP_FILTERED = "2"  # /proc/PID/status
 
 
-def examine_sandbox(choice: SandboxChoice = "auto") -> Section:
+def examine_sandbox(choice: str = "auto") -> Section:
     """Choose the level as `sce` does, look at its layers, and run the self-test."""
     section = Section({"level": None, "layers": {}, "self_test": None})
     try:
@@ -28,7 +27,7 @@ def examine_sandbox(choice: SandboxChoice = "auto") -> Section:
     except SceError as error:
         return _failed(section, "level", error, _ELSEWHERE if choice == "auto" else "")
     state: State = "ok" if level == "full" else "note"
-    section.findings.append(Finding("sandbox", "level", state, f"{level}: {LEVELS[level]}"))
+    section.findings.append(Check("sandbox", "level", state, f"{level}: {LEVELS[level]}"))
     section.facts["level"] = level
     try:
         test = run_selftest(choice)
@@ -37,7 +36,7 @@ def examine_sandbox(choice: SandboxChoice = "auto") -> Section:
     if sys.platform == "linux":
         layers = _layers(level, test.status)
         section.facts["layers"] = {name: shown for name, _, shown in layers}
-        section.findings += [Finding("sandbox", name, state, shown) for name, state, shown in layers]
+        section.findings += [Check("sandbox", name, state, shown) for name, state, shown in layers]
     section.facts["self_test"] = _record(test)
     section.findings += _judge(test)
     return section
@@ -46,16 +45,14 @@ def examine_sandbox(choice: SandboxChoice = "auto") -> Section:
 def _failed(section: Section, name: str, error: Exception, step: str) -> Section:
     why = str(error).removesuffix(f"; {OFF_HINT}")  # which points here
     section.facts["error"] = why
-    section.findings.append(Finding("sandbox", name, "bad", why, step))
+    section.findings.append(Check("sandbox", name, "bad", why, step))
     return section
 
 
 def _layers(level: str, status: dict[str, str]) -> list[tuple[str, State, str]]:
     """Name, state and description of each layer; what a worker has is read from its ``/proc/PID/status``."""
-    from securecoderl_edge.sandbox import lockdown
-
     off = level == "off"
-    abi = lockdown.landlock_version()
+    abi = landlock_abi()
     covers = ["files", *(["TCP"] if abi >= 4 else []), *(["signals"] if abi >= 6 else [])]
     landlock: tuple[State, str]
     if abi == 0:
@@ -65,7 +62,7 @@ def _layers(level: str, status: dict[str, str]) -> list[tuple[str, State, str]]:
     else:
         landlock = "note", f"ABI {abi} is here, but not used at this level"
     seccomp = _seen(status, "Seccomp", _SECCOMP_FILTERED, off, "on in the worker, one more in each test")
-    if off and lockdown.has_seccomp():
+    if off and has_seccomp():
         seccomp = "note", "in this kernel, but not used at this level"
     capabilities = status.get("CapEff", "").lstrip("0")
     return [
@@ -103,9 +100,9 @@ def _pidfd() -> tuple[State, str]:
     return "note", "needs Linux 5.3: the end of a test is noticed a little later"
 
 
-def _judge(test: SelfTest) -> list[Finding]:
+def _judge(test: SelfTest) -> list[Check]:
     findings = [
-        Finding(
+        Check(
             "sandbox",
             outcome.deed,
             "ok" if outcome.contained else "bad",
@@ -117,7 +114,7 @@ def _judge(test: SelfTest) -> list[Finding]:
     honest = "an honest one ran" if test.honest else "an honest one did not run"
     summary = f"{contained} of {len(test.outcomes)} hostile programs contained; {honest}"
     step = "" if test.passed else _OFF if test.level == "off" else _LEAKS
-    return [Finding("sandbox", "self-test", "ok" if test.passed else "bad", summary, step), *findings]
+    return [Check("sandbox", "self-test", "ok" if test.passed else "bad", summary, step), *findings]
 
 
 def _record(test: SelfTest) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import tempfile
 from typing import Any
 
 from securecoderl_edge.doctor.extras import NOTES
-from securecoderl_edge.doctor.findings import CHILD_SECONDS, Finding, Section, State, install_command
+from securecoderl_edge.doctor.findings import CHILD_SECONDS, Check, Section, State, install_command
 from securecoderl_edge.system.processes import Answers, ask
 
 WORKER = "securecoderl_edge.doctor.kernel_worker"
@@ -29,7 +29,7 @@ def examine_llama_cpp() -> Section:
     section = Section({"installed": False})
 
     def add(name: str, state: State, found: str, next_step: str = "") -> None:
-        section.findings.append(Finding("llama_cpp", name, state, found, next_step))
+        section.findings.append(Check("llama_cpp", name, state, found, next_step))
 
     step = install_command("gguf") + NOTES["gguf"]
     if importlib.util.find_spec("llama_cpp") is None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from securecoderl_edge.doctor.findings import CHILD_SECONDS, Finding, Section, State, gibibytes, install_command
+from securecoderl_edge.doctor.findings import CHILD_SECONDS, Check, Section, State, gibibytes, install_command
 from securecoderl_edge.memory import plan_memory
 from securecoderl_edge.models.architecture import architecture_of, read_architecture
 from securecoderl_edge.models.files import base_folder
@@ -28,7 +28,7 @@ def examine_torch() -> Section:
     section = Section({"installed": False})
 
     def add(name: str, state: State, found: str, next_step: str = "") -> None:
-        section.findings.append(Finding("torch", name, state, found, next_step))
+        section.findings.append(Check("torch", name, state, found, next_step))
 
     if importlib.util.find_spec("torch") is None:
         add("torch", "missing", "not installed: no training, no export", install_command("train"))

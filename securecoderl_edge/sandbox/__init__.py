@@ -14,11 +14,11 @@ kernel. The level ``macos`` has never been run; ``off`` stops nothing but overus
 
 from __future__ import annotations
 
-from securecoderl_edge.sandbox.layers import Level, as_choice, choose_level, describe_layers
+from securecoderl_edge.sandbox.inside.testprocess import literal
+from securecoderl_edge.sandbox.levels import Level, choose_level, describe_levels
 from securecoderl_edge.sandbox.limits import Limits
 from securecoderl_edge.sandbox.pool import SandboxPool
 from securecoderl_edge.sandbox.records import Call, Execution, Job, ProgramRun
-from securecoderl_edge.sandbox.testprocess import literal
 
 __all__ = [
     "Call",
@@ -28,8 +28,7 @@ __all__ = [
     "Limits",
     "ProgramRun",
     "SandboxPool",
-    "as_choice",
     "choose_level",
-    "describe_layers",
+    "describe_levels",
     "literal",
 ]

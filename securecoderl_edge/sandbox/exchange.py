@@ -13,9 +13,9 @@ import secrets
 import signal
 import tempfile
 
+from securecoderl_edge.sandbox.inside.script import MEMORY_STATUS, THREADS_STATUS
 from securecoderl_edge.sandbox.limits import STDERR_TAIL_BYTES, Limits
 from securecoderl_edge.sandbox.records import Call, Execution, StoppedBy, WorkerLost
-from securecoderl_edge.sandbox.script import MEMORY_STATUS, THREADS_STATUS
 
 # What a supervisor says it stopped a test for; - for none.
 STOPPED_BY: dict[str, StoppedBy] = {"-": "", "cpu": "cpu", "wall": "wall", "memory": "memory", "threads": "threads"}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
+from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.sandbox.seccomp import AUDIT_ARCHITECTURES
-from securecoderl_edge.switches import SANDBOX_CHOICES, SandboxChoice
+from securecoderl_edge.sandbox.inside.seccomp import AUDIT_ARCHITECTURES
 
 Level = Literal["full", "no-landlock", "macos", "off"]
+SANDBOX_CHOICES = ("auto", "full", "no-landlock", "off")
 LEVELS: dict[str, str] = {
     "full": "seccomp and Landlock: no network, no processes, no writing, reads of the Python library alone",
     "no-landlock": "seccomp without Landlock: as full, but a test can open no file at all, the Python library included",
@@ -21,7 +22,7 @@ LEVELS: dict[str, str] = {
 OFF_HINT = "`sce doctor` tells more; --sandbox off runs programs without isolation"
 
 
-def choose_level(choice: SandboxChoice = "auto") -> Level:
+def choose_level(choice: str = "auto") -> Level:
     """The level that programs run under: the best there is for ``auto``, else the one that is named.
 
     Raises:
@@ -37,15 +38,13 @@ def choose_level(choice: SandboxChoice = "auto") -> Level:
     if sys.platform == "darwin" and choice == "auto":
         return "macos"
     _demand_seccomp()
-    from securecoderl_edge.sandbox import lockdown
-
-    has_landlock = lockdown.landlock_version() > 0
+    has_landlock = landlock_abi() > 0
     if choice == "full" and not has_landlock:
         raise SceError("--sandbox full: this kernel has no Landlock; --sandbox no-landlock does without it")
     return "full" if has_landlock and choice != "no-landlock" else "no-landlock"
 
 
-def describe_layers(choice: SandboxChoice = "auto") -> dict[str, Any]:
+def describe_levels(choice: str = "auto") -> dict[str, Any]:
     """What programs run under, as a JSON object; for records of runs and for `sce doctor`.
 
     Raises:
@@ -54,15 +53,22 @@ def describe_layers(choice: SandboxChoice = "auto") -> dict[str, Any]:
     level = choose_level(choice)
     layers: dict[str, Any] = {"level": level, "seccomp": level in ("full", "no-landlock"), "landlock_abi": 0}
     if level == "full":
-        from securecoderl_edge.sandbox import lockdown
-
-        layers["landlock_abi"] = lockdown.landlock_version()
+        layers["landlock_abi"] = landlock_abi()
     return layers | {"machine": platform.machine(), "python": platform.python_version()}
 
 
-def as_choice(level: str) -> SandboxChoice:
-    """The choice that a settings file or flag made, already checked against `SANDBOX_CHOICES`."""
-    return cast(SandboxChoice, level)
+def landlock_abi() -> int:
+    """The version of Landlock in this kernel; 0 without it."""
+    from securecoderl_edge.sandbox.inside import lockdown
+
+    return lockdown.landlock_version()
+
+
+def has_seccomp() -> bool:
+    """Whether this kernel filters system calls."""
+    from securecoderl_edge.sandbox.inside import lockdown
+
+    return lockdown.has_seccomp()
 
 
 def _demand_seccomp() -> None:
@@ -74,7 +80,12 @@ def _demand_seccomp() -> None:
         raise SceError(
             f"programs cannot be isolated on {machine}: system call numbers are known for {known} only; {OFF_HINT}"
         )
-    from securecoderl_edge.sandbox import lockdown
-
-    if not lockdown.has_seccomp():
+    if not has_seccomp():
         raise SceError(f"programs cannot be isolated: this kernel has no seccomp (CONFIG_SECCOMP_FILTER); {OFF_HINT}")
+
+
+def sandbox_setting() -> Any:
+    """How programs are isolated."""
+    return setting(
+        "auto", "Isolation of programs: the best there is, one level, or none (off).", choices=SANDBOX_CHOICES
+    )

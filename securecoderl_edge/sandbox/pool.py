@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from types import TracebackType
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.sandbox.layers import choose_level
+from securecoderl_edge.sandbox.levels import choose_level
 from securecoderl_edge.sandbox.limits import Limits
 from securecoderl_edge.sandbox.records import BoxLost, Call, Execution, Job, ProgramRun, WorkerLost
 from securecoderl_edge.sandbox.worker import Worker
-from securecoderl_edge.switches import SandboxChoice
 from securecoderl_edge.system.machine import available_memory_bytes, cpu_count
 
 PROGRAMS_PER_WORKER = 2000
@@ -30,7 +29,7 @@ class SandboxPool:
         SceError: this system cannot isolate programs as ``level`` demands.
     """
 
-    def __init__(self, workers: int | None = None, limits: Limits | None = None, level: SandboxChoice = "auto") -> None:
+    def __init__(self, workers: int | None = None, limits: Limits | None = None, level: str = "auto") -> None:
         self.level = choose_level(level)
         self.limits = limits or Limits()
         self.workers = workers or default_workers(self.limits)

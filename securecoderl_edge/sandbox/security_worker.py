@@ -152,7 +152,7 @@ def serve(replies: int) -> None:
 
 def lock_down() -> None:
     """Put on the sandbox's first filter, where the system has one; a parser's bug is then worth little."""
-    folder = Path(__file__).parent / "sandbox"
+    folder = Path(__file__).parent / "inside"
     with suppress(OSError, KeyError):  # another system or processor: programs are run without it, or not at all
         lockdown, seccomp = (_module(folder / f"{name}.py") for name in ("lockdown", "seccomp"))
         lockdown.prctl(lockdown.PR_SET_NO_NEW_PRIVS, 1)

@@ -23,7 +23,6 @@ from pathlib import Path
 
 from securecoderl_edge.sandbox.limits import Limits
 from securecoderl_edge.sandbox.pool import SandboxPool
-from securecoderl_edge.switches import SandboxChoice
 
 LIMITS = Limits(cpu_seconds=1, wall_seconds=3, memory_mib=256)
 SECRET_NAME = "SCE_DOCTOR_SECRET"
@@ -55,7 +54,7 @@ HONEST = "print(sum(int(word) for word in input().split()))"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Attempt:
     """What became of one hostile program; ``how`` is the limit or the error that stopped it, or what it did."""
 
     deed: str
@@ -75,7 +74,7 @@ class SelfTest:
 
     level: str
     honest: bool
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[Attempt, ...]
     status: dict[str, str]
 
     @property
@@ -84,7 +83,7 @@ class SelfTest:
         return self.honest and all(outcome.contained for outcome in self.outcomes)
 
 
-def run_selftest(choice: SandboxChoice = "auto") -> SelfTest:
+def run_selftest(choice: str = "auto") -> SelfTest:
     """Run the honest program and every hostile one; takes about two seconds.
 
     Adds a variable to ``os.environ`` while it runs.
@@ -102,20 +101,20 @@ def run_selftest(choice: SandboxChoice = "auto") -> SelfTest:
     return SelfTest(pool.level, well, outcomes, status)
 
 
-def _try_out(pool: SandboxPool, deed: str, secret: str) -> Outcome:
+def _try_out(pool: SandboxPool, deed: str, secret: str) -> Attempt:
     # Canaries of its own, so that the marks of one program are not taken for those of the next.
     with _Canaries.put_up(secret) as canaries:
         run = pool.run(_HEAD + HOSTILE[deed], [canaries.as_json()])
         execution = run.executions[0] if run.parses else None
         if execution is None or not execution.stdout.startswith("started"):
-            return Outcome(deed, False, "the program did not start, so nothing was tried")
+            return Attempt(deed, False, "the program did not start, so nothing was tried")
         marks = canaries.marks(execution.stdout)
     if marks or execution.clean:
-        return Outcome(deed, False, "; ".join(marks) or "it was done")
+        return Attempt(deed, False, "; ".join(marks) or "it was done")
     if execution.stopped_by:
-        return Outcome(deed, True, f"stopped at the limit: {execution.stopped_by}")
+        return Attempt(deed, True, f"stopped at the limit: {execution.stopped_by}")
     complaint = execution.stderr.strip().splitlines()
-    return Outcome(deed, True, complaint[-1] if complaint else f"it ended with status {execution.returncode}")
+    return Attempt(deed, True, complaint[-1] if complaint else f"it ended with status {execution.returncode}")
 
 
 class _Canaries:

@@ -13,8 +13,13 @@ medium confidence) 0.125 instead of 0.5.
 
 from __future__ import annotations
 
-from securecoderl_edge.security import Finding, Scan
-from securecoderl_edge.switches import SeverityScale
+from typing import Any, Literal
+
+from securecoderl_edge.config import setting
+from securecoderl_edge.sandbox.security import Finding, Scan
+
+SeverityScale = Literal["bandit", "cwe"]
+SEVERITY_SCALES = ("bandit", "cwe")
 
 SEVERITY_WEIGHTS = {"HIGH": 1.0, "MEDIUM": 0.5}
 CONFIDENCE_WEIGHTS = {"HIGH": 1.0, "MEDIUM": 0.5, "LOW": 0.25}
@@ -63,3 +68,8 @@ def bandit_weight(finding: Finding) -> float:
 def cwe_weight(finding: Finding) -> float:
     """Likelihood of exploit times confidence; for a weakness outside the table Bandit's weight stands for the first."""
     return CWE_WEIGHTS.get(finding.cwe, bandit_weight(finding)) * CONFIDENCE_WEIGHTS.get(finding.confidence, 1.0)
+
+
+def severity_setting() -> Any:
+    """What a security finding costs."""
+    return setting("bandit", "What a finding costs: Bandit's severity, or CWE and confidence.", choices=SEVERITY_SCALES)

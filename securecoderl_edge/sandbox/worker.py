@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.sandbox import messages
 from securecoderl_edge.sandbox.exchange import Exchange, exit_code, memory_file
-from securecoderl_edge.sandbox.layers import OFF_HINT, Level
+from securecoderl_edge.sandbox.inside import messages
+from securecoderl_edge.sandbox.levels import OFF_HINT, Level
 from securecoderl_edge.sandbox.limits import (
     COMPILE_CPU_SECONDS,
     COMPILE_MEMORY_MIB,
@@ -21,7 +21,7 @@ from securecoderl_edge.sandbox.limits import (
 )
 from securecoderl_edge.sandbox.records import BoxLost, Call, Execution, Job, ProgramRun, WorkerLost
 
-ZYGOTE = Path(__file__).with_name("zygote.py")
+ZYGOTE = Path(__file__).parent / "inside" / "zygote.py"
 # How long a worker may be silent beyond a program's own limits; generous, for machines that are busy.
 GRACE_SECONDS = 60.0
 # The kernel passes at most 253 descriptors in one message; a test has up to 7.
