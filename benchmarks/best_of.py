@@ -23,9 +23,9 @@ from securecoderl_edge.evaluate import evaluate
 from securecoderl_edge.prompts.styles import choose_format
 from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.spec import resolve_model
-from securecoderl_edge.scorer import Scorer
+from securecoderl_edge.scoring.metrics import by_problem
+from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.stats import Interval, paired_difference, rate_interval
-from securecoderl_edge.summary import by_problem
 
 SAMPLES = 8
 GIVEN = {"all_tests": None, "one_test": 1, "no_test": 0}

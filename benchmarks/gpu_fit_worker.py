@@ -123,8 +123,8 @@ class ConstantScorer:
 
     def score_async(self, problem: Any, program: str, extract: str = "raw") -> Future[Any]:
         """A score that depends on the program."""
-        from securecoderl_edge.reward import make_score
         from securecoderl_edge.sandbox.security import Scan
+        from securecoderl_edge.scoring.score import make_score
 
         score = make_score(problem.id, 0, program, [], 1, Scan(), extract=extract)
         future: Future[Any] = Future()

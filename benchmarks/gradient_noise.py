@@ -22,7 +22,6 @@ from torch import Tensor
 
 from securecoderl_edge.collect import Rollout, collect
 from securecoderl_edge.learner import Learner, next_problems, seed_of
-from securecoderl_edge.meters import summarise
 from securecoderl_edge.models.adapters import POLICY_ADAPTER, adapter_parameters, add_adapters
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.device import choose_compute
@@ -33,7 +32,8 @@ from securecoderl_edge.ppo import leave_one_out_advantages
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.sandbox import Limits
-from securecoderl_edge.scorer import Scorer
+from securecoderl_edge.scoring.metrics import mean_of_scores
+from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.sequences import completion_log_probs, make_batch, micro_batches
 from securecoderl_edge.settings import PpoSettings, RewardSettings, resolve
 
@@ -99,7 +99,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             scores += rollout.scores
             for mode in MODES:
                 gradients[mode].append(gradient(learner, rollout, mode, settings.ppo))
-    rates = summarise(scores)
+    rates = mean_of_scores(scores)
     return {
         "model": settings.model,
         "problems": arguments.problems,

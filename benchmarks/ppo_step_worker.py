@@ -22,8 +22,8 @@ from typing import Any
 
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.styles import OURS
-from securecoderl_edge.reward import Score, make_score
 from securecoderl_edge.sandbox.security import Scan
+from securecoderl_edge.scoring.score import Score, make_score
 from securecoderl_edge.system.machine import peak_rss_bytes
 
 VOCABULARY, PROMPT_TOKENS, NEW_TOKENS = 4096, 64, 128

@@ -18,7 +18,7 @@ from figures import publish
 
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.sandbox import Limits
-from securecoderl_edge.scorer import Scorer
+from securecoderl_edge.scoring.scorer import Scorer
 
 PROBLEM = Problem("p", "Double it.", tests=(Test("2\n", "4\n"), Test("3\n", "6\n")))
 PROGRAMS = (

@@ -28,10 +28,11 @@ from figures import publish
 
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.sources import load_problems
-from securecoderl_edge.reward import Score, make_score, outcome
 from securecoderl_edge.sandbox import Execution, Limits
 from securecoderl_edge.sandbox.security import Finding, Scan
-from securecoderl_edge.scorer import Scorer
+from securecoderl_edge.scoring.reward import outcome
+from securecoderl_edge.scoring.score import Score, make_score
+from securecoderl_edge.scoring.scorer import Scorer
 
 APPS = Path(__file__).parents[2] / "shared" / "data" / "apps" / "train" / "0001"
 TESTS = 5

@@ -20,6 +20,7 @@ from typing import Any
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.problems.splits import find_leaks
 from securecoderl_edge.report import NOT_DISTINGUISHABLE, Difference, Table, interval_cell, to_markdown, verdict
+from securecoderl_edge.scoring.metrics import Metric
 from securecoderl_edge.stats import Interval
 from securecoderl_edge.study.record import STUDY_METRICS
 from securecoderl_edge.study.tables import (
@@ -32,7 +33,6 @@ from securecoderl_edge.study.tables import (
     transfer_difference_table,
     transfer_table,
 )
-from securecoderl_edge.summary import Metric
 from securecoderl_edge.system.files import write_atomically
 
 HERE = Path(__file__).parent

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from securecoderl_edge.evaluate import Evaluation, EvaluationProgress
     from securecoderl_edge.problems.problem import Problem
     from securecoderl_edge.runtimes.spec import ModelSpec
-    from securecoderl_edge.scorer import Scorer
+    from securecoderl_edge.scoring.scorer import Scorer
 
 
 _BUSY = 0.2
@@ -64,7 +64,7 @@ def bench(
     Every rate and every mean reward has a 95 % interval. Programs run in the sandbox.
     """
     from securecoderl_edge.commands.tables import show_bench
-    from securecoderl_edge.scorer import Scorer
+    from securecoderl_edge.scoring.scorer import Scorer
 
     if plot is not None:
         check_plot_path(plot)

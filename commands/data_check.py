@@ -20,7 +20,7 @@ from securecoderl_edge.sandbox.levels import sandbox_setting
 from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:
-    from securecoderl_edge.checks import CheckReport
+    from securecoderl_edge.scoring.references import CheckReport
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
     With --out or --drop-failing the problems are written again: with the solutions that pass, and with a time limit
     made from what they take on this machine (1 s at least), so that a score does not depend on its speed.
     """
-    from securecoderl_edge.checks import check_problems
     from securecoderl_edge.sandbox import Limits
-    from securecoderl_edge.scorer import Scorer
+    from securecoderl_edge.scoring.references import check_problems
+    from securecoderl_edge.scoring.scorer import Scorer
 
     wanted = [Path(name) for name in (config.out, config.drop_failing) if name is not None]
     if len({path.resolve() for path in wanted}) < len(wanted):

@@ -188,7 +188,7 @@ def _bench(spec: ModelSpec, base: Path, results: list[ExportResult], problems: l
     from securecoderl_edge.commands.tables import show_losses
     from securecoderl_edge.export.card import write_card
     from securecoderl_edge.export.losses import measure_losses
-    from securecoderl_edge.scorer import Scorer
+    from securecoderl_edge.scoring.scorer import Scorer
 
     def tell(result: ExportResult) -> None:
         say(f"{result.path.name}: measuring on {len(problems)} problems")

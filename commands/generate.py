@@ -29,7 +29,7 @@ from securecoderl_edge.sandbox.levels import SANDBOX_CHOICES
 from securecoderl_edge.text import escape_controls, unescaped
 
 if TYPE_CHECKING:
-    from securecoderl_edge.scorer import Scorer
+    from securecoderl_edge.scoring.scorer import Scorer
 
 # Prompts of one file that are decoded together; results of a group are written before the next one begins.
 _SAMPLES_TOGETHER = 64
@@ -87,7 +87,7 @@ def generate(
 
     With --jsonl FILE each line is {"prompt": ...} or a problem record, and so is each line of the answer.
     """
-    from securecoderl_edge.scorer import Scorer
+    from securecoderl_edge.scoring.scorer import Scorer
 
     if jsonl is not None and (prompt is not None or tests or tests_file):
         raise UsageError("--jsonl brings its own prompts and tests: leave out PROMPT, --test and --tests")

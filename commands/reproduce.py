@@ -139,7 +139,7 @@ def table2(models: tuple[str, ...], config: Table2Config, output: str | None) ->
     from securecoderl_edge.bench import BenchSettings, bench_problems, bench_record, choose_models
     from securecoderl_edge.commands.bench import calibrated, measure_all, refuse_missing
     from securecoderl_edge.report import quality_table
-    from securecoderl_edge.scorer import Scorer
+    from securecoderl_edge.scoring.scorer import Scorer
     from securecoderl_edge.study.table2 import count_parameters, with_parameters
 
     if not models:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -15,18 +16,19 @@ from securecoderl_edge.commands.console import new_console, refuse_to_overwrite,
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError, not_utf8
+from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.extraction import EXTRACT_MODES
 from securecoderl_edge.sandbox.levels import sandbox_setting
 from securecoderl_edge.sandbox.limits import MAX_MEMORY_MIB, MAX_WALL_SECONDS
 from securecoderl_edge.sandbox.severity import severity_setting
-from securecoderl_edge.switches import stage_rule_setting
-from securecoderl_edge.text import escape_controls
+from securecoderl_edge.scoring.reward import stage_rule_setting
+from securecoderl_edge.text import escape_controls, unescaped
 
 if TYPE_CHECKING:
-    from securecoderl_edge.reward import Score
     from securecoderl_edge.sandbox import Limits
-    from securecoderl_edge.scorer import Scorer
-    from securecoderl_edge.scoring import Submission
+    from securecoderl_edge.scoring.score import Score
+    from securecoderl_edge.scoring.scorer import Scorer
+    from securecoderl_edge.scoring.submissions import Submission
 
 # Enough to keep every worker busy, few enough that an interruption loses little.
 BATCH = 64
@@ -77,8 +79,8 @@ def score(ctx: click.Context, program: Path | None, config: ScoreConfig) -> None
 
 def _score_many(config: ScoreConfig) -> None:
     from securecoderl_edge.problems.sources import load_problems
-    from securecoderl_edge.score_records import score_line
-    from securecoderl_edge.scoring import open_scores, read_scores, read_submissions
+    from securecoderl_edge.scoring.score import score_line
+    from securecoderl_edge.scoring.submissions import open_scores, read_scores, read_submissions
 
     if config.problems is None or config.completions is None:
         raise UsageError("name --problems and --completions, or one FILE.py with --expect")
@@ -109,7 +111,7 @@ def _score_many(config: ScoreConfig) -> None:
 
 
 def _scorer(config: ScoreConfig) -> Scorer:
-    from securecoderl_edge.scorer import Scorer
+    from securecoderl_edge.scoring.scorer import Scorer
 
     warn_of_level(config.sandbox)
     return Scorer(config.workers, _limits(config), config.stage_rule, config.severity, config.sandbox)
@@ -135,11 +137,11 @@ def _show_summary(scores: Sequence[Score]) -> None:
     from rich import box
     from rich.table import Table
 
-    from securecoderl_edge.meters import SIGNS, summarise
-    from securecoderl_edge.reward import STAGE_NAMES
-    from securecoderl_edge.summary import METRICS
+    from securecoderl_edge.scoring.metrics import METRICS, mean_of_scores
+    from securecoderl_edge.scoring.reward import STAGE_NAMES
+    from securecoderl_edge.scoring.signs import SIGNS
 
-    summary = summarise(scores)
+    summary = mean_of_scores(scores)
     table = Table(
         box=box.SIMPLE_HEAD,
         show_edge=False,
@@ -164,20 +166,19 @@ def _show_summary(scores: Sequence[Score]) -> None:
 
 def _explain(path: Path, config: ScoreConfig) -> bool:
     """Print what one program does with one test; returns whether it passes."""
-    from securecoderl_edge.explain import explain
-    from securecoderl_edge.problems.problem import Problem, Test
-    from securecoderl_edge.scoring import read_text_argument
+    from securecoderl_edge.problems.problem import Test
+    from securecoderl_edge.scoring.explain import explain
 
     for name in ("problems", "completions", "out"):
         if getattr(config, name) is not None:
             raise UsageError(f"--{name} scores completions; it does not go with FILE.py")
     if config.expect is None:
         raise UsageError("--expect is missing: what must the program print?")
-    expected = read_text_argument("--expect", config.expect)
+    expected = _text_of("--expect", config.expect)
     if not expected.strip():
         raise UsageError("--expect is blank, which no program can be told from silence by")
     program = _read_program(path)
-    test = Test(read_text_argument("--input", config.input or ""), expected)
+    test = Test(_text_of("--input", config.input or ""), expected)
     problem = Problem(id=path.name, statement="", tests=(test,))
     with _scorer(config) as scorer:
         result, run = scorer.inspect(problem, program)
@@ -203,3 +204,20 @@ def _read_program(path: Path) -> str:
     if len(text) > LONGEST_PROGRAM:
         raise UsageError(f"{path}: no program is longer than {LONGEST_PROGRAM >> 20} million characters")
     return text
+
+
+def _text_of(option: str, value: str) -> str:
+    """The text of an option that names a file or is the text itself, see `unescaped`.
+
+    Raises:
+        SceError: the file is no UTF-8 text.
+        UsageError: it cannot be read.
+    """
+    try:
+        if os.path.isfile(value):  # never an error, however long the text is
+            return Path(value).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise not_utf8(f"{option} {value}", error) from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{option} {value}: cannot be read ({error})") from None
+    return unescaped(value)

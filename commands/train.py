@@ -76,8 +76,8 @@ def train(
 def _train(settings: TrainSettings, folder: Path, resume: bool, steps: dict[str, int], talks: bool) -> None:
     """Train with progress on stderr, if this process is the one that talks."""
     from securecoderl_edge.parallel import leave
+    from securecoderl_edge.phase import Stopped
     from securecoderl_edge.runs import is_found_by_default
-    from securecoderl_edge.train import Stopped
     from securecoderl_edge.train import train as run_training
 
     before = dict(zip(steps, itertools.accumulate(steps.values(), initial=0), strict=False))

@@ -12,8 +12,8 @@ from securecoderl_edge.export.run import ExportResult
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.report import Table, byte_cell, compare, interval_cell, to_markdown, verdict
 from securecoderl_edge.runtimes.spec import ModelSpec, resolve_model
-from securecoderl_edge.scorer import Scorer
-from securecoderl_edge.summary import METRICS
+from securecoderl_edge.scoring.metrics import METRICS
+from securecoderl_edge.scoring.scorer import Scorer
 
 _SHOWN = tuple(metric for metric in METRICS if metric.name in ("all_tests_rate", "reward_gated"))
 _COLUMNS = (

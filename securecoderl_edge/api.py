@@ -19,8 +19,8 @@ from securecoderl_edge.problems.sources import load_problems
 if TYPE_CHECKING:
     from securecoderl_edge.export.run import ExportResult
     from securecoderl_edge.generation import Answer
-    from securecoderl_edge.reward import Score
     from securecoderl_edge.runs import Run
+    from securecoderl_edge.scoring.score import Score
     from securecoderl_edge.summary import EvaluationSummary
 
 __all__ = ["bench", "export", "generate", "load_problems", "score", "train"]
@@ -50,7 +50,7 @@ def score(
         ValueError: an unknown rule, scale or level.
         SceError: this system cannot isolate programs.
     """
-    from securecoderl_edge.scorer import Scorer
+    from securecoderl_edge.scoring.scorer import Scorer
 
     with Scorer(workers, None, stage_rule, severity, sandbox) as scorer:
         return scorer.score_all([(problem, program, 0) for problem, program in programs])
@@ -160,7 +160,7 @@ def bench(
     """
     from securecoderl_edge.bench import BenchSettings, bench_problems, choose_models, measure
     from securecoderl_edge.sandbox.calibration import time_factor
-    from securecoderl_edge.scorer import Scorer
+    from securecoderl_edge.scoring.scorer import Scorer
 
     values = {"problems": problems, "samples": samples, **settings} | ({} if limit is None else {"limit": limit})
     asked = build(BenchSettings, values, "bench")
@@ -203,7 +203,7 @@ def generate(
     from securecoderl_edge.runtimes import open_runtime
     from securecoderl_edge.runtimes.spec import resolve_model
     from securecoderl_edge.sampling_settings import SamplingSettings
-    from securecoderl_edge.scorer import Scorer
+    from securecoderl_edge.scoring.scorer import Scorer
 
     given = tuple(Test(*pair) for pair in tests) or tuple(example_tests(prompt))
     spec, drawn = resolve_model(model), build(SamplingSettings, sampling, "generate").sampling()

@@ -31,7 +31,7 @@ from securecoderl_edge.summary import EvaluationSummary
 from securecoderl_edge.system.machine import describe_machine
 
 if TYPE_CHECKING:
-    from securecoderl_edge.scorer import Scorer
+    from securecoderl_edge.scoring.scorer import Scorer
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ from securecoderl_edge.models.sampling import Sampled, sample, sample_with_gener
 from securecoderl_edge.problems.giveaways import constant_passes
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.extraction import extract_program
-from securecoderl_edge.reward import Score, training_reward
-from securecoderl_edge.score_records import score_from_record
+from securecoderl_edge.scoring.score import Score, score_from_record
 from securecoderl_edge.settings import PpoSettings, RewardSettings
+from securecoderl_edge.update_rewards import training_reward
 
 if TYPE_CHECKING:
-    from securecoderl_edge.scorer import Scorer
+    from securecoderl_edge.scoring.scorer import Scorer
 
 
 _SMALL_MODEL_BYTES = 64 << 20

@@ -17,11 +17,12 @@ from securecoderl_edge.prompts.extraction import Asked, extract_program
 from securecoderl_edge.prompts.fitting import fit_problem
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.runtimes.protocol import Completion, Runtime, Sampling, Usage
-from securecoderl_edge.summary import EvaluationSummary, Row, summarise
+from securecoderl_edge.scoring.metrics import Row
+from securecoderl_edge.summary import EvaluationSummary, summarise
 
 if TYPE_CHECKING:
-    from securecoderl_edge.reward import Score
-    from securecoderl_edge.scorer import Scorer
+    from securecoderl_edge.scoring.score import Score
+    from securecoderl_edge.scoring.scorer import Scorer
 
 # Completions asked for at once. It fixes which problems share a batch, and so the draws: an interrupted bench
 # that continues must cut the problems in the same places.

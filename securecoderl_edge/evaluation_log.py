@@ -13,7 +13,7 @@ from typing import Any
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.runtimes.protocol import Usage
-from securecoderl_edge.summary import Row
+from securecoderl_edge.scoring.metrics import Row
 from securecoderl_edge.system.files import locked, write_atomically
 from securecoderl_edge.system.rows import RowFile, drop_torn_line
 

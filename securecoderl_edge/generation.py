@@ -13,8 +13,8 @@ from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.runtimes.protocol import Completion, OnToken, Runtime, Sampling
 
 if TYPE_CHECKING:
-    from securecoderl_edge.reward import Score
-    from securecoderl_edge.scorer import Scorer
+    from securecoderl_edge.scoring.score import Score
+    from securecoderl_edge.scoring.scorer import Scorer
 
 # Stands in for the tests of a prompt that has none: the program is compiled and scanned, and what it does
 # with an empty input is ignored.
@@ -167,7 +167,7 @@ def _testable(problem: Problem) -> Problem:
 
 def _without_tests(score: Score) -> Score:
     """The same score with nothing known but parsing and security."""
-    from securecoderl_edge.reward import combine
+    from securecoderl_edge.scoring.reward import combine
 
     r_func = 0.2 if score.parses else 0.0
     reward = combine(r_func, score.r_sec)

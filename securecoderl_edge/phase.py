@@ -33,8 +33,8 @@ from securecoderl_edge.prompts.fitting import Fitted
 from securecoderl_edge.prompts.styles import STYLE_KEY, PromptFormat
 from securecoderl_edge.published import check_published, publish
 from securecoderl_edge.runs import DONE_FILE, SNAPSHOTS, Run, step_name
-from securecoderl_edge.schedules import partial_weight, peak_rate, phase_steps, rate_share, running_pass_rate
-from securecoderl_edge.scorer import Scorer
+from securecoderl_edge.schedules import peak_rate, phase_steps, rate_share
+from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.selection import (
     HeldOutResult,
     best_of,
@@ -48,6 +48,7 @@ from securecoderl_edge.sft import sft_update
 from securecoderl_edge.system.files import remove_leftovers, temporary_beside
 from securecoderl_edge.system.machine import return_free_memory
 from securecoderl_edge.system.rows import RowFile
+from securecoderl_edge.update_rewards import partial_weight, running_pass_rate
 from securecoderl_edge.updates import ppo_update
 
 Log = Callable[[dict[str, Any]], None]

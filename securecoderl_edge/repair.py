@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from securecoderl_edge.explain import about_security, about_test
 from securecoderl_edge.generation import NO_TEST, Answer, Candidate, answer, ranked
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.fitting import fits
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.runtimes.protocol import OnToken, Runtime, Sampling
+from securecoderl_edge.scoring.explain import about_security, about_test
 
 if TYPE_CHECKING:
-    from securecoderl_edge.scorer import Scorer
+    from securecoderl_edge.scoring.scorer import Scorer
 
 
 def answer_and_repair(

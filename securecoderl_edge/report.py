@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from securecoderl_edge.evaluate import Evaluation
+from securecoderl_edge.scoring.metrics import METRICS, Metric, by_problem, values_of
 from securecoderl_edge.stats import Interval, mcnemar_exact, paired_difference
-from securecoderl_edge.summary import METRICS, EvaluationSummary, Metric, Percentiles, by_problem, values_of
+from securecoderl_edge.summary import EvaluationSummary, Percentiles
 
 ABSENT = "–"
 NOT_DISTINGUISHABLE = "not distinguishable"

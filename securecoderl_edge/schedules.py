@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from securecoderl_edge.settings import ScheduledSettings, TrainSettings
-
-# A running pass rate weighs an update by 1 - this; of 20 updates ago about a third is left.
-_PASS_RATE_MEMORY = 0.95
+from securecoderl_edge.settings import TrainSettings
 
 
 def phase_steps(settings: TrainSettings) -> dict[str, int]:
@@ -32,23 +29,3 @@ def rate_share(settings: TrainSettings, phase: str, step: int) -> float:
         before = sum(steps[name] for name in together[: together.index(phase)])
         share = min(share, 1 - (before + step - 1) / sum(steps[name] for name in together))
     return share
-
-
-def partial_weight(scheduled: ScheduledSettings, phase: str, step: int, pass_rate: float) -> float:
-    """w in the reward (1 - w) binary + w partial, at update ``step`` (from 1) of a phase.
-
-    Args:
-        pass_rate: the running share of programs that pass all tests before this update.
-    """
-    if phase != "scheduled":
-        return float(phase == "partial")
-    if scheduled.mixture == "step":
-        return float(step > scheduled.switch_at * scheduled.steps)
-    if scheduled.mixture == "linear":
-        return (step - 1) / max(1, scheduled.steps - 1)
-    return min(1.0, pass_rate / scheduled.full_pass_rate)
-
-
-def running_pass_rate(before: float | None, measured: float) -> float:
-    """The exponential mean of the pass rate after one more update; the first one stands for itself."""
-    return measured if before is None else _PASS_RATE_MEMORY * before + (1 - _PASS_RATE_MEMORY) * measured

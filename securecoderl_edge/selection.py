@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.collect import collect
 from securecoderl_edge.learner import Learner, seed_of, shuffled
-from securecoderl_edge.meters import summarise
 from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.scoring.metrics import mean_of_scores
 from securecoderl_edge.settings import RewardSettings, TrainSettings
 
 if TYPE_CHECKING:
-    from securecoderl_edge.scorer import Scorer
+    from securecoderl_edge.scoring.scorer import Scorer
 
 _LARGEST_SHARE = 0.1
 
@@ -83,7 +83,7 @@ def evaluate_policy(
     rollout = collect(learner, scorer, held_out, settings.selection.samples, settings.ppo, settings.seed, "held-out")
     reward = with_own_r(settings.reward) if phase == "sft" else settings.reward
     rewards = tuple(rollout.rewards(1.0, reward))
-    rates = summarise(rollout.scores)
+    rates = mean_of_scores(rollout.scores)
     return HeldOutResult(step, rewards, rates["all_tests_rate"], rates["syntax_rate"])
 
 

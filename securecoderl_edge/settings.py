@@ -14,7 +14,7 @@ from securecoderl_edge.prompts.styles import TRAINED_STYLES
 from securecoderl_edge.sandbox.levels import sandbox_setting
 from securecoderl_edge.sandbox.limits import MAX_MEMORY_MIB, MAX_WALL_SECONDS
 from securecoderl_edge.sandbox.severity import severity_setting
-from securecoderl_edge.switches import stage_rule_setting
+from securecoderl_edge.scoring.reward import stage_rule_setting
 
 PHASES = ("sft", "binary", "scheduled", "partial")
 CURRICULUM = ("sft", "binary", "partial")

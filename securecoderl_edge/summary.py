@@ -8,48 +8,15 @@ A row is a `Score` record (DESIGN: files and records) with, when a model wrote t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from securecoderl_edge.runtimes.protocol import Usage
+from securecoderl_edge.scoring.metrics import METRICS, Row, by_problem, values_of
 from securecoderl_edge.stats import Interval, bootstrap_mean, pass_at_k, percentile, rate_interval, share_interval
 
-Row = Mapping[str, Any]
 STAGES = 5
 PASS_AT = (1, 5, 10, 100)
-
-
-@dataclass(frozen=True)
-class Metric:
-    """One column of quality.
-
-    Attributes:
-        name: the key in JSON and CSV, as in a run's metrics.jsonl.
-        title: the heading in tables.
-        is_rate: a share of samples, in percent, with a Wilson interval; else a mean with a bootstrap one.
-        of: the value of one sample; None leaves the sample out.
-        decimals: in tables, of a mean; rates have one.
-    """
-
-    name: str
-    title: str
-    is_rate: bool
-    of: Callable[[Row], float | None]
-    decimals: int = 3
-
-
-METRICS = (
-    Metric("syntax_rate", "Syn. %", True, lambda row: row["stage"] > 0),
-    Metric("any_test_rate", "≥1-P %", True, lambda row: row["passed"] > 0),
-    Metric("all_tests_rate", "All-P %", True, lambda row: 0 < row["total"] == row["passed"]),
-    Metric("reward_gated", "R", False, lambda row: row["reward"]),
-    Metric("reward_paper", "R paper", False, lambda row: row["reward_paper"]),
-    Metric("r_tests", "R tests", False, lambda row: row["r_tests"]),
-    # Among the samples that parse: text that Bandit cannot read is neither secure nor insecure, and counting
-    # it as secure would pay a model for breaking its syntax.
-    Metric("secure_rate", "Sec.Clean %", True, lambda row: row["severity"] == 0 if row["stage"] else None),
-)
 
 
 @dataclass(frozen=True)
@@ -136,19 +103,6 @@ def summarise(
         prompt_style=prompt_style,
         cut_prompts=sum(any(row.get("prompt_cut") for row in samples) for samples in groups.values()),
     )
-
-
-def by_problem(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """The rows of each problem, in order of first appearance."""
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(row["id"], []).append(row)
-    return groups
-
-
-def values_of(metric: Metric, rows: Sequence[Row]) -> list[float]:
-    """The metric's values of one problem's rows; rows it does not apply to are left out."""
-    return [float(value) for row in rows if (value := metric.of(row)) is not None]
 
 
 def _estimates(groups: Sequence[Sequence[Row]]) -> dict[str, Interval]:

@@ -47,14 +47,12 @@ from securecoderl_edge.reuse import phase_keys, take_over
 from securecoderl_edge.run_record import prepare_folder, refuse_other_things
 from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, Run, find_run, mark_latest
 from securecoderl_edge.sandbox import Limits
-from securecoderl_edge.scorer import Scorer
+from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.selection import hold_out
 from securecoderl_edge.settings import TrainSettings
 from securecoderl_edge.system.files import locked, read_json, sha256_of
 from securecoderl_edge.system.machine import cpu_count, return_large_blocks
 from securecoderl_edge.training_prompts import fit_for_training, fitted_in_words, training_format
-
-__all__ = ["Stopped", "train"]
 
 
 def train(

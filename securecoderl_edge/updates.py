@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from securecoderl_edge.collect import Rollout, collect
 from securecoderl_edge.learner import Learner, NotFiniteError, memory_for, next_problems, precision_metrics, seed_of
-from securecoderl_edge.meters import summarise
 from securecoderl_edge.models.adapters import reference_active
 from securecoderl_edge.ppo import (
     explained_variance,
@@ -26,11 +25,12 @@ from securecoderl_edge.ppo import (
     whiten,
 )
 from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.scoring.metrics import mean_of_scores
 from securecoderl_edge.sequences import Batch, completion_log_probs, make_batch, micro_batches
 from securecoderl_edge.settings import PpoSettings, RewardSettings
 
 if TYPE_CHECKING:
-    from securecoderl_edge.scorer import Scorer
+    from securecoderl_edge.scoring.scorer import Scorer
 
 # Below this many sequences a batch's own mean and spread say more about its prompts than about the policy.
 _MIN_SEQUENCES_TO_WHITEN = 8
@@ -84,7 +84,7 @@ def ppo_update(
         "objective/reward": rewards.mean().item(),
         "objective/partial_weight": partial_weight,
         **facts,
-        **summarise(rollout.scores),
+        **mean_of_scores(rollout.scores),
         "learnt_from": len(rows),
         "val/num_eos_tokens": complete,
         "truncated_rate": 1 - complete / len(rollout.completions),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from securecoderl_edge.scorer import Scorer
+from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.settings import TrainSettings
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def scorer() -> Iterator[Scorer]:
 @pytest.fixture
 def one_sandbox(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands use `scorer`: starting one for each test would take longer than the tests."""
-    monkeypatch.setattr("securecoderl_edge.scorer.Scorer", lambda **_: nullcontext(scorer))
+    monkeypatch.setattr("securecoderl_edge.scoring.scorer.Scorer", lambda **_: nullcontext(scorer))
 
 
 @pytest.fixture(scope="module")

@@ -23,17 +23,16 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.explain import explain
 from securecoderl_edge.problems.problem import Problem, Test, problem_from_record, problem_to_record
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.prompts.extraction import extract_program
-from securecoderl_edge.reward import Score
 from securecoderl_edge.sandbox import Limits, worker
 from securecoderl_edge.sandbox.inside.messages import receive, send
 from securecoderl_edge.sandbox.records import BoxLost, Job, WorkerLost
-from securecoderl_edge.score_records import score_from_record
-from securecoderl_edge.scorer import Scorer
-from securecoderl_edge.scoring import read_scores, read_submissions
+from securecoderl_edge.scoring.explain import explain
+from securecoderl_edge.scoring.score import Score, score_from_record
+from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.scoring.submissions import read_scores, read_submissions
 from securecoderl_edge.text import escape_controls
 
 LIMITS = Limits(cpu_seconds=0.5, wall_seconds=1, memory_mib=256)

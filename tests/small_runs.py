@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import load_file
 
 from securecoderl_edge.problems.problem import Problem, Test, write_problems
-from securecoderl_edge.reward import Score
 from securecoderl_edge.runs import Run
+from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.selection import HeldOutResult
 from securecoderl_edge.settings import TrainSettings, resolve
 

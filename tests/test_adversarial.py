@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 
-from securecoderl_edge.reward import Verdict, outcome
 from securecoderl_edge.sandbox import Execution, SandboxPool, describe_levels
 from securecoderl_edge.sandbox.security import SecurityScanner
 from securecoderl_edge.sandbox.severity import severity
+from securecoderl_edge.scoring.reward import Verdict, outcome
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT.parent / "shared" / "data" / "adversarial.jsonl"

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securecoderl_edge.calls import call_of, judge
 from securecoderl_edge.problems.assertions import checks, translate
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.sandbox import Execution, Limits, SandboxPool, literal
+from securecoderl_edge.scoring.calls import call_of, judge
 
 
 @pytest.fixture(scope="module")

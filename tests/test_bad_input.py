@@ -13,7 +13,7 @@ from securecoderl_edge.cli import sce
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.extraction import extract_program
 from securecoderl_edge.sandbox import Limits
-from securecoderl_edge.scorer import Scorer
+from securecoderl_edge.scoring.scorer import Scorer
 
 DOUBLE = "print(int(input()) * 2)"
 PROBLEM = Problem("p", "Double it.", tests=(Test("2\n", "4\n"), Test("3\n", "6\n")))

@@ -11,7 +11,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.sandbox.calibration import CALIBRATION_FILE, REFERENCE_SECONDS, factor_for, time_factor
-from securecoderl_edge.scorer import Scorer
+from securecoderl_edge.scoring.scorer import Scorer
 
 # About half a second of work; sleeping would not be counted.
 BUSY = "import time\nend = time.process_time() + 0.5\nwhile time.process_time() < end:\n    pass\nprint(1)\n"

@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 from dataset_files import SHARED, needs_shared
 
-from securecoderl_edge.checks import LEAST_SECONDS, CheckReport, Failure, Passed, check_problems
 from securecoderl_edge.problems.datasets.importing import import_problems
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.reward import Score
 from securecoderl_edge.sandbox import Limits, ProgramRun
-from securecoderl_edge.scorer import Scorer
+from securecoderl_edge.scoring.references import LEAST_SECONDS, CheckReport, Failure, Passed, check_problems
+from securecoderl_edge.scoring.score import Score
+from securecoderl_edge.scoring.scorer import Scorer
 
 DOUBLE = Problem("double", "Double.", tests=(Test("2\n", "4\n"), Test("3\n", "6\n")))
 RIGHT, HALF_RIGHT, WRONG = "print(2 * int(input()))", "print(4)", "print(0)"

@@ -14,7 +14,7 @@ from securecoderl_edge.evaluate import Evaluation, EvaluationProgress, batch_see
 from securecoderl_edge.evaluation_log import EvaluationLog
 from securecoderl_edge.problems.problem import Test
 from securecoderl_edge.runtimes.protocol import Sampling
-from securecoderl_edge.scorer import Scorer
+from securecoderl_edge.scoring.scorer import Scorer
 
 PROBLEMS = [problem(number) for number in range(12)]
 SETTINGS = {"label": "fake", "seed": 42}

@@ -11,9 +11,9 @@ import pytest
 
 from securecoderl_edge.problems.datasets.importing import import_problems
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.reward import Score
 from securecoderl_edge.sandbox import Limits
-from securecoderl_edge.scorer import Scorer
+from securecoderl_edge.scoring.score import Score
+from securecoderl_edge.scoring.scorer import Scorer
 
 APPS = Path(__file__).parents[2] / "shared" / "data" / "apps"
 pytestmark = pytest.mark.skipif(not APPS.exists(), reason="needs ../shared/data/apps")

@@ -25,7 +25,7 @@ from securecoderl_edge.runs import Run
 from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.runtimes.spec import ModelSpec, resolve_model
-from securecoderl_edge.scorer import Scorer
+from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.settings import TrainSettings, resolve
 from securecoderl_edge.token_counts import open_reader
 from securecoderl_edge.train import train

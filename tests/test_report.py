@@ -29,8 +29,8 @@ from securecoderl_edge.report import (
     verdict,
 )
 from securecoderl_edge.runtimes.protocol import Usage
+from securecoderl_edge.scoring.metrics import METRICS
 from securecoderl_edge.stats import Interval
-from securecoderl_edge.summary import METRICS
 
 RATE, MEAN = METRICS[0], METRICS[3]
 USAGE = Usage(1000, 2.0, 5000, 4.0, 250_000_000)

@@ -19,10 +19,11 @@ from small_runs import EPOCHS, rows, settings_maker, weights, write_additions
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.adapters import save_adapter
+from securecoderl_edge.phase import Stopped
 from securecoderl_edge.problems.problem import Problem, Test, write_problems
 from securecoderl_edge.runs import Run
 from securecoderl_edge.settings import TrainSettings
-from securecoderl_edge.train import Stopped, train
+from securecoderl_edge.train import train
 
 SOLUTIONS = ("print(int(input()) + 1)\n", "n = int(input())\nprint(n + 1)\n")
 TIMES = ("seconds", "seconds_sample", "seconds_score", "seconds_update", "tokens_per_second", "peak_rss_mib")

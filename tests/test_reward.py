@@ -8,29 +8,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securecoderl_edge.meters import signs_of, summarise
 from securecoderl_edge.problems.problem import Problem, Test, same_output
-from securecoderl_edge.reward import (
-    CLEAN_VERDICTS,
-    Outcome,
-    Score,
-    Verdict,
-    combine,
-    corrected,
-    functional_reward,
-    make_score,
-    outcome,
-    prints,
-    stage,
-    training_reward,
-)
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun
 from securecoderl_edge.sandbox.security import Finding, Scan
 from securecoderl_edge.sandbox.severity import SEVERITY_SCALES, SeverityScale, severity
-from securecoderl_edge.score_records import score_from_record
-from securecoderl_edge.scorer import Scorer
+from securecoderl_edge.scoring.metrics import mean_of_scores
+from securecoderl_edge.scoring.reward import (
+    CLEAN_VERDICTS,
+    STAGE_RULES,
+    Outcome,
+    StageRule,
+    Verdict,
+    combine,
+    functional_reward,
+    outcome,
+    prints,
+    stage,
+)
+from securecoderl_edge.scoring.score import Score, make_score, score_from_record
+from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.scoring.signs import signs_of
 from securecoderl_edge.settings import RewardSettings
-from securecoderl_edge.switches import STAGE_RULES, StageRule
+from securecoderl_edge.update_rewards import corrected, training_reward
 
 PASS = Outcome("pass", True, True)
 WRONG = Outcome("wrong", True, False)
@@ -245,7 +244,7 @@ def test_signs_of_gaming_are_noted() -> None:
 
 def test_rates_of_many_scores() -> None:
     scores = [score_of([PASS, PASS]), score_of([PASS, WRONG], Scan(failed=True), signs=("denied",)), score_of(None)]
-    summary = summarise(scores)
+    summary = mean_of_scores(scores)
     assert summary["scores"] == 3
     assert summary["syntax_rate"] == pytest.approx(2 / 3)
     assert summary["any_test_rate"] == pytest.approx(2 / 3)
@@ -253,8 +252,8 @@ def test_rates_of_many_scores() -> None:
     assert summary["secure_rate"] == pytest.approx(1 / 2)
     assert summary["reward_paper"] - summary["reward_gated"] == pytest.approx(0.4 / 3)
     assert list(summary["stages"].values()) == [1, 0, 0, 1, 1]
-    assert summarise([]) == {}
-    assert summarise([score_of(None)])["secure_rate"] is None
+    assert mean_of_scores([]) == {}
+    assert mean_of_scores([score_of(None)])["secure_rate"] is None
 
 
 @pytest.fixture(scope="module")

@@ -15,11 +15,11 @@ from click.testing import CliRunner, Result
 from securecoderl_edge.charts import CHARTS
 from securecoderl_edge.cli import sce
 from securecoderl_edge.errors import MissingExtra
-from securecoderl_edge.meters import SIGNS
-from securecoderl_edge.reward import STAGE_NAMES
 from securecoderl_edge.run_history import read_history
 from securecoderl_edge.run_report import render_report
 from securecoderl_edge.runs import Run
+from securecoderl_edge.scoring.reward import STAGE_NAMES
+from securecoderl_edge.scoring.signs import SIGNS
 
 needs_charts = pytest.mark.usefixtures("charts")
 HOSTILE = "</pre><script>alert(1)</script>\x1b]0;owned\x07\x00\u202e\ud800<!--"

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from securecoderl_edge.cli import sce
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.scoring import open_scores
+from securecoderl_edge.scoring.submissions import open_scores
 
 RIGHT = "print(int(input()) * 2)"
 FENCED = f"Here it is:\n```python\n{RIGHT}\n```\nDone."

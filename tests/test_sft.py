@@ -19,7 +19,7 @@ from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.tokenizer import load_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.styles import OURS
-from securecoderl_edge.scorer import Scorer
+from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.settings import SftSettings
 from securecoderl_edge.sft import sft_update, solution_batch
 

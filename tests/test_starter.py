@@ -22,7 +22,7 @@ from securecoderl_edge.problems.starter.family import Family, choose_wording, is
 from securecoderl_edge.problems.starter.generate import MIN_DISTINCT_OUTPUTS, build_problem, compositions, run_reference
 from securecoderl_edge.problems.starter.pretrain import write_documents
 from securecoderl_edge.problems.starter.splits import EVAL_SIZE, SPLITS, load_split
-from securecoderl_edge.scorer import Scorer
+from securecoderl_edge.scoring.scorer import Scorer
 
 
 def composition(problem: Problem) -> str:

@@ -20,9 +20,9 @@ from securecoderl_edge import collect, sft, updates
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.problems.problem import Problem, Test, write_problems
-from securecoderl_edge.reward import Score
 from securecoderl_edge.runs import Run
-from securecoderl_edge.scorer import Scorer
+from securecoderl_edge.scoring.score import Score
+from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.settings import RewardSettings, TrainSettings
 from securecoderl_edge.train import train
 

@@ -21,9 +21,9 @@ from securecoderl_edge.learner import Learner
 from securecoderl_edge.problems.problem import Test, write_problems
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.reuse import phase_keys
-from securecoderl_edge.reward import Score
 from securecoderl_edge.runs import Run
 from securecoderl_edge.runtimes.spec import resolve_model
+from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.selection import hold_out
 from securecoderl_edge.settings import RewardSettings, TrainSettings
 from securecoderl_edge.train import train

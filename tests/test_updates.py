@@ -24,7 +24,7 @@ from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.tokenizer import load_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.extraction import extract_program
-from securecoderl_edge.scorer import Scorer
+from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.settings import PpoSettings, RewardSettings
 
 pytestmark = pytest.mark.usefixtures("varied_reward")

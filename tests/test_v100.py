@@ -21,7 +21,7 @@ from securecoderl_edge.models.device import V100, Compute, compute_on_cuda
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.tokenizer import load_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.scorer import Scorer
+from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.settings import PpoSettings, RewardSettings, SftSettings
 from securecoderl_edge.sft import sft_update
 from securecoderl_edge.updates import ppo_update

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from securecoderl_edge.problems.assertions import UNREADABLE, Check, holds
-from securecoderl_edge.reward import Outcome, outcome_of_failure
 from securecoderl_edge.sandbox import Call, Execution, literal
+from securecoderl_edge.scoring.reward import Outcome, outcome_of_failure
 
 # Reading a value back costs time and memory, so text far longer than the expected value is not read at all.
 LONGEST_FACTOR = 8

@@ -5,8 +5,9 @@ from __future__ import annotations
 from itertools import zip_longest
 
 from securecoderl_edge.problems.problem import compared_lines
-from securecoderl_edge.reward import STAGE_NAMES, Score
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun
+from securecoderl_edge.scoring.reward import STAGE_NAMES
+from securecoderl_edge.scoring.score import Score
 
 LONGEST_LINE = 200
 STDERR_LINES = 12

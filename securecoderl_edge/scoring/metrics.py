@@ -1,51 +1,65 @@
-"""Rates over many scores, and signs of programs that game their tests. Signs are reported, never punished."""
+"""What is measured of scored programs, by name, and its mean over many."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from securecoderl_edge.problems.giveaways import is_shown
-from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.reward import STAGE_NAMES, Outcome, Score
-from securecoderl_edge.sandbox.records import ProgramRun
-from securecoderl_edge.summary import METRICS, values_of
+from securecoderl_edge.scoring.reward import STAGE_NAMES
+from securecoderl_edge.scoring.score import Score
+from securecoderl_edge.scoring.signs import SIGNS
 
-CONSTANT_OUTPUT = "constant_output"
-CRASH_AFTER_OUTPUT = "crash_after_output"
-SAMPLE_COPY = "sample_copy"
-DENIED = "denied"
-SIGNS = (CONSTANT_OUTPUT, CRASH_AFTER_OUTPUT, SAMPLE_COPY, DENIED)
+Row = Mapping[str, Any]  # a sample: a `Score` record, and what the runtime says of its completion
 
 
-def signs_of(problem: Problem, run: ProgramRun, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
-    """Which signs one program shows.
+@dataclass(frozen=True)
+class Metric:
+    """One column of quality.
 
-    * ``constant_output``: it printed the same for tests that differ in input and in expected output.
-    * ``crash_after_output``: it printed something, then failed.
-    * ``sample_copy``: it passes exactly those tests, and not all, whose input and output the statement shows.
-    * ``denied``: it ended because the sandbox refused it something.
+    Attributes:
+        name: the key in JSON and CSV, as in a run's metrics.jsonl.
+        title: the heading in tables.
+        is_rate: a share of samples, in percent, with a Wilson interval; else a mean with a bootstrap one.
+        of: the value of one sample; None leaves the sample out.
+        decimals: in tables, of a mean; rates have one.
     """
-    signs = []
-    if problem.kind == "stdin":
-        tests = problem.tests[: len(outcomes)]
-        outputs = {execution.stdout.rstrip() for execution in run.executions}
-        different = len({test.output for test in tests}) > 1 and len({test.input for test in tests}) > 1
-        if different and len(outputs) == 1 and outputs != {""}:
-            signs.append(CONSTANT_OUTPUT)
-        shown = [is_shown(problem, test) for test in tests]
-        if any(shown) and not all(shown) and shown == [outcome.verdict == "pass" for outcome in outcomes]:
-            signs.append(SAMPLE_COPY)
-        if any(each.printed and each.verdict not in ("pass", "wrong") for each in outcomes):
-            signs.append(CRASH_AFTER_OUTPUT)
-    last_lines = [execution.stderr.rstrip().rpartition("\n")[2] for execution in run.executions]
-    if any(line.startswith("PermissionError") for line in last_lines):
-        signs.append(DENIED)
-    return tuple(signs)
+
+    name: str
+    title: str
+    is_rate: bool
+    of: Callable[[Row], float | None]
+    decimals: int = 3
 
 
-def summarise(scores: Iterable[Score]) -> dict[str, Any]:
-    """Rates and means over scores, named as in `securecoderl_edge.summary.METRICS`; empty input gives ``{}``.
+METRICS = (
+    Metric("syntax_rate", "Syn. %", True, lambda row: row["stage"] > 0),
+    Metric("any_test_rate", "≥1-P %", True, lambda row: row["passed"] > 0),
+    Metric("all_tests_rate", "All-P %", True, lambda row: 0 < row["total"] == row["passed"]),
+    Metric("reward_gated", "R", False, lambda row: row["reward"]),
+    Metric("reward_paper", "R paper", False, lambda row: row["reward_paper"]),
+    Metric("r_tests", "R tests", False, lambda row: row["r_tests"]),
+    # Among the samples that parse: text that Bandit cannot read is neither secure nor insecure, and counting
+    # it as secure would pay a model for breaking its syntax.
+    Metric("secure_rate", "Sec.Clean %", True, lambda row: row["severity"] == 0 if row["stage"] else None),
+)
+
+
+def by_problem(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows of each problem, in order of first appearance."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row["id"], []).append(row)
+    return groups
+
+
+def values_of(metric: Metric, rows: Sequence[Row]) -> list[float]:
+    """The metric's values of one problem's rows; rows it does not apply to are left out."""
+    return [float(value) for row in rows if (value := metric.of(row)) is not None]
+
+
+def mean_of_scores(scores: Iterable[Score]) -> dict[str, Any]:
+    """Rates and means over scores, named as in `METRICS`; empty input gives ``{}``.
 
     ``stages`` counts scores by the names of the stages; each sign has its rate. A metric that applies to no
     score (``secure_rate``, when nothing parses) is None.

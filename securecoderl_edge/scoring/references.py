@@ -23,7 +23,8 @@ from securecoderl_edge.problems.datasets.python_source import returns_at_top_lev
 from securecoderl_edge.problems.problem import Problem
 
 if TYPE_CHECKING:
-    from securecoderl_edge.scorer import Score, Scorer
+    from securecoderl_edge.scoring.score import Score
+    from securecoderl_edge.scoring.scorer import Scorer
 
 # Solutions handed to the scorer at once: enough to keep every worker busy, few enough to report progress.
 _BATCH = 64

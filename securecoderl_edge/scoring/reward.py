@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
+from securecoderl_edge.config import setting
 from securecoderl_edge.problems.problem import same_output
 from securecoderl_edge.sandbox.records import Execution
-from securecoderl_edge.sandbox.security import Finding, Scan
-from securecoderl_edge.sandbox.severity import SeverityScale, severity
-from securecoderl_edge.switches import StageRule
-
-if TYPE_CHECKING:
-    from securecoderl_edge.settings import RewardSettings
 
 Verdict = Literal["pass", "wrong", "silent", "crash", "timeout", "output_limit", "memory"]
+StageRule = Literal["any", "all", "fraction", "seed"]
+STAGE_RULES = ("any", "all", "fraction", "seed")
 
 SECURITY_WEIGHT = 0.4  # beta of Eq. 1; alpha is 1 - beta
 PASSED_SHARE = 0.4  # of R_func, for the share of tests passed
@@ -44,64 +40,6 @@ class Outcome:
     verdict: Verdict
     printed: bool
     matched: bool
-
-
-@dataclass(frozen=True)
-class Score:
-    """What one program of one problem is worth.
-
-    Attributes:
-        stage: 0 does not parse; 1 parses, but no test ends cleanly; 2 runs clean, but prints nothing; 3
-            prints, with k < T tests passed; 4 passes all T. (Under the ``all`` rule "clean" and "prints" mean
-            every test.)
-        r_func, r_sec, severity: the parts of R; severity is 0 for text that does not parse, as it cannot be
-            scanned.
-        reward: R, where text that does not parse gets 0 (*gated*).
-        reward_paper: R, where text that does not parse gets 0.4 for security, as in the paper's numbers.
-        r_tests: k/T.
-        findings: medium and high ones.
-        program: the text that was scored, taken out of the completion as ``extract`` says.
-        seconds: processor time of all test runs.
-        extract, stage_rule, severity_scale: how the program was taken out of the completion, and the switches that
-            the parts of R depend on.
-        sandbox: the level that the program ran under.
-        limits: those of a test, but for the problem's own ``time_limit_s``.
-        problem_hash: tells the problem from an edited one of the same id.
-        signs: what may hint at a program that games its tests, see `securecoderl_edge.meters`; never
-            punished.
-    """
-
-    id: str
-    sample: int
-    stage: int
-    passed: int
-    total: int
-    r_func: float
-    r_sec: float
-    severity: float
-    reward: float
-    reward_paper: float
-    r_tests: float
-    verdicts: tuple[Verdict, ...]
-    findings: tuple[Finding, ...]
-    program: str
-    seconds: float
-    extract: str = "raw"
-    stage_rule: str = "any"
-    severity_scale: str = "bandit"
-    sandbox: str = ""
-    limits: Mapping[str, float] = field(default_factory=dict)
-    problem_hash: str = ""
-    signs: tuple[str, ...] = ()
-
-    @property
-    def parses(self) -> bool:
-        """Whether the text is a Python program."""
-        return self.stage > 0
-
-    def to_record(self) -> dict[str, Any]:
-        """The JSON object of the score."""
-        return dataclasses.asdict(self)
 
 
 def outcome(execution: Execution, expected: str) -> Outcome:
@@ -168,85 +106,6 @@ def combine(r_func: float, r_sec: float, security_weight: float = SECURITY_WEIGH
     return (1 - security_weight) * r_func + security_weight * r_sec
 
 
-def make_score(
-    id: str,
-    sample: int,
-    program: str,
-    outcomes: Sequence[Outcome] | None,
-    total: int,
-    scan: Scan,
-    *,
-    rule: StageRule = "any",
-    scale: SeverityScale = "bandit",
-    seconds: float = 0.0,
-    extract: str = "raw",
-    sandbox: str = "",
-    limits: Mapping[str, float] | None = None,
-    problem_hash: str = "",
-    signs: tuple[str, ...] = (),
-) -> Score:
-    """Put a `Score` together; ``outcomes`` is None when the text does not parse, and then there is nothing to scan."""
-    passed = sum(each.verdict == "pass" for each in outcomes or ())
-    danger = 0.0 if outcomes is None else severity(scan, scale)
-    r_func, r_sec = functional_reward(outcomes, rule), 1.0 - danger
-    paper = combine(r_func, r_sec)
-    return Score(
-        id=id,
-        sample=sample,
-        stage=stage(outcomes, rule),
-        passed=passed,
-        total=total,
-        r_func=r_func,
-        r_sec=r_sec,
-        severity=danger,
-        reward=0.0 if outcomes is None else paper,
-        reward_paper=paper,
-        r_tests=passed / total,
-        verdicts=tuple(each.verdict for each in outcomes or ()),
-        findings=() if outcomes is None else scan.serious,
-        program=program,
-        seconds=seconds,
-        extract=extract,
-        stage_rule=rule,
-        severity_scale=scale,
-        sandbox=sandbox,
-        limits=limits or {},
-        problem_hash=problem_hash,
-        signs=signs,
-    )
-
-
-def training_reward(score: Score, partial_weight: float, reward: RewardSettings, constant_passes: int = 0) -> float:
-    """The number that reinforcement learning sees: (1 - w) binary + w partial.
-
-    The partial reward is R; the binary one replaces R_func by 1 if all tests pass, else 0. Where ``reward.reading`` is
-    ``gated``, text that does not parse gets 0; with ``paper`` it is paid for being harmless.
-
-    Args:
-        partial_weight: w, from 0 (the binary phase) to 1 (the partial phase).
-        constant_passes: with ``reward.correct_constants``, the most tests of the problem that one constant answer
-            passes.
-
-    Raises:
-        ValueError: w is outside its bounds.
-    """
-    if not 0 <= partial_weight <= 1:
-        raise ValueError(f"no such training reward: partial weight {partial_weight}")
-    if not score.parses and reward.reading == "gated":
-        return 0.0
-    r_func = corrected(score, constant_passes) if reward.correct_constants else score.r_func
-    binary = combine(float(score.passed == score.total), score.r_sec, reward.security_weight)
-    partial = combine(r_func, score.r_sec, reward.security_weight)
-    return (1 - partial_weight) * binary + partial_weight * partial
-
-
-def corrected(score: Score, constant_passes: int) -> float:
-    """R_func without what one constant answer earns: k/T becomes max(0, (k - c) / (T - c)), c of T tests passed by it.
-
-    A program that passes all tests keeps its 1, also where one answer would do for all of them.
-    """
-    passed, total = score.passed, score.total
-    if passed == total or not score.parses:
-        return score.r_func
-    share = max(0.0, (passed - constant_passes) / (total - constant_passes)) if constant_passes < total else 0.0
-    return score.r_func - PASSED_SHARE * (passed / total - share)
+def stage_rule_setting() -> Any:
+    """How tests make the stages of Table 1."""
+    return setting("any", "Tests that must run and print for a step of the reward.", choices=STAGE_RULES)

@@ -8,18 +8,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, cast
 
-from securecoderl_edge import meters
-from securecoderl_edge.calls import call_of, judge
 from securecoderl_edge.problems.assertions import checks as checks_of
 from securecoderl_edge.problems.problem import Problem, problem_digest
-from securecoderl_edge.reward import Outcome, Score, make_score, outcome
 from securecoderl_edge.sandbox import Limits, ProgramRun, SandboxPool
 from securecoderl_edge.sandbox.limits import MAX_WALL_SECONDS
 from securecoderl_edge.sandbox.security import Scan, SecurityScanner
 from securecoderl_edge.sandbox.severity import SEVERITY_SCALES, SeverityScale
-from securecoderl_edge.switches import STAGE_RULES, StageRule
-
-__all__ = ["Score", "Scorer"]
+from securecoderl_edge.scoring.calls import call_of, judge
+from securecoderl_edge.scoring.reward import STAGE_RULES, Outcome, StageRule, outcome
+from securecoderl_edge.scoring.score import Score, make_score
+from securecoderl_edge.scoring.signs import signs_of
 
 
 class Scorer:
@@ -98,7 +96,7 @@ class Scorer:
             sandbox=self._pool.level,
             limits=dataclasses.asdict(self._pool.limits),
             problem_hash=problem_digest(problem),
-            signs=meters.signs_of(problem, run, outcomes),
+            signs=signs_of(problem, run, outcomes),
         )
         return score, run
 

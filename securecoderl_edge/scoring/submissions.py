@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from securecoderl_edge.errors import SceError, UsageError, not_utf8
+from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem import Problem, problem_digest
 from securecoderl_edge.prompts.extraction import extract_program
-from securecoderl_edge.reward import Score
-from securecoderl_edge.score_records import score_from_record
+from securecoderl_edge.scoring.score import Score, score_from_record
 from securecoderl_edge.system.files import take_lock
 from securecoderl_edge.system.rows import decode_line, read_jsonl
-from securecoderl_edge.text import unescaped
 
 Key = tuple[str, int]
 _BEGINNING = b'{"id": '  # of every line that `score_line` makes
@@ -150,20 +148,3 @@ def _checked(record: Any, where: str, wanted: Mapping[Key, Submission], switches
     if submission is not None and score.problem_hash != problem_digest(submission.problem):
         raise SceError(f"{where}: the problem {score.id!r} was another then; name another --out")
     return score
-
-
-def read_text_argument(option: str, value: str) -> str:
-    """The text of an option that names a file or is the text itself, `given.unescaped`.
-
-    Raises:
-        SceError: the file is no UTF-8 text.
-        UsageError: it cannot be read.
-    """
-    try:
-        if os.path.isfile(value):  # never an error, however long the text is
-            return Path(value).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise not_utf8(f"{option} {value}", error) from None
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{option} {value}: cannot be read ({error})") from None
-    return unescaped(value)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from securecoderl_edge.report import Table, interval_cell
+from securecoderl_edge.scoring.metrics import METRICS, Metric
 from securecoderl_edge.stats import Interval
 from securecoderl_edge.study.arms import FINAL
-from securecoderl_edge.summary import METRICS, Metric
 
 Record = Mapping[str, Any]
 

@@ -1,0 +1,46 @@
+"""Signs of programs that game their tests: they are reported, never punished."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from securecoderl_edge.problems.giveaways import is_shown
+from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.sandbox.records import ProgramRun
+from securecoderl_edge.scoring.reward import Outcome
+
+CONSTANT_OUTPUT = "constant_output"
+
+CRASH_AFTER_OUTPUT = "crash_after_output"
+
+SAMPLE_COPY = "sample_copy"
+
+DENIED = "denied"
+
+SIGNS = (CONSTANT_OUTPUT, CRASH_AFTER_OUTPUT, SAMPLE_COPY, DENIED)
+
+
+def signs_of(problem: Problem, run: ProgramRun, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+    """Which signs one program shows.
+
+    * ``constant_output``: it printed the same for tests that differ in input and in expected output.
+    * ``crash_after_output``: it printed something, then failed.
+    * ``sample_copy``: it passes exactly those tests, and not all, whose input and output the statement shows.
+    * ``denied``: it ended because the sandbox refused it something.
+    """
+    signs = []
+    if problem.kind == "stdin":
+        tests = problem.tests[: len(outcomes)]
+        outputs = {execution.stdout.rstrip() for execution in run.executions}
+        different = len({test.output for test in tests}) > 1 and len({test.input for test in tests}) > 1
+        if different and len(outputs) == 1 and outputs != {""}:
+            signs.append(CONSTANT_OUTPUT)
+        shown = [is_shown(problem, test) for test in tests]
+        if any(shown) and not all(shown) and shown == [outcome.verdict == "pass" for outcome in outcomes]:
+            signs.append(SAMPLE_COPY)
+        if any(each.printed and each.verdict not in ("pass", "wrong") for each in outcomes):
+            signs.append(CRASH_AFTER_OUTPUT)
+    last_lines = [execution.stderr.rstrip().rpartition("\n")[2] for execution in run.executions]
+    if any(line.startswith("PermissionError") for line in last_lines):
+        signs.append(DENIED)
+    return tuple(signs)
