@@ -136,7 +136,7 @@ def settings_for(precision: str, quick: bool) -> Any:
     """The recipe, at this benchmark's sizes."""
     import torch
 
-    from securecoderl_edge.settings import resolve
+    from securecoderl_edge.training.settings import resolve
 
     cuda = torch.cuda.is_available()
     share = 8 if quick else 1
@@ -152,10 +152,6 @@ def measure_training(kind: str, folder: Path, precision: str, quick: bool) -> di
     """One update of a kind, its peaks and its seconds, with what the plan says."""
     import torch
 
-    from securecoderl_edge import updates
-    from securecoderl_edge.collect import collect
-    from securecoderl_edge.learner import Learner, make_optimizer, make_value_head
-    from securecoderl_edge.memory import plan_memory
     from securecoderl_edge.models.adapters import POLICY_ADAPTER, adapter_parameters, add_adapters
     from securecoderl_edge.models.architecture import read_architecture
     from securecoderl_edge.models.decoder import Decoder
@@ -163,7 +159,11 @@ def measure_training(kind: str, folder: Path, precision: str, quick: bool) -> di
     from securecoderl_edge.models.loading import load_base
     from securecoderl_edge.models.tokenizer import load_tokenizer
     from securecoderl_edge.problems.problem import Problem, Test
-    from securecoderl_edge.sft import sft_update
+    from securecoderl_edge.training.memory import plan_memory
+    from securecoderl_edge.training.update import ppo_update
+    from securecoderl_edge.training.update.learner import Learner, make_optimizer, make_value_head
+    from securecoderl_edge.training.update.rollout import collect
+    from securecoderl_edge.training.update.sft_update import sft_update
 
     settings = settings_for(precision, quick)
     compute = choose_compute(settings.device, precision, recompute=True)
@@ -222,8 +222,8 @@ def measure_training(kind: str, folder: Path, precision: str, quick: bool) -> di
             "seconds": round(row["seconds"], 1), "tokens_per_second": round(row["tokens_per_second"], 1),
         }  # fmt: skip
         return facts
-    with between_sampling_and_learning(updates, peak, facts):
-        row, _ = updates.ppo_update(
+    with between_sampling_and_learning(ppo_update, peak, facts):
+        row, _ = ppo_update.ppo_update(
             learner, ConstantScorer(), problems, ppo, settings.reward, 1.0, "partial", 1, 0  # type: ignore[arg-type]
         )  # fmt: skip
     plan = planned("partial")
@@ -247,7 +247,7 @@ def imported_gib() -> float:
         "from securecoderl_edge.models.files import base_folder; "
         "from securecoderl_edge.models.loading import load_base; "
         "from securecoderl_edge.models.tokenizer import load_tokenizer; load_tokenizer(base_folder('nano')); "
-        "import securecoderl_edge.updates, securecoderl_edge.sft; "
+        "import securecoderl_edge.training.update.ppo_update, securecoderl_edge.training.update.sft_update; "
         "add_adapters(load_base(base_folder('nano')), LoraSettings(), 0); print(gpu_fit_worker.Peak().now())"
     )
     paths = [str(Path(__file__).parent), str(Path(__file__).parents[1])]

@@ -20,22 +20,22 @@ import torch
 from figures import publish
 from torch import Tensor
 
-from securecoderl_edge.collect import Rollout, collect
-from securecoderl_edge.learner import Learner, next_problems, seed_of
 from securecoderl_edge.models.adapters import POLICY_ADAPTER, adapter_parameters, add_adapters
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.device import choose_compute
 from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.tokenizer import load_tokenizer
-from securecoderl_edge.ppo import leave_one_out_advantages
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.scoring.metrics import mean_of_scores
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.sequences import completion_log_probs, make_batch, micro_batches
-from securecoderl_edge.settings import PpoSettings, RewardSettings, resolve
+from securecoderl_edge.training.settings import PpoSettings, RewardSettings, resolve
+from securecoderl_edge.training.update.learner import Learner, next_problems, seed_of
+from securecoderl_edge.training.update.ppo import leave_one_out_advantages
+from securecoderl_edge.training.update.rollout import Rollout, collect
+from securecoderl_edge.training.update.sequences import completion_log_probs, make_batch, micro_batches
 
 MODES = {"binary": 0.0, "partial": 1.0}  # weights of partial credit
 

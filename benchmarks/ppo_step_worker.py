@@ -151,14 +151,14 @@ def run_ours(folder: Path, updates: int, rollout: str, batch: int) -> dict[str, 
     """Our updates; the sampler is our own or Hugging Face's."""
     import torch
 
-    from securecoderl_edge.learner import Learner
     from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adapter_parameters, add_adapters
     from securecoderl_edge.models.decoder import Decoder
     from securecoderl_edge.models.device import Compute
     from securecoderl_edge.models.loading import load_base
     from securecoderl_edge.models.tokenizer import load_tokenizer
-    from securecoderl_edge.settings import PpoSettings, RewardSettings
-    from securecoderl_edge.updates import ppo_update
+    from securecoderl_edge.training.settings import PpoSettings, RewardSettings
+    from securecoderl_edge.training.update.learner import Learner
+    from securecoderl_edge.training.update.ppo_update import ppo_update
 
     compute = Compute("cpu", "fp32", torch.float32, torch.float32)
     model = add_adapters(load_base(folder), LoraSettings(rank=16, alpha=32), 0)
@@ -189,7 +189,7 @@ def run_ours(folder: Path, updates: int, rollout: str, batch: int) -> dict[str, 
 
 def seconds_by_part(folder: Path, updates: int) -> dict[str, float]:
     """CPU seconds of the parts of an update of ours, measured around its functions."""
-    from securecoderl_edge import updates as module
+    from securecoderl_edge.training.update import ppo_update as module
 
     spent = {"collect": [0.0], "_evaluate": [0.0]}
 

@@ -17,7 +17,7 @@ def make_model(folder: Path, tokenizer: Path | None, layers: int | None) -> None
 
     from securecoderl_edge.models.architecture import architecture_of
     from securecoderl_edge.models.files import NANO, base_folder
-    from securecoderl_edge.settings import known_shapes
+    from securecoderl_edge.training.settings import known_shapes
 
     config = dict(known_shapes()[MODEL])
     if layers:

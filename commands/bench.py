@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from securecoderl_edge.bench import (
-    BenchSettings,
-    bench_problems,
-    bench_record,
-    choose_models,
-    measure,
-)
+from securecoderl_edge.bench import BenchSettings, bench_problems, bench_record, choose_models, measure
 from securecoderl_edge.bench_plot import check_plot_path, plot_bench
 from securecoderl_edge.commands.console import duration, say, track, warn_of_level
 from securecoderl_edge.commands.options import ModelName, options_from, output_formats

@@ -15,14 +15,7 @@ from securecoderl_edge.commands.console import say
 from securecoderl_edge.commands.options import ModelName, options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.export.dispatch import (
-    DEFAULTS,
-    HF_DTYPES,
-    check_type,
-    export_as,
-    find_source,
-    target_of,
-)
+from securecoderl_edge.export.dispatch import DEFAULTS, HF_DTYPES, check_type, export_as, find_source, target_of
 from securecoderl_edge.export.manifest import AdapterManifest, GgufManifest, OnnxManifest, types_in_words
 from securecoderl_edge.export.run import ONNX_TYPES, PORTABLE_TYPES, QUANTS, ExportResult, export_merged
 from securecoderl_edge.export.workbench import Workbench

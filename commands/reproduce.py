@@ -16,12 +16,12 @@ from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.loading import require_torch
 from securecoderl_edge.runs import RUNS
-from securecoderl_edge.settings import load_recipe
 from securecoderl_edge.study.arms import Slice
 from securecoderl_edge.study.table3 import PRESETS, VARIANTS
 from securecoderl_edge.study.table3 import table3 as plan_table3
 from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.machine import cpu_count
+from securecoderl_edge.training.settings import load_recipe
 
 if TYPE_CHECKING:
     from securecoderl_edge.report import Table

@@ -15,11 +15,11 @@ from rich.table import Table
 
 from securecoderl_edge.commands.console import data, duration, say, track, warn_of_level, write_nowhere
 from securecoderl_edge.commands.options import options_from
-from securecoderl_edge.settings import PPO_FLAGS, REWARD_FLAGS, PpoSettings, RewardSettings, TrainSettings
 from securecoderl_edge.text import escape_controls
+from securecoderl_edge.training.settings import PPO_FLAGS, REWARD_FLAGS, PpoSettings, RewardSettings, TrainSettings
 
 if TYPE_CHECKING:
-    from securecoderl_edge.plan import Plan
+    from securecoderl_edge.training.plan import Plan
 
 
 @click.command()
@@ -54,17 +54,17 @@ def train(
     from securecoderl_edge.models.loading import require_torch
 
     require_torch()
-    from securecoderl_edge.parallel import is_first_process
     from securecoderl_edge.runs import Run, default_folder
-    from securecoderl_edge.schedules import phase_steps
-    from securecoderl_edge.settings import cap_steps, resolve
+    from securecoderl_edge.training.parallel import is_first_process
+    from securecoderl_edge.training.schedules import phase_steps
+    from securecoderl_edge.training.settings import cap_steps, resolve
 
     settings = resolve(recipe, overrides, given)
     if max_steps:
         settings = cap_steps(settings, max_steps)
     folder = out or default_folder(recipe)
     if dry_run:
-        from securecoderl_edge.plan import make_plan
+        from securecoderl_edge.training.plan import make_plan
 
         _print_plan(make_plan(settings, Run(folder)))
         return
@@ -75,10 +75,10 @@ def train(
 
 def _train(settings: TrainSettings, folder: Path, resume: bool, steps: dict[str, int], talks: bool) -> None:
     """Train with progress on stderr, if this process is the one that talks."""
-    from securecoderl_edge.parallel import leave
-    from securecoderl_edge.phase import Stopped
     from securecoderl_edge.runs import is_found_by_default
-    from securecoderl_edge.train import train as run_training
+    from securecoderl_edge.training.parallel import leave
+    from securecoderl_edge.training.phase import Stopped
+    from securecoderl_edge.training.train import train as run_training
 
     before = dict(zip(steps, itertools.accumulate(steps.values(), initial=0), strict=False))
     with track(sum(steps.values()), "training", shown=talks) as progress, _Interrupt(talks) as interrupt:

@@ -9,14 +9,7 @@ from typing import Any
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.gguf import ROPE_DIVISORS, gguf_package
-from securecoderl_edge.export.manifest import (
-    CARD,
-    AdapterManifest,
-    GgufManifest,
-    Manifest,
-    OnnxManifest,
-    read_manifest,
-)
+from securecoderl_edge.export.manifest import CARD, AdapterManifest, GgufManifest, Manifest, OnnxManifest, read_manifest
 from securecoderl_edge.export.onnx_weights import DATA, onnx_package
 from securecoderl_edge.gguf_header import GgufHeader, read_header
 from securecoderl_edge.prompts.styles import STYLE_KEY

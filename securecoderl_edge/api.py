@@ -86,8 +86,8 @@ def train(
 
     require_torch()
     from securecoderl_edge.runs import default_folder
-    from securecoderl_edge.settings import resolve
-    from securecoderl_edge.train import train as run_training
+    from securecoderl_edge.training.settings import resolve
+    from securecoderl_edge.training.train import train as run_training
 
     folder = default_folder(recipe) if out is None else Path(out)
     return run_training(resolve(recipe, tuple(settings), given), folder, resume=resume, log=log)

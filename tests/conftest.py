@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.settings import TrainSettings
+from securecoderl_edge.training.settings import TrainSettings
 
 if TYPE_CHECKING:
     from onnx_sources import Sources
@@ -169,7 +169,7 @@ def varied_reward() -> Iterator[None]:
     import small_runs
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("securecoderl_edge.collect.training_reward", small_runs.varied_reward)
+        patch.setattr("securecoderl_edge.training.update.rollout.training_reward", small_runs.varied_reward)
         yield
 
 

@@ -16,7 +16,7 @@ import click
 from click.testing import CliRunner
 
 from securecoderl_edge.cli import COMMANDS, sce
-from securecoderl_edge.settings import TrainSettings
+from securecoderl_edge.training.settings import TrainSettings
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 WIDTH = 100

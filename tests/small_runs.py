@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 from securecoderl_edge.problems.problem import Problem, Test, write_problems
 from securecoderl_edge.runs import Run
 from securecoderl_edge.scoring.score import Score
-from securecoderl_edge.selection import HeldOutResult
-from securecoderl_edge.settings import TrainSettings, resolve
+from securecoderl_edge.training.selection import HeldOutResult
+from securecoderl_edge.training.settings import TrainSettings, resolve
 
 # Of each phase a few updates; `PHASES` for tests of what happens between them, `EPOCHS` for what happens within.
 PHASES = (
@@ -85,4 +85,4 @@ def scripted(monkeypatch: pytest.MonkeyPatch, *rewards: float) -> None:
         reward = next(answers)
         return HeldOutResult(step, (reward,) * 4, 0.0, 1.0)
 
-    monkeypatch.setattr("securecoderl_edge.phase.evaluate_policy", evaluate)
+    monkeypatch.setattr("securecoderl_edge.training.phase.evaluate_policy", evaluate)

@@ -19,17 +19,7 @@ from click.testing import CliRunner, Result
 
 from securecoderl_edge.cli import sce
 from securecoderl_edge.config import read_toml
-from securecoderl_edge.doctor import (
-    Check,
-    Report,
-    Section,
-    extras,
-    host,
-    isolation,
-    kernels,
-    torch_facts,
-    torch_worker,
-)
+from securecoderl_edge.doctor import Check, Report, Section, extras, host, isolation, kernels, torch_facts, torch_worker
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.sandbox import describe_levels, selftest
 from securecoderl_edge.sandbox.selftest import Attempt, SelfTest

@@ -16,11 +16,11 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.learner import memory_for
-from securecoderl_edge.memory import MemoryPlan, fitting_plan, plan_memory
 from securecoderl_edge.models.architecture import Architecture, architecture_of
 from securecoderl_edge.models.sizes import GIB, Formats
-from securecoderl_edge.settings import TrainSettings, known_shapes, resolve
+from securecoderl_edge.training.memory import MemoryPlan, fitting_plan, plan_memory
+from securecoderl_edge.training.settings import TrainSettings, known_shapes, resolve
+from securecoderl_edge.training.update.learner import memory_for
 
 V100 = Formats.of("cuda", "int8", "float16", "float16")
 PAPER = "deepseek-ai/deepseek-coder-1.3b-instruct"

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from securecoderl_edge import train
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.system.rows import RowFile
-from securecoderl_edge.train import mirror_to_tensorboard
+from securecoderl_edge.training import train
+from securecoderl_edge.training.train import mirror_to_tensorboard
 
 
 def test_rows_come_back_and_numbers_that_json_lacks_are_null(tmp_path: Path) -> None:

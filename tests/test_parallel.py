@@ -16,10 +16,10 @@ from safetensors.torch import load_file
 from small_runs import write_additions
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.parallel import Team
-from securecoderl_edge.settings import resolve
 from securecoderl_edge.system.rows import RowFile
-from securecoderl_edge.train import _check_team
+from securecoderl_edge.training.parallel import Team
+from securecoderl_edge.training.settings import resolve
+from securecoderl_edge.training.train import _check_team
 
 SCRIPT = Path(__file__).with_name("train_script.py")
 # What `accelerate launch` starts for several GPUs; its own starter for processors needs MPI.

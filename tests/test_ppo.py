@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 import torch
 from torch import Tensor
 
-from securecoderl_edge.ppo import (
+from securecoderl_edge.training.update.ppo import (
     chunked_log_probs,
     explained_variance,
     generalised_advantages,

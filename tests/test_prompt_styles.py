@@ -12,11 +12,9 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the train extra")
 
-from securecoderl_edge import collect
 from securecoderl_edge.bench import BenchSettings, measure
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.evaluate import evaluate
-from securecoderl_edge.learner import Learner
 from securecoderl_edge.problems.problem import Problem, Test, write_problems
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.prompts.fitting import CUT
@@ -26,9 +24,11 @@ from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.runtimes.spec import ModelSpec, resolve_model
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.settings import TrainSettings, resolve
 from securecoderl_edge.token_counts import open_reader
-from securecoderl_edge.train import train
+from securecoderl_edge.training.settings import TrainSettings, resolve
+from securecoderl_edge.training.train import train
+from securecoderl_edge.training.update import rollout
+from securecoderl_edge.training.update.learner import Learner
 
 TEMPLATE = (
     "{% for message in messages %}{% if message.role == 'user' %}def question():\n{{ message.content }}\n"
@@ -138,13 +138,13 @@ def test_a_policy_is_taught_and_read_in_fences_when_it_chats(
 ) -> None:
     learners = spied(monkeypatch)
     given: list[tuple[str, PromptFormat]] = []
-    extract = collect.extract_program
+    extract = rollout.extract_program
 
     def record(completion: str, mode: str, problem: Problem, format: PromptFormat) -> str:
         given.append((completion, format))
         return extract(completion, mode, problem, format)
 
-    monkeypatch.setattr(collect, "extract_program", record)
+    monkeypatch.setattr(rollout, "extract_program", record)
     train(settings("prompt.style=chat"), tmp_path / "run")
     taught = learners[0].tokenizer.decode(learners[0].solution_tokens("print(1)\n"))
     assert taught == "```python\nprint(1)\n```<eos>"

@@ -19,11 +19,11 @@ from small_runs import EPOCHS, rows, settings_maker, weights, write_additions
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.adapters import save_adapter
-from securecoderl_edge.phase import Stopped
 from securecoderl_edge.problems.problem import Problem, Test, write_problems
 from securecoderl_edge.runs import Run
-from securecoderl_edge.settings import TrainSettings
-from securecoderl_edge.train import train
+from securecoderl_edge.training.phase import Stopped
+from securecoderl_edge.training.settings import TrainSettings
+from securecoderl_edge.training.train import train
 
 SOLUTIONS = ("print(int(input()) + 1)\n", "n = int(input())\nprint(n + 1)\n")
 TIMES = ("seconds", "seconds_sample", "seconds_score", "seconds_update", "tokens_per_second", "peak_rss_mib")
@@ -155,7 +155,7 @@ def test_a_full_disk_stops_the_run_and_leaves_no_half_checkpoint(
         path.write_bytes(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("securecoderl_edge.checkpoint.save_file", no_space)
+    monkeypatch.setattr("securecoderl_edge.training.checkpoint.save_file", no_space)
     with pytest.raises(SceError, match="No space left on device"):
         train(settings(), tmp_path / "run")
     assert list((tmp_path / "run/phases/1-sft/checkpoints").iterdir()) == []
@@ -205,7 +205,7 @@ def test_a_policy_is_there_as_a_whole_or_not_at_all(
         save_adapter(model, folder, base_name)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("securecoderl_edge.published.save_adapter", killed)
+    monkeypatch.setattr("securecoderl_edge.training.checkpoint.save_adapter", killed)
     with pytest.raises(KeyboardInterrupt):
         train(settings("sft.steps=1", phases=("sft",)), tmp_path / "run")
     assert [path.name for path in (tmp_path / "run/phases/1-sft").iterdir()] == ["checkpoints"]

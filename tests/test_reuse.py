@@ -16,8 +16,8 @@ from small_runs import equal, rows
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.runs import Run
-from securecoderl_edge.settings import TrainSettings
-from securecoderl_edge.train import train
+from securecoderl_edge.training.settings import TrainSettings
+from securecoderl_edge.training.train import train
 
 pytestmark = pytest.mark.usefixtures("varied_reward")
 
@@ -163,7 +163,7 @@ def test_a_base_model_with_another_configuration_is_another_base_model(
 def test_a_run_that_starts_from_another_chooses_by_no_problem_which_that_one_has_learnt_from(
     settings: Callable[..., TrainSettings], whole: Run, tmp_path: Path
 ) -> None:
-    from securecoderl_edge.train import find_sources
+    from securecoderl_edge.training.workplace import find_sources
 
     first = train(settings(init=str(whole.path), phases=("partial",), seed=7), tmp_path / "first")
     second = find_sources(settings(init=str(first.path), phases=("partial",), seed=9))

@@ -28,8 +28,8 @@ from securecoderl_edge.scoring.reward import (
 from securecoderl_edge.scoring.score import Score, make_score, score_from_record
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.scoring.signs import signs_of
-from securecoderl_edge.settings import RewardSettings
-from securecoderl_edge.update_rewards import corrected, training_reward
+from securecoderl_edge.training.settings import RewardSettings
+from securecoderl_edge.training.update.rewards import corrected, training_reward
 
 PASS = Outcome("pass", True, True)
 WRONG = Outcome("wrong", True, False)

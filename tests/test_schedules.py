@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securecoderl_edge.schedules import peak_rate, rate_share
-from securecoderl_edge.settings import ScheduledSettings, resolve
-from securecoderl_edge.update_rewards import partial_weight, running_pass_rate
+from securecoderl_edge.training.schedules import peak_rate, rate_share
+from securecoderl_edge.training.settings import ScheduledSettings, resolve
+from securecoderl_edge.training.update.rewards import partial_weight, running_pass_rate
 
 
 def test_a_linear_rate_rises_in_every_phase_and_falls_once_over_reinforcement_learning() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.selection import (
+from securecoderl_edge.training.selection import (
     HeldOutResult,
     choose,
     hold_out,

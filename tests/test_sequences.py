@@ -24,7 +24,7 @@ from securecoderl_edge.models.adapters import (
 )
 from securecoderl_edge.models.int8 import Int8Linear
 from securecoderl_edge.models.loading import load_base
-from securecoderl_edge.sequences import completion_log_probs, make_batch, micro_batches
+from securecoderl_edge.training.update.sequences import completion_log_probs, make_batch, micro_batches
 
 PAIRS = [([5, 6, 7], [8, 9, 1]), ([4], [3, 2, 2, 2, 2, 1]), ([9, 9, 9, 9, 9], [1])]
 # Two prompts with several completions each, not side by side; one completion was drawn twice.

@@ -12,7 +12,6 @@ import torch
 from fake_runtime import FakeRuntime
 
 from securecoderl_edge import evaluate
-from securecoderl_edge.learner import Learner
 from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adapter_parameters, add_adapters
 from securecoderl_edge.models.device import Compute
 from securecoderl_edge.models.loading import load_base
@@ -20,8 +19,9 @@ from securecoderl_edge.models.tokenizer import load_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.styles import OURS
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.settings import SftSettings
-from securecoderl_edge.sft import sft_update, solution_batch
+from securecoderl_edge.training.settings import SftSettings
+from securecoderl_edge.training.update.learner import Learner
+from securecoderl_edge.training.update.sft_update import sft_update, solution_batch
 
 PROBLEMS = [
     Problem("long", "Say hello to a name.", tests=(Test("a", "b"),), solutions=("print('hello', input())\n" * 3,)),

@@ -20,9 +20,9 @@ from securecoderl_edge.problems.starter.catalogue import GENERAL, HARD, SECURITY
 from securecoderl_edge.problems.starter.families._compose import compose, piece
 from securecoderl_edge.problems.starter.family import Family, choose_wording, is_held_out
 from securecoderl_edge.problems.starter.generate import MIN_DISTINCT_OUTPUTS, build_problem, compositions, run_reference
-from securecoderl_edge.problems.starter.pretrain import write_documents
 from securecoderl_edge.problems.starter.splits import EVAL_SIZE, SPLITS, load_split
 from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.training.pretrain import write_documents
 
 
 def composition(problem: Problem) -> str:

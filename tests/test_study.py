@@ -20,7 +20,6 @@ import pytest
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem import Problem, Test, write_problems
-from securecoderl_edge.schedules import phase_steps
 from securecoderl_edge.study import steps
 from securecoderl_edge.study.arms import Measured, Slice, Study
 from securecoderl_edge.study.ledger import STEPS, Ledger, Step
@@ -28,6 +27,7 @@ from securecoderl_edge.study.steps import all_steps, chains, preparations, run_s
 from securecoderl_edge.study.table3 import PRESETS, table3
 from securecoderl_edge.system.files import locked
 from securecoderl_edge.system.processes import module_command
+from securecoderl_edge.training.schedules import phase_steps
 
 # A module that writes down that it ran, and does what its arguments say.
 WORKER = """
@@ -303,7 +303,7 @@ def test_snapshots_are_counted_over_all_phases_and_end_before_the_last() -> None
 def test_a_base_model_of_its_own_is_made_first_and_trained_from() -> None:
     study = table3("starter", Path("runs"))
     (step,) = preparations(study)
-    assert step.command.startswith("python -m securecoderl_edge.problems.starter.pretrain --init nano")
+    assert step.command.startswith("python -m securecoderl_edge.training.pretrain --init nano")
     for arm in study.arms:
         model = study.settings(arm, 42).model
         assert model == ("runs/bases/nano-hard" if arm.slice.name == "hard" else "nano")

@@ -19,12 +19,7 @@ from securecoderl_edge.study.ledger import Ledger
 from securecoderl_edge.study.record import study_record, training_curves
 from securecoderl_edge.study.steps import preparations
 from securecoderl_edge.study.table3 import table3
-from securecoderl_edge.study.tables import (
-    difference_table,
-    result_table,
-    study_tables,
-    transfer_difference_table,
-)
+from securecoderl_edge.study.tables import difference_table, result_table, study_tables, transfer_difference_table
 
 EVAL, HARD = Slice("eval", "starter:plain-train", "starter:eval"), Slice("hard", "starter:hard-train", "starter:hard")
 PROBLEMS = 20

@@ -16,15 +16,15 @@ import torch
 from safetensors.torch import load_file
 from small_runs import EPOCHS, rows, settings_maker, weights, write_additions
 
-from securecoderl_edge import collect, sft, updates
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.problems.problem import Problem, Test, write_problems
 from securecoderl_edge.runs import Run
 from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.settings import RewardSettings, TrainSettings
-from securecoderl_edge.train import train
+from securecoderl_edge.training.settings import RewardSettings, TrainSettings
+from securecoderl_edge.training.train import train
+from securecoderl_edge.training.update import ppo_update, rollout, sft_update
 
 SOLUTIONS = ("print(int(input()) + 1)\n", "n = int(input())\nprint(n + 1)\n")
 
@@ -90,15 +90,15 @@ def test_gae_trains_with_a_ratio_of_one_and_a_value_head_that_learns(
 
 def test_varied_groups_are_those_with_two_rewards_and_keep_their_rows_together() -> None:
     rewards = torch.tensor([1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.4, 0.0])
-    assert updates.rows_of_varied_groups(rewards, 2) == [2, 3, 6, 7]
-    assert updates.rows_of_varied_groups(rewards, 4) == list(range(8))
-    assert updates.rows_of_varied_groups(torch.ones(4), 2) == []
+    assert ppo_update.rows_of_varied_groups(rewards, 2) == [2, 3, 6, 7]
+    assert ppo_update.rows_of_varied_groups(rewards, 4) == list(range(8))
+    assert ppo_update.rows_of_varied_groups(torch.ones(4), 2) == []
 
 
 def test_a_batch_whose_groups_are_all_flat_changes_nothing(
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collect, "training_reward", lambda score, weight, *_: 0.4)
+    monkeypatch.setattr(rollout, "training_reward", lambda score, weight, *_: 0.4)
     run = train(settings("ppo.skip_flat_groups=true"), tmp_path / "flat")
     found = [row for row in rows(run) if row["phase"] != "sft"]
     assert [row["learnt_from"] for row in found] == [0] * 5
@@ -119,11 +119,11 @@ def test_skipping_flat_groups_learns_from_the_others(settings: Callable[..., Tra
 def test_a_program_that_is_drawn_several_times_is_run_once_and_scored_for_each_sample(
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rollouts: list[updates.Rollout] = []
+    rollouts: list[ppo_update.Rollout] = []
     run_programs: list[tuple[str, str]] = []
-    real, score_async = updates.collect, Scorer.score_async
+    real, score_async = ppo_update.collect, Scorer.score_async
 
-    def collecting(*arguments: Any) -> updates.Rollout:
+    def collecting(*arguments: Any) -> ppo_update.Rollout:
         rollouts.append(real(*arguments))
         return rollouts[-1]
 
@@ -131,7 +131,7 @@ def test_a_program_that_is_drawn_several_times_is_run_once_and_scored_for_each_s
         run_programs.append((problem.id, program))
         return score_async(scorer, problem, program, extract=extract)
 
-    monkeypatch.setattr(updates, "collect", collecting)
+    monkeypatch.setattr(ppo_update, "collect", collecting)
     monkeypatch.setattr(Scorer, "score_async", scoring)
     train(settings("ppo.temperature=0.01", "binary.steps=1", phases=("binary",)), tmp_path / "run")
     (rollout,) = rollouts
@@ -148,7 +148,7 @@ def test_flat_groups_that_are_skipped_count_as_the_zeros_that_they_are(
     monkeypatch.setattr(
         "securecoderl_edge.models.device.cpu_has_bf16", lambda: False
     )  # whose rounding depends on the batch
-    monkeypatch.setattr(collect, "training_reward", lambda score, weight, *_: float(len(score.program) % 9 == 0))
+    monkeypatch.setattr(rollout, "training_reward", lambda score, weight, *_: float(len(score.program) % 9 == 0))
     found = []
     for skip in ("true", "false"):
         chosen = settings(
@@ -191,8 +191,10 @@ def test_no_start_token_comes_between_a_prompt_and_its_solution(
     }
     (folder / "tokenizer.json").write_text(json.dumps(document))
     seen: list[tuple[list[int], list[int]]] = []
-    make_batch = sft.make_batch
-    monkeypatch.setattr(sft, "make_batch", lambda pairs, *rest: (seen.extend(pairs), make_batch(pairs, *rest))[1])
+    make_batch = sft_update.make_batch
+    monkeypatch.setattr(
+        sft_update, "make_batch", lambda pairs, *rest: (seen.extend(pairs), make_batch(pairs, *rest))[1]
+    )
     train(settings(model=str(folder), phases=("sft",)), tmp_path / "run")
     assert seen
     for prompt, solution in seen:
@@ -221,7 +223,7 @@ def test_each_phase_is_paid_by_its_own_reward_in_the_reading_asked_for(
         paid.append((weight, reward.reading))
         return 0.5
 
-    monkeypatch.setattr(collect, "training_reward", pay)
+    monkeypatch.setattr(rollout, "training_reward", pay)
     train(settings("reward.reading=paper"), tmp_path / "run")
     assert paid == [(0.0, "paper")] * 2 * 8 + [(1.0, "paper")] * 3 * 8
 

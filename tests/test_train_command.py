@@ -22,9 +22,9 @@ pytest.importorskip("torch", reason="needs the train extra")
 from click.testing import CliRunner, Result
 from small_runs import write_additions
 
-from securecoderl_edge.checkpoint import checkpoints
 from securecoderl_edge.cli import sce
 from securecoderl_edge.errors import UsageError
+from securecoderl_edge.training.checkpoint import checkpoints
 
 SMALL = (
     "lora.rank=4", "sft.steps=2", "sft.batch_size=4", "binary.steps=2", "ppo.batch_size=8", "ppo.samples_per_prompt=4",

@@ -16,13 +16,14 @@ pytest.importorskip("torch", reason="needs the train extra")
 from safetensors.torch import load_file
 from small_runs import equal, outcome, rows, scripted
 
-from securecoderl_edge import collect, phase, updates
-from securecoderl_edge.checkpoint import checkpoints
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.runs import Run
-from securecoderl_edge.settings import TrainSettings
 from securecoderl_edge.system.files import locked
-from securecoderl_edge.train import train
+from securecoderl_edge.training import phase
+from securecoderl_edge.training.checkpoint import checkpoints
+from securecoderl_edge.training.settings import TrainSettings
+from securecoderl_edge.training.train import train
+from securecoderl_edge.training.update import ppo_update, rollout
 
 pytestmark = pytest.mark.usefixtures("varied_reward")
 
@@ -76,7 +77,7 @@ def test_an_update_that_is_not_finite_stops_with_its_batch_saved_and_the_checkpo
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = settings("selection.problems=0", phases=("binary",))
-    real, calls = updates.policy_loss, 0
+    real, calls = ppo_update.policy_loss, 0
 
     def broken(*arguments: Any) -> Any:
         nonlocal calls
@@ -84,20 +85,20 @@ def test_an_update_that_is_not_finite_stops_with_its_batch_saved_and_the_checkpo
         found = real(*arguments)
         return found if calls < 3 else replace(found, loss=found.loss * float("nan"))
 
-    monkeypatch.setattr(updates, "policy_loss", broken)
+    monkeypatch.setattr(ppo_update, "policy_loss", broken)
     run = tmp_path / "a" / "run"
     with pytest.raises(SceError, match=r"the loss of binary update \d is not finite.*not-finite-00000\d.safetensors"):
         train(config, run)
     (saved,) = run.glob("phases/1-binary/not-finite-*.safetensors")
     assert {"tokens", "mask", "log_probs", "reference", "advantages", "rewards"} <= load_file(saved).keys()
-    monkeypatch.setattr(updates, "policy_loss", real)
+    monkeypatch.setattr(ppo_update, "policy_loss", real)
     assert equal(train(config, run).policy, train(config, tmp_path / "b" / "whole").policy)
 
 
 def test_a_reward_that_is_not_finite_is_named(
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collect, "training_reward", lambda *_: float("inf"))
+    monkeypatch.setattr(rollout, "training_reward", lambda *_: float("inf"))
     with pytest.raises(SceError, match="a reward of binary update 1 is not finite"):
         train(settings(phases=("binary",)), tmp_path / "run")
 
@@ -108,7 +109,7 @@ def test_running_out_of_memory_names_the_knob(
     def full(*_: Any) -> Any:
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes.")
 
-    monkeypatch.setattr(updates, "completion_log_probs", full)
+    monkeypatch.setattr(ppo_update, "completion_log_probs", full)
     with pytest.raises(SceError, match=r"out of memory while .*lower ppo\.micro_batch_tokens"):
         train(settings(phases=("binary",)), tmp_path / "run")
 

@@ -14,19 +14,20 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 from small_runs import equal, outcome, rows, scripted
 
-from securecoderl_edge import collect, phase, updates
-from securecoderl_edge.checkpoint import checkpoints, load_step
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.learner import Learner
 from securecoderl_edge.problems.problem import Test, write_problems
 from securecoderl_edge.problems.sources import load_problems
-from securecoderl_edge.reuse import phase_keys
 from securecoderl_edge.runs import Run
 from securecoderl_edge.runtimes.spec import resolve_model
 from securecoderl_edge.scoring.score import Score
-from securecoderl_edge.selection import hold_out
-from securecoderl_edge.settings import RewardSettings, TrainSettings
-from securecoderl_edge.train import train
+from securecoderl_edge.training import phase
+from securecoderl_edge.training.checkpoint import checkpoints, load_step
+from securecoderl_edge.training.reuse import phase_keys
+from securecoderl_edge.training.selection import hold_out
+from securecoderl_edge.training.settings import RewardSettings, TrainSettings
+from securecoderl_edge.training.train import train
+from securecoderl_edge.training.update import ppo_update, rollout
+from securecoderl_edge.training.update.learner import Learner
 
 pytestmark = pytest.mark.usefixtures("varied_reward")
 
@@ -104,7 +105,7 @@ def test_constant_answers_earn_nothing_in_training_when_they_are_corrected(
         seen.setdefault(score.id, set()).add(passes)
         return len(score.program) % 7 / 7
 
-    monkeypatch.setattr(collect, "training_reward", pay)
+    monkeypatch.setattr(rollout, "training_reward", pay)
     train(replace(config, problems=str(tmp_path / "problems.jsonl")), tmp_path / "run")
     constants = {problem.id: {2 if n % 2 else 1} for n, problem in enumerate(problems)}
     assert len(seen) > 4
@@ -130,7 +131,7 @@ def test_tests_that_the_statement_shows_are_dropped_from_the_reward(
             seen.add(score.total)
             return len(score.program) % 7 / 7
 
-        monkeypatch.setattr(collect, "training_reward", pay)
+        monkeypatch.setattr(rollout, "training_reward", pay)
         short = settings(f"reward.shown_tests={choice}", problems=str(tmp_path / "problems.jsonl"), phases=("partial",))
         train(short, tmp_path / choice)
     assert totals == {"keep": set(tests), "drop": {count - 1 for count in tests}}
@@ -179,7 +180,7 @@ def test_the_scheduled_phase_pays_more_and_more_for_partial_credit(
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paid: list[float] = []
-    monkeypatch.setattr(collect, "training_reward", lambda score, weight, *_: (paid.append(weight), 0.5)[1])
+    monkeypatch.setattr(rollout, "training_reward", lambda score, weight, *_: (paid.append(weight), 0.5)[1])
     run = train(settings("selection.problems=0", phases=("scheduled",)), tmp_path / "run")
     assert paid == [weight for weight in (0.0, 0.5, 1.0) for _ in range(8)]
     assert [row["objective/partial_weight"] for row in rows(run)] == [0.0, 0.5, 1.0]
@@ -189,8 +190,8 @@ def test_a_pass_rate_is_remembered_over_an_interruption(
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rates = iter((0.2, 0.4, 0.4, 0.2, 0.4, 0.4))
-    real = updates.summarise
-    monkeypatch.setattr(updates, "summarise", lambda scores: real(scores) | {"all_tests_rate": next(rates)})
+    real = ppo_update.mean_of_scores
+    monkeypatch.setattr(ppo_update, "mean_of_scores", lambda scores: real(scores) | {"all_tests_rate": next(rates)})
     config = settings("scheduled.mixture=pass-rate", "selection.problems=0", phases=("scheduled",))
     run = train(config, tmp_path / "a" / "whole")
     weights_seen = [row["objective/partial_weight"] for row in rows(run)]
@@ -244,7 +245,7 @@ def test_being_asked_to_stop_at_the_last_update_of_a_phase_does_not_begin_the_ne
 def test_the_memory_plan_counts_the_prompts_of_held_out_problems(
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from securecoderl_edge import plan
+    from securecoderl_edge.training import plan
 
     config = settings("selection.problems=2")
     problems = load_problems(config.problems)

@@ -18,7 +18,7 @@ from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adap
 from securecoderl_edge.models.device import Compute
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.transformer import hidden_states
-from securecoderl_edge.sequences import completion_log_probs, make_batch
+from securecoderl_edge.training.update.sequences import completion_log_probs, make_batch
 
 ROPES = {
     "plain": {"rope_type": "default", "rope_theta": 10000.0},

@@ -13,10 +13,6 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
 
-from securecoderl_edge import updates
-from securecoderl_edge.checkpoint import Progress, load_latest, save_checkpoint
-from securecoderl_edge.collect import collect
-from securecoderl_edge.learner import Learner, make_value_head
 from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adapter_parameters, add_adapters
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.device import Compute
@@ -25,7 +21,11 @@ from securecoderl_edge.models.tokenizer import load_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.extraction import extract_program
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.settings import PpoSettings, RewardSettings
+from securecoderl_edge.training.checkpoint import Progress, load_latest, save_checkpoint
+from securecoderl_edge.training.settings import PpoSettings, RewardSettings
+from securecoderl_edge.training.update import ppo_update
+from securecoderl_edge.training.update.learner import Learner, make_value_head
+from securecoderl_edge.training.update.rollout import collect
 
 pytestmark = pytest.mark.usefixtures("varied_reward")
 
@@ -53,7 +53,7 @@ def make_learner(tiny_model: Path) -> Callable[..., Learner]:
 
 
 def update(learner: Learner, scorer: Scorer, ppo: PpoSettings, step: int = 1) -> dict[str, Any]:
-    return updates.ppo_update(learner, scorer, PROBLEMS, ppo, RewardSettings(), 1.0, "partial", step, 5)[0]
+    return ppo_update.ppo_update(learner, scorer, PROBLEMS, ppo, RewardSettings(), 1.0, "partial", step, 5)[0]
 
 
 def policy(learner: Learner) -> torch.Tensor:
@@ -111,7 +111,9 @@ def test_a_batch_of_two_keeps_the_size_of_its_rewards(make_learner: Callable[...
         learner.running = {"advantage_sum": 1.0, "advantage_weight": 1.0}
         with pytest.MonkeyPatch.context() as patch:
             answers = iter((low, high))
-            patch.setattr("securecoderl_edge.collect.training_reward", lambda *_, answers=answers: next(answers))
+            patch.setattr(
+                "securecoderl_edge.training.update.rollout.training_reward", lambda *_, answers=answers: next(answers)
+            )
             gradients.append(update(learner, scorer, replace(ppo, gradient_norm=1e9), step=2)["gradient_norm"])
     assert gradients[1] == pytest.approx(0.02 * gradients[0], rel=0.05)
 

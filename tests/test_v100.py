@@ -14,7 +14,6 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.learner import Learner, NotFiniteError, make_optimizer, make_value_head
 from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adapter_parameters, add_adapters
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.device import V100, Compute, compute_on_cuda
@@ -22,9 +21,10 @@ from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.tokenizer import load_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.settings import PpoSettings, RewardSettings, SftSettings
-from securecoderl_edge.sft import sft_update
-from securecoderl_edge.updates import ppo_update
+from securecoderl_edge.training.settings import PpoSettings, RewardSettings, SftSettings
+from securecoderl_edge.training.update.learner import Learner, NotFiniteError, make_optimizer, make_value_head
+from securecoderl_edge.training.update.ppo_update import ppo_update
+from securecoderl_edge.training.update.sft_update import sft_update
 
 PROBLEMS = [Problem(f"p{n}", f"Add {n}.", tests=(Test("1\n", f"{n}\n"),), solutions=("print(1)",)) for n in range(4)]
 PPO = PpoSettings(
@@ -165,7 +165,7 @@ def test_bitsandbytes_int8_layers_train_with_a_ratio_of_one(tiny_model: Path) ->
     """On a CPU only to see that its layers pass through ours; `compute_on_cpu` refuses them."""
     pytest.importorskip("bitsandbytes")
     from securecoderl_edge.models.decoder import merged_weight
-    from securecoderl_edge.sequences import completion_log_probs, make_batch
+    from securecoderl_edge.training.update.sequences import completion_log_probs, make_batch
 
     model = add_adapters(load_base(tiny_model, "int8-bnb", "cpu", torch.float32), LoraSettings(rank=4), seed=1)
     batch = make_batch([([5, 6, 7], [8, 9, 1]), ([4], [3, 2, 2, 1])], padding=0, device="cpu")
@@ -208,7 +208,7 @@ def test_the_plan_of_the_paper_s_recipe_needs_neither_gpu_nor_network_nor_model(
 
 def test_shapes_of_the_recipes_have_the_parameters_that_their_makers_state() -> None:
     from securecoderl_edge.models.architecture import architecture_of
-    from securecoderl_edge.settings import known_shapes
+    from securecoderl_edge.training.settings import known_shapes
 
     counts = {name: architecture_of(config, name).parameters() for name, config in known_shapes().items()}
     assert counts["deepseek-ai/deepseek-coder-1.3b-instruct"] == 1_346_471_936

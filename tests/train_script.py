@@ -40,7 +40,6 @@ SETTINGS = (
 def main() -> None:
     """Train as the command line says, or serve."""
     require_torch()
-    import securecoderl_edge.train  # noqa: F401  for all processes that are forked below
 
     if sys.argv[1:] != ["serve"]:
         run(sys.argv[1:])
@@ -65,14 +64,15 @@ def run(arguments: list[str]) -> None:
     """One training run in this process."""
     from small_runs import varied_reward
 
-    from securecoderl_edge import collect, parallel
     from securecoderl_edge.models import device
-    from securecoderl_edge.settings import resolve
-    from securecoderl_edge.train import train
+    from securecoderl_edge.training import parallel
+    from securecoderl_edge.training.settings import resolve
+    from securecoderl_edge.training.train import train
+    from securecoderl_edge.training.update import rollout
 
     model, problems, out, *overrides = arguments
     device.cpu_has_bf16 = lambda: False
-    collect.training_reward = varied_reward
+    rollout.training_reward = varied_reward
     flags = {"model": model, "problems": problems, "device": "cpu"}
     train(resolve("starter", (*SETTINGS, *overrides), flags), Path(out))
     parallel.leave()

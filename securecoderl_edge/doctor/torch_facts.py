@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from securecoderl_edge.doctor.findings import CHILD_SECONDS, Check, Section, State, gibibytes, install_command
-from securecoderl_edge.memory import plan_memory
 from securecoderl_edge.models.architecture import architecture_of, read_architecture
 from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.models.sizes import HAS_BF16, HAS_INT8_UNITS, Formats
-from securecoderl_edge.settings import known_shapes, resolve
 from securecoderl_edge.system.machine import memory_limit_bytes
 from securecoderl_edge.system.processes import ask
+from securecoderl_edge.training.memory import plan_memory
+from securecoderl_edge.training.settings import known_shapes, resolve
 
 WORKER = "securecoderl_edge.doctor.torch_worker"
 _NEEDED_CAPABILITY = {"int8": (0, 0), "fp16": (0, 0), "fp32": (0, 0), "int8-bnb": HAS_INT8_UNITS, "bf16": HAS_BF16}

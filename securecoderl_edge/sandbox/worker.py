@@ -14,11 +14,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.sandbox.exchange import Exchange, exit_code, memory_file
 from securecoderl_edge.sandbox.inside import messages
 from securecoderl_edge.sandbox.levels import OFF_HINT, Level
-from securecoderl_edge.sandbox.limits import (
-    COMPILE_CPU_SECONDS,
-    COMPILE_MEMORY_MIB,
-    Limits,
-)
+from securecoderl_edge.sandbox.limits import COMPILE_CPU_SECONDS, COMPILE_MEMORY_MIB, Limits
 from securecoderl_edge.sandbox.records import BoxLost, Call, Execution, Job, ProgramRun, WorkerLost
 
 ZYGOTE = Path(__file__).parent / "inside" / "zygote.py"

@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 
 from securecoderl_edge.runs import SNAPSHOTS, Run, step_name
-from securecoderl_edge.schedules import phase_steps
-from securecoderl_edge.settings import TrainSettings, resolve
+from securecoderl_edge.training.schedules import phase_steps
+from securecoderl_edge.training.settings import TrainSettings, resolve
 
 FIRST_SEED = 42
 FINAL = "policy"
@@ -132,7 +132,7 @@ class Study:
         model = self.model(slice)
         if slice.base is None or model is None:
             return None
-        words = ["securecoderl_edge.problems.starter.pretrain", "--init", "nano", "--steps", str(slice.base.updates)]
+        words = ["securecoderl_edge.training.pretrain", "--init", "nano", "--steps", str(slice.base.updates)]
         return [*words, *slice.base.arguments, "--out", model]
 
     def settings(self, arm: Arm, seed: int) -> TrainSettings:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.schedules import phase_steps
-from securecoderl_edge.settings import load_recipe, resolve
 from securecoderl_edge.study.arms import FIRST_SEED, Arm, Base, Slice, Study
+from securecoderl_edge.training.schedules import phase_steps
+from securecoderl_edge.training.settings import load_recipe, resolve
 
 SFT = "sft"
 _QUICK_BASE_UPDATES = 20

@@ -25,10 +25,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.learner import Learner
 from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS, load_adapter, save_adapter
-from securecoderl_edge.runs import step_name
+from securecoderl_edge.runs import DONE_FILE, step_name
 from securecoderl_edge.system.files import read_json, sha256_of, temporary_beside
+from securecoderl_edge.training.update.learner import Learner, NotFiniteError
 
 STATE_FILE = "state.json"
 KEEP = 2
@@ -218,3 +218,35 @@ def _unflatten(
             inner = inner.setdefault(part, {})
         inner[name] = value
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def publish(folder: Path, model: Any, base_name: str, facts: dict[str, Any]) -> None:
+    """Save the policy adapter, with `DONE_FILE` beside it, as ``folder``, which appears when it is whole.
+
+    Raises:
+        SceError: the system cannot write it.
+    """
+    try:
+        with temporary_beside(folder, replace_folder=True) as temporary:
+            save_adapter(model, temporary, base_name)
+            facts = {**facts, "sha256": sha256_of(temporary / ADAPTER_WEIGHTS)}
+            (temporary / DONE_FILE).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    except SafetensorError as error:
+        raise SceError(f"cannot write {folder}: {error}") from error
+
+
+def check_published(folder: Path) -> None:
+    """Make sure that an adapter is as `publish` left it.
+
+    Raises:
+        SceError: it is not.
+    """
+    if read_json(folder / DONE_FILE).get("sha256") != sha256_of(folder / ADAPTER_WEIGHTS):
+        raise SceError(f"{folder / ADAPTER_WEIGHTS} is damaged (wrong sha256); delete {folder} to make it again")
+
+
+def keep_for_inspection(file: Path, error: NotFiniteError) -> None:
+    """Save the numbers that were not finite, and those that led to them."""
+    with temporary_beside(file) as temporary:
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in error.tensors.items()}
+        save_file(tensors, temporary)

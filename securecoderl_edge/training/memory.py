@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.models.sizes import CACHE_GROWTH, GIB, LOGITS_CHUNK_BYTES, PREFILL_TOKENS, Formats
-from securecoderl_edge.settings import PpoSettings, TrainSettings
 from securecoderl_edge.system.machine import memory_limit_bytes
+from securecoderl_edge.training.settings import PpoSettings, TrainSettings
 
 # The context of CUDA and the workspaces of its libraries; an assumption until a GPU was at hand to measure it.
 CUDA_CONTEXT_BYTES = GIB // 2

@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
-from safetensors.torch import save_file
-
-from securecoderl_edge.checkpoint import (
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.models.adapters import load_adapter
+from securecoderl_edge.models.files import lasting_name
+from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.prompts.styles import STYLE_KEY
+from securecoderl_edge.runs import DONE_FILE, SNAPSHOTS, step_name
+from securecoderl_edge.system.files import remove_leftovers
+from securecoderl_edge.system.machine import return_free_memory
+from securecoderl_edge.system.rows import RowFile
+from securecoderl_edge.training.checkpoint import (
     KEEP,
     Progress,
+    check_published,
     checkpoints,
+    keep_for_inspection,
     load_latest,
     load_step,
     point_to_best,
+    publish,
     save_checkpoint,
 )
-from securecoderl_edge.collect import Rollout
-from securecoderl_edge.errors import SceError
-from securecoderl_edge.learner import Learner, NotFiniteError, make_optimizer, make_value_head
-from securecoderl_edge.memory import fitting_plan, memory_limit
-from securecoderl_edge.models.adapters import POLICY_ADAPTER, adapter_parameters, load_adapter
-from securecoderl_edge.models.architecture import Architecture
-from securecoderl_edge.models.decoder import Decoder
-from securecoderl_edge.models.device import Compute
-from securecoderl_edge.models.files import lasting_name
-from securecoderl_edge.parallel import Team
-from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.prompts.fitting import Fitted
-from securecoderl_edge.prompts.styles import STYLE_KEY, PromptFormat
-from securecoderl_edge.published import check_published, publish
-from securecoderl_edge.runs import DONE_FILE, SNAPSHOTS, Run, step_name
-from securecoderl_edge.schedules import peak_rate, phase_steps, rate_share
-from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.selection import (
+from securecoderl_edge.training.schedules import phase_steps, rate_share
+from securecoderl_edge.training.selection import (
     HeldOutResult,
     best_of,
     choose,
@@ -43,49 +36,17 @@ from securecoderl_edge.selection import (
     result_from_record,
     updates_without_progress,
 )
-from securecoderl_edge.settings import PhaseSettings, TrainSettings
-from securecoderl_edge.sft import sft_update
-from securecoderl_edge.system.files import remove_leftovers, temporary_beside
-from securecoderl_edge.system.machine import return_free_memory
-from securecoderl_edge.system.rows import RowFile
-from securecoderl_edge.update_rewards import partial_weight, running_pass_rate
-from securecoderl_edge.updates import ppo_update
-
-Log = Callable[[dict[str, Any]], None]
+from securecoderl_edge.training.settings import PhaseSettings
+from securecoderl_edge.training.update.learner import Learner, NotFiniteError
+from securecoderl_edge.training.update.ppo_update import ppo_update
+from securecoderl_edge.training.update.rewards import partial_weight, running_pass_rate
+from securecoderl_edge.training.update.rollout import Rollout
+from securecoderl_edge.training.update.sft_update import sft_update
+from securecoderl_edge.training.workplace import Workplace, prepare_phase
 
 
 class Stopped(Exception):
     """Training was asked to stop and did so after a checkpoint."""
-
-
-@dataclass(frozen=True)
-class Workplace:
-    """What all phases of a run work with.
-
-    Attributes:
-        inputs: hashes of base model and problems.
-        architecture: of the base model.
-        end_tokens: ids that end a completion, by the base model's files.
-        fitted: the problems to learn from. held_out: those to choose by. Their prompts fit.
-        say: called with what a user wants to know once.
-    """
-
-    run: Run
-    settings: TrainSettings
-    inputs: Mapping[str, str]
-    architecture: Architecture
-    model: Any
-    tokenizer: Any
-    end_tokens: frozenset[int]
-    compute: Compute
-    team: Team
-    fitted: Fitted
-    held_out: list[Problem]
-    format: PromptFormat
-    scorer: Scorer
-    log: Log
-    say: Callable[[str], None]
-    should_stop: Callable[[], bool]
 
 
 class Phase:
@@ -93,7 +54,6 @@ class Phase:
 
     def __init__(self, place: Workplace, number: int, name: str, key: str) -> None:
         self.place, self.name, self.key = place, name, key
-        self.is_trial = False  # of a plan, which writes nothing
         self.folder = place.run.phase_folder(number, name)
         self.checkpoints = self.folder / "checkpoints"
         self.metrics, self.samples = (
@@ -116,7 +76,7 @@ class Phase:
             check_published(self.folder / "adapter")
             load_adapter(place.model, self.folder / "adapter")
             return
-        learner, usable = self.prepare()
+        learner, usable = prepare_phase(place, self.name)
         progress = self._resume(learner)
         done = self._evaluations_so_far(progress)
         if place.held_out and not done:
@@ -139,83 +99,6 @@ class Phase:
             if stop and not is_last:
                 raise Stopped(f"{self.name} stopped after update {progress.step} of {self.steps}")
         self._publish(learner, progress, done)
-
-    def prepare(self) -> tuple[Learner, list[Problem]]:
-        """The learner as it is before the first update, and the problems that it can learn from.
-
-        Raises:
-            SceError: there are none.
-            UsageError: there is not enough memory.
-        """
-        learner = self._learner()
-        usable = self._usable_problems(learner)
-        place = self.place
-        longest = max(len(learner.prompt_tokens(problem)) for problem in [*usable, *place.held_out])
-        limit = memory_limit(place.settings, place.compute.device, place.team.local_count)
-        learner.memory = fitting_plan(
-            place.architecture, place.settings, place.compute.formats(), longest, self.name, limit
-        )
-        return learner, usable
-
-    def time_one(self, learner: Learner, usable: list[Problem]) -> tuple[float, float]:
-        """Seconds of one update at learning rate 0, and of one evaluation (0.0 if there are none); writes nothing."""
-        # An untrained policy may have nothing but flat groups, from which nothing would be learnt, and no time taken.
-        settings = self.place.settings
-        settings = replace(settings, ppo=replace(settings.ppo, skip_flat_groups=False))
-        self.place, self.is_trial = replace(self.place, settings=settings), True
-        for group in learner.optimizer.param_groups:
-            group["peak_lr"] = 0.0
-        self._update(learner, usable, Progress(1))  # the first one of a process is slower
-        started = time.monotonic()
-        self._update(learner, usable, Progress(2))
-        updated = time.monotonic()
-        if not self.place.held_out:
-            return updated - started, 0.0
-        evaluate_policy(learner, self.place.scorer, self.place.held_out, self.place.settings, 0, self.name)
-        return updated - started, time.monotonic() - updated
-
-    def _learner(self) -> Learner:
-        place, ppo = self.place, self.place.settings.ppo
-        groups: list[dict[str, Any]] = [
-            {
-                "params": list(adapter_parameters(place.model, POLICY_ADAPTER).values()),
-                "peak_lr": peak_rate(place.settings, self.name),
-            }
-        ]
-        head = None
-        if self.name != "sft" and ppo.advantage == "gae":
-            head = make_value_head(place.model.config.hidden_size, place.settings.seed).to(place.compute.device)
-            groups.append({"params": list(head.parameters()), "peak_lr": ppo.value_learning_rate})
-        optimizer = make_optimizer(place.settings.optimizer, groups)
-        samples = self.name != "sft" or place.held_out
-        decoder = Decoder(place.model, place.compute.rollout_dtype) if samples else None
-        return Learner(
-            place.model, place.tokenizer, place.compute, optimizer, decoder, head, place.team, format=place.format,
-            end_tokens=place.end_tokens,
-        )  # fmt: skip
-
-    def _usable_problems(self, learner: Learner) -> list[Problem]:
-        """Those that can be learnt from: for sft, the ones with a reference solution that is not too long."""
-        settings, usable = self.place.settings, list(self.place.fitted.problems)
-        if self.name != "sft":
-            return usable
-        longest = settings.sft.max_tokens
-        with_short_ones = (
-            replace(
-                problem, solutions=tuple(s for s in problem.solutions if len(learner.solution_tokens(s)) <= longest)
-            )
-            for problem in usable
-        )
-        solved = [problem for problem in with_short_ones if problem.solutions]
-        if not solved:
-            raise SceError(
-                f"{settings.problems}: no problem has a reference solution of at most {longest} tokens, "
-                "so the sft phase cannot run; "
-                "leave it out with --phases binary,partial"
-            )
-        if len(solved) < len(usable) and not self.is_trial:
-            self.place.say(f"sft: {len(solved)} of {len(usable)} problems have a solution of at most {longest} tokens")
-        return solved
 
     def _resume(self, learner: Learner) -> Progress:
         if self.place.team.is_writer:
@@ -241,41 +124,16 @@ class Phase:
     def _update(
         self, learner: Learner, usable: list[Problem], progress: Progress
     ) -> tuple[dict[str, Any], Rollout | None]:
-        settings, step = self.place.settings, progress.step
-        share = rate_share(settings, self.name, step)
-        for group in learner.optimizer.param_groups:
-            group["lr"] = group["peak_lr"] * share
-        rollout: Rollout | None = None
         try:
-            if self.name == "sft":
-                tokens = settings.ppo.micro_batch_tokens
-                facts = sft_update(learner, usable, settings.sft, step, settings.seed, tokens)
-            else:
-                weight = partial_weight(settings.scheduled, self.name, step, progress.pass_rate or 0.0)
-                facts, rollout = ppo_update(
-                    learner, self.place.scorer, usable, settings.ppo, settings.reward, weight, self.name, step,
-                    settings.seed,
-                )  # fmt: skip
-                progress.pass_rate = running_pass_rate(progress.pass_rate, facts["all_tests_rate"])
+            return make_update(self.place, self.name, learner, usable, progress)
         except NotFiniteError as error:
-            if self.is_trial:
-                raise
-            raise SceError(self._keep_for_inspection(error, step)) from None
-        return_free_memory()
-        rate = learner.optimizer.param_groups[0]["lr"]
-        return {"phase": self.name, "step": step, "steps": self.steps, "lr": rate, **facts}, rollout
-
-    def _keep_for_inspection(self, error: NotFiniteError, step: int) -> str:
-        """Save the numbers that led to it; what to tell the user."""
-        file = self.folder / f"not-finite-{step:06d}.safetensors"
-        if self.place.team.is_writer:
-            with temporary_beside(file) as temporary:
-                tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in error.tensors.items()}
-                save_file(tensors, temporary)
-        return (
-            f"{error.what} of {self.name} update {step} is not finite; what led to it is in {file}. "
-            "The last checkpoint is intact: give another --out with --init and a lower learning rate"
-        )
+            file = self.folder / f"not-finite-{progress.step:06d}.safetensors"
+            if self.place.team.is_writer:
+                keep_for_inspection(file, error)
+            raise SceError(
+                f"{error.what} of {self.name} update {progress.step} is not finite; what led to it is in {file}. "
+                "The last checkpoint is intact: give another --out with --init and a lower learning rate"
+            ) from None
 
     def _reason_to_end(self, row: Mapping[str, Any]) -> str:
         table = self.place.settings.phase(self.name)
@@ -352,6 +210,33 @@ class Phase:
             facts[STYLE_KEY] = self.place.format.style
             publish(self.folder / "adapter", self.place.model, lasting_name(self.place.settings.model), facts)
         self.place.team.wait()
+
+
+def make_update(
+    place: Workplace, name: str, learner: Learner, usable: list[Problem], progress: Progress
+) -> tuple[dict[str, Any], Rollout | None]:
+    """Make the update ``progress.step`` of the phase ``name``; its row of numbers, and what was sampled for it.
+
+    Raises:
+        NotFiniteError: a number of it is not.
+    """
+    settings, step = place.settings, progress.step
+    share = rate_share(settings, name, step)
+    for group in learner.optimizer.param_groups:
+        group["lr"] = group["peak_lr"] * share
+    rollout: Rollout | None = None
+    if name == "sft":
+        tokens = settings.ppo.micro_batch_tokens
+        facts = sft_update(learner, usable, settings.sft, step, settings.seed, tokens)
+    else:
+        weight = partial_weight(settings.scheduled, name, step, progress.pass_rate or 0.0)
+        facts, rollout = ppo_update(
+            learner, place.scorer, usable, settings.ppo, settings.reward, weight, name, step, settings.seed
+        )
+        progress.pass_rate = running_pass_rate(progress.pass_rate, facts["all_tests_rate"])
+    return_free_memory()
+    rate = learner.optimizer.param_groups[0]["lr"]
+    return {"phase": name, "step": step, "steps": phase_steps(settings)[name], "lr": rate, **facts}, rollout
 
 
 def _sample_rows(phase: str, step: int, rollout: Rollout) -> list[dict[str, Any]]:

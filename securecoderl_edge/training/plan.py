@@ -6,22 +6,28 @@ sizes alone and says what is missing, so that a run on another machine can be pl
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.memory import MemoryPlan, fitting_plan, memory_limit
 from securecoderl_edge.models.architecture import Architecture, architecture_of, read_architecture
 from securecoderl_edge.models.device import V100, Compute, choose_compute, compute_on_cuda
 from securecoderl_edge.models.files import base_folder
-from securecoderl_edge.parallel import Team
-from securecoderl_edge.phase import Phase
+from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.sources import is_built_in
 from securecoderl_edge.runs import Run
-from securecoderl_edge.schedules import peak_rate, phase_steps
-from securecoderl_edge.settings import TrainSettings, known_shapes
+from securecoderl_edge.training.checkpoint import Progress
+from securecoderl_edge.training.memory import MemoryPlan, fitting_plan, memory_limit
+from securecoderl_edge.training.parallel import Team
+from securecoderl_edge.training.phase import make_update
+from securecoderl_edge.training.schedules import peak_rate, phase_steps
+from securecoderl_edge.training.selection import evaluate_policy
+from securecoderl_edge.training.settings import TrainSettings, known_shapes
+from securecoderl_edge.training.update.learner import Learner
+from securecoderl_edge.training.workplace import Workplace, find_sources, prepare_phase, workplace
 
 # Where neither the problems nor a setting say how long prompts are: few are longer.
 _ASSUMED_PROMPT = 1024
@@ -150,22 +156,36 @@ def _from_sizes(settings: TrainSettings, compute: Compute, shape: Architecture, 
 
 
 def _timed(settings: TrainSettings, compute: Compute, shape: Architecture, run: Run) -> Plan:
-    from securecoderl_edge.train import find_sources, workplace
-
     sources = find_sources(settings, download=False)
     with workplace(run, settings, sources, compute, Team()) as place:
         phases, longest, usable = [], 0, 0
-        for number, name in enumerate(settings.phases, 1):
-            phase = Phase(place, number, name, "")
-            learner, problems = phase.prepare()
+        for name in settings.phases:
+            learner, problems = prepare_phase(place, name)
             usable = len(problems)
             prompt = max(len(learner.prompt_tokens(problem)) for problem in [*problems, *place.held_out])
             longest = max(longest, prompt)
-            each = phase.time_one(learner, problems)
+            each = _time_one(place, name, learner, problems)
             phases.append(_phase(settings, compute, shape, name, prompt, each, evaluates=bool(place.held_out)))
         total = len(place.fitted.problems) + place.fitted.left_out
         counts = ProblemCounts(total, usable, place.fitted.cut, len(place.held_out))
     return _plan(settings, compute, shape, counts, longest, tuple(phases))
+
+
+def _time_one(place: Workplace, phase: str, learner: Learner, usable: list[Problem]) -> tuple[float, float]:
+    """Seconds of one update at learning rate 0, and of one evaluation (0.0 if there are none); writes nothing."""
+    # An untrained policy may have nothing but flat groups, from which nothing would be learnt, and no time taken.
+    settings = replace(place.settings, ppo=replace(place.settings.ppo, skip_flat_groups=False))
+    place = replace(place, settings=settings)
+    for group in learner.optimizer.param_groups:
+        group["peak_lr"] = 0.0
+    make_update(place, phase, learner, usable, Progress(1))  # the first one of a process is slower
+    started = time.monotonic()
+    make_update(place, phase, learner, usable, Progress(2))
+    updated = time.monotonic()
+    if not place.held_out:
+        return updated - started, 0.0
+    evaluate_policy(learner, place.scorer, place.held_out, settings, 0, phase)
+    return updated - started, time.monotonic() - updated
 
 
 def _phase(

@@ -1,6 +1,6 @@
 """Train the built-in base model `nano` from scratch, on text that the starter families generate.
 
-    python -m securecoderl_edge.problems.starter.pretrain --out FOLDER
+    python -m securecoderl_edge.training.pretrain --out FOLDER
 
 The text holds training compositions only: nothing of ``starter:eval``, ``starter:hard`` or ``starter:security``, and
 nothing of ``starter:hard-train`` either unless there is a ``--hard-share``. Every document is one prompt and one

@@ -18,9 +18,9 @@ from securecoderl_edge.models.device import Compute
 from securecoderl_edge.models.files import lasting_name
 from securecoderl_edge.runs import ENVIRONMENT, LATEST, RUNS, Run
 from securecoderl_edge.sandbox import describe_levels
-from securecoderl_edge.settings import TrainSettings, without_changeable
 from securecoderl_edge.system.files import read_json, write_atomically
 from securecoderl_edge.system.machine import describe_machine
+from securecoderl_edge.training.settings import TrainSettings, without_changeable
 
 # In the order in which --no-resume deletes them: what tells that the folder is a run goes last.
 _OWN_NAMES = (

@@ -18,11 +18,11 @@ from securecoderl_edge.config import to_table
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.runs import DONE_FILE, SNAPSHOTS, Run
-from securecoderl_edge.schedules import phase_steps
-from securecoderl_edge.selection import with_own_r
-from securecoderl_edge.settings import PHASES, TrainSettings, without_changeable
 from securecoderl_edge.system.files import read_json, sha256_of, temporary_beside
 from securecoderl_edge.system.rows import RowFile
+from securecoderl_edge.training.schedules import phase_steps
+from securecoderl_edge.training.selection import with_own_r
+from securecoderl_edge.training.settings import PHASES, TrainSettings, without_changeable
 
 # What a folder is called, or a part of what is hashed by content.
 _WITHOUT_EFFECT = ("init", "model", "problems", "phases", "device")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from securecoderl_edge.settings import TrainSettings
+from securecoderl_edge.training.settings import TrainSettings
 
 
 def phase_steps(settings: TrainSettings) -> dict[str, int]:

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from securecoderl_edge.collect import collect
-from securecoderl_edge.learner import Learner, seed_of, shuffled
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.scoring.metrics import mean_of_scores
-from securecoderl_edge.settings import RewardSettings, TrainSettings
+from securecoderl_edge.training.settings import RewardSettings, TrainSettings
+from securecoderl_edge.training.update.learner import Learner, seed_of, shuffled
+from securecoderl_edge.training.update.rollout import collect
 
 if TYPE_CHECKING:
     from securecoderl_edge.scoring.scorer import Scorer

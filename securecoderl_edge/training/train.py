@@ -5,54 +5,34 @@ binary     PPO, R_func = 1 if all tests pass, else 0
 scheduled  PPO on a mixture that goes from the binary to the partial reward
 partial    PPO, R_func in stages (Table 1)
 
-The numbered algorithm of one update is in `updates`, the formulas are in `ppo`, one phase's loop is in `phase`.
+The numbered algorithm of one update is in `update.ppo_update`, the formulas are in `update.ppo`, one phase's loop is in
+`phase`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.memory import fitting_plan, memory_limit
-from securecoderl_edge.models.adapters import (
-    ADAPTER_WEIGHTS,
-    POLICY_ADAPTER,
-    REFERENCE_ADAPTER,
-    add_adapters,
-    copy_adapter,
-    load_adapter,
-    read_lora_config,
-)
+from securecoderl_edge.models.adapters import POLICY_ADAPTER, REFERENCE_ADAPTER, copy_adapter
 from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.models.device import Compute, choose_compute
-from securecoderl_edge.models.files import base_folder, lasting_name, sha256_of_folder
-from securecoderl_edge.models.loading import load_base
-from securecoderl_edge.models.sizes import GIB
-from securecoderl_edge.models.tokenizer import end_tokens, load_tokenizer
-from securecoderl_edge.parallel import Team, join
-from securecoderl_edge.phase import Log, Phase, Stopped, Workplace
-from securecoderl_edge.problems.giveaways import without_shown_tests
-from securecoderl_edge.problems.problem import Problem, digest_of_problems
-from securecoderl_edge.problems.sources import load_problems
+from securecoderl_edge.models.files import lasting_name
 from securecoderl_edge.prompts.styles import STYLE_KEY
-from securecoderl_edge.published import check_published, publish
-from securecoderl_edge.reuse import phase_keys, take_over
-from securecoderl_edge.run_record import prepare_folder, refuse_other_things
-from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, Run, find_run, mark_latest
-from securecoderl_edge.sandbox import Limits
-from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.selection import hold_out
-from securecoderl_edge.settings import TrainSettings
-from securecoderl_edge.system.files import locked, read_json, sha256_of
-from securecoderl_edge.system.machine import cpu_count, return_large_blocks
-from securecoderl_edge.training_prompts import fit_for_training, fitted_in_words, training_format
+from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, Run, mark_latest
+from securecoderl_edge.system.files import locked
+from securecoderl_edge.system.machine import return_large_blocks
+from securecoderl_edge.training.checkpoint import check_published, publish
+from securecoderl_edge.training.parallel import Team, join
+from securecoderl_edge.training.phase import Phase, Stopped
+from securecoderl_edge.training.record import prepare_folder, refuse_other_things
+from securecoderl_edge.training.reuse import phase_keys, take_over
+from securecoderl_edge.training.settings import TrainSettings
+from securecoderl_edge.training.workplace import Log, Sources, find_sources, prepare_phase, workplace
 
 
 def train(
@@ -107,65 +87,6 @@ def train(
     return run
 
 
-@dataclass(frozen=True)
-class Sources:
-    """What a run is made from: base model, problems, the adapters that policy and reference start as, their hashes.
-
-    Attributes:
-        hold_out_seed: which problems are held out. A run that starts from another holds out what that one did, since
-            it would otherwise choose by problems that its policy has learnt from.
-    """
-
-    base: Path
-    problems: list[Problem]
-    inputs: dict[str, str]
-    hold_out_seed: int
-    policy: Path | None = None
-    reference: Path | None = None
-
-    def paths(self) -> list[Path]:
-        """The folders that a run reads."""
-        return [path for path in (self.base, self.policy, self.reference) if path is not None]
-
-
-def find_sources(settings: TrainSettings, download: bool = True) -> Sources:
-    """Find and hash what the settings name.
-
-    Args:
-        download: whether a model that is named by its hub id and not on this disk is fetched.
-
-    Raises:
-        UsageError: something is not there, or the run to start from has another base model.
-        SceError: unusable problems.
-    """
-    base, problems = base_folder(settings.model, download=download), load_problems(settings.problems)
-    inputs = {"base_sha256": sha256_of_folder(base), "problems_sha256": digest_of_problems(problems)}
-    if settings.init is None:
-        return Sources(base, problems, inputs, settings.seed)
-    run, phase = find_run(settings.init), ""
-    if run is None and ":" in settings.init:
-        name, _, phase = settings.init.rpartition(":")
-        run = find_run(name)
-    if run is None:
-        raise UsageError(f"--init {settings.init}: no such run; give a run's folder, or its name under runs/")
-    adapter = run.adapter(phase or None)
-    record = read_json(run.path / ENVIRONMENT)
-    if record.get("base_sha256") != inputs["base_sha256"]:
-        raise UsageError(f"--init {settings.init}: that run trained another base model than {settings.model}")
-    # The KL penalty is measured against that run's supervised policy, if it has one.
-    supervised = [folder / "adapter" for folder in run.phase_folders() if folder.name.endswith("-sft")]
-    reference = next((folder for folder in supervised if (folder / DONE_FILE).is_file()), adapter)
-    config, lora = read_lora_config(adapter), settings.lora
-    if (config.get("r"), config.get("lora_alpha")) != (lora.rank, lora.alpha) or set(lora.targets) != set(
-        config.get("target_modules") or ()
-    ):
-        raise UsageError(f"--init {settings.init}: its adapter has another rank, alpha or targets than [lora] says")
-    inputs["init_sha256"] = sha256_of(adapter / ADAPTER_WEIGHTS)
-    inputs["reference_sha256"] = sha256_of(reference / ADAPTER_WEIGHTS)
-    inputs["hold_out_seed"] = str(record.get("hold_out_seed", record.get("seed", settings.seed)))
-    return Sources(base, problems, inputs, int(inputs["hold_out_seed"]), adapter, reference)
-
-
 def _check_team(settings: TrainSettings, team: Team) -> None:
     prompts = settings.ppo.batch_size // settings.ppo.samples_per_prompt
     if prompts % team.count:
@@ -218,58 +139,8 @@ def _train_phases(
 def _try_out(run: Run, settings: TrainSettings, sources: Sources, compute: Compute, team: Team) -> None:
     """Prepare every phase as `_train_phases` would, and write nothing; errors are those of `train`."""
     with workplace(run, settings, sources, compute, team) as place:
-        for number, phase in enumerate(settings.phases, 1):
-            Phase(place, number, phase, "").prepare()
-
-
-@contextmanager
-def workplace(
-    run: Run,
-    settings: TrainSettings,
-    sources: Sources,
-    compute: Compute,
-    team: Team,
-    log: Log = lambda row: None,
-    say: Callable[[str], None] = lambda message: None,
-    should_stop: Callable[[], bool] = lambda: False,
-) -> Iterator[Workplace]:
-    """What the phases work with: model and problems loaded, a scorer that lives as long as the block."""
-    if compute.device == "cuda" and settings.memory_gib is not None:
-        total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, settings.memory_gib * GIB / total))
-    architecture = read_architecture(sources.base)
-    # The least that a phase can need, before anything is loaded; `Phase.prepare` knows the prompts.
-    limit = memory_limit(settings, compute.device, team.local_count)
-    fitting_plan(architecture, settings, compute.formats(), 1, settings.phases[-1], limit)
-    tokenizer = load_tokenizer(sources.base)
-    ends = end_tokens(sources.base, tokenizer.eos_token_id)
-    model = load_model(settings, sources, compute)
-    every = sources.problems
-    if settings.reward.shown_tests == "drop":
-        every = [without_shown_tests(problem) for problem in every]
-    problems, held_out = hold_out(every, settings.selection.problems, sources.hold_out_seed)
-    format = training_format(settings, sources.base)
-    fitted, held_out = fit_for_training(settings, architecture.context, tokenizer, format, problems, held_out)
-    for line in fitted_in_words(settings, architecture.context, fitted):
-        say(line)
-    reward = settings.reward
-    limits = Limits(reward.cpu_seconds, reward.wall_seconds, reward.memory_mib)
-    workers = None if team.local_count == 1 else max(1, cpu_count() // team.local_count)
-    with Scorer(workers, limits, reward.stage_rule, reward.severity, reward.sandbox) as scorer:
-        yield Workplace(
-            run, settings, sources.inputs, architecture, model, tokenizer, ends, compute, team, fitted, held_out,
-            format, scorer, log, say, should_stop,
-        )  # fmt: skip
-
-
-def load_model(settings: TrainSettings, sources: Sources, compute: Compute) -> Any:
-    """The base model with its adapters as they are before the first phase."""
-    base = load_base(sources.base, compute.base_precision, compute.device, compute.products)
-    model = add_adapters(base, settings.lora, settings.seed)
-    for adapter, name in ((sources.policy, POLICY_ADAPTER), (sources.reference, REFERENCE_ADAPTER)):
-        if adapter is not None:
-            load_adapter(model, adapter, name)
-    return model
+        for phase in settings.phases:
+            prepare_phase(place, phase)
 
 
 @contextmanager

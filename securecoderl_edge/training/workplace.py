@@ -1,18 +1,193 @@
-"""How a run puts its problems to the model, and which of them fit into its context."""
+"""Everything that the phases of a run work with, set up once: base model, problems, scorer, and each phase's learner.
+
+Also how a run puts its problems to the model, and which of them fit into its context.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.errors import SceError
-from securecoderl_edge.models.tokenizer import encode_prompt
-from securecoderl_edge.problems.problem import Problem
+import torch
+
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.models.adapters import (
+    ADAPTER_WEIGHTS,
+    POLICY_ADAPTER,
+    REFERENCE_ADAPTER,
+    adapter_parameters,
+    add_adapters,
+    load_adapter,
+    read_lora_config,
+)
+from securecoderl_edge.models.architecture import Architecture, read_architecture
+from securecoderl_edge.models.decoder import Decoder
+from securecoderl_edge.models.device import Compute
+from securecoderl_edge.models.files import base_folder, sha256_of_folder
+from securecoderl_edge.models.loading import load_base
+from securecoderl_edge.models.sizes import GIB
+from securecoderl_edge.models.tokenizer import encode_prompt, end_tokens, load_tokenizer
+from securecoderl_edge.problems.giveaways import without_shown_tests
+from securecoderl_edge.problems.problem import Problem, digest_of_problems
+from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.prompts.fitting import Fitted, fit_problems
 from securecoderl_edge.prompts.styles import PromptFormat
-from securecoderl_edge.settings import TrainSettings
+from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, Run, find_run
+from securecoderl_edge.sandbox import Limits
+from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.system.files import read_json, sha256_of
+from securecoderl_edge.system.machine import cpu_count
+from securecoderl_edge.training.memory import fitting_plan, memory_limit
+from securecoderl_edge.training.parallel import Team
+from securecoderl_edge.training.schedules import peak_rate
+from securecoderl_edge.training.selection import hold_out
+from securecoderl_edge.training.settings import TrainSettings
+from securecoderl_edge.training.update.learner import Learner, make_optimizer, make_value_head
+
+Log = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What a run is made from: base model, problems, the adapters that policy and reference start as, their hashes.
+
+    Attributes:
+        hold_out_seed: which problems are held out. A run that starts from another holds out what that one did, since
+            it would otherwise choose by problems that its policy has learnt from.
+    """
+
+    base: Path
+    problems: list[Problem]
+    inputs: dict[str, str]
+    hold_out_seed: int
+    policy: Path | None = None
+    reference: Path | None = None
+
+    def paths(self) -> list[Path]:
+        """The folders that a run reads."""
+        return [path for path in (self.base, self.policy, self.reference) if path is not None]
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """What all phases of a run work with.
+
+    Attributes:
+        inputs: hashes of base model and problems.
+        architecture: of the base model.
+        end_tokens: ids that end a completion, by the base model's files.
+        fitted: the problems to learn from. held_out: those to choose by. Their prompts fit.
+        say: called with what a user wants to know once.
+    """
+
+    run: Run
+    settings: TrainSettings
+    inputs: Mapping[str, str]
+    architecture: Architecture
+    model: Any
+    tokenizer: Any
+    end_tokens: frozenset[int]
+    compute: Compute
+    team: Team
+    fitted: Fitted
+    held_out: list[Problem]
+    format: PromptFormat
+    scorer: Scorer
+    log: Log
+    say: Callable[[str], None]
+    should_stop: Callable[[], bool]
+
+
+def find_sources(settings: TrainSettings, download: bool = True) -> Sources:
+    """Find and hash what the settings name.
+
+    Args:
+        download: whether a model that is named by its hub id and not on this disk is fetched.
+
+    Raises:
+        UsageError: something is not there, or the run to start from has another base model.
+        SceError: unusable problems.
+    """
+    base, problems = base_folder(settings.model, download=download), load_problems(settings.problems)
+    inputs = {"base_sha256": sha256_of_folder(base), "problems_sha256": digest_of_problems(problems)}
+    if settings.init is None:
+        return Sources(base, problems, inputs, settings.seed)
+    run, phase = find_run(settings.init), ""
+    if run is None and ":" in settings.init:
+        name, _, phase = settings.init.rpartition(":")
+        run = find_run(name)
+    if run is None:
+        raise UsageError(f"--init {settings.init}: no such run; give a run's folder, or its name under runs/")
+    adapter = run.adapter(phase or None)
+    record = read_json(run.path / ENVIRONMENT)
+    if record.get("base_sha256") != inputs["base_sha256"]:
+        raise UsageError(f"--init {settings.init}: that run trained another base model than {settings.model}")
+    # The KL penalty is measured against that run's supervised policy, if it has one.
+    supervised = [folder / "adapter" for folder in run.phase_folders() if folder.name.endswith("-sft")]
+    reference = next((folder for folder in supervised if (folder / DONE_FILE).is_file()), adapter)
+    config, lora = read_lora_config(adapter), settings.lora
+    if (config.get("r"), config.get("lora_alpha")) != (lora.rank, lora.alpha) or set(lora.targets) != set(
+        config.get("target_modules") or ()
+    ):
+        raise UsageError(f"--init {settings.init}: its adapter has another rank, alpha or targets than [lora] says")
+    inputs["init_sha256"] = sha256_of(adapter / ADAPTER_WEIGHTS)
+    inputs["reference_sha256"] = sha256_of(reference / ADAPTER_WEIGHTS)
+    inputs["hold_out_seed"] = str(record.get("hold_out_seed", record.get("seed", settings.seed)))
+    return Sources(base, problems, inputs, int(inputs["hold_out_seed"]), adapter, reference)
+
+
+@contextmanager
+def workplace(
+    run: Run,
+    settings: TrainSettings,
+    sources: Sources,
+    compute: Compute,
+    team: Team,
+    log: Log = lambda row: None,
+    say: Callable[[str], None] = lambda message: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Iterator[Workplace]:
+    """What the phases work with: model and problems loaded, a scorer that lives as long as the block."""
+    if compute.device == "cuda" and settings.memory_gib is not None:
+        total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, settings.memory_gib * GIB / total))
+    architecture = read_architecture(sources.base)
+    # The least that a phase can need, before anything is loaded; `prepare_phase` knows the prompts.
+    limit = memory_limit(settings, compute.device, team.local_count)
+    fitting_plan(architecture, settings, compute.formats(), 1, settings.phases[-1], limit)
+    tokenizer = load_tokenizer(sources.base)
+    ends = end_tokens(sources.base, tokenizer.eos_token_id)
+    model = load_model(settings, sources, compute)
+    every = sources.problems
+    if settings.reward.shown_tests == "drop":
+        every = [without_shown_tests(problem) for problem in every]
+    problems, held_out = hold_out(every, settings.selection.problems, sources.hold_out_seed)
+    format = training_format(settings, sources.base)
+    fitted, held_out = fit_for_training(settings, architecture.context, tokenizer, format, problems, held_out)
+    for line in fitted_in_words(settings, architecture.context, fitted):
+        say(line)
+    reward = settings.reward
+    limits = Limits(reward.cpu_seconds, reward.wall_seconds, reward.memory_mib)
+    workers = None if team.local_count == 1 else max(1, cpu_count() // team.local_count)
+    with Scorer(workers, limits, reward.stage_rule, reward.severity, reward.sandbox) as scorer:
+        yield Workplace(
+            run, settings, sources.inputs, architecture, model, tokenizer, ends, compute, team, fitted, held_out,
+            format, scorer, log, say, should_stop,
+        )  # fmt: skip
+
+
+def load_model(settings: TrainSettings, sources: Sources, compute: Compute) -> Any:
+    """The base model with its adapters as they are before the first phase."""
+    base = load_base(sources.base, compute.base_precision, compute.device, compute.products)
+    model = add_adapters(base, settings.lora, settings.seed)
+    for adapter, name in ((sources.policy, POLICY_ADAPTER), (sources.reference, REFERENCE_ADAPTER)):
+        if adapter is not None:
+            load_adapter(model, adapter, name)
+    return model
 
 
 def training_format(settings: TrainSettings, base: Path) -> PromptFormat:
@@ -63,3 +238,61 @@ def fitted_in_words(settings: TrainSettings, context: int, fitted: Fitted) -> li
     if fitted.cut:
         lines.append(f"{fitted.cut} of {total} problems lose the end of their statement, to fit into {room} tokens")
     return lines
+
+
+def prepare_phase(place: Workplace, phase: str) -> tuple[Learner, list[Problem]]:
+    """The learner as it is before the first update of a phase, and the problems that it can learn from.
+
+    Raises:
+        SceError: there are none.
+        UsageError: there is not enough memory.
+    """
+    learner = _make_learner(place, phase)
+    usable = _usable_problems(place, phase, learner)
+    longest = max(len(learner.prompt_tokens(problem)) for problem in [*usable, *place.held_out])
+    limit = memory_limit(place.settings, place.compute.device, place.team.local_count)
+    learner.memory = fitting_plan(place.architecture, place.settings, place.compute.formats(), longest, phase, limit)
+    return learner, usable
+
+
+def _make_learner(place: Workplace, phase: str) -> Learner:
+    ppo = place.settings.ppo
+    groups: list[dict[str, Any]] = [
+        {
+            "params": list(adapter_parameters(place.model, POLICY_ADAPTER).values()),
+            "peak_lr": peak_rate(place.settings, phase),
+        }
+    ]
+    head = None
+    if phase != "sft" and ppo.advantage == "gae":
+        head = make_value_head(place.model.config.hidden_size, place.settings.seed).to(place.compute.device)
+        groups.append({"params": list(head.parameters()), "peak_lr": ppo.value_learning_rate})
+    optimizer = make_optimizer(place.settings.optimizer, groups)
+    samples = phase != "sft" or place.held_out
+    decoder = Decoder(place.model, place.compute.rollout_dtype) if samples else None
+    return Learner(
+        place.model, place.tokenizer, place.compute, optimizer, decoder, head, place.team, format=place.format,
+        end_tokens=place.end_tokens,
+    )  # fmt: skip
+
+
+def _usable_problems(place: Workplace, phase: str, learner: Learner) -> list[Problem]:
+    """Those that can be learnt from: for sft, the ones with a reference solution that is not too long."""
+    settings, usable = place.settings, list(place.fitted.problems)
+    if phase != "sft":
+        return usable
+    longest = settings.sft.max_tokens
+    with_short_ones = (
+        replace(problem, solutions=tuple(s for s in problem.solutions if len(learner.solution_tokens(s)) <= longest))
+        for problem in usable
+    )
+    solved = [problem for problem in with_short_ones if problem.solutions]
+    if not solved:
+        raise SceError(
+            f"{settings.problems}: no problem has a reference solution of at most {longest} tokens, "
+            "so the sft phase cannot run; "
+            "leave it out with --phases binary,partial"
+        )
+    if len(solved) < len(usable):
+        place.say(f"sft: {len(solved)} of {len(usable)} problems have a solution of at most {longest} tokens")
+    return solved

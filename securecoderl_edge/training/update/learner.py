@@ -8,27 +8,23 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from securecoderl_edge.errors import SceError, UsageError, needs
-from securecoderl_edge.memory import MemoryPlan
 from securecoderl_edge.models.adapters import POLICY_ADAPTER, adapter_parameters
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.device import Compute
 from securecoderl_edge.models.sizes import GIB
 from securecoderl_edge.models.tokenizer import encode_prompt
-from securecoderl_edge.parallel import Team
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.system.machine import peak_rss_bytes
 from securecoderl_edge.text import replace_surrogates
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
+from securecoderl_edge.training.memory import MemoryPlan
+from securecoderl_edge.training.parallel import Team
 
 # Below it float16's smallest numbers are lost again, and no overflow of gradients of this size was by its range.
 _SMALLEST_LOSS_SCALE = 1.0
@@ -130,6 +126,18 @@ class Learner:
         return norm
 
 
+def make_value_head(hidden_size: int, seed: int) -> nn.Module:
+    """A small MLP from a hidden state to the expected return, starting at 0 everywhere.
+
+    It reads detached hidden states: on small models a shared trunk lets the value loss damage the policy.
+    """
+    torch.manual_seed(seed)
+    last = nn.Linear(256, 1)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
+    return nn.Sequential(nn.Linear(hidden_size, 256), nn.Tanh(), last)
+
+
 def make_optimizer(name: str, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
     """AdamW (arXiv:1711.05101) without weight decay, which would pull LoRA's factors to zero.
 
@@ -213,18 +221,3 @@ def memory_for(what: str, knob: str, plan: MemoryPlan | None = None) -> Iterator
     raise SceError(
         f"out of memory while {what}{planned}; lower {knob}. The last checkpoint is intact, so the run can go on"
     )
-
-
-def make_value_head(hidden_size: int, seed: int) -> torch.nn.Module:
-    """A small MLP from a hidden state to the expected return, starting at 0 everywhere.
-
-    It reads detached hidden states: on small models a shared trunk lets the value loss damage the policy.
-    """
-    import torch
-    from torch import nn
-
-    torch.manual_seed(seed)
-    last = nn.Linear(256, 1)
-    nn.init.zeros_(last.weight)
-    nn.init.zeros_(last.bias)
-    return nn.Sequential(nn.Linear(hidden_size, 256), nn.Tanh(), last)

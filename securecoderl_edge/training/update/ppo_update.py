@@ -10,10 +10,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from securecoderl_edge.collect import Rollout, collect
-from securecoderl_edge.learner import Learner, NotFiniteError, memory_for, next_problems, precision_metrics, seed_of
 from securecoderl_edge.models.adapters import reference_active
-from securecoderl_edge.ppo import (
+from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.scoring.metrics import mean_of_scores
+from securecoderl_edge.training.settings import PpoSettings, RewardSettings
+from securecoderl_edge.training.update.learner import (
+    Learner,
+    NotFiniteError,
+    memory_for,
+    next_problems,
+    precision_metrics,
+    seed_of,
+)
+from securecoderl_edge.training.update.ppo import (
     explained_variance,
     generalised_advantages,
     kl_shaped_rewards,
@@ -24,10 +33,8 @@ from securecoderl_edge.ppo import (
     value_loss,
     whiten,
 )
-from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.scoring.metrics import mean_of_scores
-from securecoderl_edge.sequences import Batch, completion_log_probs, make_batch, micro_batches
-from securecoderl_edge.settings import PpoSettings, RewardSettings
+from securecoderl_edge.training.update.rollout import Rollout, collect
+from securecoderl_edge.training.update.sequences import Batch, completion_log_probs, make_batch, micro_batches
 
 if TYPE_CHECKING:
     from securecoderl_edge.scoring.scorer import Scorer

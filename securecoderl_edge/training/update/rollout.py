@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from securecoderl_edge.learner import Learner, memory_for, seed_of
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.sampling import Sampled, sample, sample_with_generate
 from securecoderl_edge.problems.giveaways import constant_passes
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.extraction import extract_program
 from securecoderl_edge.scoring.score import Score, score_from_record
-from securecoderl_edge.settings import PpoSettings, RewardSettings
-from securecoderl_edge.update_rewards import training_reward
+from securecoderl_edge.training.settings import PpoSettings, RewardSettings
+from securecoderl_edge.training.update.learner import Learner, memory_for, seed_of
+from securecoderl_edge.training.update.rewards import training_reward
 
 if TYPE_CHECKING:
     from securecoderl_edge.scoring.scorer import Scorer

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from securecoderl_edge.models.device import Compute
 from securecoderl_edge.models.transformer import Past, hidden_states, output_weight
-from securecoderl_edge.ppo import chunked_log_probs
+from securecoderl_edge.training.update.ppo import chunked_log_probs
 
 TokenIds = tuple[int, ...]
 T = TypeVar("T")

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from securecoderl_edge.learner import Learner, memory_for, next_problems, precision_metrics, seed_of
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.sequences import Batch, completion_log_probs, make_batch, micro_batches
-from securecoderl_edge.settings import SftSettings
+from securecoderl_edge.training.settings import SftSettings
+from securecoderl_edge.training.update.learner import Learner, memory_for, next_problems, precision_metrics, seed_of
+from securecoderl_edge.training.update.sequences import Batch, completion_log_probs, make_batch, micro_batches
 
 _MAX_GRADIENT_NORM = 1.0
 

@@ -1,0 +1,1 @@
+"""The maths of one update; nothing of folders or phases."""
