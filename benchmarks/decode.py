@@ -72,10 +72,10 @@ def timed(run: Callable[[], int], child: int | None = None) -> dict[str, float]:
 def open_ours(path: Path) -> Any:
     """Our runtime for a file or a folder, with places for `SAMPLES`."""
     if path.is_dir():
-        from securecoderl_edge.runtimes.onnx import OnnxRuntime
+        from securecoderl_edge.runtimes.onnx.runtime import OnnxRuntime
 
         return OnnxRuntime(path, threads=1, parallel=SAMPLES)
-    from securecoderl_edge.runtimes.gguf import GgufRuntime
+    from securecoderl_edge.runtimes.gguf.runtime import GgufRuntime
 
     return GgufRuntime(path, threads=1, parallel=SAMPLES, reuses_prefixes=True)
 
@@ -129,7 +129,7 @@ def llama_raw(path: Path) -> dict[str, float]:
     """One sequence by llama_decode alone."""
     import llama_cpp
 
-    from securecoderl_edge.runtimes.llama import LlamaModel, open_sampler
+    from securecoderl_edge.runtimes.gguf.llama import LlamaModel, open_sampler
     from securecoderl_edge.runtimes.protocol import Sampling
 
     model = LlamaModel(path)

@@ -23,7 +23,7 @@ from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:
     from securecoderl_edge.problems.statistics import Spread, Stats
-    from securecoderl_edge.token_counts import Reader
+    from securecoderl_edge.runtimes.reader import Reader
 
 _STYLE_HELP = "Style of the prompt; auto: that of the model, or stdin without one."
 _MOST_LISTED = 8
@@ -78,7 +78,7 @@ def stats(file: str, config: StatsConfig) -> None:
     pass, which a model that games its tests finds out.
     """
     from securecoderl_edge.problems.statistics import compute_stats
-    from securecoderl_edge.token_counts import lengths_of
+    from securecoderl_edge.runtimes.reader import lengths_of
 
     if config.model is None and config.prompt_style != "auto":
         raise UsageError("--prompt-style chooses how a model is asked: it needs --model, whose tokens are counted")
@@ -98,8 +98,8 @@ def _reader(model: str | None, style: str) -> Iterator[Reader | None]:
     if model is None:
         yield None
         return
+    from securecoderl_edge.runtimes.reader import open_reader
     from securecoderl_edge.runtimes.spec import resolve_model
-    from securecoderl_edge.token_counts import open_reader
 
     with open_reader(resolve_model(model), style) as reader:
         yield reader

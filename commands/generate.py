@@ -22,9 +22,8 @@ from securecoderl_edge.prompts.styles import STYLES, PromptFormat, choose_format
 from securecoderl_edge.repair import answer_and_repair
 from securecoderl_edge.runs import latest_run
 from securecoderl_edge.runtimes import open_runtime
-from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_THREADS, OnToken, Runtime, Sampling
+from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_THREADS, OnToken, Runtime, Sampling, SamplingSettings
 from securecoderl_edge.runtimes.spec import resolve_model
-from securecoderl_edge.sampling_settings import SamplingSettings
 from securecoderl_edge.sandbox.levels import SANDBOX_CHOICES
 from securecoderl_edge.text import escape_controls, unescaped
 

@@ -5,17 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.export.gguf import gguf_package, permute_rotary, require_known_rope, tensor_names
+from securecoderl_edge.export.gguf import arranged, gguf_package, require_known_rope, tensor_names
 from securecoderl_edge.export.merge import check_fit, read_adapter
 from securecoderl_edge.models.adapters import read_lora_config
-from securecoderl_edge.models.architecture import Architecture, read_architecture
+from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.prompts.styles import STYLE_KEY
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,7 @@ def write_adapter(
         if prompt_style is not None:
             writer.add_string(STYLE_KEY, prompt_style)
         for weight, (lower, upper) in sorted(update.factors.items()):
-            for half, factor in (("a", lower), ("b", _arranged(weight, upper, shape))):
+            for half, factor in (("a", lower), ("b", arranged(weight, upper, shape))):
                 with np.errstate(over="ignore"):  # said below, by name
                     values = factor.contiguous().numpy().astype(kind)
                 if not np.isfinite(values).all():
@@ -76,12 +72,3 @@ def write_adapter(
     finally:
         writer.close()
     return AdapterSummary(rank, count, parameters)
-
-
-def _arranged(name: str, upper: torch.Tensor, shape: Architecture) -> Any:
-    """The factor whose rows are those of the weight, in llama.cpp's order of rows."""
-    if shape.family == "llama" and name.endswith("q_proj.weight"):
-        return permute_rotary(upper, shape.heads)
-    if shape.family == "llama" and name.endswith("k_proj.weight"):
-        return permute_rotary(upper, shape.key_value_heads)
-    return upper

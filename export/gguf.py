@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from securecoderl_edge.errors import SceError, UsageError, needs
 from securecoderl_edge.export.merge import merged_tensors, weights_of
 from securecoderl_edge.export.vocabulary import Vocabulary, read_vocabulary
-from securecoderl_edge.models.architecture import Architecture, read_architecture
+from securecoderl_edge.models.architecture import EXPORTED_ROPE_TYPES, Architecture, read_architecture
 from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.text import NORMALISER_KEY
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 OWN_TYPES = ("f32", "f16", "bf16", "q8_0")
 
-ROPE_TYPES = ("default", "linear", "llama3")
 # llama.cpp reads the divisors of llama3 rope from a tensor of this name.
 ROPE_DIVISORS = "rope_freqs.weight"
 # Elements of one q8_0 block: a row is a whole number of them or stays f16.
@@ -116,10 +115,9 @@ def require_known_rope(base: Path, shape: Architecture) -> None:
     Raises:
         UsageError: it is one.
     """
-    if shape.rope_type not in ROPE_TYPES:
-        raise UsageError(
-            f"{base}: rope type {shape.rope_type!r} is not supported by export, only {', '.join(ROPE_TYPES)}"
-        )
+    if not shape.rope_exports:
+        known = ", ".join(EXPORTED_ROPE_TYPES)
+        raise UsageError(f"{base}: rope type {shape.rope_type!r} is not supported by export, only {known}")
 
 
 def permute_rotary(weight: torch.Tensor, heads: int) -> torch.Tensor:
@@ -131,6 +129,17 @@ def permute_rotary(weight: torch.Tensor, heads: int) -> torch.Tensor:
     """
     pairs = weight.shape[0] // heads // 2
     return weight.reshape(heads, 2, pairs, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape)
+
+
+def arranged(name: str, weight: torch.Tensor, shape: Architecture) -> torch.Tensor:
+    """A weight, or the factor of a LoRA whose rows are those of the weight, in llama.cpp's order of rows."""
+    if not shape.gguf_permutes_rotary:
+        return weight
+    if name.endswith("q_proj.weight"):
+        return permute_rotary(weight, shape.heads)
+    if name.endswith("k_proj.weight"):
+        return permute_rotary(weight, shape.key_value_heads)
+    return weight
 
 
 def gguf_package() -> Any:
@@ -238,13 +247,7 @@ def _arranged_tensors(
     for name, tensor in merged_tensors(base, adapter):
         if name not in names:
             continue
-        if shape.family != "llama":
-            pass  # llama.cpp rotates the halves of a head, as Hugging Face does
-        elif name.endswith("q_proj.weight"):
-            tensor = permute_rotary(tensor, shape.heads)
-        elif name.endswith("k_proj.weight"):
-            tensor = permute_rotary(tensor, shape.key_value_heads)
-        yield names[name], tensor
+        yield names[name], arranged(name, tensor, shape)
 
 
 def _encode(name: str, tensor: torch.Tensor, kind: str) -> np.ndarray[Any, Any]:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from securecoderl_edge.export.onnx_weights import BLOCK, Weights, onnx_package
 from securecoderl_edge.models.architecture import Architecture
-from securecoderl_edge.runtimes.onnx_model import IN_PLACE
+from securecoderl_edge.runtimes.onnx.model import IN_PLACE
 
 _MICROSOFT = "com.microsoft"
 # The sums of products are made in int8: ten times as fast as float32, at little cost.
@@ -94,7 +94,7 @@ class Graph:
         shape = self._shape
         stem, is_last = f"{layer}", layer == shape.layers - 1
         joined = self._linear(normed, f"{stem}.qkv", f"{stem}.qkv.o")
-        if shape.family == "qwen2":
+        if shape.has_attention_bias:
             joined = self._node("Add", [joined, f"{stem}.qkv.bias"], f"{stem}.qkv.biased")
         attended = self._attend(layer, joined)
         out = self._linear(attended, f"{stem}.self_attn.o_proj", f"{stem}.o")

@@ -54,7 +54,7 @@ def main() -> None:
     """Read a request from standard input and serve it; the exit status is what llama.cpp returns."""
     import llama_cpp
 
-    from securecoderl_edge.runtimes.llama import quiet
+    from securecoderl_edge.runtimes.gguf.llama import quiet
 
     request = processes.request()
     quiet()

@@ -24,7 +24,7 @@ def measure(path: Path, base: Path, texts: Sequence[str], reference: Path, adapt
     Raises:
         SceError: the file cannot be loaded, or the vocabularies differ in size.
     """
-    from securecoderl_edge.runtimes.llama import LlamaModel
+    from securecoderl_edge.runtimes.gguf.llama import LlamaModel
 
     tokenizer = read_tokenizer(base)
     model = LlamaModel(path)
@@ -51,7 +51,7 @@ def measure(path: Path, base: Path, texts: Sequence[str], reference: Path, adapt
 
 def measure_onnx(folder: Path, base: Path, texts: Sequence[str], reference: Path) -> Agreement:
     """`measure` for an ONNX folder, run by onnxruntime; its tokenizer is its own copy."""
-    from securecoderl_edge.runtimes.onnx_model import OnnxModel
+    from securecoderl_edge.runtimes.onnx.model import OnnxModel
 
     own, given = read_tokenizer(folder), read_tokenizer(base)
     equal = sum(own.encode(text).ids == given.encode(text).ids for text in texts)

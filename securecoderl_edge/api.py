@@ -201,8 +201,8 @@ def generate(
     from securecoderl_edge.given import example_tests
     from securecoderl_edge.prompts.styles import choose_format
     from securecoderl_edge.runtimes import open_runtime
+    from securecoderl_edge.runtimes.protocol import SamplingSettings
     from securecoderl_edge.runtimes.spec import resolve_model
-    from securecoderl_edge.sampling_settings import SamplingSettings
     from securecoderl_edge.scoring.scorer import Scorer
 
     given = tuple(Test(*pair) for pair in tests) or tuple(example_tests(prompt))

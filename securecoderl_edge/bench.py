@@ -17,7 +17,7 @@ from securecoderl_edge.problems.sources import BENCHMARKS, STARTER, benchmark_pr
 from securecoderl_edge.prompts.styles import STYLES, choose_format
 from securecoderl_edge.report import Comparison, comparison_record, summary_record
 from securecoderl_edge.runtimes import open_runtime
-from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_THREADS
+from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_THREADS, SamplingSettings
 from securecoderl_edge.runtimes.spec import (
     ModelSpec,
     default_comparisons,
@@ -25,7 +25,6 @@ from securecoderl_edge.runtimes.spec import (
     resolve_model,
     with_distinct_labels,
 )
-from securecoderl_edge.sampling_settings import SamplingSettings
 from securecoderl_edge.sandbox.levels import sandbox_setting
 from securecoderl_edge.summary import EvaluationSummary
 from securecoderl_edge.system.machine import describe_machine

@@ -107,7 +107,7 @@ def evaluate(
                 replace(sampling, seed=seed),
                 asked=[Asked.of(problem, format) for problem in shown],
             )
-            spent, before = _difference(runtime.usage(), before), runtime.usage()
+            spent, before = runtime.usage() - before, runtime.usage()
             if log is not None:
                 log.add_usage(spent)
             for problem, as_shown, completions in zip(chunk, shown, answers, strict=True):
@@ -118,7 +118,7 @@ def evaluate(
         # What has been paid for is kept, whatever ended the bench.
         collected.collect(only_finished=True)
         raise
-    usage = log.usage() if log is not None else _difference(runtime.usage(), total)
+    usage = log.usage() if log is not None else runtime.usage() - total
     return Evaluation(
         label or runtime.name, collected.in_order(), usage, file_bytes, format.style, taken_over=collected.taken_over
     )
@@ -230,13 +230,3 @@ def _generation(completion: Completion) -> dict[str, Any]:
         "between_tokens_ms": [round(1000 * (b - a), 3) for a, b in pairwise(completion.token_seconds)],
         "mean_logprob": sum(completion.logprobs) / count if count else None,
     }
-
-
-def _difference(after: Usage, before: Usage) -> Usage:
-    return Usage(
-        prompt_tokens=after.prompt_tokens - before.prompt_tokens,
-        prompt_seconds=after.prompt_seconds - before.prompt_seconds,
-        decode_tokens=after.decode_tokens - before.decode_tokens,
-        decode_seconds=after.decode_seconds - before.decode_seconds,
-        peak_rss_bytes=after.peak_rss_bytes,
-    )

@@ -72,14 +72,7 @@ class EvaluationLog:
 
     def usage(self) -> Usage:
         """What all batches cost together, those of earlier sessions included."""
-        parts = [Usage(**record) for record in _read(self._usage)]
-        return Usage(
-            prompt_tokens=sum(part.prompt_tokens for part in parts),
-            prompt_seconds=sum(part.prompt_seconds for part in parts),
-            decode_tokens=sum(part.decode_tokens for part in parts),
-            decode_seconds=sum(part.decode_seconds for part in parts),
-            peak_rss_bytes=max((part.peak_rss_bytes for part in parts), default=0),
-        )
+        return sum((Usage(**record) for record in _read(self._usage)), start=Usage())
 
     def append(self, rows: Sequence[Row]) -> None:
         """Add rows.

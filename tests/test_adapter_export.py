@@ -17,7 +17,6 @@ pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 from exports import export_adapter
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.export import adapter as adapter_export
 from securecoderl_edge.export.adapter import write_adapter
 from securecoderl_edge.export.agreement import Agreement, check_bounds
 from securecoderl_edge.export.contents import check_content
@@ -102,7 +101,7 @@ def test_an_exported_adapter_is_verified_described_and_small(base: Path, adapter
 def test_a_missing_permutation_is_caught(
     base: Path, adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adapter_export, "permute_rotary", lambda weight, heads: weight)
+    monkeypatch.setattr(gguf_export, "permute_rotary", lambda weight, heads: weight)
     with pytest.raises(SceError, match="does not agree with its source"):
         export_adapter(base, adapter, "f32", tmp_path / "lora.gguf", force=False)
     assert list(tmp_path.iterdir()) == []

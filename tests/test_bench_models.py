@@ -15,7 +15,7 @@ from exports import export_gguf
 from fake_runtime import problem
 
 from securecoderl_edge.problems.problem import write_problems
-from securecoderl_edge.runtimes.gguf import GgufRuntime
+from securecoderl_edge.runtimes.gguf.runtime import GgufRuntime
 from securecoderl_edge.sandbox.calibration import CALIBRATION_FILE
 
 pytestmark = pytest.mark.usefixtures("one_sandbox")

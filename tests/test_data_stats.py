@@ -14,8 +14,8 @@ from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.problems.statistics import Spread, compute_stats, spread
 from securecoderl_edge.prompts.fitting import CUT
 from securecoderl_edge.prompts.styles import PromptFormat
+from securecoderl_edge.runtimes.reader import Reader, lengths_of, open_reader
 from securecoderl_edge.runtimes.spec import resolve_model
-from securecoderl_edge.token_counts import Reader, lengths_of, open_reader
 
 
 def stdin(name: str, statement: str, *outputs: str, **fields: str) -> Problem:

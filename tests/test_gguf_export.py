@@ -32,8 +32,8 @@ from securecoderl_edge.export.verify import PROMPTS, probe_texts
 from securecoderl_edge.export.verify_worker import measure as compare_with_reference
 from securecoderl_edge.export.vocabulary import read_vocabulary
 from securecoderl_edge.export.workbench import Workbench
-from securecoderl_edge.gguf_header import read_header
 from securecoderl_edge.models.architecture import read_architecture
+from securecoderl_edge.runtimes.gguf.header import read_header
 
 DEEPSEEK = Path(__file__).resolve().parents[2] / "shared" / "data" / "deepseek-coder-tokenizer"
 LINEAR_ROPE = {"rope_type": "linear", "factor": 4.0, "rope_theta": 100000.0}
@@ -377,7 +377,7 @@ def test_deepseek_coders_tokenizer_is_recognised_and_tokenises_equally(tmp_path:
 @pytest.mark.skipif(not DEEPSEEK.is_dir(), reason="needs ../shared/data/deepseek-coder-tokenizer")
 def test_deepseek_coders_tokenizer_reads_python_s_own_library_equally(tmp_path: Path) -> None:
     from securecoderl_edge.models.tokenizer import read_tokenizer
-    from securecoderl_edge.runtimes.llama import LlamaModel
+    from securecoderl_edge.runtimes.gguf.llama import LlamaModel
 
     small = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 2}
     base = build_model(tmp_path / "base", vocab_size=32256, num_hidden_layers=1, **small)

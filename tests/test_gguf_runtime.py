@@ -18,7 +18,7 @@ pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export.verify import PROMPTS
-from securecoderl_edge.runtimes.gguf import GgufRuntime
+from securecoderl_edge.runtimes.gguf.runtime import GgufRuntime
 from securecoderl_edge.runtimes.protocol import Completion, Sampling
 
 GREEDY = Sampling(temperature=0.0, max_tokens=24)
@@ -247,7 +247,7 @@ def test_closing_ends_the_child(tiny_gguf: Path) -> None:
 def test_a_child_ends_when_its_parent_is_killed(tiny_gguf: Path) -> None:
     script = (
         "import os, pathlib, sys; sys.path[:0] = sys.argv[2].split(os.pathsep)\n"
-        "from securecoderl_edge.runtimes.gguf import GgufRuntime\n"
+        "from securecoderl_edge.runtimes.gguf.runtime import GgufRuntime\n"
         "runtime = GgufRuntime(pathlib.Path(sys.argv[1]), threads=1)\n"
         "print(runtime.process_id, flush=True)\n"
         "os.kill(os.getpid(), 9)\n"

@@ -25,7 +25,7 @@ from securecoderl_edge.export.merge import copy_companions, merged_tensors
 from securecoderl_edge.export.onnx import write_onnx
 from securecoderl_edge.export.recheck import recheck
 from securecoderl_edge.runtimes import open_runtime
-from securecoderl_edge.runtimes.onnx_model import MODEL, OnnxModel
+from securecoderl_edge.runtimes.onnx.model import MODEL, OnnxModel
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.runtimes.spec import resolve_model
 

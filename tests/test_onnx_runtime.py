@@ -19,8 +19,8 @@ from onnx_sources import Sources
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.verify import PROMPTS
 from securecoderl_edge.runtimes import open_runtime
-from securecoderl_edge.runtimes.onnx import OnnxRuntime
-from securecoderl_edge.runtimes.onnx_model import OnnxModel
+from securecoderl_edge.runtimes.onnx.model import OnnxModel
+from securecoderl_edge.runtimes.onnx.runtime import OnnxRuntime
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.runtimes.spec import resolve_model
 

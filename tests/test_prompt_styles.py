@@ -22,9 +22,9 @@ from securecoderl_edge.prompts.styles import PromptFormat, choose_format
 from securecoderl_edge.runs import Run
 from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.protocol import Sampling
+from securecoderl_edge.runtimes.reader import open_reader
 from securecoderl_edge.runtimes.spec import ModelSpec, resolve_model
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.token_counts import open_reader
 from securecoderl_edge.training.settings import TrainSettings, resolve
 from securecoderl_edge.training.train import train
 from securecoderl_edge.training.update import rollout

@@ -13,9 +13,9 @@ pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 
 from securecoderl_edge.export.gguf import write_gguf
 from securecoderl_edge.export.quantise import quantise
-from securecoderl_edge.gguf_header import read_header
-from securecoderl_edge.runtimes import llama, repacking
-from securecoderl_edge.runtimes.repacking import repacked_weights
+from securecoderl_edge.runtimes.gguf import llama, repacking
+from securecoderl_edge.runtimes.gguf.header import read_header
+from securecoderl_edge.runtimes.gguf.repacking import repacked_weights
 from securecoderl_edge.system.machine import cpu_flags
 
 TOKENS = [5, 60, 200, 17, 90, 33]

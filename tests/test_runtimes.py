@@ -17,7 +17,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.verify import PROMPTS
 from securecoderl_edge.models import sampling
 from securecoderl_edge.prompts.extraction import Asked, is_over
-from securecoderl_edge.runtimes import cache_room, open_runtime
+from securecoderl_edge.runtimes import open_runtime, room
 from securecoderl_edge.runtimes.hf import HfRuntime
 from securecoderl_edge.runtimes.manifests import manifest_path
 from securecoderl_edge.runtimes.protocol import Runtime, Sampling
@@ -36,7 +36,7 @@ def runtime(
     if request.param == "gguf":
         pytest.importorskip("llama_cpp")
         from securecoderl_edge.export.gguf import write_gguf
-        from securecoderl_edge.runtimes.gguf import GgufRuntime
+        from securecoderl_edge.runtimes.gguf.runtime import GgufRuntime
 
         write_gguf(tiny_model, tiny_adapter, "f32", folder / "m.gguf", "m")
         opened: Runtime = GgufRuntime(folder / "m.gguf", threads=1)
@@ -44,7 +44,7 @@ def runtime(
         pytest.importorskip("onnxruntime")
         from securecoderl_edge.export.merge import copy_companions
         from securecoderl_edge.export.onnx import write_onnx
-        from securecoderl_edge.runtimes.onnx import OnnxRuntime
+        from securecoderl_edge.runtimes.onnx.runtime import OnnxRuntime
 
         write_onnx(tiny_model, tiny_adapter, "f32", folder)
         copy_companions(tiny_model, folder, None)
@@ -197,11 +197,11 @@ def test_a_file_with_a_flipped_bit_is_not_opened(tiny_model: Path, tmp_path: Pat
 
 
 def test_a_cache_that_memory_has_no_room_for_is_refused_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_room, "available_memory_bytes", lambda: 2 * 100_000)
-    assert [cache_room.affordable_sequences(wanted, 100, 10) for wanted in (1, 50, 100, 500)] == [1, 50, 100, 100]
-    assert cache_room.affordable_sequences(8, 1000, 100) == 1
+    monkeypatch.setattr(room, "available_memory_bytes", lambda: 2 * 100_000)
+    assert [room.affordable_sequences(wanted, 100, 10) for wanted in (1, 50, 100, 500)] == [1, 50, 100, 100]
+    assert room.affordable_sequences(8, 1000, 100) == 1
     with pytest.raises(SceError, match="a context of 1001 tokens needs 0 MiB of memory"):
-        cache_room.affordable_sequences(8, 1001, 100)
+        room.affordable_sequences(8, 1001, 100)
 
 
 def test_a_runtime_decodes_fewer_at_once_where_memory_is_short(
@@ -221,10 +221,10 @@ def test_a_runtime_decodes_fewer_at_once_where_memory_is_short(
         again = runtime.generate(TWENTY[:1], 5, Sampling(1.0, 8))
         assert [each.token_ids for each in again[0]] == [each.token_ids for each in drawn[0]]
         assert together in ([], [2, 2, 1])
-    monkeypatch.setattr(cache_room, "available_memory_bytes", lambda: 3_000_000)
+    monkeypatch.setattr(room, "available_memory_bytes", lambda: 3_000_000)
     assert [[each.token_ids for each in row] for row in runtime.generate(TWENTY[:3], 2, Sampling(0.0, 8))] == [
         [each.token_ids for each in row] for row in expected
     ]
-    monkeypatch.setattr(cache_room, "available_memory_bytes", lambda: 1000)
+    monkeypatch.setattr(room, "available_memory_bytes", lambda: 1000)
     with pytest.raises(SceError, match="which is not free here"):
         runtime.generate(TWENTY[:3], 2, Sampling(0.0, 8))

@@ -21,7 +21,7 @@ from securecoderl_edge.export.gguf import write_gguf
 from securecoderl_edge.export.pre_tokenizers import _LLAMA_3, _QWEN_2
 from securecoderl_edge.export.verify import PROMPTS
 from securecoderl_edge.export.vocabulary import read_vocabulary
-from securecoderl_edge.runtimes.llama import LlamaModel
+from securecoderl_edge.runtimes.gguf.llama import LlamaModel
 
 SMALL = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 2, "num_key_value_heads": 2}
 TEXTS = (

@@ -38,7 +38,7 @@ def main() -> None:
     request, answers = processes.request(), processes.answers()
     import llama_cpp
 
-    from securecoderl_edge.runtimes.llama import has_sound_repacking
+    from securecoderl_edge.runtimes.gguf.llama import has_sound_repacking
 
     system = llama_cpp.llama_print_system_info().decode("ascii", "replace")
     build = {"version": llama_cpp.__version__, "system_info": system, "sound_repacking": has_sound_repacking()}
@@ -89,7 +89,7 @@ def _write_models(quantised: Path, same: Path, quant: str) -> None:
 
 def _logits(path: Path, extra_buffers: bool, at_once: bool) -> Array:
     """Logits after each of `TOKENS` (T, vocabulary)."""
-    from securecoderl_edge.runtimes.llama import LlamaModel
+    from securecoderl_edge.runtimes.gguf.llama import LlamaModel
 
     model = LlamaModel(path, extra_buffers)
     context = model.open_context(1, 256, 2, float32_cache=True)

@@ -21,6 +21,7 @@ _ONLY_SUPPORTED = {
 }
 # Others rotate differently as the text grows, so keys that are kept for a prompt would be wrong later on.
 _ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+EXPORTED_ROPE_TYPES = ("default", "linear", "llama3")
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,21 @@ class Architecture:
         """Outputs of the k projection, and of the v projection."""
         return self.key_value_heads * self.head_size
 
+    @property
+    def has_attention_bias(self) -> bool:
+        """Whether the q, k and v projections have biases."""
+        return self.family == "qwen2"
+
+    @property
+    def gguf_permutes_rotary(self) -> bool:
+        """Whether llama.cpp rotates neighbouring numbers of a head, so that rows of q and k change places in a file."""
+        return self.family == "llama"
+
+    @property
+    def rope_exports(self) -> bool:
+        """Whether `sce export` writes this rotary embedding."""
+        return self.rope_type in EXPORTED_ROPE_TYPES
+
     def linears(self) -> dict[str, tuple[int, int]]:
         """Name within a layer and (out, in) of each linear layer."""
         return {
@@ -86,7 +102,7 @@ class Architecture:
             shapes[f"{stem}.post_attention_layernorm.weight"] = (self.hidden,)
             for name, shape in self.linears().items():
                 shapes[f"{stem}.{name}.weight"] = shape
-                if self.family == "qwen2" and name in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"):
+                if self.has_attention_bias and name in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"):
                     shapes[f"{stem}.{name}.bias"] = shape[:1]
         return shapes
 

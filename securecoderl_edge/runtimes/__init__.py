@@ -51,11 +51,11 @@ def _open_exported(kind: str, path: Path, threads: int | None, parallel: int, re
         check = beside.submit(check_unchanged, path)
         try:
             if kind == "gguf":
-                from securecoderl_edge.runtimes.gguf import GgufRuntime
+                from securecoderl_edge.runtimes.gguf.runtime import GgufRuntime
 
                 runtime: Runtime = GgufRuntime(path, threads, None, parallel, reuses_prefixes)
             else:
-                from securecoderl_edge.runtimes.onnx import OnnxRuntime
+                from securecoderl_edge.runtimes.onnx.runtime import OnnxRuntime
 
                 runtime = OnnxRuntime(path, threads=threads, parallel=parallel)
         except SceError:

@@ -14,9 +14,8 @@ from securecoderl_edge.models.loading import load_base, require_torch
 from securecoderl_edge.models.tokenizer import encode_prompt, end_tokens, load_tokenizer
 from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.prompts.extraction import Asked
-from securecoderl_edge.runtimes.cache_room import affordable_sequences
-from securecoderl_edge.runtimes.prompt_check import encode_prompts
 from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
+from securecoderl_edge.runtimes.room import affordable_sequences, encode_prompts
 from securecoderl_edge.runtimes.text_writer import TextWriter, TokenText, open_writer
 from securecoderl_edge.runtimes.truncation import truncated
 from securecoderl_edge.system.machine import peak_rss_bytes
@@ -64,8 +63,7 @@ class HfRuntime:
         self.chat_template = read_chat_template(folder)
         self._ends = end_tokens(folder, self._tokenizer.eos_token_id)
         self._parallel = max(1, parallel)
-        self._prompt_tokens, self._decode_tokens = 0, 0
-        self._prompt_seconds, self._decode_seconds = 0.0, 0.0
+        self._spent = Usage()
 
     def generate(
         self,
@@ -110,9 +108,7 @@ class HfRuntime:
 
     def usage(self) -> Usage:
         """Totals since opening; the memory is that of the whole process."""
-        return Usage(
-            self._prompt_tokens, self._prompt_seconds, self._decode_tokens, self._decode_seconds, peak_rss_bytes()
-        )
+        return self._spent + Usage(peak_rss_bytes=peak_rss_bytes())
 
     def close(self) -> None:
         """Free the weights."""
@@ -162,10 +158,8 @@ class HfRuntime:
         )
         seconds = time.monotonic() - started
         first = min(each[0] for each in times.values())
-        self._prompt_tokens += sum(len(prompt) for prompt in prompts)
-        self._prompt_seconds += first
-        self._decode_tokens += sum(len(done.token_ids) for done in sampled)
-        self._decode_seconds += seconds - first
+        decoded = sum(len(done.token_ids) for done in sampled)
+        self._spent += Usage(sum(map(len, prompts)), first, decoded, seconds - first)
         grouped: list[list[Completion]] = [[] for _ in prompts]
         for done in sampled:
             grouped[done.prompt].append(

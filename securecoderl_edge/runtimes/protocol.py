@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from securecoderl_edge.config import MAX_SEED, setting
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.extraction import Asked
@@ -92,17 +93,36 @@ class Completion:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a runtime has spent since it was opened.
+    """Tokens and wall seconds that a model has taken, and the most memory that its process had.
 
-    ``decode_seconds`` is wall time of decoding steps over the whole batch, so ``decode_tokens / decode_seconds`` is
+    ``decode_seconds`` is that of decoding steps over the whole batch, so ``decode_tokens / decode_seconds`` is
     the aggregate speed that a user sees.
     """
 
-    prompt_tokens: int
-    prompt_seconds: float
-    decode_tokens: int
-    decode_seconds: float
-    peak_rss_bytes: int
+    prompt_tokens: int = 0
+    prompt_seconds: float = 0.0
+    decode_tokens: int = 0
+    decode_seconds: float = 0.0
+    peak_rss_bytes: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.prompt_tokens + other.prompt_tokens,
+            self.prompt_seconds + other.prompt_seconds,
+            self.decode_tokens + other.decode_tokens,
+            self.decode_seconds + other.decode_seconds,
+            max(self.peak_rss_bytes, other.peak_rss_bytes),
+        )
+
+    def __sub__(self, earlier: Usage) -> Usage:
+        """What came since ``earlier``; the memory is that of the whole time."""
+        return Usage(
+            self.prompt_tokens - earlier.prompt_tokens,
+            self.prompt_seconds - earlier.prompt_seconds,
+            self.decode_tokens - earlier.decode_tokens,
+            self.decode_seconds - earlier.decode_seconds,
+            self.peak_rss_bytes,
+        )
 
 
 class Runtime(Protocol):
@@ -155,3 +175,23 @@ class Runtime(Protocol):
     def close(self) -> None:
         """Free the model; the runtime cannot be used afterwards."""
         ...
+
+
+@dataclass(frozen=True)
+class SamplingSettings:
+    """`Sampling` as flags; what they mean is said there."""
+
+    temperature: float = setting(0.7, "Randomness of sampling; 0 is greedy.", minimum=0, metavar="X")
+    top_k: int = setting(0, "Draw from the K likeliest tokens alone; 0 is all.", minimum=0, metavar="K")
+    top_p: float = setting(
+        1.0, "Draw from the likeliest tokens that make up this share alone.", minimum=1e-6, maximum=1, metavar="P"
+    )
+    min_p: float = setting(
+        0.0, "Draw from tokens alone that are this likely beside the likeliest.", minimum=0, maximum=1, metavar="P"
+    )
+    max_tokens: int = setting(256, "Longest completion.", minimum=1, metavar="N")
+    seed: int = setting(42, "Seed of the sampling.", minimum=0, maximum=MAX_SEED, metavar="N")
+
+    def sampling(self, stop: tuple[str, ...] = ()) -> Sampling:
+        """The settings, with texts that end an answer."""
+        return Sampling(self.temperature, self.max_tokens, self.seed, self.top_k, self.top_p, self.min_p, stop)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Literal
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.gguf_header import is_adapter
 from securecoderl_edge.models.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from securecoderl_edge.models.files import MODEL_FILES, NANO, base_folder
 from securecoderl_edge.prompts.styles import OURS, STYLE_KEY, STYLES
@@ -26,6 +25,7 @@ from securecoderl_edge.runs import (
     phase_of,
     run_of,
 )
+from securecoderl_edge.runtimes.gguf.header import MAGIC, is_adapter
 from securecoderl_edge.runtimes.manifests import bits_per_weight
 from securecoderl_edge.system.files import read_json, sha256_of
 from securecoderl_edge.system.hub import is_hub_id
@@ -188,7 +188,7 @@ def _from_file(path: Path) -> ModelSpec:
             magic = file.read(4)
     except OSError as error:
         raise SceError(f"{path}: {error.strerror}") from None
-    if magic != b"GGUF":
+    if magic != MAGIC:
         raise UsageError(f"{path} is not a GGUF file (it does not begin with GGUF)")
     if is_adapter(path):
         raise UsageError(f"{path} is a LoRA adapter, no model; llama.cpp applies it to its base with --lora")

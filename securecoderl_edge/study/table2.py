@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.gguf_header import read_header
 from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.report import ABSENT, Table
+from securecoderl_edge.runtimes.gguf.header import read_header
 from securecoderl_edge.runtimes.spec import ModelSpec
 
 

@@ -112,9 +112,10 @@ def _train_phases(
         "rollout": str(compute.rollout_dtype),
     }
     keys = phase_keys(settings, {**sources.inputs, **formats, "processes": str(team.count)})
-    rope = read_architecture(sources.base).rope_type
-    if rope not in ("default", "linear", "llama3"):
-        say(f"sce export does not write models of rope type {rope} yet: the policy will run here, not in llama.cpp")
+    shape = read_architecture(sources.base)
+    if not shape.rope_exports:
+        unknown = f"sce export does not write models of rope type {shape.rope_type} yet"
+        say(f"{unknown}: the policy will run here, not in llama.cpp")
     with (
         mirror_to_tensorboard(run.path / "tensorboard", log, enabled=team.is_writer) as mirrored,
         workplace(run, settings, sources, compute, team, mirrored, say, should_stop) as place,

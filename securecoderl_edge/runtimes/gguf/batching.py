@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from securecoderl_edge.prompts.extraction import Asked
-from securecoderl_edge.runtimes.llama import BATCH, LlamaContext, LlamaModel, free_sampler, open_sampler
-from securecoderl_edge.runtimes.protocol import Completion, Sampling
+from securecoderl_edge.runtimes.gguf.llama import BATCH, LlamaContext, LlamaModel, free_sampler, open_sampler
+from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
 from securecoderl_edge.runtimes.text_writer import TextWriter, end_of_program
 
 # Copying a sequence costs about as much as computing so many tokens.
@@ -36,16 +36,6 @@ class Task:
     prompt_index: int
     sample_index: int
     prompt: Sequence[int]
-
-
-@dataclass
-class Spent:
-    """Tokens and wall seconds of prompt processing and of decoding steps."""
-
-    prompt_tokens: int = 0
-    prompt_seconds: float = 0.0
-    decode_tokens: int = 0
-    decode_seconds: float = 0.0
 
 
 @dataclass
@@ -99,7 +89,7 @@ class BatchDecoder:
         self._reuses_prefixes = reuses_prefixes
         # The index in this list is the sequence in the context.
         self._places: list[_Sample | None] = []
-        self.spent = Spent()
+        self.spent = Usage()
 
     def run(self, tasks: Sequence[Task]) -> None:
         """Decode all tasks; those of one prompt should follow each other, to share its prefix."""
@@ -175,8 +165,7 @@ class BatchDecoder:
         for start in range(0, len(rows), BATCH):
             tokens, positions, sequences = zip(*rows[start : start + BATCH], strict=True)
             self._context.decode(list(tokens), list(positions), list(sequences), logits=False)
-        self.spent.prompt_tokens += len(rows)
-        self.spent.prompt_seconds += time.perf_counter() - started
+        self.spent += Usage(len(rows), time.perf_counter() - started)
 
     def _close_gaps(self) -> None:
         """Move the last samples into empty places: llama.cpp batches only neighbouring sequences."""
@@ -203,8 +192,7 @@ class BatchDecoder:
         drawn = [self._context.sample(sample.sampler, row) for row, sample in enumerate(samples)]
         logprobs = _logprobs(self._context.logits(len(samples)), drawn)
         now = time.perf_counter()
-        self.spent.decode_tokens += len(samples)
-        self.spent.decode_seconds += now - started
+        self.spent += Usage(decode_tokens=len(samples), decode_seconds=now - started)
         for place, (sample, token, logprob) in enumerate(zip(samples, drawn, logprobs, strict=True)):
             sample.times.append(now - sample.started)
             sample.filled += 1

@@ -15,6 +15,7 @@ from typing import IO
 
 from securecoderl_edge.errors import SceError
 
+MAGIC = b"GGUF"
 _STRING, _ARRAY = 8, 9
 # How each scalar type is stored.
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -90,7 +91,7 @@ class _Reader:
 
     def begin(self) -> tuple[int, int]:
         """How many tensors and how many pairs of key and value follow."""
-        if self._take(4) != b"GGUF":
+        if self._take(4) != MAGIC:
             raise ValueError("it does not begin as one")
         _version, tensors, pairs = struct.unpack("<IQQ", self._take(20))
         # A tensor and a pair take more than 12 bytes each.

@@ -15,8 +15,8 @@ import llama_cpp
 import numpy as np
 
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.runtimes.gguf.repacking import repacked_weights
 from securecoderl_edge.runtimes.protocol import Sampling
-from securecoderl_edge.runtimes.repacking import repacked_weights
 from securecoderl_edge.text import NORMALISER_KEY, normalise
 
 BATCH = 512

@@ -17,6 +17,7 @@ from securecoderl_edge.errors import MissingExtra, SceError, UsageError
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.extraction import Asked
 from securecoderl_edge.prompts.styles import STYLES
+from securecoderl_edge.runtimes.gguf.header import MAGIC
 from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
 from securecoderl_edge.system.machine import cpu_count
 from securecoderl_edge.system.processes import (
@@ -66,8 +67,7 @@ class GgufRuntime:
             "parallel": max(1, parallel),
             "reuses_prefixes": reuses_prefixes,
         }
-        self._spent: defaultdict[str, float] = defaultdict(float)
-        self._peak_rss = 0
+        self._spent = Usage()
         self._child = _Child(self._settings)
 
     @property
@@ -139,13 +139,7 @@ class GgufRuntime:
 
     def usage(self) -> Usage:
         """See `Runtime.usage`; samples that died with a child are not counted."""
-        return Usage(
-            prompt_tokens=int(self._spent["prompt_tokens"]),
-            prompt_seconds=self._spent["prompt_seconds"],
-            decode_tokens=int(self._spent["decode_tokens"]),
-            decode_seconds=self._spent["decode_seconds"],
-            peak_rss_bytes=self._peak_rss,
-        )
+        return self._spent
 
     def close(self) -> None:
         """End the child process."""
@@ -185,9 +179,7 @@ class GgufRuntime:
                 streamed.add(key, answer["text"])
             else:
                 finished[key] = _decode_completion(answer["completion"])
-        for name, value in answer["spent"].items():
-            self._spent[name] += value
-        self._peak_rss = max(self._peak_rss, int(answer["peak_rss_bytes"]))
+        self._spent += Usage(**answer["spent"])
 
 
 def check_gguf(path: Path) -> None:
@@ -204,7 +196,7 @@ def check_gguf(path: Path) -> None:
             head = file.read(24)
     except OSError as error:
         raise SceError(f"{path}: {error.strerror}") from None
-    if head[:4] != b"GGUF":
+    if head[:4] != MAGIC:
         raise SceError(f"{path} is not a GGUF file; write one with: sce export")
     if len(head) < 24:
         raise SceError(f"{path} is cut off in its header; export it again")
@@ -254,7 +246,7 @@ class _Child:
     def __init__(self, settings: dict[str, Any], wait: bool = True) -> None:
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
-            module_command("securecoderl_edge.runtimes.gguf_worker"),
+            module_command("securecoderl_edge.runtimes.gguf.worker"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

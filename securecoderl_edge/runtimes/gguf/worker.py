@@ -19,11 +19,10 @@ from typing import IO, Any
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.prompts.extraction import Asked
 from securecoderl_edge.prompts.styles import STYLE_KEY
-from securecoderl_edge.runtimes.batching import BatchDecoder, Spent, Task
-from securecoderl_edge.runtimes.cache_room import affordable_sequences
-from securecoderl_edge.runtimes.llama import LlamaContext, LlamaModel, max_sequences
-from securecoderl_edge.runtimes.prompt_check import encode_prompts
-from securecoderl_edge.runtimes.protocol import Completion, Sampling
+from securecoderl_edge.runtimes.gguf.batching import BatchDecoder, Task
+from securecoderl_edge.runtimes.gguf.llama import LlamaContext, LlamaModel, max_sequences
+from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
+from securecoderl_edge.runtimes.room import affordable_sequences, encode_prompts
 from securecoderl_edge.system import processes
 from securecoderl_edge.system.machine import peak_rss_bytes
 from securecoderl_edge.system.processes import read_message, write_message
@@ -115,8 +114,8 @@ class Worker:
         message = {"type": "completion", "prompt": task.prompt_index, "sample": task.sample_index}
         self._send({**message, "completion": asdict(completion)})
 
-    def _report_done(self, spent: Spent) -> None:
-        self._send({"type": "done", "spent": asdict(spent), "peak_rss_bytes": peak_rss_bytes()})
+    def _report_done(self, spent: Usage) -> None:
+        self._send({"type": "done", "spent": asdict(spent + Usage(peak_rss_bytes=peak_rss_bytes()))})
 
     def _send(self, message: dict[str, Any]) -> None:
         write_message(self._answers, message)

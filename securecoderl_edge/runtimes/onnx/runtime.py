@@ -14,10 +14,9 @@ from securecoderl_edge.models.tokenizer import end_tokens, needs_start, read_tok
 from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.prompts.extraction import Asked
 from securecoderl_edge.prompts.styles import STYLE_KEY, STYLES
-from securecoderl_edge.runtimes.cache_room import affordable_sequences
-from securecoderl_edge.runtimes.onnx_model import Floats, OnnxBatch, OnnxModel
-from securecoderl_edge.runtimes.prompt_check import encode_prompts
+from securecoderl_edge.runtimes.onnx.model import Floats, OnnxBatch, OnnxModel
 from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
+from securecoderl_edge.runtimes.room import affordable_sequences, encode_prompts
 from securecoderl_edge.runtimes.text_writer import TextWriter, TokenText, open_writer
 from securecoderl_edge.runtimes.truncation import truncated
 from securecoderl_edge.system.files import read_json
@@ -51,7 +50,7 @@ class OnnxRuntime:
             raise SceError(f"{folder}: nothing names the end-of-sequence token; export it again")
         self._model = OnnxModel(folder, threads or 0)
         self._parallel = max(1, parallel)
-        self._spent = {"prompt_tokens": 0, "prompt_seconds": 0.0, "decode_tokens": 0, "decode_seconds": 0.0}
+        self._spent = Usage()
 
     @property
     def context(self) -> int:
@@ -98,11 +97,7 @@ class OnnxRuntime:
 
     def usage(self) -> Usage:
         """Totals since opening; the memory is that of the whole process."""
-        spent = self._spent
-        return Usage(
-            int(spent["prompt_tokens"]), spent["prompt_seconds"], int(spent["decode_tokens"]), spent["decode_seconds"],
-            peak_rss_bytes(),
-        )  # fmt: skip
+        return self._spent + Usage(peak_rss_bytes=peak_rss_bytes())
 
     def close(self) -> None:
         """Free the model."""
@@ -120,14 +115,13 @@ class OnnxRuntime:
         once = self._model.open_batch(len(prompts), longest)
         last = [logits[-1] for logits in once.prefill([encoded[prompt] for prompt in prompts])]
         first = time.monotonic() - started
-        self._spent["prompt_tokens"] += sum(len(encoded[prompt]) for prompt in prompts)
-        self._spent["prompt_seconds"] += first
+        self._spent += Usage(sum(len(encoded[prompt]) for prompt in prompts), first)
         places = {prompt: place for place, prompt in enumerate(prompts)}
         rows = [places[writer.key[0]] for writer in writers]
         batch = once.choose(rows, longest + sampling.max_tokens)
         self._decode(batch, np.stack([last[row] for row in rows]), writers, sampling)
-        self._spent["decode_tokens"] += sum(len(writer.tokens) for writer in writers)
-        self._spent["decode_seconds"] += time.monotonic() - started - first
+        tokens = sum(len(writer.tokens) for writer in writers)
+        self._spent += Usage(decode_tokens=tokens, decode_seconds=time.monotonic() - started - first)
 
     def _decode(self, batch: OnnxBatch, logits: Floats, writers: list[_Writer], sampling: Sampling) -> None:
         rows = list(writers)

@@ -1,0 +1,1 @@
+"""ONNX folders, run by onnxruntime."""
