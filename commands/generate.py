@@ -16,10 +16,10 @@ import click
 from securecoderl_edge.commands.console import data, duration, say, talk, track, warn_of_level
 from securecoderl_edge.commands.options import FiniteFloat, ModelName, options_from
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.given import example_tests, parse_test, read_prompt, read_requests, read_tests
+from securecoderl_edge.generation.repair import answer_and_repair
+from securecoderl_edge.generation.requests import example_tests, parse_test, read_prompt, read_requests, read_tests
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.styles import STYLES, PromptFormat, choose_format
-from securecoderl_edge.repair import answer_and_repair
 from securecoderl_edge.runs import latest_run
 from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_THREADS, OnToken, Runtime, Sampling, SamplingSettings

@@ -18,7 +18,7 @@ from securecoderl_edge.problems.sources import load_problems
 
 if TYPE_CHECKING:
     from securecoderl_edge.export.run import ExportResult
-    from securecoderl_edge.generation import Answer
+    from securecoderl_edge.generation.answers import Answer
     from securecoderl_edge.runs import Run
     from securecoderl_edge.scoring.score import Score
     from securecoderl_edge.summary import EvaluationSummary
@@ -197,8 +197,8 @@ def generate(
         UsageError: an unknown model or setting.
         SceError: the prompt is too long, or the model cannot be run.
     """
-    from securecoderl_edge.generation import answer
-    from securecoderl_edge.given import example_tests
+    from securecoderl_edge.generation.answers import answer
+    from securecoderl_edge.generation.requests import example_tests
     from securecoderl_edge.prompts.styles import choose_format
     from securecoderl_edge.runtimes import open_runtime
     from securecoderl_edge.runtimes.protocol import SamplingSettings

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from securecoderl_edge.generation import NO_TEST, Answer, Candidate, answer, ranked
+from securecoderl_edge.generation.answers import NO_TEST, Answer, Candidate, answer, ranked
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.fitting import fits
 from securecoderl_edge.prompts.styles import OURS, PromptFormat

@@ -1,0 +1,1 @@
+"""Programs for a user: sampled, checked, ranked and repaired."""
