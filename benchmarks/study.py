@@ -23,13 +23,13 @@ from typing import Any
 
 from figures import publish
 
-from securecoderl_edge.report import to_markdown
-from securecoderl_edge.study.arms import FIRST_SEED, Arm, Base, Slice, Study
-from securecoderl_edge.study.ledger import Step
-from securecoderl_edge.study.record import study_record
-from securecoderl_edge.study.steps import all_steps, run_study
-from securecoderl_edge.study.table3 import NANO_HARD, table3
-from securecoderl_edge.study.tables import study_tables
+from securecoderl_edge.evaluation.study.arms import FIRST_SEED, Arm, Base, Slice, Study
+from securecoderl_edge.evaluation.study.ledger import Step
+from securecoderl_edge.evaluation.study.record import study_record
+from securecoderl_edge.evaluation.study.steps import all_steps, run_study
+from securecoderl_edge.evaluation.study.table3 import NANO_HARD, table3
+from securecoderl_edge.evaluation.study.tables import study_tables
+from securecoderl_edge.evaluation.tables import to_markdown
 
 BETAS = (0.0, 0.2, 0.4, 0.6, 0.8)
 PAPERS_BETA = 0.4

@@ -17,13 +17,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.problems.sources import load_problems
-from securecoderl_edge.problems.splits import find_leaks
-from securecoderl_edge.report import NOT_DISTINGUISHABLE, Difference, Table, interval_cell, to_markdown, verdict
-from securecoderl_edge.scoring.metrics import Metric
-from securecoderl_edge.stats import Interval
-from securecoderl_edge.study.record import STUDY_METRICS
-from securecoderl_edge.study.tables import (
+from securecoderl_edge.evaluation.statistics import Interval
+from securecoderl_edge.evaluation.study.record import STUDY_METRICS
+from securecoderl_edge.evaluation.study.tables import (
     difference_table,
     interval_of,
     quantisation_table,
@@ -33,6 +29,17 @@ from securecoderl_edge.study.tables import (
     transfer_difference_table,
     transfer_table,
 )
+from securecoderl_edge.evaluation.tables import (
+    NOT_DISTINGUISHABLE,
+    Difference,
+    Table,
+    interval_cell,
+    to_markdown,
+    verdict,
+)
+from securecoderl_edge.problems.sources import load_problems
+from securecoderl_edge.problems.splits import find_leaks
+from securecoderl_edge.scoring.metrics import Metric
 from securecoderl_edge.system.files import write_atomically
 
 HERE = Path(__file__).parent

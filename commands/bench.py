@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from securecoderl_edge.bench import BenchSettings, bench_problems, bench_record, choose_models, measure
-from securecoderl_edge.bench_plot import check_plot_path, plot_bench
 from securecoderl_edge.commands.console import duration, say, track, warn_of_level
 from securecoderl_edge.commands.options import ModelName, options_from, output_formats
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.report import bench_markdown, compare, to_csv
+from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems, bench_record, choose_models, measure
+from securecoderl_edge.evaluation.plot import check_plot_path, plot_bench
+from securecoderl_edge.evaluation.tables import bench_markdown, compare, to_csv
 from securecoderl_edge.runs import only_unfinished
 from securecoderl_edge.sandbox.calibration import time_factor
 from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.machine import busy_share, cpu_count
 
 if TYPE_CHECKING:
-    from securecoderl_edge.evaluate import Evaluation, EvaluationProgress
+    from securecoderl_edge.evaluation.evaluate import Evaluation, EvaluationProgress
     from securecoderl_edge.problems.problem import Problem
     from securecoderl_edge.runtimes.spec import ModelSpec
     from securecoderl_edge.scoring.scorer import Scorer

@@ -171,7 +171,7 @@ def _report(result: ExportResult) -> None:
 
 def _problems(config: ExportConfig) -> list[Problem]:
     """What is measured on: found before minutes are spent on exports."""
-    from securecoderl_edge.bench import BenchSettings, bench_problems
+    from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems
 
     return bench_problems(BenchSettings(problems=config.problems, limit=config.limit), say)
 

@@ -29,7 +29,7 @@ def report(run: str | None, config: ReportConfig) -> None:
     RUN is a folder or a name under runs/; without it, it is the one that was last worked on. A run that is still
     going is shown as far as it is. The page is one file that needs no network and no script.
     """
-    from securecoderl_edge.run_report import render_report
+    from securecoderl_edge.evaluation.report.page import render_report
     from securecoderl_edge.runs import find_run, newest_run
     from securecoderl_edge.system.files import write_atomically
 

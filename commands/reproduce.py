@@ -14,19 +14,19 @@ from securecoderl_edge.commands.console import data, duration, say, track
 from securecoderl_edge.commands.options import ModelName, options_from, output_formats
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
+from securecoderl_edge.evaluation.study.arms import Slice
+from securecoderl_edge.evaluation.study.table3 import PRESETS, VARIANTS
+from securecoderl_edge.evaluation.study.table3 import table3 as plan_table3
 from securecoderl_edge.models.loading import require_torch
 from securecoderl_edge.runs import RUNS
-from securecoderl_edge.study.arms import Slice
-from securecoderl_edge.study.table3 import PRESETS, VARIANTS
-from securecoderl_edge.study.table3 import table3 as plan_table3
 from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.machine import cpu_count
 from securecoderl_edge.training.settings import load_recipe
 
 if TYPE_CHECKING:
-    from securecoderl_edge.report import Table
-    from securecoderl_edge.study.arms import Study
-    from securecoderl_edge.study.ledger import Step
+    from securecoderl_edge.evaluation.study.arms import Study
+    from securecoderl_edge.evaluation.study.ledger import Step
+    from securecoderl_edge.evaluation.tables import Table
 
 _QUICK_PROBLEMS = 20
 
@@ -101,8 +101,8 @@ def table3(config: Table3Config, dry_run: bool, output: str | None) -> None:
         return
     if importlib.util.find_spec("torch") is None:
         require_torch()  # says what to install; the memory of a torch loaded here would be missing below
-    from securecoderl_edge.study.record import study_record
-    from securecoderl_edge.study.steps import run_study
+    from securecoderl_edge.evaluation.study.record import study_record
+    from securecoderl_edge.evaluation.study.steps import run_study
 
     with track(len(_commands(study, jobs)), study.name, lines=False) as progress:
         shown = 0
@@ -114,7 +114,7 @@ def table3(config: Table3Config, dry_run: bool, output: str | None) -> None:
             say(f"[{done}/{total}] {step.title}, {duration(seconds)}")
 
         run_study(study, jobs, on_step)
-    from securecoderl_edge.study.tables import study_tables
+    from securecoderl_edge.evaluation.study.tables import study_tables
 
     record = study_record(study, jobs)
     file = study.folder / f"{study.name}.json"
@@ -136,11 +136,11 @@ def table2(models: tuple[str, ...], config: Table2Config, output: str | None) ->
 
     MODEL is nano, a Hugging Face folder or hub id, a GGUF file or an ONNX folder.
     """
-    from securecoderl_edge.bench import BenchSettings, bench_problems, bench_record, choose_models
     from securecoderl_edge.commands.bench import calibrated, measure_all, refuse_missing
-    from securecoderl_edge.report import quality_table
+    from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems, bench_record, choose_models
+    from securecoderl_edge.evaluation.study.table2 import count_parameters, with_parameters
+    from securecoderl_edge.evaluation.tables import quality_table
     from securecoderl_edge.scoring.scorer import Scorer
-    from securecoderl_edge.study.table2 import count_parameters, with_parameters
 
     if not models:
         raise UsageError("name the models to measure: sce reproduce table2 nano path/to/model")
@@ -212,7 +212,7 @@ def _jobs(config: Table3Config) -> int:
 
 
 def _commands(study: Study, jobs: int) -> list[str]:
-    from securecoderl_edge.study.steps import all_steps
+    from securecoderl_edge.evaluation.study.steps import all_steps
 
     return [step.command for step in all_steps(study, jobs)]
 
@@ -246,7 +246,7 @@ def _show(
 ) -> None:
     """Save the record, and print it as asked for; ``wide`` has cells of two lines, for a terminal."""
     from securecoderl_edge.commands.tables import show_tables
-    from securecoderl_edge.report import to_markdown
+    from securecoderl_edge.evaluation.tables import to_markdown
 
     document = json.dumps(record, indent=1, allow_nan=False)
     with write_atomically(file) as out:

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from securecoderl_edge.commands.console import data, new_console
-from securecoderl_edge.report import (
+from securecoderl_edge.evaluation.summary import EvaluationSummary
+from securecoderl_edge.evaluation.tables import (
     NOT_DISTINGUISHABLE,
     Comparison,
     Table,
@@ -21,7 +22,6 @@ from securecoderl_edge.report import (
     speed_table,
     stage_table,
 )
-from securecoderl_edge.summary import EvaluationSummary
 from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from securecoderl_edge.config import read_toml
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.evaluation.statistics import bootstrap_mean
 from securecoderl_edge.export.agreement import BOUNDS
 from securecoderl_edge.export.manifest import (
     CARD,
@@ -22,7 +23,6 @@ from securecoderl_edge.export.run import ExportResult
 from securecoderl_edge.prompts.styles import INSTRUCTION_HEADING, PROBLEM_HEADING, RESPONSE_HEADING, SOLUTION_HEADING
 from securecoderl_edge.runs import ENVIRONMENT, Run, run_of
 from securecoderl_edge.runtimes.spec import ModelSpec
-from securecoderl_edge.stats import bootstrap_mean
 from securecoderl_edge.system.files import read_json, write_atomically
 from securecoderl_edge.system.rows import RowFile
 

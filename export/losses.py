@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from securecoderl_edge.bench import BenchSettings, measure
-from securecoderl_edge.evaluate import Evaluation
+from securecoderl_edge.evaluation.bench import BenchSettings, measure
+from securecoderl_edge.evaluation.evaluate import Evaluation
+from securecoderl_edge.evaluation.tables import Table, byte_cell, compare, interval_cell, to_markdown, verdict
 from securecoderl_edge.export.manifest import GgufManifest, OnnxManifest
 from securecoderl_edge.export.run import ExportResult
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.report import Table, byte_cell, compare, interval_cell, to_markdown, verdict
 from securecoderl_edge.runtimes.spec import ModelSpec, resolve_model
 from securecoderl_edge.scoring.metrics import METRICS
 from securecoderl_edge.scoring.scorer import Scorer

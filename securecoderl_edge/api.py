@@ -17,11 +17,11 @@ from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.sources import load_problems
 
 if TYPE_CHECKING:
+    from securecoderl_edge.evaluation.summary import EvaluationSummary
     from securecoderl_edge.export.run import ExportResult
     from securecoderl_edge.generation.answers import Answer
     from securecoderl_edge.runs import Run
     from securecoderl_edge.scoring.score import Score
-    from securecoderl_edge.summary import EvaluationSummary
 
 __all__ = ["bench", "export", "generate", "load_problems", "score", "train"]
 
@@ -158,7 +158,7 @@ def bench(
         UsageError: an unknown model, set of problems or setting.
         SceError: a model cannot be run.
     """
-    from securecoderl_edge.bench import BenchSettings, bench_problems, choose_models, measure
+    from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems, choose_models, measure
     from securecoderl_edge.sandbox.calibration import time_factor
     from securecoderl_edge.scoring.scorer import Scorer
 

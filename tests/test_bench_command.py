@@ -54,7 +54,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
         found.append((spec, options, runtime))
         return runtime
 
-    monkeypatch.setattr("securecoderl_edge.bench.open_runtime", open_fake)
+    monkeypatch.setattr("securecoderl_edge.evaluation.bench.open_runtime", open_fake)
     return found
 
 
@@ -236,7 +236,7 @@ def test_bad_input_is_one_sentence_before_any_model_is_opened(
 
 def test_an_unsafe_program_lowers_the_security_figure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = FakeRuntime(always(UNSAFE))
-    monkeypatch.setattr("securecoderl_edge.bench.open_runtime", lambda spec, **_: runtime)
+    monkeypatch.setattr("securecoderl_edge.evaluation.bench.open_runtime", lambda spec, **_: runtime)
     document = json.loads(run("good.gguf", "--problems", "six.jsonl", "--json")[1])
     assert document["models"][0]["secure_rate"]["value"] == 0
     assert document["models"][0]["all_tests_rate"]["value"] == 1
@@ -256,8 +256,8 @@ def test_several_samples_give_pass_at_k_in_every_format(folder: Path, opened: Op
 
 
 def test_pass_at_k_is_the_mean_of_the_unbiased_estimates(folder: Path, opened: Opened) -> None:
-    from securecoderl_edge.stats import pass_at_k
-    from securecoderl_edge.summary import summarise
+    from securecoderl_edge.evaluation.statistics import pass_at_k
+    from securecoderl_edge.evaluation.summary import summarise
 
     rows = [
         {"id": str(n), "sample": sample, "stage": 4, "passed": int(sample < n), "total": 1, "reward": 1.0,

@@ -10,8 +10,8 @@ import pytest
 from fake_runtime import BROKEN, RIGHT, UNSAFE, WRONG, FakeRuntime, always, by_problem, problem
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.evaluate import Evaluation, EvaluationProgress, batch_seed, evaluate
-from securecoderl_edge.evaluation_log import EvaluationLog
+from securecoderl_edge.evaluation.evaluate import Evaluation, EvaluationProgress, batch_seed, evaluate
+from securecoderl_edge.evaluation.log import EvaluationLog
 from securecoderl_edge.problems.problem import Test
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.scoring.scorer import Scorer

@@ -12,9 +12,9 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the train extra")
 
-from securecoderl_edge.bench import BenchSettings, measure
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.evaluate import evaluate
+from securecoderl_edge.evaluation.bench import BenchSettings, measure
+from securecoderl_edge.evaluation.evaluate import evaluate
 from securecoderl_edge.problems.problem import Problem, Test, write_problems
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.prompts.fitting import CUT

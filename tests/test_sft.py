@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 import torch
 from fake_runtime import FakeRuntime
 
-from securecoderl_edge import evaluate
+from securecoderl_edge.evaluation import evaluate
 from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adapter_parameters, add_adapters
 from securecoderl_edge.models.device import Compute
 from securecoderl_edge.models.loading import load_base

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securecoderl_edge.stats import paired_difference, rate_interval
-from securecoderl_edge.stats_over_seeds import (
+from securecoderl_edge.evaluation.seeds import (
     Values,
     difference_over_seeds,
     mean_over_seeds,
     rate_over_seeds,
     student_95,
 )
+from securecoderl_edge.evaluation.statistics import paired_difference, rate_interval
 
 
 def nested(table: object) -> Values:

@@ -19,12 +19,12 @@ import click
 import pytest
 
 from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.evaluation.study import steps
+from securecoderl_edge.evaluation.study.arms import Measured, Slice, Study
+from securecoderl_edge.evaluation.study.ledger import STEPS, Ledger, Step
+from securecoderl_edge.evaluation.study.steps import all_steps, chains, preparations, run_study
+from securecoderl_edge.evaluation.study.table3 import PRESETS, table3
 from securecoderl_edge.problems.problem import Problem, Test, write_problems
-from securecoderl_edge.study import steps
-from securecoderl_edge.study.arms import Measured, Slice, Study
-from securecoderl_edge.study.ledger import STEPS, Ledger, Step
-from securecoderl_edge.study.steps import all_steps, chains, preparations, run_study
-from securecoderl_edge.study.table3 import PRESETS, table3
 from securecoderl_edge.system.files import locked
 from securecoderl_edge.system.processes import module_command
 from securecoderl_edge.training.schedules import phase_steps

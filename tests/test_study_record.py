@@ -11,15 +11,20 @@ from typing import Any
 import pytest
 
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.evaluation.seeds import difference_over_seeds, rate_over_seeds
+from securecoderl_edge.evaluation.study import steps
+from securecoderl_edge.evaluation.study.arms import Arm, Base, Slice, Study
+from securecoderl_edge.evaluation.study.ledger import Ledger
+from securecoderl_edge.evaluation.study.record import study_record, training_curves
+from securecoderl_edge.evaluation.study.steps import preparations
+from securecoderl_edge.evaluation.study.table3 import table3
+from securecoderl_edge.evaluation.study.tables import (
+    difference_table,
+    result_table,
+    study_tables,
+    transfer_difference_table,
+)
 from securecoderl_edge.runs import DONE_FILE
-from securecoderl_edge.stats_over_seeds import difference_over_seeds, rate_over_seeds
-from securecoderl_edge.study import steps
-from securecoderl_edge.study.arms import Arm, Base, Slice, Study
-from securecoderl_edge.study.ledger import Ledger
-from securecoderl_edge.study.record import study_record, training_curves
-from securecoderl_edge.study.steps import preparations
-from securecoderl_edge.study.table3 import table3
-from securecoderl_edge.study.tables import difference_table, result_table, study_tables, transfer_difference_table
 
 EVAL, HARD = Slice("eval", "starter:plain-train", "starter:eval"), Slice("hard", "starter:hard-train", "starter:hard")
 PROBLEMS = 20

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.evaluate import BATCH, Evaluation, EvaluationProgress, evaluate
-from securecoderl_edge.evaluation_log import EvaluationLog
+from securecoderl_edge.evaluation.evaluate import BATCH, Evaluation, EvaluationProgress, evaluate
+from securecoderl_edge.evaluation.log import EvaluationLog
+from securecoderl_edge.evaluation.summary import EvaluationSummary
+from securecoderl_edge.evaluation.tables import Comparison, comparison_record, summary_record
 from securecoderl_edge.problems.problem import MAX_TESTS, Problem
 from securecoderl_edge.problems.sources import BENCHMARKS, STARTER, benchmark_problems, open_problems
 from securecoderl_edge.prompts.styles import STYLES, choose_format
-from securecoderl_edge.report import Comparison, comparison_record, summary_record
 from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_THREADS, SamplingSettings
 from securecoderl_edge.runtimes.spec import (
@@ -26,7 +27,6 @@ from securecoderl_edge.runtimes.spec import (
     with_distinct_labels,
 )
 from securecoderl_edge.sandbox.levels import sandbox_setting
-from securecoderl_edge.summary import EvaluationSummary
 from securecoderl_edge.system.machine import describe_machine
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.evaluation_log import EvaluationLog
+from securecoderl_edge.evaluation.log import EvaluationLog
+from securecoderl_edge.evaluation.summary import EvaluationSummary, summarise
 from securecoderl_edge.problems.problem import Problem, digest_of_problems
 from securecoderl_edge.prompts.extraction import Asked, extract_program
 from securecoderl_edge.prompts.fitting import fit_problem
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.runtimes.protocol import Completion, Runtime, Sampling, Usage
 from securecoderl_edge.scoring.metrics import Row
-from securecoderl_edge.summary import EvaluationSummary, summarise
 
 if TYPE_CHECKING:
     from securecoderl_edge.scoring.score import Score

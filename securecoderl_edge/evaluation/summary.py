@@ -11,9 +11,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from securecoderl_edge.evaluation.statistics import (
+    Interval,
+    bootstrap_mean,
+    pass_at_k,
+    percentile,
+    rate_interval,
+    share_interval,
+)
 from securecoderl_edge.runtimes.protocol import Usage
 from securecoderl_edge.scoring.metrics import METRICS, Row, by_problem, values_of
-from securecoderl_edge.stats import Interval, bootstrap_mean, pass_at_k, percentile, rate_interval, share_interval
 
 STAGES = 5
 PASS_AT = (1, 5, 10, 100)

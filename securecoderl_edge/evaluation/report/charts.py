@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.errors import needs
-from securecoderl_edge.run_history import History, Point, as_number
+from securecoderl_edge.evaluation.report.history import History, Point, as_number
 from securecoderl_edge.scoring.reward import STAGE_NAMES
 from securecoderl_edge.scoring.signs import SIGNS
 

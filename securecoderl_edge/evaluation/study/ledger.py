@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge import __version__
-from securecoderl_edge.bench import BenchSettings, bench_problems
+from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems
 from securecoderl_edge.problems.problem import Problem, digest_of_problems
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.system.rows import RowFile, drop_torn_line, leave_out, read_objects

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.report import interval_record
+from securecoderl_edge.evaluation.seeds import Values, difference_over_seeds, mean_over_seeds, rate_over_seeds
+from securecoderl_edge.evaluation.statistics import Interval
+from securecoderl_edge.evaluation.study.arms import FINAL, Arm, Measured, Slice, Study
+from securecoderl_edge.evaluation.study.ledger import Ledger
+from securecoderl_edge.evaluation.study.steps import all_steps, base_step, bench_step, prepare_step, train_step
+from securecoderl_edge.evaluation.tables import interval_record
 from securecoderl_edge.runs import Run
 from securecoderl_edge.runtimes.manifests import is_plain_name
 from securecoderl_edge.scoring.metrics import METRICS, Metric, Row, by_problem, values_of
 from securecoderl_edge.scoring.signs import CONSTANT_OUTPUT, CRASH_AFTER_OUTPUT, SAMPLE_COPY
-from securecoderl_edge.stats import Interval
-from securecoderl_edge.stats_over_seeds import Values, difference_over_seeds, mean_over_seeds, rate_over_seeds
-from securecoderl_edge.study.arms import FINAL, Arm, Measured, Slice, Study
-from securecoderl_edge.study.ledger import Ledger
-from securecoderl_edge.study.steps import all_steps, base_step, bench_step, prepare_step, train_step
 from securecoderl_edge.system.files import read_json
 from securecoderl_edge.system.machine import describe_machine
 from securecoderl_edge.system.rows import RowFile

@@ -17,9 +17,9 @@ from typing import NoReturn
 
 from securecoderl_edge.config import to_table
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.evaluation.study.arms import Arm, Slice, Study
+from securecoderl_edge.evaluation.study.ledger import Ledger, Step, learnt_from, measured_on
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.study.arms import Arm, Slice, Study
-from securecoderl_edge.study.ledger import Ledger, Step, learnt_from, measured_on
 from securecoderl_edge.system.files import locked
 from securecoderl_edge.system.machine import cpu_count
 from securecoderl_edge.system.processes import describe_end, module_command

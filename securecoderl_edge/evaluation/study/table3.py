@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.study.arms import FIRST_SEED, Arm, Base, Slice, Study
+from securecoderl_edge.evaluation.study.arms import FIRST_SEED, Arm, Base, Slice, Study
 from securecoderl_edge.training.schedules import phase_steps
 from securecoderl_edge.training.settings import load_recipe, resolve
 

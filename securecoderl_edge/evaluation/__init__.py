@@ -1,0 +1,1 @@
+"""Models x problems x samples: figures, intervals and tables."""
