@@ -118,7 +118,7 @@ import json, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 import gpu_fit_worker
-from securecoderl_edge.resources import return_large_blocks
+from securecoderl_edge.system.machine import return_large_blocks
 return_large_blocks()
 print(json.dumps(gpu_fit_worker.measure_training(sys.argv[2], Path(sys.argv[3]), sys.argv[4], False)))
 """
@@ -148,7 +148,7 @@ def test_the_plan_is_within_15_percent_of_what_is_measured(kind: str, tmp_path: 
 
 
 HOLES = """
-from securecoderl_edge.resources import return_free_memory
+from securecoderl_edge.system.machine import return_free_memory
 def resident():
     return int(open("/proc/self/statm").read().split()[1])
 blocks = [bytearray(2000) for _ in range(20_000)]

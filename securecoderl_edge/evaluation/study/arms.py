@@ -21,7 +21,7 @@ class Base:
     """A base model that the study makes from nano: more text, some of it of another kind.
 
     Attributes:
-        updates: over which it learns that text. arguments: others of `starter.pretrain`.
+        updates: over which it learns that text. arguments: others of `training.pretrain`.
     """
 
     name: str
