@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from securecoderl_edge.evaluation.plot import plotting
 from securecoderl_edge.system.files import temporary_beside
 
 Record = Mapping[str, Any]
@@ -28,10 +28,6 @@ LOOKS = (
 
 def draw_all(records: Records, folder: Path) -> None:
     """Draw every plot that the report shows."""
-    matplotlib.rcdefaults()
-    matplotlib.rcParams.update(
-        {"font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "sce", "text.parse_math": False}
-    )
     rates = (("all_tests_rate", "All-P %"), ("syntax_rate", "Syn. %"), ("reward_gated", "R"))
     signs = (("sample_copy", "sample copies %"), ("constant_output", "constant output %"), ("syntax_rate", "Syn. %"))
     crashes = (("crash_after_output", "crashes after output %"), ("objective/reward", "reward"), ("r_tests", "R tests"))
@@ -47,9 +43,10 @@ def draw_all(records: Records, folder: Path) -> None:
             "hacking-training": lambda record: _during_training(record, "shown", crashes),
         },
     }
-    for study, record in records.items():
-        for name, draw in draws.get(study, {}).items():
-            _save(draw(record), folder / f"{name}.svg")
+    with plotting(**{"svg.hashsalt": "sce"}):
+        for study, record in records.items():
+            for name, draw in draws.get(study, {}).items():
+                _save(draw(record), folder / f"{name}.svg")
 
 
 def _learning(record: Record, slice: str, rates: Sequence[tuple[str, str]]) -> Figure:

@@ -111,6 +111,19 @@ def build_adapter(folder: Path, base: Path, **changes: Any) -> Path:
     return folder
 
 
+def int8_of(linear: Any) -> Any:
+    """The quantised twin of a linear layer."""
+    from torch import nn
+
+    from securecoderl_edge.models.int8 import Int8Linear
+
+    layer = Int8Linear(linear.in_features, linear.out_features, bias=linear.bias is not None)
+    layer.quantise(linear.weight.detach())
+    if linear.bias is not None:
+        layer.bias = nn.Parameter(linear.bias.detach(), requires_grad=False)
+    return layer
+
+
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Hugging Face folder: tied Llama of hidden size 64, 2 layers, byte-level BPE of about 400 tokens."""

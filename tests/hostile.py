@@ -39,7 +39,7 @@ def descendants(pid: int) -> list[int]:
 def run_all(pool: SandboxPool, jobs: Sequence[Job]) -> list[ProgramRun]:
     """Run jobs from as many threads as the pool has workers; results are in the order of the jobs."""
     with ThreadPoolExecutor(pool.workers) as threads:
-        return list(threads.map(lambda job: pool.run(job.program, job.stdins, job.limits, job.calls), jobs))
+        return list(threads.map(lambda job: pool.run(job.program, job.stdins, calls=job.calls), jobs))
 
 
 def main() -> None:

@@ -15,8 +15,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from packaging.requirements import Requirement
 from click.testing import CliRunner, Result
+from packaging.requirements import Requirement
 
 from securecoderl_edge.cli import sce
 from securecoderl_edge.config import read_toml

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from conftest import int8_of
 
 pytest.importorskip("torch", reason="needs the train extra")
 
@@ -14,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from securecoderl_edge.models.fused import project, rms_norm, rotate, swiglu
-from securecoderl_edge.models.int8 import Int8Linear
 
 GENERATOR = torch.Generator().manual_seed(3)
 
@@ -76,7 +76,7 @@ def layers() -> list[Any]:
             super().__init__()
             self.first = nn.Linear(8, 6, bias=False)
             self.plain = nn.Linear(8, 5, bias=False)
-            self.quantised = Int8Linear.from_linear(nn.Linear(8, 7))
+            self.quantised = int8_of(nn.Linear(8, 7))
             self.last = nn.Linear(8, 7, bias=False)
             self.config: dict[str, Any] = {}
 

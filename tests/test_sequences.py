@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
-from conftest import build_model
+from conftest import build_model, int8_of
 
 from securecoderl_edge.models.adapters import (
     POLICY_ADAPTER,
@@ -22,7 +22,6 @@ from securecoderl_edge.models.adapters import (
     reference_active,
     save_adapter,
 )
-from securecoderl_edge.models.int8 import Int8Linear
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.training.update.sequences import completion_log_probs, make_batch, micro_batches
 
@@ -187,7 +186,7 @@ def test_an_adapter_comes_back_from_its_file_and_peft_reads_it(model: Any, tiny_
 def test_int8_linear_computes_with_its_dequantised_weight_and_passes_gradients_through() -> None:
     torch.manual_seed(0)
     linear = torch.nn.Linear(32, 16)
-    quantised = Int8Linear.from_linear(linear)
+    quantised = int8_of(linear)
     inputs = torch.randn(4, 32, requires_grad=True)
     output = quantised(inputs)
     weight = quantised.expanded(torch.float32)

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
-from conftest import build_model
+from conftest import build_model, int8_of
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -164,7 +164,7 @@ def test_int8_keeps_rows_of_small_weights_in_every_format(dtype: torch.dtype, si
     weight = torch.randn(200, 64, generator=torch.Generator().manual_seed(1)) * size
     linear = torch.nn.Linear(64, 200, bias=False)
     linear.weight.data = weight
-    expanded = Int8Linear.from_linear(linear).expanded(dtype).float()
+    expanded = int8_of(linear).expanded(dtype).float()
     step = weight.abs().amax(1, keepdim=True) / 127
     # Half a step of the rounding, and what the format itself rounds.
     rounding = weight.abs() * torch.finfo(dtype).eps + torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from securecoderl_edge.system.files import temporary_beside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 FORMATS = ("svg", "png", "pdf")
 _SHOWN = ("syntax_rate", "all_tests_rate", "secure_rate")
@@ -31,7 +33,25 @@ def check_plot_path(path: Path) -> None:
         raise UsageError(f"--plot {path}: the name must end in .{', .'.join(FORMATS)}")
     if path.is_dir():
         raise UsageError(f"--plot {path}: is a folder")
-    _figure_class()
+    with plotting():
+        pass
+
+
+@contextmanager
+def plotting(**settings: Any) -> Iterator[type[Figure]]:
+    """matplotlib's figures, with its defaults and our ``settings`` inside the block, whatever a matplotlibrc says.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
+    with needs("matplotlib", "plots"):
+        import matplotlib
+        from matplotlib.figure import Figure
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        # Text stays text, and is never taken for a formula.
+        matplotlib.rcParams.update({"font.size": 9, "svg.fonttype": "none", "text.parse_math": False, **settings})
+        yield Figure
 
 
 def plot_bench(summaries: Sequence[EvaluationSummary], path: Path) -> None:
@@ -42,13 +62,9 @@ def plot_bench(summaries: Sequence[EvaluationSummary], path: Path) -> None:
         SceError: the file cannot be written.
     """
     check_plot_path(path)
-    import matplotlib
-
     names = {metric.name: metric.title for metric in METRICS}
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update({"font.size": 9, "svg.fonttype": "none", "text.parse_math": False})
-        figure = _figure_class()(figsize=(10, 1.1 + 0.42 * len(summaries)), layout="constrained")
+    with plotting() as new_figure:
+        figure = new_figure(figsize=(10, 1.1 + 0.42 * len(summaries)), layout="constrained")
         panels = figure.subplots(1, len(_SHOWN) + 2, sharey=True)
         for axes, name in zip(panels, _SHOWN, strict=False):
             _rates(axes, [summary.metrics.get(name) for summary in summaries])
@@ -98,9 +114,3 @@ def _mega(count: int | None) -> float | None:
 def _without_date(path: Path) -> dict[str, Any]:
     """Equal figures give equal files."""
     return {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower(), {})
-
-
-def _figure_class() -> Any:
-    with needs("matplotlib", "plots"):
-        from matplotlib.figure import Figure
-    return Figure

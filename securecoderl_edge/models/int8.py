@@ -44,15 +44,6 @@ class Int8Linear(nn.Linear):
         empty = nn.Parameter(torch.empty(out_features, device="meta"), requires_grad=False) if bias else None
         self.register_parameter("bias", empty)
 
-    @classmethod
-    def from_linear(cls, source: nn.Linear) -> Int8Linear:
-        """The quantised twin of a layer."""
-        layer = cls(source.in_features, source.out_features, bias=source.bias is not None)
-        layer.quantise(source.weight.detach())
-        if source.bias is not None:
-            layer.bias = nn.Parameter(source.bias.detach(), requires_grad=False)
-        return layer
-
     def quantise(self, weight: Tensor) -> None:
         """Take the content of ``weight`` (out, in), on its device."""
         wide = weight.float()

@@ -227,7 +227,7 @@ def _role_in(run: Run, path: Path) -> str:
     parts = path.resolve().relative_to(run.path.resolve()).parts
     if parts[0] != "phases":
         return "-".join(parts)
-    phase = parts[1].partition("-")[2]
+    phase = phase_of(run.path / parts[0] / parts[1])
     return f"{phase}-{path.resolve().name}" if SNAPSHOTS in parts else phase
 
 

@@ -56,7 +56,7 @@ class SandboxPool:
             SceError: the pool is closed, or its workers die for reasons that have nothing to do with the
                 program.
         """
-        job = Job(program, stdins, limits, calls)
+        job = Job(program, stdins, calls)
         lost: Exception = WorkerLost("")
         for is_last in (False, True):
             try:

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from securecoderl_edge.sandbox.limits import Limits
-
 StoppedBy = Literal["", "cpu", "wall", "output", "memory", "threads"]
 
 
@@ -72,11 +70,10 @@ class ProgramRun:
 
 @dataclass(frozen=True)
 class Job:
-    """The arguments of one `SandboxPool.run`."""
+    """What a worker is to run: a program on each of the inputs, or asked each of the calls."""
 
     program: str
     stdins: Sequence[str] = ()
-    limits: Limits | None = None
     calls: Sequence[Call] = ()
 
 

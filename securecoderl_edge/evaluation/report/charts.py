@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from securecoderl_edge.errors import needs
+from securecoderl_edge.evaluation.plot import plotting
 from securecoderl_edge.evaluation.report.history import History, Point, as_number
 from securecoderl_edge.scoring.reward import STAGE_NAMES
 from securecoderl_edge.scoring.signs import SIGNS
@@ -162,17 +162,11 @@ def _stage_shares(point: Point) -> list[float]:
 
 
 def _draw(title: str, history: History, plot: Callable[[Axes], None]) -> str:
-    with needs("matplotlib", "plots"):
-        import matplotlib
-        from matplotlib.figure import Figure
+    # The salt keeps the ids of the charts of one page apart, and those of one chart the same each time.
+    with plotting(**_settings(), **{"svg.hashsalt": title}) as new_figure:
         from matplotlib.ticker import MaxNLocator
 
-    # The settings are the process's: ours hold in here only, and those of a user's matplotlibrc do not.
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        # The salt keeps the ids of the charts of one page apart, and those of one chart the same each time.
-        matplotlib.rcParams.update({**_settings(), "svg.hashsalt": title})
-        figure = Figure(figsize=(5.6, 2.7), layout="constrained")
+        figure = new_figure(figsize=(5.6, 2.7), layout="constrained")
         axes = figure.add_subplot()
         plot(axes)
         axes.set_xlabel("updates, all phases")
@@ -191,7 +185,6 @@ def _settings() -> dict[str, Any]:
     inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
     return {
         **dict.fromkeys(inked, _INK),
-        "svg.fonttype": "none",
         "font.size": 8.5,
         "axes.grid": True,
         "axes.grid.axis": "y",
@@ -200,7 +193,6 @@ def _settings() -> dict[str, Any]:
         "axes.spines.right": False,
         "grid.color": _GRID,
         "grid.linewidth": 0.6,
-        "text.parse_math": False,
     }
 
 
