@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,45 @@ from securecoderl_edge.config import read_toml
 
 ROOT = Path(__file__).parent.parent
 CORE, EXPORT, COMMANDS = ROOT / "securecoderl_edge", ROOT / "export", ROOT / "commands"
+PACKAGE = "securecoderl_edge"
+
+# What each room may import, from the ground up; docs/architecture.md has the same table in words. A name stands for all
+# that is in it; a module's row is the longest name that its own begins with. All may import `ALWAYS`.
+ALWAYS = "errors text"
+PACKAGE_ITSELF = ""  # its version
+_CORE = "problems prompts models sandbox scoring training runs runtimes generation evaluation"
+MAY_IMPORT = {
+    "": "",
+    "errors": "",
+    "text": "",
+    "config": "",
+    "system": "",
+    "problems": "system",
+    "problems.starter": "problems.problem system",
+    "problems.datasets": "problems.problem system",
+    "models": "system config",
+    "sandbox": "system config",
+    "sandbox.inside": "",
+    "prompts": "problems models.tokenizer system",
+    "scoring": "problems prompts.extraction sandbox system config",
+    "runs": "models.adapters prompts.styles system config",
+    "training": "problems prompts models sandbox scoring runs system config",
+    "training.update": "training.settings training.memory training.parallel problems prompts models scoring system",
+    "runtimes": "problems prompts models runs system config",
+    "generation": "problems prompts scoring runtimes system",
+    "evaluation": "problems prompts models sandbox.levels scoring runs runtimes system config",
+    "evaluation.study": "evaluation training.settings training.schedules "
+    "problems models scoring runs runtimes system config",
+    "doctor": "models sandbox runtimes training.memory training.settings system",
+    "export": "problems prompts models scoring runs runtimes evaluation system config",
+    "api": f"{_CORE} export config",
+    "commands": f"{_CORE} export doctor system config",
+    "cli": "commands",
+    "__main__": "cli",
+}
+# Only these import what is behind a wall; everybody else goes through the room's own files.
+WALLS = {"sandbox.inside": "sandbox"}
+MOST_FLOORS = 9
 
 
 def sources(folder: Path) -> list[Path]:
@@ -22,29 +63,145 @@ def sources(folder: Path) -> list[Path]:
 
 
 def imports(path: Path) -> Iterator[str]:
+    """Modules that a file imports anywhere, in its functions too; of ``from package import module`` the module."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
+            assert node.level == 0, f"{path} imports relatively"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in _files() else node.module for name in names)
 
 
-@pytest.mark.parametrize(
-    ("folder", "forbidden"),
-    [
-        (CORE, ("securecoderl_edge.commands", "securecoderl_edge.export", "click")),
-        (EXPORT, ("securecoderl_edge.commands", "click")),
-    ],
-)
-def test_imports_point_from_commands_to_export_to_core(folder: Path, forbidden: tuple[str, ...]) -> None:
+@cache
+def _files() -> dict[str, Path]:
+    """Every module of the package by its dotted name."""
+    found = {}
+    for folder, prefix in ((CORE, PACKAGE), (EXPORT, f"{PACKAGE}.export"), (COMMANDS, f"{PACKAGE}.commands")):
+        for path in sources(folder):
+            parts = [prefix, *path.relative_to(folder).with_suffix("").parts]
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+@cache
+def _imported() -> dict[str, frozenset[str]]:
+    """What each module imports of the package, both named as in `MAY_IMPORT`."""
+
+    def short(name: str) -> str:
+        return name.removeprefix(PACKAGE).removeprefix(".")
+
+    return {
+        short(module): frozenset(short(name) for name in imports(path) if name.split(".")[0] == PACKAGE)
+        for module, path in _files().items()
+    }
+
+
+def _is_in(module: str, room: str) -> bool:
+    return module == room or (bool(room) and module.startswith(f"{room}."))
+
+
+def _row(module: str) -> str:
+    return max((room for room in MAY_IMPORT if _is_in(module, room)), key=len, default="nowhere")
+
+
+def test_every_module_stands_in_a_room() -> None:
+    assert [module for module in _imported() if _row(module) == "nowhere"] == []
+
+
+def test_no_room_imports_one_above_it() -> None:
+    wrong = []
+    for module, targets in _imported().items():
+        room = _row(module)
+        allowed = [PACKAGE_ITSELF, *ALWAYS.split(), *MAY_IMPORT[room].split()]
+        for target in targets:
+            if not _is_in(target, room) and not any(_is_in(target, each) for each in allowed):
+                wrong.append(f"{module} imports {target}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize(("behind", "door"), WALLS.items())
+def test_what_is_behind_a_wall_is_reached_through_its_room(behind: str, door: str) -> None:
+    assert [
+        f"{module} imports {target}"
+        for module, targets in _imported().items()
+        for target in targets
+        if _is_in(target, behind) and not _is_in(module, door)
+    ] == []
+
+
+def test_the_table_itself_has_no_circle() -> None:
+    # Rows within one room may import each other; between rooms a row only names rooms that never lead back.
+    rooms: dict[str, set[str]] = {}
+    for room, allowed in MAY_IMPORT.items():
+        top = room.split(".")[0]
+        rooms.setdefault(top, set()).update({each.split(".")[0] for each in allowed.split()} - {top})
+    assert _floors(rooms)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert _floors({module: set(targets) - {module} for module, targets in _imported().items()})
+
+
+def test_the_house_has_few_floors() -> None:
+    rooms: dict[str, set[str]] = {}
+    for module, targets in _imported().items():
+        top = module.split(".")[0]
+        rooms.setdefault(top, set()).update({target.split(".")[0] for target in targets} - {top})
+    # What starts the program stands on top of all, and has no floor of its own.
+    assert _floors({room: targets for room, targets in rooms.items() if room not in ("cli", "__main__")}) <= MOST_FLOORS
+
+
+def _floors(arrows: Mapping[str, set[str]]) -> int:
+    """The longest chain of arrows, in rooms.
+
+    Raises:
+        graphlib.CycleError: they run in a circle.
+    """
+    height: dict[str, int] = {}
+    for each in TopologicalSorter(arrows).static_order():
+        height[each] = 1 + max((height[below] for below in arrows.get(each, ())), default=0)
+    return max(height.values())
+
+
+def test_the_top_of_the_package_can_be_taken_in_at_a_glance() -> None:
+    modules = {path.name for path in CORE.glob("*.py")} - {"__init__.py", "__main__.py"}
+    folders = {path.name for path in CORE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert len(modules) <= 8
+    assert len(folders - {"commands", "export"}) <= 11
+
+
+def test_what_runs_beside_untrusted_programs_imports_the_standard_library_alone() -> None:
+    files = [*sources(CORE / "sandbox" / "inside"), CORE / "sandbox" / "security_worker.py"]
+    modules = {f"{path.name}: {name}" for path in files for name in imports(path)}
+    allowed = {*sys.stdlib_module_names, "bandit"}  # the scanner's process is there for it
+    assert [each for each in modules if each.split(": ")[1].split(".")[0] not in allowed] == []
+
+
+def test_training_and_runtimes_do_not_know_each_other() -> None:
+    for one, other in (("training", "runtimes"), ("runtimes", "training")):
+        assert not [
+            each for row, names in MAY_IMPORT.items() if _is_in(row, one) for each in names if _is_in(each, other)
+        ]
+
+
+@pytest.mark.parametrize("folder", [CORE, EXPORT])
+def test_only_commands_know_click(folder: Path) -> None:
     wrong = [
-        f"{path.relative_to(ROOT)} imports {name}"
+        str(path.relative_to(ROOT))
         for path in sources(folder)
-        if path.name not in ("cli.py", "__main__.py", "api.py")
-        for name in imports(path)
-        if name.startswith(forbidden)
+        if path.name not in ("cli.py", "__main__.py") and "click" in {name.split(".")[0] for name in imports(path)}
     ]
     assert wrong == []
+
+
+def test_an_init_holds_a_docstring_and_at_most_the_names_that_its_room_hands_on() -> None:
+    faces = {"", "problems", "sandbox", "runtimes", "doctor"}
+    for module, path in _files().items():
+        if path.name == "__init__.py" and module.removeprefix(PACKAGE).removeprefix(".") not in faces:
+            body = ast.parse(path.read_text(encoding="utf-8")).body
+            assert len(body) == 1, path
+            assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path
 
 
 @pytest.mark.parametrize("folder", [CORE, EXPORT])
