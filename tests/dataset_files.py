@@ -8,12 +8,38 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from places import SHARED
 
 from securecoderl_edge.problems.datasets.importing import Imported, import_problems
 from securecoderl_edge.problems.problem import Problem
 
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data beside this checkout")
+
+MBPP_RECORD = {
+    "task_id": 7,
+    "text": "Add two numbers.",
+    "code": "def add(a, b):\r\n    return a + b",
+    "test_setup_code": "",
+    "test_list": ["assert add(1, 2) == 3", "assert add(0, 0) == 0"],
+    "challenge_test_list": [],
+}
+HUMANEVAL_RECORD = {
+    "task_id": "HumanEval/9",
+    "prompt": 'def double(x: int) -> int:\n    """Twice x."""\n',
+    "entry_point": "double",
+    "canonical_solution": "    return 2 * x\n",
+    "test": "METADATA = {}\n\ndef check(f):\n    assert f(1) == 2\n    assert f(0) == 0\n",
+}
+
+
+GOOD = {
+    "id": "good",
+    "statement": "Say 1.",
+    "tests": [{"input": "", "output": "1\n"}],
+    "solutions": ["print(1)"],
+}
+BAD = {**GOOD, "id": "bad", "solutions": ["print(2)"]}
+UNCHECKED = {**GOOD, "id": "unchecked", "solutions": []}
 
 
 def write_lines(path: Path, records: Sequence[Any]) -> Path:
@@ -35,3 +61,7 @@ def consume(imported: Imported) -> tuple[list[Problem], dict[str, int], dict[str
 def only_problem(source: Path, format: str = "auto") -> Problem:
     (problem,) = import_problems(source, format).problems
     return problem
+
+
+def read_lines(path: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from cli_runs import run_sce
-from conftest import build_adapter, build_model
+from tiny_models import build_adapter, build_model
 
 from securecoderl_edge.runs import Run, mark_latest
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from conftest import build_adapter, build_model
+import pytest
+from tiny_models import build_adapter, build_model
 
+from securecoderl_edge.export import onnx as onnx_export
 from securecoderl_edge.export.agreement import Agreement
-from securecoderl_edge.export.merge import copy_companions
+from securecoderl_edge.export.merge import copy_companions, merged_tensors
 from securecoderl_edge.export.onnx import write_onnx
 from securecoderl_edge.export.reference import write_reference
 from securecoderl_edge.export.verify import PROMPTS, probe_texts
@@ -65,3 +68,25 @@ class Sources:
         if name not in self._made:
             self._made[name] = Source(self._folder / name.replace(" ", "-"), MODELS[name])
         return self._made[name]
+
+
+def change_shape(**changes: Any) -> Callable[[pytest.MonkeyPatch], None]:
+    import dataclasses
+
+    def plant(monkeypatch: pytest.MonkeyPatch) -> None:
+        read = onnx_export.read_architecture
+        monkeypatch.setattr(onnx_export, "read_architecture", lambda base: dataclasses.replace(read(base), **changes))
+
+    return plant
+
+
+def without(ending: str) -> Callable[[pytest.MonkeyPatch], None]:
+    def tensors(base: Path, adapter: Path | None) -> Iterator[tuple[str, Any]]:
+        for name, tensor in merged_tensors(base, adapter):
+            yield name, tensor * 0 if name.endswith(ending) else tensor
+
+    return lambda monkeypatch: monkeypatch.setattr(onnx_export, "merged_tensors", tensors)
+
+
+def leave_the_adapter_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_export, "merged_tensors", lambda base, adapter: merged_tensors(base, None))

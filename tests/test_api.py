@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from places import ROOT
 
 from securecoderl_edge import api
 from securecoderl_edge.errors import UsageError
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "api.md"
+PAGE = ROOT / "docs" / "api.md"
 
 
 def test_the_examples_of_the_page_are_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

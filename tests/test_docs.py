@@ -11,8 +11,8 @@ import docs_reference
 import docs_session
 import pytest
 from docs_blocks import Block, Command, matches, read_blocks, run_block
+from places import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 
 

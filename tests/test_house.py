@@ -11,10 +11,10 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+from places import ROOT
 
 from securecoderl_edge.config import read_toml
 
-ROOT = Path(__file__).parent.parent
 CORE, EXPORT, COMMANDS = ROOT / "securecoderl_edge", ROOT / "export", ROOT / "commands"
 PACKAGE = "securecoderl_edge"
 

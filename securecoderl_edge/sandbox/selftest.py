@@ -4,7 +4,7 @@ Every program exits with 0 only when its deed is done, and most deeds leave a ma
 when it started, did not end well, and left no mark. Each is harmless where nothing contains it: it reads, writes,
 connects to and kills nothing but what was put there for it, ``/etc/passwd`` excepted, of which it prints one line.
 
-Covers one way of each kind; `tests/test_adversarial.py` has the others.
+Covers one way of each kind; `tests/sandbox/test_adversarial.py` has the others.
 """
 
 from __future__ import annotations

@@ -1,0 +1,122 @@
+"""Operations of a layer with frozen weights: what they compute, their gradients, and what they keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tiny_models import int8_of
+
+pytest.importorskip("torch", reason="needs the train extra")
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from securecoderl_edge.models.fused import project, rms_norm, rotate, swiglu
+
+GENERATOR = torch.Generator().manual_seed(3)
+
+
+def random(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=GENERATOR, dtype=torch.float64)
+
+
+def kept_bytes(function: Callable[[], Any]) -> int:
+    """Bytes that autograd keeps of a computation, weights apart."""
+    seen: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        if not isinstance(tensor, nn.Parameter):
+            seen[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        result = function()
+    del result
+    return sum(seen.values())
+
+
+def test_gradients_are_those_of_finite_differences() -> None:
+    heads, angles = random(2, 3, 4, 6).requires_grad_(), random(1, 1, 4, 3)
+    assert torch.autograd.gradcheck(lambda x: rotate(x, angles.cos(), angles.sin()), heads)
+    gate, up = random(5, 7).requires_grad_(), random(5, 7).requires_grad_()
+    assert torch.autograd.gradcheck(swiglu, (gate, up))
+
+
+def test_rms_norm_is_that_of_torch_with_its_gradient() -> None:
+    weight = random(16).float()
+    ours, theirs = (random(3, 5, 16).float().requires_grad_() for _ in range(2))
+    theirs.data.copy_(ours.data)
+    slope = random(3, 5, 16).float()
+    rms_norm(ours, weight, 1e-6, torch.float32).backward(slope)
+    functional.rms_norm(theirs, (16,), weight, 1e-6).backward(slope)
+    torch.testing.assert_close(ours.grad, theirs.grad)
+    expected = functional.rms_norm(theirs, (16,), weight, 1e-6)
+    torch.testing.assert_close(rms_norm(ours, weight, 1e-6, torch.float32), expected)
+    assert rms_norm(ours, weight, 1e-6, torch.float16).dtype == torch.float16
+
+
+def test_swiglu_and_rotation_are_what_their_papers_say() -> None:
+    gate, up = random(4, 6), random(4, 6)
+    torch.testing.assert_close(swiglu(gate, up), gate * gate.sigmoid() * up)
+    heads, angle = random(1, 1, 1, 2), torch.tensor([[[[0.3]]]], dtype=torch.float64)
+    turned = torch.view_as_complex(heads) * torch.polar(torch.ones_like(angle[..., 0]), angle[..., 0])
+    torch.testing.assert_close(rotate(heads, angle.cos(), angle.sin()), torch.view_as_real(turned))
+
+
+@pytest.fixture
+def layers() -> list[Any]:
+    """Layers as peft makes them: with an adapter, without, int8 with an adapter and a bias, with an adapter again."""
+    from peft import LoraConfig, get_peft_model
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(8, 6, bias=False)
+            self.plain = nn.Linear(8, 5, bias=False)
+            self.quantised = int8_of(nn.Linear(8, 7))
+            self.last = nn.Linear(8, 7, bias=False)
+            self.config: dict[str, Any] = {}
+
+    torch.manual_seed(1)
+    model = get_peft_model(Model(), LoraConfig(r=2, lora_alpha=6, target_modules=["first", "quantised", "last"]))
+    inner = model.base_model.model
+    for parameter in inner.parameters():
+        if parameter.requires_grad:
+            nn.init.normal_(parameter)
+    return [inner.first, inner.plain, inner.quantised, inner.last]
+
+
+def test_projections_and_their_gradients_are_those_of_peft(layers: list[Any]) -> None:
+    inputs = torch.randn(2, 3, 8, generator=GENERATOR, requires_grad=True)
+    trained = [p for layer in layers for p in layer.parameters() if p.requires_grad]
+    ours, theirs = project(inputs, layers, torch.float32), [layer(inputs) for layer in layers]
+    slopes = [torch.randn(output.shape, generator=GENERATOR) for output in theirs]
+    for mine, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, expected)
+    found = torch.autograd.grad(ours, [inputs, *trained], slopes)
+    for mine, expected in zip(found, torch.autograd.grad(theirs, [inputs, *trained], slopes), strict=True):
+        torch.testing.assert_close(mine, expected)
+
+
+def test_only_the_inputs_of_adapters_are_kept(layers: list[Any]) -> None:
+    inputs = torch.randn(100, 8, generator=GENERATOR, requires_grad=True)
+    assert kept_bytes(lambda: project(inputs, layers[1:2], torch.float32)) == 0
+    with_adapter = kept_bytes(lambda: project(inputs, layers[:1], torch.float32))
+    assert with_adapter == inputs.nbytes + 100 * 2 * 4  # and x A^T
+
+
+def test_activations_are_computed_again_instead_of_kept() -> None:
+    gate, up = (torch.randn(100, 8, requires_grad=True) for _ in range(2))
+    assert kept_bytes(lambda: swiglu(gate * 1, up * 1)) < kept_bytes(lambda: functional.silu(gate * 1) * (up * 1))
+
+
+def test_layers_of_another_kind_compute_themselves() -> None:
+    class Doubling(nn.Linear):
+        def forward(self, inputs: Tensor) -> Tensor:
+            return 2 * super().forward(inputs)
+
+    layer, inputs = Doubling(4, 4), torch.randn(2, 4)
+    torch.testing.assert_close(project(inputs, [layer], torch.float32)[0], layer(inputs))

@@ -1,0 +1,235 @@
+"""The sampler against Hugging Face's generate, and the sequences that it draws."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the train extra")
+
+import torch
+from tiny_models import build_adapter
+
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.models.adapters import LoraSettings, add_adapters
+from securecoderl_edge.models.decoder import Decoder, attended
+from securecoderl_edge.models.loading import load_base, require_torch
+from securecoderl_edge.models.sampling import Sampled, draw_tokens, sample
+from securecoderl_edge.models.sizes import CACHE_GROWTH
+from securecoderl_edge.models.tokenizer import load_tokenizer
+from securecoderl_edge.runtimes.hf import HfRuntime
+from securecoderl_edge.runtimes.protocol import Sampling
+
+PROMPTS = ["n = int(input())\n", "for i in range(10):", "print", "while left < right:\n    middle ="]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_model: Path) -> Any:
+    return load_tokenizer(tiny_model)
+
+
+@pytest.fixture(params=["llama", "qwen2"])
+def adapted(request: pytest.FixtureRequest, tiny_model: Path, tiny_qwen: Path) -> Any:
+    """A model whose policy adapter does something."""
+    folder = tiny_model if request.param == "llama" else tiny_qwen
+    model = add_adapters(load_base(folder), LoraSettings(rank=4), seed=1)
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B.default" in name:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
+    return model
+
+
+def draw(
+    decoder: Decoder, tokenizer: Any, temperature: float, samples: int = 1, seed: int = 0, length: int = 20
+) -> list[Sampled]:
+    tokens = [tokenizer(prompt)["input_ids"] for prompt in PROMPTS]
+    uniforms = torch.rand(len(PROMPTS) * samples, length, generator=torch.Generator().manual_seed(seed))
+    return sample(decoder, tokens, samples, temperature, length, frozenset({tokenizer.eos_token_id}), uniforms)
+
+
+def test_greedy_sampling_of_ragged_prompts_equals_hf_generate(adapted: Any, tokenizer: Any) -> None:
+    drawn = draw(Decoder(adapted, torch.float32), tokenizer, temperature=0)
+    for prompt, done in zip(PROMPTS, drawn, strict=True):
+        inputs = tokenizer(prompt, return_tensors="pt", return_token_type_ids=False)
+        expected = adapted.generate(
+            **inputs, max_new_tokens=20, do_sample=False, pad_token_id=0, eos_token_id=tokenizer.eos_token_id
+        )
+        assert list(done.token_ids) == expected[0, inputs["input_ids"].shape[1] :].tolist()
+
+
+def test_the_decoder_follows_the_adapter_only_after_a_refresh(adapted: Any, tokenizer: Any) -> None:
+    decoder = Decoder(adapted, torch.float32)
+    before = draw(decoder, tokenizer, temperature=0)
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if "lora_B.default" in name:
+                parameter.mul_(-3)
+    assert draw(decoder, tokenizer, temperature=0) == before
+    decoder.refresh()
+    assert draw(decoder, tokenizer, temperature=0) != before
+
+
+def test_equal_seeds_give_equal_samples_and_other_seeds_others(adapted: Any, tokenizer: Any) -> None:
+    decoder = Decoder(adapted, torch.float32)
+    first = draw(decoder, tokenizer, 1.0, samples=3, seed=5)
+    assert first == draw(decoder, tokenizer, 1.0, samples=3, seed=5)
+    assert first != draw(decoder, tokenizer, 1.0, samples=3, seed=6)
+    assert [(done.prompt, done.sample) for done in first] == [(p, s) for p in range(len(PROMPTS)) for s in range(3)]
+
+
+def test_log_probs_are_those_of_a_full_forward_pass(adapted: Any, tokenizer: Any) -> None:
+    drawn = draw(Decoder(adapted, torch.float32), tokenizer, 1.0, samples=2, length=3 * CACHE_GROWTH)
+    assert max(len(done.token_ids) for done in drawn) > 2 * CACHE_GROWTH, "the cache must grow more than once"
+    for done in drawn:
+        prompt = tokenizer(PROMPTS[done.prompt])["input_ids"]
+        tokens = torch.tensor([[*prompt, *done.token_ids]])
+        with torch.no_grad():
+            logits = adapted(tokens).logits[0, len(prompt) - 1 : -1]
+        expected = logits.log_softmax(-1).gather(-1, tokens[0, len(prompt) :, None])[:, 0]
+        torch.testing.assert_close(torch.tensor(done.log_probs), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_tokens_are_drawn_as_often_as_their_probability_says() -> None:
+    logits = torch.tensor([2.0, 1.0, 0.0, -1.0, -torch.inf, 1.0, -torch.inf])
+    drawn, log_probs = draw_tokens(
+        logits.expand(40_000, -1), 0.5, torch.rand(40_000, generator=torch.Generator().manual_seed(3))
+    )
+    expected = (logits / 0.5).softmax(-1)
+    frequency = drawn.bincount(minlength=len(logits)) / len(drawn)
+    # Six standard errors of a frequency; what is impossible is never drawn.
+    assert bool(((frequency - expected).abs() <= 6 * (expected * (1 - expected) / len(drawn)).sqrt()).all())
+    torch.testing.assert_close(log_probs, logits.log_softmax(-1)[drawn])
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_one_query_attends_as_the_fused_kernel_says(kv_heads: int) -> None:
+    generator = torch.Generator().manual_seed(4)
+    query = torch.randn(3, 4, 1, 8, generator=generator)
+    keys, values = (torch.randn(3, kv_heads, 10, 8, generator=generator) for _ in range(2))
+    visible = torch.rand(3, 1, 1, 10, generator=generator) > 0.4
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        query, keys, values, attn_mask=visible, enable_gqa=kv_heads < 4
+    )
+    bias = torch.zeros(visible.shape).masked_fill(~visible, -torch.inf)
+    torch.testing.assert_close(attended(query * 8**-0.5, keys, values, bias), expected)
+
+
+def test_completions_stop_at_the_end_token_and_are_reported_as_they_finish(adapted: Any, tokenizer: Any) -> None:
+    decoder = Decoder(adapted, torch.float32)
+    finished: list[Sampled] = []
+    ends = frozenset(range(0, 400, 3))  # many end tokens: sequences end at different lengths
+    tokens = [tokenizer(prompt)["input_ids"] for prompt in PROMPTS]
+    uniforms = torch.rand(len(PROMPTS) * 8, 20, generator=torch.Generator().manual_seed(0))
+    drawn = sample(decoder, tokens, 8, 1.0, 20, ends, uniforms, on_finished=finished.append)
+    assert sorted(finished, key=lambda done: (done.prompt, done.sample)) == drawn
+    assert len({len(done.token_ids) for done in drawn}) > 3
+    for done in drawn:
+        assert not set(done.token_ids[:-1]) & ends
+        assert done.finished == (done.token_ids[-1] in ends)
+
+
+def test_dropping_finished_rows_changes_no_completion(adapted: Any, tokenizer: Any, monkeypatch: Any) -> None:
+    decoder = Decoder(adapted, torch.float32)
+    tokens = [tokenizer(prompt)["input_ids"] for prompt in PROMPTS]
+    ends = frozenset(range(0, 400, 7))
+
+    uniforms = torch.rand(len(PROMPTS) * 2, 20, generator=torch.Generator().manual_seed(0))
+
+    def run() -> list[tuple[int, ...]]:
+        return [done.token_ids for done in sample(decoder, tokens, 2, 1.0, 20, ends, uniforms)]
+
+    compacted = run()
+    monkeypatch.setattr("securecoderl_edge.models.sampling._COMPACT_SHARE", 1.1)
+    assert run() == compacted
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json", "model.safetensors"])
+def test_a_damaged_model_folder_is_named(file: str, tiny_model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_model, folder)
+    (folder / file).write_text('{"a":')
+    with pytest.raises(SceError, match=f"cannot load the .* of {folder}"):
+        HfRuntime(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"architectures": ["GPT2LMHeadModel"]}, "architecture GPT2LMHeadModel"),
+        ({"use_sliding_window": True}, "use_sliding_window = True"),
+        ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 10000.0}}, "rope type longrope"),
+        ({"rope_parameters": None, "rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope type dynamic"),
+        ({"rope_parameters": "linear"}, "rope type linear"),
+        ({"attention_bias": True}, "attention_bias = True"),
+        ({"mlp_bias": True}, "mlp_bias = True"),
+        ({"hidden_act": "gelu"}, "hidden_act = gelu"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
+    ],
+)
+def test_a_model_that_would_be_computed_wrongly_is_refused(
+    changes: dict[str, Any], named: str, tiny_model: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_model, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+    with pytest.raises(SceError, match=f"{named} is not supported"):
+        load_base(folder)
+
+
+def test_an_adapter_is_computed_as_its_own_configuration_says(tiny_model: Path, tmp_path: Path) -> None:
+    from peft import PeftModel
+
+    adapter = build_adapter(tmp_path / "rslora", tiny_model, use_rslora=True, target_modules=r".*\.(q_proj|down_proj)")
+    runtime = HfRuntime(str(tiny_model), adapter, threads=1)
+    prompt = load_tokenizer(tiny_model)(PROMPTS[0], return_tensors="pt", return_token_type_ids=False)
+    done = runtime.generate([PROMPTS[0]], 1, Sampling(0.0, 12))[0][0]
+    model = PeftModel.from_pretrained(load_base(tiny_model), adapter)
+    expected = model.generate(**prompt, max_new_tokens=12, do_sample=False, pad_token_id=0, eos_token_id=1)
+    assert list(done.token_ids) == expected[0, prompt["input_ids"].shape[1] :].tolist()
+    with pytest.raises(UsageError, match="use_dora"):
+        HfRuntime(str(tiny_model), build_adapter(tmp_path / "dora", tiny_model, use_dora=True), threads=1)
+
+
+def test_text_that_is_no_unicode_is_refused_and_a_tiny_temperature_is_greedy(tiny_model: Path) -> None:
+    runtime = HfRuntime(str(tiny_model), threads=1)
+    with pytest.raises(SceError, match="not valid Unicode"):
+        runtime.generate(["\ud800"], 1, Sampling())
+    tiny, greedy = (runtime.generate(["print"], 1, Sampling(value, 4))[0][0] for value in (1e-300, 0.0))
+    assert tiny.token_ids == greedy.token_ids
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ModuleNotFoundError("No module named 'peft'", name="peft"), "peft is not installed"),
+        (ImportError("cannot import name 'x' from 'peft'", name="peft"), "peft is installed, but does not load"),
+    ],
+)
+def test_a_package_that_is_broken_is_told_from_one_that_is_missing(
+    error: ImportError, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def failing(name: str, *rest: Any) -> Any:
+        if name == "peft":
+            raise error
+        return real(name, *rest)
+
+    monkeypatch.setattr("builtins.__import__", failing)
+    with pytest.raises(SceError, match=message):
+        require_torch()
+
+
+def test_numbers_that_are_not_finite_are_not_sampled_from(adapted: Any, tokenizer: Any) -> None:
+    with torch.no_grad():
+        adapted.get_base_model().model.layers[1].mlp.up_proj.weight.fill_(float("nan"))
+    with pytest.raises(SceError, match=r"not finite in torch\.float32"):
+        draw(Decoder(adapted, torch.float32), tokenizer, temperature=1.0)

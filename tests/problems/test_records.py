@@ -1,0 +1,139 @@
+"""Files of records: forms, breaks, wrong formats, the hub's Parquet."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from dataset_files import HUMANEVAL_RECORD, MBPP_RECORD, consume, needs_shared, write_lines
+from places import SHARED
+
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.problems.datasets.importing import import_problems
+from securecoderl_edge.problems.sources import benchmark_problems, load_problems, open_problems
+
+OURS = {"id": "a", "statement": "s", "tests": [{"input": "", "output": "1"}]}
+SANITISED = {
+    "source_file": "Benchmark Questions Verification V2.ipynb", "task_id": 2, "prompt": "Add two numbers.",
+    "code": "def add(a, b):\n  return a + b", "test_imports": ["import math"], "test_list": ["assert add(1, 2) == 3"],
+}  # fmt: skip
+
+
+def test_sanitised_mbpp_is_an_array_with_other_keys(tmp_path: Path) -> None:
+    path = tmp_path / "sanitized-mbpp.json"
+    path.write_text(json.dumps([SANITISED, {**SANITISED, "task_id": 11}]), encoding="utf-8")
+    problems = list(import_problems(path).problems)
+    assert [problem.id for problem in problems] == ["mbpp/2", "mbpp/11"]
+    assert [problem.tags for problem in problems] == [("mbpp-prompt",), ("mbpp-test",)]
+    assert problems[0].statement.startswith("Add two numbers.")
+    assert problems[0].assertions == ("import math\nassert add(1, 2) == 3",)
+
+
+@pytest.mark.parametrize(
+    ("format", "record", "looks_like"),
+    [
+        ("mbpp", HUMANEVAL_RECORD, "humaneval"),
+        ("humaneval", MBPP_RECORD, "mbpp"),
+        ("jsonl", MBPP_RECORD, "mbpp"),
+        ("apps-plus", OURS, "jsonl"),
+        ("code-contests", HUMANEVAL_RECORD, "humaneval"),
+        ("securecoderl", OURS, "jsonl"),
+        ("mbpp", {"question": "q", "inputs": ["1"], "outputs": ["1"]}, "apps-plus"),
+    ],
+)
+def test_a_file_of_another_format_is_said_to_look_like_that(
+    tmp_path: Path, format: str, record: dict[str, object], looks_like: str
+) -> None:
+    path = write_lines(tmp_path / "x.jsonl", [record] * 3)
+    with pytest.raises(UsageError, match=f"holds no {format} records; it looks like {looks_like}"):
+        list(import_problems(path, format).problems)
+
+
+def test_a_problem_file_that_is_none_is_said_to_be_another_format_where_it_is_loaded(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "x.jsonl", [MBPP_RECORD])
+    with pytest.raises(SceError, match=r"looks like mbpp.* sce data import"):
+        load_problems(str(path))
+    array = tmp_path / "x.json"
+    array.write_text(json.dumps([{"question": "q", "inputs": ["1"], "outputs": ["1"]}], indent=1))
+    with pytest.raises(SceError, match=r"looks like apps-plus.* sce data import"):
+        load_problems(str(array))
+
+
+def test_a_file_in_any_format_is_opened_as_problems(tmp_path: Path) -> None:
+    for record, name in ((MBPP_RECORD, "mbpp/7"), (HUMANEVAL_RECORD, "humaneval/9"), (OURS, "a")):
+        assert [each.id for each in open_problems(str(write_lines(tmp_path / "x.jsonl", [record])))] == [name]
+    with pytest.raises(SceError, match=r"holds no mbpp problem that can be used: 1 no tests"):
+        open_problems(str(write_lines(tmp_path / "x.jsonl", [{**MBPP_RECORD, "test_list": []}])))
+    told: list[str] = []
+    open_problems(str(write_lines(tmp_path / "x.jsonl", [MBPP_RECORD, {}])), tell=told.append)
+    assert len(told) == 1
+    assert '1 records cannot be used: 1 "task_id" or "test_list" is missing (first: x.jsonl:2)' in told[0]
+
+
+def test_our_own_records_are_opened_in_any_outer_form(tmp_path: Path) -> None:
+    records = [OURS, {**OURS, "id": "b"}]
+    array, packed = tmp_path / "ours.json", tmp_path / "ours.json.gz"
+    array.write_text(json.dumps(records, indent=1))
+    packed.write_bytes(gzip.compress(json.dumps(records).encode()))
+    for path in (array, packed):
+        assert [each.id for each in open_problems(str(path))] == ["a", "b"]
+
+
+def test_a_file_in_the_format_that_another_was_named_for_is_recognised(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "x.jsonl", [{**MBPP_RECORD, "task_id": 1}, {**MBPP_RECORD, "task_id": 2}])
+    with pytest.raises(UsageError, match="holds no humaneval records; it looks like mbpp: --format mbpp"):
+        list(import_problems(path, "humaneval").problems)
+    path = write_lines(tmp_path / "x.jsonl", [HUMANEVAL_RECORD, MBPP_RECORD])
+    problems, dropped, _ = consume(import_problems(path, "humaneval"))
+    assert (len(problems), sum(dropped.values())) == (1, 1)
+
+
+def test_parts_of_a_data_set_are_read_one_after_the_other(tmp_path: Path) -> None:
+    parts = [write_lines(tmp_path / f"{n}.jsonl", [{**MBPP_RECORD, "task_id": n}, MBPP_RECORD]) for n in (1, 2)]
+    problems, dropped, _ = consume(import_problems(parts))
+    assert [problem.id for problem in problems] == ["mbpp/1", "mbpp/7", "mbpp/2"]
+    assert dropped == {"id used before": 1}
+
+
+def test_parquet_is_read_like_jsonl(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    records = [{**MBPP_RECORD, "task_id": number} for number in range(200)]
+    for record in records:
+        record.pop("challenge_test_list", None)
+    path = tmp_path / "test-00000-of-00001.parquet"
+    parquet.write_table(pyarrow.Table.from_pylist(records), path)
+    problems, dropped, _ = consume(import_problems(path))
+    assert problems == list(import_problems(write_lines(tmp_path / "x.jsonl", records)).problems)
+    assert dropped == {}
+    path.write_bytes(path.read_bytes()[:-50])
+    with pytest.raises(SceError, match="no whole Parquet file"):
+        list(import_problems(path, "mbpp").problems)
+
+
+def test_a_benchmark_is_found_by_its_published_name_with_all_of_its_tests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"no file of humaneval here .*sce data import openai/openai_humaneval"):
+        benchmark_problems("humaneval")
+    check = "def check(f):\n" + "".join(f"    assert f({n}) == {2 * n}\n" for n in range(9))
+    write_lines(tmp_path / "HumanEval.jsonl", [{**HUMANEVAL_RECORD, "test": check}])
+    assert [problem.test_count for problem in benchmark_problems("humaneval")] == [9]
+    write_lines(tmp_path / "mbpp.jsonl", [{**MBPP_RECORD, "task_id": number} for number in (7, 11, 510, 511)])
+    assert [problem.id for problem in benchmark_problems("mbpp")] == ["mbpp/11", "mbpp/510"]
+    write_lines(tmp_path / "mbpp-problems.jsonl", [{**MBPP_RECORD, "task_id": 12}])
+    assert [problem.id for problem in benchmark_problems("mbpp")] == ["mbpp/11", "mbpp/510"]
+    write_lines(tmp_path / "mbpp.jsonl", [MBPP_RECORD])
+    with pytest.raises(SceError, match="holds no problem of mbpp that published results are measured on"):
+        benchmark_problems("mbpp")
+
+
+@needs_shared
+def test_the_published_splits_have_their_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("mbpp.jsonl", "HumanEval.jsonl.gz"):
+        (tmp_path / name).symlink_to(SHARED / name)
+    assert (len(benchmark_problems("mbpp")), len(benchmark_problems("humaneval"))) == (500, 164)
