@@ -1,14 +1,16 @@
-"""What several test files share: tiny models, made once a session, a sandbox, settings of small runs."""
+"""What several test files share: tiny models, a sandbox, settings of small runs."""
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from once import Once
 from tiny_models import build_adapter, build_model
 
 from securecoderl_edge.scoring.scorer import Scorer
@@ -16,6 +18,15 @@ from securecoderl_edge.training.settings import TrainSettings
 
 if TYPE_CHECKING:
     from onnx_sources import Sources
+
+# The suite passes wherever it is started. A shell that runs it in the background ignores Ctrl-C for it, nohup ignores
+# SIGHUP, and what is ignored stays so in every process that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+os.umask(0o022)
+os.environ.update(TERM="xterm", LC_ALL="C.UTF-8")
+for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "HF_TOKEN"):
+    os.environ.pop(name, None)
 
 # torch and llama.cpp both spin their threads, which on shared cores costs more than it gains.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -25,42 +36,55 @@ MakeModel = Callable[..., Path]
 
 
 @pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Once]:
+    """Makes what many tests read, once per test run; see `Once`."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # that of all workers
+    made = Once(folder / "once")
+    yield made
+    assert made.changed() == [], "a test has changed what others read"
+
+
+@pytest.fixture(scope="session")
+def tiny_model(once: Once) -> Path:
     """A Hugging Face folder: tied Llama of hidden size 64, 2 layers, byte-level BPE of about 400 tokens."""
     pytest.importorskip("torch", reason="needs the train extra")
-    return build_model(tmp_path_factory.mktemp("tiny") / "tiny")
+    return once("tiny", build_model)
 
 
 @pytest.fixture(scope="session")
-def tiny_qwen(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_qwen(once: Once) -> Path:
     """As `tiny_model`, a Qwen2: biases in its attention, two query heads for each key."""
     pytest.importorskip("torch", reason="needs the train extra")
-    return build_model(tmp_path_factory.mktemp("qwen") / "qwen", "qwen2", num_key_value_heads=2)
+    return once("tiny-qwen", lambda folder: build_model(folder, "qwen2", num_key_value_heads=2))
 
 
 @pytest.fixture(scope="session")
-def tiny_adapter(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_adapter(tiny_model: Path, once: Once) -> Path:
     """A LoRA adapter on `tiny_model`, in PEFT format."""
-    return build_adapter(tmp_path_factory.mktemp("adapter") / "adapter", tiny_model)
+    return once("tiny-adapter", lambda folder: build_adapter(folder, tiny_model))
 
 
 @pytest.fixture(scope="session")
-def tiny_gguf(tiny_model: Path, tiny_adapter: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`tiny_model` with `tiny_adapter` as a float32 GGUF file, not verified (test_gguf_export does that)."""
+def tiny_gguf(tiny_model: Path, tiny_adapter: Path, once: Once) -> Path:
+    """`tiny_model` with `tiny_adapter` as a float32 GGUF file, not verified (export/test_gguf does that)."""
     pytest.importorskip("llama_cpp", reason="needs the gguf extra")
     from securecoderl_edge.export.gguf import write_gguf
 
-    path = tmp_path_factory.mktemp("gguf") / "tiny-f32.gguf"
-    write_gguf(tiny_model, tiny_adapter, "f32", path, "tiny")
-    return path
+    def make(folder: Path) -> None:
+        folder.mkdir()
+        write_gguf(tiny_model, tiny_adapter, "f32", folder / "tiny-f32.gguf", "tiny")
+
+    return once("tiny-gguf", make) / "tiny-f32.gguf"
 
 
 @pytest.fixture(scope="session")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
+def sources(once: Once) -> Sources:
     """Models of many shapes to make ONNX folders of."""
     from onnx_sources import Sources
 
-    return Sources(tmp_path_factory.mktemp("sources"))
+    return Sources(once)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Models of many shapes, each with an adapter, as sources of ONNX folders; made once a test file."""
+"""Models of many shapes, each with an adapter, as sources of ONNX folders."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from once import Once
 from tiny_models import build_adapter, build_model
 
 from securecoderl_edge.export import onnx as onnx_export
@@ -35,14 +36,19 @@ MODELS: dict[str, dict[str, Any]] = {
 
 
 class Source:
-    """A model with an adapter, and what it says."""
+    """A model with an adapter, and what it says; made by `Source.make`."""
 
-    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
-        self.base = build_model(folder / "base", **settings)
-        self.adapter = build_adapter(folder / "adapter", self.base)
-        self.reference = folder / "reference"
-        self.reference.mkdir()
-        write_reference(self.base, self.adapter, PROMPTS, 24, self.reference)
+    def __init__(self, folder: Path) -> None:
+        self.base, self.adapter, self.reference = (folder / name for name in ("base", "adapter", "reference"))
+
+    @classmethod
+    def make(cls, folder: Path, settings: dict[str, Any]) -> None:
+        """Fill ``folder``."""
+        made = cls(folder)
+        build_model(made.base, **settings)
+        build_adapter(made.adapter, made.base)
+        made.reference.mkdir()
+        write_reference(made.base, made.adapter, PROMPTS, 24, made.reference)
 
     def write(self, folder: Path, quant: str = "f32") -> Path:
         """Export it, unverified."""
@@ -59,15 +65,12 @@ class Source:
 class Sources:
     """The models of `MODELS`, each made when it is first asked for."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._made: dict[str, Source] = {}
+    def __init__(self, once: Once) -> None:
+        self._once = once
 
     def __call__(self, name: str) -> Source:
         """The model of that name."""
-        if name not in self._made:
-            self._made[name] = Source(self._folder / name.replace(" ", "-"), MODELS[name])
-        return self._made[name]
+        return Source(self._once(f"source-{name.replace(' ', '-')}", lambda folder: Source.make(folder, MODELS[name])))
 
 
 def change_shape(**changes: Any) -> Callable[[pytest.MonkeyPatch], None]:

@@ -1,6 +1,6 @@
 """Rows of scored samples -> one model's figures, each with its 95 % interval.
 
-A row is a `Score` record (DESIGN: files and records) with, when a model wrote the program, ``completion``,
+A row is a `Score` record (docs/files.md) with, when a model wrote the program, ``completion``,
 ``prompt_tokens``, ``completion_tokens``, ``finish``, ``first_token_seconds``, ``generation_seconds``,
 ``between_tokens_ms`` and ``mean_logprob``.
 """

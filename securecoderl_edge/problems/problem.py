@@ -35,7 +35,7 @@ class Test:
 
 @dataclass(frozen=True)
 class Problem:
-    """One programming problem (DESIGN: files and records).
+    """One programming problem (docs/files.md).
 
     ``tests`` is empty for call problems, ``assertions`` is empty for stdin problems. ``solutions`` are
     reference programs; they are never shown to a model outside supervised training.
