@@ -6,7 +6,7 @@ EXTRAS ?= --extra every
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check coverage bench study dist docs docs-test clean
+.PHONY: demo test test-all check coverage bench study dist docs docs-test clean
 
 demo: $(VENV)/installed
 	$(BIN)/sce train --out runs/starter
@@ -15,14 +15,20 @@ demo: $(VENV)/installed
 	$(BIN)/sce generate -n 8 --test 'in=3 8 5 2 9\n,out=68\n' \
 		"Read a line of integers. Print the sum of the even numbers, each squared."
 
+# Test files are spread over all cores; a worker that is done takes tests from another.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
+
 test: $(VENV)/installed-dev
-	$(BIN)/python -m pytest
+	$(PYTEST) -m "not slow"
+
+test-all: $(VENV)/installed-dev
+	$(PYTEST)
 
 check: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(PYTEST) -m "not slow"
 
 # Which lines the tests run, in the processes that they start too.
 coverage: $(VENV)/installed-dev

@@ -57,8 +57,9 @@ def check_content(wheel: Path) -> None:
         "py.typed",
         "commands/train.py",
         "export/run.py",
-        "recipes/starter.toml",
-        "starter/nano/model.safetensors",
+        "sandbox/inside/zygote.py",
+        "training/recipes/starter.toml",
+        "models/nano/model.safetensors",
     ]
     missing = [name for name in needed if f"securecoderl_edge/{name}" not in names]
     foreign = [name for name in names if not name.startswith("securecoderl_edge")]

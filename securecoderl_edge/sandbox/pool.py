@@ -7,7 +7,6 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.sandbox.levels import choose_level
@@ -119,9 +118,7 @@ class SandboxPool:
     def __enter__(self) -> SandboxPool:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -16,7 +16,6 @@ import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from securecoderl_edge.errors import SceError
@@ -174,7 +173,5 @@ class SecurityScanner:
     def __enter__(self) -> SecurityScanner:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

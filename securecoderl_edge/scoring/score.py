@@ -87,13 +87,13 @@ def make_score(
     rule: StageRule = "any",
     scale: SeverityScale = "bandit",
     seconds: float = 0.0,
-    extract: str = "raw",
-    sandbox: str = "",
-    limits: Mapping[str, float] | None = None,
-    problem_hash: str = "",
-    signs: tuple[str, ...] = (),
+    **facts: Any,
 ) -> Score:
-    """Put a `Score` together; ``outcomes`` is None when the text does not parse, and then there is nothing to scan."""
+    """Put a `Score` together; ``outcomes`` is None when the text does not parse, and then there is nothing to scan.
+
+    Args:
+        facts: other fields of `Score`, such as ``limits``, that say how it was made.
+    """
     passed = sum(each.verdict == "pass" for each in outcomes or ())
     danger = 0.0 if outcomes is None else severity(scan, scale)
     r_func, r_sec = functional_reward(outcomes, rule), 1.0 - danger
@@ -114,13 +114,9 @@ def make_score(
         findings=() if outcomes is None else scan.serious,
         program=program,
         seconds=seconds,
-        extract=extract,
         stage_rule=rule,
         severity_scale=scale,
-        sandbox=sandbox,
-        limits=limits or {},
-        problem_hash=problem_hash,
-        signs=signs,
+        **facts,
     )
 
 

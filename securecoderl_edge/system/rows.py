@@ -43,30 +43,28 @@ class RowFile:
         Raises:
             SceError: a line is no JSON object; the message begins with file and line.
         """
-
-        def refuse(number: int) -> None:
-            raise SceError(f"{self.path}:{number}: no JSON object")
-
-        return [row for _, row in read_objects(self.path, refuse)] if self.path.exists() else []
+        damaged: list[int] = []
+        rows = [row for _, row in read_objects(self.path, damaged.append)] if self.path.exists() else []
+        if damaged:
+            raise SceError(f"{self.path}:{damaged[0]}: no JSON object")
+        return rows
 
     def rewind(self, phase: str, step: int) -> None:
         """Drop rows of ``phase`` after ``step``, and lines that are none: a crash cuts the last one short."""
         if not self.path.exists():
             return
-        rows = [row for _, row in read_objects(self.path, leave_out) if isinstance(row.get("step"), int)]
+        rows = [row for _, row in read_objects(self.path) if isinstance(row.get("step"), int)]
         with write_atomically(self.path) as out:
             out.writelines(f"{json.dumps(row)}\n" for row in rows if row.get("phase") != phase or row["step"] <= step)
 
 
-def leave_out(number: int) -> None:
-    """For readers to whom a line that cannot be used is no loss."""
-
-
-def read_objects(path: Path, broken: Callable[[int], None]) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_objects(
+    path: Path, broken: Callable[[int], object] = lambda number: None
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield ``(line number, object)`` for each line of a file that is a JSON object.
 
     Args:
-        broken: called with the number of each other line that is not blank.
+        broken: told the number of each other line that is not blank.
 
     Raises:
         UsageError, SceError: the file cannot be read, as in `read_jsonl`.
@@ -78,11 +76,11 @@ def read_objects(path: Path, broken: Callable[[int], None]) -> Iterator[tuple[in
             broken(number)
 
 
-def read_jsonl(path: Path, broken: Callable[[int], None] | None = None) -> Iterator[tuple[int, Any]]:
+def read_jsonl(path: Path, broken: Callable[[int], object] | None = None) -> Iterator[tuple[int, Any]]:
     """Yield ``(line number, decoded value)`` for each non-blank line; a ``.gz`` file is unpacked on the way.
 
     Args:
-        broken: called with the number of a line that is not JSON; without it such a line is an error.
+        broken: told the number of a line that is not JSON; without it such a line is an error.
 
     Raises:
         UsageError: the file does not exist, or is a folder.

@@ -51,6 +51,8 @@ TABLE3 = (
 )
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_study_ends_in_a_table_and_is_not_made_twice(folder: Path) -> None:
     code, out, err = run(*TABLE3, "--json")
     assert code == 0, err

@@ -162,8 +162,8 @@ def test_a_plan_downloads_nothing_of_a_model_that_is_half_here(
         asked.append((name, download))
         return tiny_model
 
-    for module in ("plan", "train"):
-        monkeypatch.setattr(f"securecoderl_edge.{module}.base_folder", base_folder)
+    for module in ("plan", "workplace"):
+        monkeypatch.setattr(f"securecoderl_edge.training.{module}.base_folder", base_folder)
     result = train(Path("someone/model"), problems, tmp_path / "run", "--dry-run", "--phases", "sft")
     assert result.exit_code == 0, result.output
     assert asked == [("someone/model", False)] * 2

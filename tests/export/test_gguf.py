@@ -375,6 +375,8 @@ def test_deepseek_coders_tokenizer_is_recognised_and_tokenises_equally(tmp_path:
     assert agreement.tokenised_equal == len(texts)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.skipif(not DEEPSEEK.is_dir(), reason="needs ../shared/data/deepseek-coder-tokenizer")
 def test_deepseek_coders_tokenizer_reads_python_s_own_library_equally(tmp_path: Path) -> None:
     from securecoderl_edge.models.tokenizer import read_tokenizer

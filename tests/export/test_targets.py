@@ -39,6 +39,8 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("arguments", "name"),
     [
@@ -186,6 +188,8 @@ def test_force_never_replaces_a_file_of_somebody_else(base: Path, folder: Path) 
     assert (folder / "theirs.gguf").read_bytes() == b"GGUF of somebody else"
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("end", [KeyboardInterrupt(), OSError(28, "No space left on device")])
 def test_an_export_that_ends_at_the_last_step_leaves_the_earlier_one_whole(
     base: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, end: BaseException

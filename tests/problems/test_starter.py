@@ -16,8 +16,8 @@ from securecoderl_edge.errors import UsageError
 from securecoderl_edge.problems.giveaways import is_shown
 from securecoderl_edge.problems.problem import MAX_TESTS, Problem
 from securecoderl_edge.problems.sources import load_problems
-from securecoderl_edge.problems.starter.catalogue import GENERAL, HARD, SECURITY
 from securecoderl_edge.problems.starter.families._compose import compose, piece
+from securecoderl_edge.problems.starter.families.catalogue import GENERAL, HARD, SECURITY
 from securecoderl_edge.problems.starter.family import Family, choose_wording, is_held_out
 from securecoderl_edge.problems.starter.generate import MIN_DISTINCT_OUTPUTS, build_problem, compositions, run_reference
 from securecoderl_edge.problems.starter.splits import EVAL_SIZE, SPLITS, load_split

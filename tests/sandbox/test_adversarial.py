@@ -138,8 +138,9 @@ def open_house() -> Iterator[Path]:
         folder = Path(name)
         folder.chmod(0o755)
         package = ROOT / "securecoderl_edge"
-        shutil.copytree(package / "sandbox", folder / "securecoderl_edge" / "sandbox")
-        for file in ("__init__.py", "errors.py", "machine.py", "config.py", "switches.py"):
+        for room in ("sandbox", "system"):
+            shutil.copytree(package / room, folder / "securecoderl_edge" / room)
+        for file in ("__init__.py", "errors.py", "config.py"):
             shutil.copy(package / file, folder / "securecoderl_edge")
         shutil.copy(ROOT / "tests" / "hostile.py", folder)
         yield folder

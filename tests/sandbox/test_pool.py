@@ -253,6 +253,8 @@ def test_the_limit_of_a_job_counts_and_what_files_left_in_memory_does_not(
     assert machine.memory_limit_bytes() == 4000
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_thousands_of_programs_leave_nothing_behind() -> None:
     """A short form of ``benchmarks/reward_leaks.py``."""
     programs = ["print(input())", "x = [0] * 10**6", "import json, os\nos._exit(3)", "raise ValueError", "def f(:"]

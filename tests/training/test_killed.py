@@ -86,6 +86,8 @@ def untimed(run: Path, name: str) -> list[dict[str, Any]]:
     return [{key: row[key] for key in row if key not in MEASURED} for row in RowFile(run / name).read()]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_run_killed_at_twenty_random_moments_equals_an_uninterrupted_one_bit_for_bit(
     server: Server, tiny_model: Path, problems: Path, tmp_path: Path
 ) -> None:

@@ -125,6 +125,8 @@ print(json.dumps(gpu_fit_worker.measure_training(sys.argv[2], Path(sys.argv[3]),
 """
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peaks are read from /proc")
 @pytest.mark.parametrize("kind", ["update", "sft"])
 def test_the_plan_is_within_15_percent_of_what_is_measured(kind: str, tmp_path: Path) -> None:

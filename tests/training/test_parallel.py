@@ -32,6 +32,8 @@ def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_additions(tmp_path_factory.mktemp("problems") / "problems.jsonl", tests=3)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("overrides", [(), ("ppo.advantage=gae",)], ids=["group", "gae"])
 def test_two_processes_learn_what_one_learns_from_the_same_batch(
     tiny_model: Path, problems: Path, tmp_path: Path, overrides: tuple[str, ...]

@@ -21,7 +21,7 @@ from securecoderl_edge import __version__
 from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems
 from securecoderl_edge.problems.problem import Problem, digest_of_problems
 from securecoderl_edge.problems.sources import load_problems
-from securecoderl_edge.system.rows import RowFile, drop_torn_line, leave_out, read_objects
+from securecoderl_edge.system.rows import RowFile, drop_torn_line, read_objects
 
 STEPS = "steps.jsonl"
 
@@ -163,7 +163,7 @@ def _below(text: str, folder: Path) -> str:
 
 def _read(file: Path) -> list[dict[str, Any]]:
     rows = []
-    for _, row in read_objects(file, leave_out) if file.exists() else ():
+    for _, row in read_objects(file) if file.exists() else ():
         try:
             rows.append({"key": str(row["key"]), "command": str(row["command"]), "began": float(row["began"]),
                          "seconds": float(row["seconds"]), "succeeded": row["succeeded"] is True})  # fmt: skip

@@ -39,7 +39,7 @@ def load_split(split: str) -> list[Problem]:
 
 @lru_cache(maxsize=len(SPLITS))
 def _build(split: str) -> tuple[Problem, ...]:
-    from securecoderl_edge.problems.starter.catalogue import GENERAL, HARD, PLAIN_LISTS, SECURITY
+    from securecoderl_edge.problems.starter.families.catalogue import GENERAL, HARD, PLAIN_LISTS, SECURITY
 
     if split == "train":
         general = compositions(GENERAL, held_out=False)

@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 from securecoderl_edge.errors import MissingExtra, SceError, UsageError
@@ -148,9 +147,7 @@ class GgufRuntime:
     def __enter__(self) -> GgufRuntime:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _serve(
