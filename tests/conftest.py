@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,7 @@ import pytest
 from once import Once
 from tiny_models import build_adapter, build_model
 
+from securecoderl_edge.models.files import sha256_of_folder
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.training.settings import TrainSettings
 
@@ -85,6 +88,30 @@ def sources(once: Once) -> Sources:
     from onnx_sources import Sources
 
     return Sources(once)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def known_references(once: Once) -> Iterator[None]:
+    """What a source says of the probes of an export is computed once for all exports of it in this test run.
+
+    The child that does it imports torch and transformers, which would be half of the time that tests of exports take.
+    """
+    from securecoderl_edge.export.verify import reference_of
+
+    @contextmanager
+    def known(base: Path, adapter: Path | None) -> Iterator[Path]:
+        def make(folder: Path) -> None:
+            with reference_of(base, adapter) as found:
+                shutil.copytree(found, folder)
+
+        source = hashlib.sha256()
+        for folder in (base, *([adapter] if adapter else ())):
+            source.update(sha256_of_folder(folder).encode())
+        yield once(f"reference-{source.hexdigest()[:16]}", make)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("securecoderl_edge.export.workbench.reference_of", known)
+        yield
 
 
 @pytest.fixture(scope="module")

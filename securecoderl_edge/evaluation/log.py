@@ -32,39 +32,27 @@ class EvaluationLog:
     @classmethod
     @contextmanager
     def held(cls, out: Path, label: str, settings: Mapping[str, Any]) -> Iterator[EvaluationLog]:
-        """`open` for this process alone: what another one is just writing looks like a line that was cut short.
+        """The log under ``out`` for a model's label and all the settings that its rows depend on, for this process.
+
+        Other settings are another log, so results that do not belong together never mix. What another process is just
+        writing looks like a line that was cut short.
 
         Raises:
             SceError: another process writes there, or the folder cannot be written.
         """
-        folder = cls._folder_of(out, label, settings)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise SceError(f"cannot write {folder}: {error.strerror}") from None
-        with locked(folder):
-            yield cls.open(out, label, settings)
-
-    @classmethod
-    def open(cls, out: Path, label: str, settings: Mapping[str, Any]) -> EvaluationLog:
-        """The log under ``out`` for a model's label and all the settings that its rows depend on.
-
-        Other settings are another log, so results that do not belong together never mix.
-
-        Raises:
-            SceError: the folder cannot be written.
-        """
-        log = cls(cls._folder_of(out, label, settings))
-        with write_atomically(log.folder / "settings.json") as file:
-            file.write(_as_text(settings) + "\n")
-        for path in (log._rows, log._usage):
-            drop_torn_line(path)
-        return log
-
-    @staticmethod
-    def _folder_of(out: Path, label: str, settings: Mapping[str, Any]) -> Path:
+        text = json.dumps(settings, indent=1, sort_keys=True)
         name = re.sub(r"[^\w.-]+", "-", label).strip("-.") or "model"
-        return out / f"{name}-{hashlib.sha256(_as_text(settings).encode()).hexdigest()[:10]}"
+        log = cls(out / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:10]}")
+        try:
+            log.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SceError(f"cannot write {log.folder}: {error.strerror}") from None
+        with locked(log.folder):
+            with write_atomically(log.folder / "settings.json") as file:
+                file.write(text + "\n")
+            for path in (log._rows, log._usage):
+                drop_torn_line(path)
+            yield log
 
     def rows(self) -> dict[tuple[str, int], Row]:
         """What is there, by (problem id, sample); of rows that repeat, the last."""
@@ -92,7 +80,3 @@ def _read(path: Path) -> list[dict[str, Any]]:
         return RowFile(path).read()
     except SceError as error:
         raise SceError(f"{error}; remove {path.parent} to start over") from None
-
-
-def _as_text(settings: Mapping[str, Any]) -> str:
-    return json.dumps(settings, indent=1, sort_keys=True)

@@ -94,14 +94,11 @@ def choose_files(names: list[str], pattern: str | None, source: str) -> list[str
     data = [name for name in names if name.endswith(_DATA) and name.rpartition("/")[2] not in _NO_DATA]
     if not data:
         raise UsageError(f"{source} holds no {', '.join(_DATA)} file")
-    if pattern is not None:
-        chosen = [name for name in data if fnmatch.fnmatchcase(name, pattern)]
-        if not chosen:
-            raise UsageError(f"{source} has no file {pattern!r}; there are {_listed(data)}")
-    else:
-        chosen = data
+    chosen = [name for name in data if pattern is None or fnmatch.fnmatchcase(name, pattern)]
+    if not chosen:
+        raise UsageError(f"{source} has no file {pattern!r}; there are {_listed(data)}")
     # Parts of one file differ in their numbers alone.
-    if len({re.sub(r"\d+", "0", name) for name in chosen}) > 1 and pattern is None:
+    if pattern is None and len({re.sub(r"\d+", "0", name) for name in chosen}) > 1:
         raise UsageError(f"{source} has several files; choose with --files PATTERN: {_listed(data)}")
     return chosen
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
+from cli_runs import run_sce
 from click.testing import CliRunner
 
 from securecoderl_edge import cli
@@ -107,15 +108,16 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     ],
 )
 def test_bad_input_gets_one_sentence_and_no_traceback(
-    args: tuple[str, ...], code: int, message: str, tmp_path: Path
+    args: tuple[str, ...], code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if args[0] == "train":  # without it that is what is said first
         pytest.importorskip("torch", reason="needs the train extra")
-    shown = run(*args, cwd=tmp_path)
-    assert shown.returncode == code, shown.stderr
-    assert message in shown.stderr
-    assert "Traceback" not in shown.stderr
-    assert shown.stdout == ""
+    monkeypatch.chdir(tmp_path)
+    status, stdout, stderr = run_sce(*args)
+    assert status == code, stderr
+    assert message in stderr
+    assert "Traceback" not in stderr
+    assert stdout == ""
     assert not list(tmp_path.iterdir())
 
 

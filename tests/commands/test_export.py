@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from once import Once
 
 pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("llama_cpp", reason="needs the gguf extra")
@@ -21,9 +22,9 @@ from securecoderl_edge.runtimes.gguf.header import header_strings, is_adapter, r
 from securecoderl_edge.runtimes.spec import default_models, resolve_model
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_base(tmp_path_factory.mktemp("model") / "mine")
+@pytest.fixture(scope="session")
+def base(once: Once) -> Path:
+    return once("mine", make_base)
 
 
 @pytest.fixture

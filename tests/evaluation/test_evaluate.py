@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_runtime import BROKEN, RIGHT, UNSAFE, WRONG, FakeRuntime, always, by_problem, problem
@@ -23,6 +24,12 @@ SETTINGS = {"label": "fake", "seed": 42}
 def outcomes(evaluation: Evaluation) -> list[object]:
     """What rows say, in a form that survives JSON."""
     return json.loads(json.dumps([{**row, "seconds": 0} for row in evaluation.rows]))  # type: ignore[no-any-return]
+
+
+def open_log(out: Path, label: str, settings: dict[str, Any]) -> EvaluationLog:
+    """A log that nobody holds."""
+    with EvaluationLog.held(out, label, settings) as log:
+        return log
 
 
 def test_each_kind_of_program_is_counted_where_it_belongs(scorer: Scorer) -> None:
@@ -96,32 +103,32 @@ def test_speed_is_what_the_runtime_spent_on_this_evaluation(scorer: Scorer) -> N
 
 def test_an_interrupted_evaluation_goes_on_where_it_stopped_with_the_same_rows(scorer: Scorer, tmp_path: Path) -> None:
     whole = evaluate(FakeRuntime(), PROBLEMS, scorer, batch=4)
-    log = EvaluationLog.open(tmp_path, "fake", SETTINGS)
+    log = open_log(tmp_path, "fake", SETTINGS)
     with pytest.raises(KeyboardInterrupt):
         evaluate(FakeRuntime(fail_at_call=2), PROBLEMS, scorer, batch=4, log=log)
     kept = len(log.rows())
     assert 4 <= kept <= 8
     second = FakeRuntime()
-    continued = evaluate(second, PROBLEMS, scorer, batch=4, log=EvaluationLog.open(tmp_path, "fake", SETTINGS))
+    continued = evaluate(second, PROBLEMS, scorer, batch=4, log=open_log(tmp_path, "fake", SETTINGS))
     assert sum(count for count, _ in second.calls) < 12
     assert outcomes(continued) == outcomes(whole)
 
 
 def test_a_finished_evaluation_is_read_back_without_generating(scorer: Scorer, tmp_path: Path) -> None:
-    first = evaluate(FakeRuntime(), PROBLEMS[:4], scorer, log=EvaluationLog.open(tmp_path, "fake", SETTINGS))
+    first = evaluate(FakeRuntime(), PROBLEMS[:4], scorer, log=open_log(tmp_path, "fake", SETTINGS))
     runtime = FakeRuntime()
-    again = evaluate(runtime, PROBLEMS[:4], scorer, log=EvaluationLog.open(tmp_path, "fake", SETTINGS))
+    again = evaluate(runtime, PROBLEMS[:4], scorer, log=open_log(tmp_path, "fake", SETTINGS))
     assert runtime.calls == []
     assert outcomes(again) == outcomes(first)
     assert again.usage == first.usage
 
 
 def test_a_line_cut_short_by_a_crash_is_made_again(scorer: Scorer, tmp_path: Path) -> None:
-    log = EvaluationLog.open(tmp_path, "fake", SETTINGS)
+    log = open_log(tmp_path, "fake", SETTINGS)
     whole = evaluate(FakeRuntime(), PROBLEMS[:4], scorer, log=log)
     path = log.folder / "rows.jsonl"
     path.write_bytes(path.read_bytes()[:-40])
-    log = EvaluationLog.open(tmp_path, "fake", SETTINGS)
+    log = open_log(tmp_path, "fake", SETTINGS)
     assert len(log.rows()) == 3
     again = evaluate(FakeRuntime(), PROBLEMS[:4], scorer, log=log)
     assert outcomes(again) == outcomes(whole)
@@ -129,7 +136,7 @@ def test_a_line_cut_short_by_a_crash_is_made_again(scorer: Scorer, tmp_path: Pat
 
 
 def test_a_problem_that_changed_under_its_id_is_measured_again(scorer: Scorer, tmp_path: Path) -> None:
-    log = EvaluationLog.open(tmp_path, "fake", SETTINGS)
+    log = open_log(tmp_path, "fake", SETTINGS)
     evaluate(FakeRuntime(always(RIGHT)), PROBLEMS[:1], scorer, log=log)
     changed = replace(PROBLEMS[0], tests=(Test("1\n", "3\n"),))
     row = evaluate(FakeRuntime(always(RIGHT)), [changed], scorer, log=log).rows[0]
@@ -137,7 +144,7 @@ def test_a_problem_that_changed_under_its_id_is_measured_again(scorer: Scorer, t
 
 
 def test_rows_of_a_smaller_batch_are_made_again_since_draws_depend_on_it(scorer: Scorer, tmp_path: Path) -> None:
-    log = EvaluationLog.open(tmp_path, "fake", SETTINGS)
+    log = open_log(tmp_path, "fake", SETTINGS)
     evaluate(FakeRuntime(always(RIGHT)), PROBLEMS[:1], scorer, log=log)
     runtime = FakeRuntime(always(RIGHT))
     evaluate(runtime, PROBLEMS[:2], scorer, log=log)
@@ -146,7 +153,7 @@ def test_rows_of_a_smaller_batch_are_made_again_since_draws_depend_on_it(scorer:
 
 def test_other_settings_are_another_log(tmp_path: Path) -> None:
     folders = {
-        EvaluationLog.open(tmp_path, label, {"label": label, "seed": seed}).folder
+        open_log(tmp_path, label, {"label": label, "seed": seed}).folder
         for label in ("a", "b", "../c d")
         for seed in (1, 2)
     }
@@ -155,7 +162,7 @@ def test_other_settings_are_another_log(tmp_path: Path) -> None:
 
 
 def test_the_rows_of_a_log_can_be_scored_again_as_completions(scorer: Scorer, tmp_path: Path) -> None:
-    log = EvaluationLog.open(tmp_path, "fake", SETTINGS)
+    log = open_log(tmp_path, "fake", SETTINGS)
     evaluate(FakeRuntime(), PROBLEMS[:2], scorer, log=log)
     records = [json.loads(line) for line in (log.folder / "rows.jsonl").read_text().splitlines()]
     assert all({"id", "sample", "completion"} <= set(record) for record in records)

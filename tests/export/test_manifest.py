@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from once import Once
 
 pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("llama_cpp", reason="needs the gguf extra")
@@ -25,9 +26,9 @@ from securecoderl_edge.system.files import sha256_of
 Exported = Callable[[str, Path], None]
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_base(tmp_path_factory.mktemp("model") / "mine")
+@pytest.fixture(scope="session")
+def base(once: Once) -> Path:
+    return once("mine", make_base)
 
 
 @pytest.fixture
@@ -38,16 +39,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture(scope="module")
-def exported(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+@pytest.fixture(scope="session")
+def exported(base: Path, once: Once) -> Exported:
     """Puts an export of `base` in a type, with its manifest, into a folder as m.gguf; each type is made once."""
-    made = tmp_path_factory.mktemp("exported")
 
     def put(quant: str, folder: Path) -> None:
-        (made / quant).mkdir(exist_ok=True)
-        if not (made / quant / "m.gguf").is_file():
-            export_gguf(base, None, quant, made / quant / "m.gguf", force=False)
-        for path in (made / quant).iterdir():
+        made = once(f"mine-{quant}", lambda new: export_gguf(base, None, quant, new / "m.gguf", force=False))
+        for path in made.iterdir():
             shutil.copyfile(path, folder / path.name)
 
     return put

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from once import Once
 
 pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("llama_cpp", reason="needs the gguf extra")
@@ -22,9 +23,9 @@ from securecoderl_edge.system import files
 from securecoderl_edge.system.files import remove_abandoned
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_base(tmp_path_factory.mktemp("model") / "mine")
+@pytest.fixture(scope="session")
+def base(once: Once) -> Path:
+    return once("mine", make_base)
 
 
 @pytest.fixture
