@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from once import Once
+from places import own_temporary_folder
 from tiny_models import build_adapter, build_model
 
 from securecoderl_edge.models.files import sha256_of_folder
@@ -30,6 +31,9 @@ os.umask(0o022)
 os.environ.update(TERM="xterm", LC_ALL="C.UTF-8")
 for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "HF_TOKEN"):
     os.environ.pop(name, None)
+
+# Temporary files of tests do not come and go in a folder that other tests watch, see sandbox/test_adversarial.
+os.environ["TMPDIR"] = str(own_temporary_folder())
 
 # torch and llama.cpp both spin their threads, which on shared cores costs more than it gains.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
