@@ -21,7 +21,7 @@ from securecoderl_edge.errors import SceError, UsageError
 
 T = TypeVar("T")
 
-MAX_SEED = 2**32 - 1
+MAX_SEED = 2**32 - 1  # the largest that torch and llama.cpp both take
 
 
 def setting(

@@ -7,7 +7,6 @@ import unicodedata
 
 # Where export writes the Unicode normal form that a model's tokenizer brings text to; llama.cpp has no place for it.
 NORMALISER_KEY = "securecoderl_edge.normalizer"
-
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\\\": "\\"}
 
 

@@ -26,6 +26,8 @@ from securecoderl_edge.prompts.styles import (
     PromptFormat,
 )
 
+EXTRACT_MODES = ("auto", "raw")
+
 # The first look ahead makes sure that what follows matches at once: without it a long line takes quadratic time.
 _FENCE = re.compile(
     r"^(?P<indent>[ \t]*)(?P<mark>`{3,}(?!`)|~{3,}(?!~))(?=[^`\n]*$)[ \t]*(?P<label>[\w+.#-]*)[^`\n]*$", re.MULTILINE
@@ -62,8 +64,6 @@ _END_OF_WORDS = re.compile(r"[=(\[{`:\"]")
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 # Words that may stand beside a name in an expression.
 _OPERATORS = frozenset(("and", "as", "else", "for", "from", "if", "import", "in", "is", "lambda", "not", "or"))
-
-EXTRACT_MODES = ("auto", "raw")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from securecoderl_edge.errors import UsageError
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.extraction import Asked
 
-# What every runtime can take: llama.cpp aborts above so many threads, torch above so large a seed.
+# llama.cpp aborts above so many threads.
 MAX_THREADS = 512
 # Samples of one prompt are decoded together; more are a slip of the hand that would take all memory.
 MAX_SAMPLES = 10_000

@@ -1,4 +1,4 @@
-"""How many tokens a text has for a model, without loading its weights where that can be avoided."""
+"""How a model sees text: its tokens and its prompts, without loading its weights where that can be avoided."""
 
 from __future__ import annotations
 

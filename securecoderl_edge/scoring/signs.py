@@ -10,13 +10,9 @@ from securecoderl_edge.sandbox.records import ProgramRun
 from securecoderl_edge.scoring.reward import Outcome
 
 CONSTANT_OUTPUT = "constant_output"
-
 CRASH_AFTER_OUTPUT = "crash_after_output"
-
 SAMPLE_COPY = "sample_copy"
-
 DENIED = "denied"
-
 SIGNS = (CONSTANT_OUTPUT, CRASH_AFTER_OUTPUT, SAMPLE_COPY, DENIED)
 
 

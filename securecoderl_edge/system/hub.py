@@ -17,9 +17,7 @@ _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _FILE_ENDINGS = (
     *(".gguf", ".onnx", ".safetensors", ".bin", ".json", ".jsonl", ".jsonl.gz", ".parquet", ".toml", ".py", ".csv"),
 )
-
 _DATA = (".jsonl", ".jsonl.gz", ".json", ".parquet")
-
 # What describes a data set and holds none of it.
 _NO_DATA = ("dataset_infos.json", "package.json", "state.json", "dataset_info.json")
 

@@ -1,4 +1,4 @@
-"""The machine and the software that a measurement was taken on: torch-free, so that every command can say it."""
+"""The machine and the software that a measurement was taken on, and what this process takes of it; without torch."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ _PACKAGES = (
     *("numpy", "bandit", "torch", "transformers", "peft", "bitsandbytes", "tokenizers"),
     *("llama-cpp-python", "gguf", "onnx", "onnxruntime"),
 )
-
 _M_MMAP_THRESHOLD = -3  # of <malloc.h>
-
 _LARGE_BLOCK_BYTES = 4 << 20
 
 

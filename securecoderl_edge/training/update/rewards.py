@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from securecoderl_edge.scoring.reward import PASSED_SHARE, combine
 from securecoderl_edge.scoring.score import Score
-from securecoderl_edge.training.settings import ScheduledSettings
-
-if TYPE_CHECKING:
-    from securecoderl_edge.training.settings import RewardSettings
+from securecoderl_edge.training.settings import RewardSettings, ScheduledSettings
 
 # A running pass rate weighs an update by 1 - this; of 20 updates ago about a third is left.
 _PASS_RATE_MEMORY = 0.95
