@@ -6,7 +6,7 @@ EXTRAS ?= --extra every
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all check coverage bench study dist docs docs-test clean
+.PHONY: demo test test-all lint check coverage bench study dist docs docs-test clean
 
 demo: $(VENV)/installed
 	$(BIN)/sce train --out runs/starter
@@ -15,20 +15,23 @@ demo: $(VENV)/installed
 	$(BIN)/sce generate -n 8 --test 'in=3 8 5 2 9\n,out=68\n' \
 		"Read a line of integers. Print the sum of the even numbers, each squared."
 
-# Test files are spread over all cores; a worker that is done takes tests from another.
+# Tests are spread over all cores; a worker that is done takes some of another's.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
 test: $(VENV)/installed-dev
 	$(PYTEST) -m "not slow"
 
+# The slow ones too: kill -9, fuzzing, whole trainings and studies, and the wheel in an environment of its own.
 test-all: $(VENV)/installed-dev
 	$(PYTEST)
+	$(MAKE) dist EXTRAS=
 
-check: $(VENV)/installed-dev
+lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(PYTEST) -m "not slow"
+
+check: lint test
 
 # Which lines the tests run, in the processes that they start too.
 coverage: $(VENV)/installed-dev

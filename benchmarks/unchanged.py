@@ -16,21 +16,23 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 from figures import publish
+
+from securecoderl_edge.cli import sce
 
 ROOT = Path(__file__).parents[1]
 APPS = ROOT.parent / "shared" / "data" / "apps" / "train"
-COMMANDS = (
-    *("", "train", "export", "bench", "generate", "score", "doctor", "report", "reproduce", "completion"),
-    *("data", "data import", "data check", "data show", "data stats", "data split", "data leaks"),
-)
 # What no two runs of one program agree in.
 TIMINGS = frozenset(
-    ("seconds", "first_token_seconds", "generation_seconds", "between_tokens_ms", "machine", "command", "load_average")
+    (
+        *("seconds", "first_token_seconds", "generation_seconds", "between_tokens_ms", "machine", "command"),
+        *("prompt_tokens_per_second", "decode_tokens_per_second", "peak_rss_bytes", "first_token", "between_tokens"),
+    )
 )
 
 
@@ -52,7 +54,7 @@ class Side:
             [sys.executable, "-m", "securecoderl_edge", *words],
             cwd=self.folder, env=environment, input=input, capture_output=True, text=True, check=False,
         )  # fmt: skip
-        if done.returncode not in (0, 1):
+        if done.returncode != 0:
             raise SystemExit(f"{self.tree}: sce {' '.join(words)}: {done.stderr[-500:]}")
         return done.stdout.replace(str(self.folder), "FOLDER").replace(str(self.tree), "TREE")
 
@@ -105,11 +107,21 @@ def bench(side: Side) -> Any:
         file.parent.name.rpartition("-")[0]: [without_timings(json.loads(line)) for line in file.open(encoding="utf-8")]
         for file in sorted((side.folder / "bench").glob("*/rows.jsonl"))
     }
-    return {"rows": logs, "comparisons": document["comparisons"]}
+    return {"rows": logs, **{name: without_timings(document[name]) for name in ("models", "comparisons", "settings")}}
 
 
 def helps(side: Side) -> Any:
-    return {command: side.sce(*command.split(), "--help") for command in COMMANDS}
+    return {" ".join(words): side.sce(*words, "--help") for words in commands(sce, click.Context(sce), ())}
+
+
+def commands(group: click.Command, context: click.Context, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The words of every command, those of groups included."""
+    yield words
+    if isinstance(group, click.Group):
+        for name in group.list_commands(context):
+            command = group.get_command(context, name)
+            assert command is not None
+            yield from commands(command, context, (*words, name))
 
 
 CHECKS: dict[str, Callable[[Side], Any]] = {
@@ -132,7 +144,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     checks = {name: CHECKS[name] for name in (("scores", "help") if options.quick else CHECKS)}
-    figures: dict[str, Any] = {"against": options.against, "equal": {}, "sha256": {}}
+    of = subprocess.run(
+        ["git", "-C", ROOT, "describe", "--always", "--dirty"], check=True, capture_output=True, text=True
+    )
+    figures: dict[str, Any] = {"against": options.against, "of": of.stdout.strip(), "equal": {}, "sha256": {}}
     with tempfile.TemporaryDirectory(prefix="unchanged-") as name:
         before, folder = Path(name) / "before", Path(name)
         subprocess.run(["git", "-C", ROOT, "worktree", "add", "--detach", before, options.against], check=True)
@@ -145,7 +160,9 @@ def main() -> None:
                 sys.stdout.write(f"{what:8} {'equal' if found[0] == found[1] else 'DIFFERS'}\n")
                 if found[0] != found[1]:
                     for side, text in zip(("old", "new"), found, strict=True):
-                        Path(f"{what}-{side}.json").write_text(text, encoding="utf-8")
+                        file = Path(f"{what}-{side}.json")
+                        file.write_text(text, encoding="utf-8")
+                        sys.stdout.write(f"         see {file}\n")
         finally:
             subprocess.run(["git", "-C", ROOT, "worktree", "remove", "--force", before], check=True)
     publish(figures, options.json)

@@ -78,14 +78,12 @@ def stats(file: str, config: StatsConfig) -> None:
     pass, which a model that games its tests finds out.
     """
     from securecoderl_edge.problems.statistics import compute_stats
-    from securecoderl_edge.runtimes.reader import lengths_of
 
     if config.model is None and config.prompt_style != "auto":
         raise UsageError("--prompt-style chooses how a model is asked: it needs --model, whose tokens are counted")
     problems = open_problems(file, config.max_tests or sys.maxsize, say)
     with _reader(config.model, config.prompt_style) as reader:
-        lengths = None if reader is None else lengths_of(problems, reader)
-    found = compute_stats(problems, lengths)
+        found = compute_stats(problems, reader.lengths(problems) if reader else None)
     if config.json:
         click.echo(json.dumps(found.to_record()))
         return

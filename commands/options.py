@@ -90,7 +90,7 @@ class _CommaList(click.ParamType):  # type: ignore[type-arg]
 
 
 class ModelName(click.ParamType):  # type: ignore[type-arg]
-    """A model as `models.resolve_model` takes it; the shell completes the built-in one, runs, files and folders."""
+    """A model as `resolve_model` takes it; the shell completes the built-in one, runs, files and folders."""
 
     name = "MODEL"
 

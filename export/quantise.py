@@ -56,7 +56,7 @@ def main() -> None:
 
     from securecoderl_edge.runtimes.gguf.llama import quiet
 
-    request = processes.request()
+    request, _ = processes.request(), processes.answers()  # whatever llama.cpp prints is no answer
     quiet()
     llama_cpp.llama_backend_init()
     parameters = llama_cpp.llama_model_quantize_default_params()

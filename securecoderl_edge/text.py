@@ -1,4 +1,4 @@
-"""Text that came from elsewhere, made safe for a terminal or a tokenizer."""
+"""Text that came from elsewhere, made safe for a terminal or a tokenizer, or read as its author meant it."""
 
 from __future__ import annotations
 

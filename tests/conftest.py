@@ -17,6 +17,7 @@ from places import own_temporary_folder
 from tiny_models import build_adapter, build_model
 
 from securecoderl_edge.models.files import sha256_of_folder
+from securecoderl_edge.runs import Run
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.training.settings import TrainSettings
 
@@ -94,7 +95,15 @@ def sources(once: Once) -> Sources:
     return Sources(once)
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="session")
+def base(once: Once) -> Path:
+    """A model to export, with a licence, wide enough for every type of llama.cpp's; read only."""
+    from export_runs import make_base
+
+    return once("mine", make_base)
+
+
+@pytest.fixture(scope="session")
 def known_references(once: Once) -> Iterator[None]:
     """What a source says of the probes of an export is computed once for all exports of it in this test run.
 
@@ -142,11 +151,26 @@ def varied_reward() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def settings(
-    tiny_model: Path, varied_reward: None, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., TrainSettings]:
+def settings(tiny_model: Path, varied_reward: None, once: Once) -> Callable[..., TrainSettings]:
     """Makes settings of a run of seconds: overrides as ``--set`` takes them, flags by name."""
     from small_runs import PHASES, settings_maker, write_additions
 
-    problems = write_additions(tmp_path_factory.mktemp("problems") / "problems.jsonl", tests=3)
+    problems = once("additions.jsonl", lambda file: write_additions(file, tests=3))
     return settings_maker(tiny_model, problems, PHASES)
+
+
+@pytest.fixture(scope="module")
+def epoch_settings(tiny_model: Path, varied_reward: None, once: Once) -> Callable[..., TrainSettings]:
+    """As `settings`, of runs whose updates have several epochs."""
+    from small_runs import EPOCHS, settings_maker, write_additions
+
+    problems = once("six-additions.jsonl", lambda file: write_additions(file, tests=5, count=6))
+    return settings_maker(tiny_model, problems, EPOCHS)
+
+
+@pytest.fixture(scope="module")
+def finished(epoch_settings: Callable[..., TrainSettings], once: Once) -> Run:
+    """A run with `epoch_settings` that has come to its end; read only."""
+    from securecoderl_edge.training.train import train
+
+    return Run(once("whole-run", lambda folder: train(epoch_settings(), folder)))

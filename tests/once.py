@@ -21,14 +21,16 @@ class Once:
         folder.mkdir(exist_ok=True)
 
     def __call__(self, name: str, make: Callable[[Path], object]) -> Path:
-        """The folder ``name``, which does not exist when ``make`` is called with it."""
+        """The file or folder ``name``, which does not exist when ``make`` is called with it."""
         made, digest = self._folder / name, self._folder / f"{name}.sha256"
         with (self._folder / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not digest.is_file():
                 shutil.rmtree(made, ignore_errors=True)  # of a worker that failed half-way
                 make(made)
-                digest.write_text(_digest(made))
+                unfinished = digest.with_suffix(".new")
+                unfinished.write_text(_digest(made))
+                unfinished.rename(digest)  # another worker may be looking
         return made
 
     def changed(self) -> list[str]:
@@ -42,7 +44,7 @@ class Once:
 
 def _digest(folder: Path) -> str:
     found = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
+    for path in sorted([folder, *folder.rglob("*")]):
         if path.is_file() and "__pycache__" not in path.parts:
             found.update(f"{path.relative_to(folder)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return found.hexdigest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
@@ -17,7 +18,9 @@ def own_temporary_folder() -> Path:
     Raises:
         RuntimeError: somebody else has made it.
     """
-    folder = Path("/tmp") / f"sce-tests-{os.getuid()}"
+    folder = Path(tempfile.gettempdir()) / f"securecoderl-tests-{os.getuid()}"
+    if folder.parent.name == folder.name:
+        return folder.parent  # a worker's, whose controller has set it
     folder.mkdir(mode=0o755, exist_ok=True)
     if folder.is_symlink() or folder.stat().st_uid != os.getuid():
         raise RuntimeError(f"{folder} is not ours")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 
 from packaging.requirements import Requirement
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from securecoderl_edge.doctor.findings import Check, Section, State, install_command
 
@@ -16,7 +16,10 @@ NOTES = {"gguf": "  (llama-cpp-python is built from source: a C++ compiler and a
 def examine_extras() -> Section:
     """Base and extras: the version of each package, or that it is missing or outside what the project asks for."""
     section = Section({})
-    for extra, asked in requirements().items():
+    needed = requirements()
+    if not needed:
+        section.findings.append(Check("extras", "base", "note", "not known: the project runs without being installed"))
+    for extra, asked in needed.items():
         found = {each.name: installed_version(each.name) for each in asked}
         missing = [name for name, installed in found.items() if installed is None]
         unfit = [f"{each.name}{each.specifier}" for each in asked if not satisfies(found[each.name], each)]
@@ -60,9 +63,12 @@ def installed_version(package: str) -> str | None:
 def satisfies(installed: str | None, requirement: Requirement) -> bool:
     """Whether a version is what is asked for; None, not installed, contradicts nothing.
 
-    Only the numbers of a release count: ``2.13.0+cpu`` is 2.13.0.
+    Only the numbers of a release count: ``2.13.0+cpu`` is 2.13.0. A version of somebody's own making is not.
     """
-    return installed is None or requirement.specifier.contains(Version(installed).base_version)
+    try:
+        return installed is None or requirement.specifier.contains(Version(installed).base_version)
+    except InvalidVersion:
+        return False
 
 
 def _is_for(requirement: Requirement, extra: str) -> bool:

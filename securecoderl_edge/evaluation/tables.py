@@ -21,6 +21,7 @@ ABSENT = "–"
 NOT_DISTINGUISHABLE = "not distinguishable"
 SIGNIFICANCE = 0.05
 
+# Columns of quality are `scoring.metrics.METRICS`.
 SPEED_COLUMNS = (
     "Model",
     "prompt tok/s",

@@ -31,14 +31,14 @@ def answer_and_repair(
     on_token: OnToken | None = None,
     format: PromptFormat = OURS,
 ) -> list[Answer]:
-    """`generation.answer`, then up to ``rounds`` more for problems without an accepted program.
+    """`answers.answer`, then up to ``rounds`` more for problems without an accepted program.
 
     The best program so far is put to the model with the first test that it fails and its security findings. A problem
     whose prompt would no longer fit the context stays as it is. What passes is judged as before: repair changes what
     the model is shown, never the tests.
 
     Raises:
-        SceError: see `generation.answer`.
+        SceError: see `answers.answer`.
     """
     answers = answer(runtime, scorer, problems, n, sampling, on_token, format)
     room = runtime.context - sampling.max_tokens

@@ -42,7 +42,6 @@ _UNSUPPORTED = (
     "use_qalora",
     "velora_config",
 )
-
 POLICY_ADAPTER = "default"  # the name under which peft saves an adapter at the top of its folder
 REFERENCE_ADAPTER = "reference"
 

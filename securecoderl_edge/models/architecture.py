@@ -11,7 +11,7 @@ from securecoderl_edge.errors import UsageError
 from securecoderl_edge.system.files import read_json
 
 FAMILIES = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2"}
-# Variants that the layers of `transformer`, `rollout` and the exporters do not compute.
+# Variants that the layers of `transformer`, `decoder` and the exporters do not compute.
 _ONLY_SUPPORTED = {
     "hidden_act": "silu",
     "attention_bias": False,

@@ -37,7 +37,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def base_folder(name: str, *, download: bool = True) -> Path:
-    """The local folder of a base model: ``nano``, a folder, or a hub id (downloaded only here, when named).
+    """The local folder of a base model: ``nano``, a folder, or a hub id (downloaded when named).
 
     Args:
         download: otherwise a hub id must have been downloaded before.

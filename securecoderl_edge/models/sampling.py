@@ -195,7 +195,7 @@ def sample_with_generate(
     """Draw ``samples`` completions of each prompt by temperature alone; 0 takes the most likely token.
 
     Returns:
-        as `rollout.sample`, without log-probabilities: ``generate`` would hold the logits of all tokens for them.
+        as `sample`, without log-probabilities: ``generate`` would hold the logits of all tokens for them.
     """
     from transformers import GenerationConfig
 

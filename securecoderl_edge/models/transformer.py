@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,10 +17,6 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from securecoderl_edge.models.fused import project, rms_norm, rotate, score_bias, shared_heads, swiglu
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
 
 KeysValues = tuple[Tensor, Tensor]
 

@@ -26,7 +26,7 @@ _CONTAINERS = {"tuple": tuple, "list": list, "set": set, "frozenset": frozenset}
 
 
 @dataclass(frozen=True)
-class Check:
+class Assertion:
     """One assertion, split into what is evaluated in the sandbox and what stays outside.
 
     Attributes:
@@ -49,13 +49,13 @@ class Check:
     lists_alike: bool = False
 
 
-def checks(problem: Problem) -> list[Check]:
+def assertions_of(problem: Problem) -> list[Assertion]:
     """The assertions of a call problem, ready to run."""
     from_apps = "apps" in problem.source.lower()
     return [translate(text, problem.entry_point or "", from_apps) for text in problem.assertions]
 
 
-def translate(assertion: str, entry_point: str = "", from_apps: bool = False) -> Check:
+def translate(assertion: str, entry_point: str = "", from_apps: bool = False) -> Assertion:
     """Split one assertion.
 
     Args:
@@ -64,9 +64,9 @@ def translate(assertion: str, entry_point: str = "", from_apps: bool = False) ->
     prelude: Prelude = "contest" if from_apps else "typing"
     parts = _split(assertion)
     if parts is None:
-        return Check(assertion, "", entry_point, prelude)
+        return Assertion(assertion, "", entry_point, prelude)
     setup, (expression, comparison, expected, tolerance) = parts
-    return Check(ast.unparse(expression), setup, entry_point, prelude, comparison, expected, tolerance, from_apps)
+    return Assertion(ast.unparse(expression), setup, entry_point, prelude, comparison, expected, tolerance, from_apps)
 
 
 _Parts = tuple[ast.expr, Comparison, Any, float]
@@ -133,15 +133,15 @@ def _constant(node: ast.expr) -> Any:
     return ast.literal_eval(node)
 
 
-def holds(value: Any, check: Check) -> bool:
+def holds(value: Any, assertion: Assertion) -> bool:
     """Whether a value of the call satisfies an assertion that is not ``whole``."""
-    expected = check.expected
+    expected = assertion.expected
     try:
-        if check.comparison == "identical":
+        if assertion.comparison == "identical":
             return value is expected
-        if check.comparison == "near":
-            return bool(abs(value - expected) < check.tolerance)
-        if check.lists_alike:
+        if assertion.comparison == "near":
+            return bool(abs(value - expected) < assertion.tolerance)
+        if assertion.lists_alike:
             value, expected = _as_lists(value), _as_lists(expected)
         return bool(value == expected)
     except UNREADABLE:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from securecoderl_edge.problems.assertions import assertions_of, holds
 from securecoderl_edge.problems.problem import Problem, Test, compared_lines
 
 # With fewer tests than these a reward says little about a program.
@@ -30,10 +31,8 @@ def constant_passes(problem: Problem) -> int:
     if problem.kind == "stdin":
         texts = (tuple(compared_lines(test.output)) for test in problem.tests)
         return max(Counter(texts).values(), default=0)
-    from securecoderl_edge.problems.assertions import checks, holds
-
-    found = [check for check in checks(problem) if check.comparison != "whole"]
-    passes = (sum(holds(each.expected, check) for check in found) for each in found)
+    found = [each for each in assertions_of(problem) if each.comparison != "whole"]
+    passes = (sum(holds(one.expected, each) for each in found) for one in found)
     return max(passes, default=min(1, problem.test_count))
 
 

@@ -13,7 +13,6 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem import MAX_TESTS, Problem, read_problems, with_few_tests
 
 STARTER = "starter"
-
 # Files that the published benchmarks come in, as they are called where they are published, and as `sce data import`
 # calls what it makes of them.
 BENCHMARKS = {

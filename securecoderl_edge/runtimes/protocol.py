@@ -15,8 +15,6 @@ from securecoderl_edge.prompts.extraction import Asked
 MAX_THREADS = 512
 # Samples of one prompt are decoded together; more are a slip of the hand that would take all memory.
 MAX_SAMPLES = 10_000
-
-
 _LOWEST_TEMPERATURE = 1e-6
 
 OnToken = Callable[[int, int, str], None]

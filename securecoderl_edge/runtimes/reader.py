@@ -30,6 +30,19 @@ class Reader:
     count: Callable[[str], int]
     context: int | None
 
+    def lengths(self, problems: Sequence[Problem]) -> Lengths:
+        """How long the prompts and the shortest solutions of ``problems`` are for the model."""
+        prompts = [self.count(self.format.prompt(problem)) for problem in problems]
+        shortest = [min(problem.solutions, key=len) for problem in problems if problem.solutions]
+        solutions = [self.count(replace_surrogates(self.format.answer(program))) for program in shortest]
+        return Lengths(
+            style=self.format.style,
+            prompts=spread(prompts),
+            solutions=spread(solutions) if solutions else None,
+            context=self.context,
+            too_long=sum(self.context is not None and count >= self.context for count in prompts),
+        )
+
 
 @contextmanager
 def open_reader(spec: ModelSpec, style: str = "auto") -> Iterator[Reader]:
@@ -60,17 +73,3 @@ def open_reader(spec: ModelSpec, style: str = "auto") -> Iterator[Reader]:
 
     context = read_json(folder / "config.json").get("max_position_embeddings")
     yield Reader(choose_format(style, spec.prompt_style, chat), count, context if isinstance(context, int) else None)
-
-
-def lengths_of(problems: Sequence[Problem], reader: Reader) -> Lengths:
-    """How long the prompts and the shortest solutions of ``problems`` are for the model behind ``reader``."""
-    prompts = [reader.count(reader.format.prompt(problem)) for problem in problems]
-    shortest = [min(problem.solutions, key=len) for problem in problems if problem.solutions]
-    solutions = [reader.count(replace_surrogates(reader.format.answer(program))) for program in shortest]
-    return Lengths(
-        style=reader.format.style,
-        prompts=spread(prompts),
-        solutions=spread(solutions) if solutions else None,
-        context=reader.context,
-        too_long=sum(reader.context is not None and count >= reader.context for count in prompts),
-    )

@@ -34,7 +34,6 @@ POLICY = "policy"
 BASE = "base"
 EXPORT = "export"
 
-
 ONNX_MODEL = "model.onnx"
 _FILES = ("*.onnx", "*.onnx.data", *MODEL_FILES)
 
@@ -227,7 +226,7 @@ def _role_in(run: Run, path: Path) -> str:
     parts = path.resolve().relative_to(run.path.resolve()).parts
     if parts[0] != "phases":
         return "-".join(parts)
-    phase = phase_of(run.path / parts[0] / parts[1])
+    phase = phase_of(Path(parts[1]))
     return f"{phase}-{path.resolve().name}" if SNAPSHOTS in parts else phase
 
 

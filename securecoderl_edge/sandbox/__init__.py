@@ -1,4 +1,6 @@
-"""Runs untrusted programs: no root, no containers, a millisecond or two a test.
+"""Runs untrusted programs, and has Bandit read them: no root, no containers, a millisecond or two a test.
+
+Three processes, whose files are in `inside/`:
 
     zygote   a fresh interpreter without our environment, under the first seccomp filter    `zygote`
     box      one a program: compiles it, under Landlock, and waits for its tests             `supervision`

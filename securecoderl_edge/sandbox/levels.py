@@ -59,6 +59,7 @@ def describe_levels(choice: str = "auto") -> dict[str, Any]:
 
 def landlock_abi() -> int:
     """The version of Landlock in this kernel; 0 without it."""
+    # Imported here: it looks system calls up in the C library, which other systems do not have.
     from securecoderl_edge.sandbox.inside import lockdown
 
     return lockdown.landlock_version()

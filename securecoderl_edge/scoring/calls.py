@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from securecoderl_edge.problems.assertions import UNREADABLE, Check, holds
+from securecoderl_edge.problems.assertions import UNREADABLE, Assertion, holds
 from securecoderl_edge.sandbox import Call, Execution, literal
 from securecoderl_edge.scoring.reward import Outcome, outcome_of_failure
 
@@ -13,12 +13,14 @@ LONGEST_FACTOR = 8
 LONGEST_EXTRA = 4096
 
 
-def call_of(check: Check) -> Call:
+def call_of(assertion: Assertion) -> Call:
     """What of an assertion enters the sandbox."""
-    return Call(check.expression, check.comparison == "whole", check.setup, check.entry_point, check.prelude)
+    return Call(
+        assertion.expression, assertion.comparison == "whole", assertion.setup, assertion.entry_point, assertion.prelude
+    )
 
 
-def judge(execution: Execution, check: Check) -> Outcome:
+def judge(execution: Execution, assertion: Assertion) -> Outcome:
     """What one call says about the program. A value other than None counts as output."""
     failure = outcome_of_failure(execution)
     if failure is not None:
@@ -26,18 +28,18 @@ def judge(execution: Execution, check: Check) -> Outcome:
     if execution.value is None:
         # Exit status 0 without a value: the program left before it was asked.
         return Outcome("crash", False, False)
-    if _text_holds(execution.value, check):
+    if _text_holds(execution.value, assertion):
         return Outcome("pass", True, True)
     silent = execution.value == "None"
     return Outcome("silent" if silent else "wrong", not silent, False)
 
 
-def _text_holds(text: str, check: Check) -> bool:
-    if check.comparison == "whole":
+def _text_holds(text: str, assertion: Assertion) -> bool:
+    if assertion.comparison == "whole":
         return text == "True"
     try:
-        if len(text) > LONGEST_EXTRA + LONGEST_FACTOR * len(literal(check.expected)):
+        if len(text) > LONGEST_EXTRA + LONGEST_FACTOR * len(literal(assertion.expected)):
             return False
-        return holds(ast.literal_eval(text), check)
+        return holds(ast.literal_eval(text), assertion)
     except UNREADABLE:
         return False  # no literal, so nothing that equals one

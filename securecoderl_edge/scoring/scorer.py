@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, cast
 
-from securecoderl_edge.problems.assertions import checks as checks_of
+from securecoderl_edge.problems.assertions import assertions_of
 from securecoderl_edge.problems.problem import Problem, problem_digest
 from securecoderl_edge.sandbox import Limits, ProgramRun, SandboxPool
 from securecoderl_edge.sandbox.limits import MAX_WALL_SECONDS
@@ -128,9 +128,9 @@ class Scorer:
             run = self._pool.run(program, [test.input for test in problem.tests], limits)
             expected = [test.output for test in problem.tests]
             return run, [outcome(*pair) for pair in zip(run.executions, expected, strict=False)]
-        checks = checks_of(problem)
-        run = self._pool.run(program, (), limits, [call_of(check) for check in checks])
-        return run, [judge(*pair) for pair in zip(run.executions, checks, strict=False)]
+        assertions = assertions_of(problem)
+        run = self._pool.run(program, (), limits, [call_of(each) for each in assertions])
+        return run, [judge(*pair) for pair in zip(run.executions, assertions, strict=False)]
 
     def limits_of(self, problem: Problem) -> Limits:
         """What a test of the problem may take: a time limit of its own comes before ours."""

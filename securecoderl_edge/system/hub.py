@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from securecoderl_edge.errors import SceError, UsageError, needs
+from securecoderl_edge.errors import SceError, UsageError, first_line, needs
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 # What ends like one of these is a file that is missing, not a hub id.
@@ -83,8 +83,7 @@ def download_model(name: str, patterns: Sequence[str], download: bool = True) ->
     except Exception as error:  # the hub's client raises many kinds; each means that the model cannot be had
         if not download:
             raise UsageError(f"{name} is not on this disk; sce train downloads it") from None
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise SceError(f"cannot get {name} from the hub ({reason}); give a local folder instead") from None
+        raise SceError(f"cannot get {name} from the hub ({first_line(error)}); give a local folder instead") from None
 
 
 def choose_files(names: list[str], pattern: str | None, source: str) -> list[str]:

@@ -67,7 +67,7 @@ class Answers:
 
     def obituary(self) -> str:
         """How it ended and what it said last, for a sentence that begins with "it"."""
-        how = "an error" if self.death == self.last_words else self.death
+        how = self.death if self.death.startswith("signal ") else "an error"
         return f"ended by {how}: {self.last_words or 'it said nothing'}"
 
 
@@ -102,9 +102,10 @@ def ask(module: str, request: dict[str, Any], seconds: float | None = None, **en
 
 
 def request() -> dict[str, Any]:
-    """In a child: the one request that `ask` sent."""
+    """In a child: the one request that `ask` sent; `EOFError` where nobody has."""
     message = read_message(sys.stdin.buffer)
-    assert message is not None, "nobody has asked"
+    if message is None:
+        raise EOFError("no request on standard input")
     return message
 
 

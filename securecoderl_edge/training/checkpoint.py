@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or absent, in safetensors and JSON.
+"""Checkpoints and finished adapters that are whole or absent, in safetensors and JSON.
 
     checkpoints/step-000020/
       adapter_model.safetensors adapter_config.json   the policy, PEFT format
@@ -183,6 +183,38 @@ def point_to_best(phase_folder: Path, step: int) -> None:
     os.replace(temporary, phase_folder / "best")
 
 
+def publish(folder: Path, model: Any, base_name: str, facts: dict[str, Any]) -> None:
+    """Save the policy adapter, with `DONE_FILE` beside it, as ``folder``, which appears when it is whole.
+
+    Raises:
+        SceError: the system cannot write it.
+    """
+    try:
+        with temporary_beside(folder, replace_folder=True) as temporary:
+            save_adapter(model, temporary, base_name)
+            facts = {**facts, "sha256": sha256_of(temporary / ADAPTER_WEIGHTS)}
+            (temporary / DONE_FILE).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    except SafetensorError as error:
+        raise SceError(f"cannot write {folder}: {error}") from error
+
+
+def check_published(folder: Path) -> None:
+    """Make sure that an adapter is as `publish` left it.
+
+    Raises:
+        SceError: it is not.
+    """
+    if read_json(folder / DONE_FILE).get("sha256") != sha256_of(folder / ADAPTER_WEIGHTS):
+        raise SceError(f"{folder / ADAPTER_WEIGHTS} is damaged (wrong sha256); delete {folder} to make it again")
+
+
+def keep_for_inspection(file: Path, error: NotFiniteError) -> None:
+    """Save the numbers that were not finite, and those that led to them."""
+    with temporary_beside(file) as temporary:
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in error.tensors.items()}
+        save_file(tensors, temporary)
+
+
 def _folder_of(folder: Path, step: int) -> Path:
     return folder / step_name(step)
 
@@ -218,35 +250,3 @@ def _unflatten(
             inner = inner.setdefault(part, {})
         inner[name] = value
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-
-
-def publish(folder: Path, model: Any, base_name: str, facts: dict[str, Any]) -> None:
-    """Save the policy adapter, with `DONE_FILE` beside it, as ``folder``, which appears when it is whole.
-
-    Raises:
-        SceError: the system cannot write it.
-    """
-    try:
-        with temporary_beside(folder, replace_folder=True) as temporary:
-            save_adapter(model, temporary, base_name)
-            facts = {**facts, "sha256": sha256_of(temporary / ADAPTER_WEIGHTS)}
-            (temporary / DONE_FILE).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-    except SafetensorError as error:
-        raise SceError(f"cannot write {folder}: {error}") from error
-
-
-def check_published(folder: Path) -> None:
-    """Make sure that an adapter is as `publish` left it.
-
-    Raises:
-        SceError: it is not.
-    """
-    if read_json(folder / DONE_FILE).get("sha256") != sha256_of(folder / ADAPTER_WEIGHTS):
-        raise SceError(f"{folder / ADAPTER_WEIGHTS} is damaged (wrong sha256); delete {folder} to make it again")
-
-
-def keep_for_inspection(file: Path, error: NotFiniteError) -> None:
-    """Save the numbers that were not finite, and those that led to them."""
-    with temporary_beside(file) as temporary:
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in error.tensors.items()}
-        save_file(tensors, temporary)

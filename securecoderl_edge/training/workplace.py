@@ -36,7 +36,7 @@ from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.prompts.fitting import Fitted, fit_problems
 from securecoderl_edge.prompts.styles import PromptFormat
-from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, Run, find_run
+from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, Run, find_run, phase_of
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.system.files import read_json, sha256_of
@@ -127,7 +127,7 @@ def find_sources(settings: TrainSettings, download: bool = True) -> Sources:
     if record.get("base_sha256") != inputs["base_sha256"]:
         raise UsageError(f"--init {settings.init}: that run trained another base model than {settings.model}")
     # The KL penalty is measured against that run's supervised policy, if it has one.
-    supervised = [folder / "adapter" for folder in run.phase_folders() if folder.name.endswith("-sft")]
+    supervised = [folder / "adapter" for folder in run.phase_folders() if phase_of(folder) == "sft"]
     reference = next((folder for folder in supervised if (folder / DONE_FILE).is_file()), adapter)
     config, lora = read_lora_config(adapter), settings.lora
     if (config.get("r"), config.get("lora_alpha")) != (lora.rank, lora.alpha) or set(lora.targets) != set(

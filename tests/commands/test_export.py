@@ -7,12 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from once import Once
 
 pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 
-from export_runs import make_base, make_run, run
+from export_runs import make_run, run
 from fake_runtime import problem
 
 from securecoderl_edge.export import workbench
@@ -21,10 +20,7 @@ from securecoderl_edge.problems.problem import write_problems
 from securecoderl_edge.runtimes.gguf.header import header_strings, is_adapter, read_header
 from securecoderl_edge.runtimes.spec import default_models, resolve_model
 
-
-@pytest.fixture(scope="session")
-def base(once: Once) -> Path:
-    return once("mine", make_base)
+pytestmark = pytest.mark.usefixtures("known_references")
 
 
 @pytest.fixture

@@ -192,6 +192,11 @@ def test_extras_and_python_are_those_of_pyproject() -> None:
     assert PROJECT["requires-python"] == ">=" + ".".join(map(str, host.OLDEST_PYTHON))
 
 
+def test_a_folder_that_was_never_installed_says_that_extras_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "PROJECT", "a-project-that-is-not-there")
+    assert only(extras.examine_extras(), "base").state == "note"
+
+
 def test_a_missing_extra_is_named_with_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def version(name: str) -> str:
         if name == "peft":
@@ -215,6 +220,7 @@ def test_a_missing_extra_is_named_with_the_line_that_installs_it(monkeypatch: py
         ("0.3.9", "llama-cpp-python>=0.3.36,<0.4", False),
         ("0.4.0", "llama-cpp-python>=0.3.36,<0.4", False),
         ("5", "transformers>=5.0", True),
+        ("0.3.36-of-mine", "llama-cpp-python>=0.3.36", False),
     ],
 )
 def test_versions_are_compared_as_numbers(installed: str, requirement: str, fits: bool) -> None:
@@ -284,6 +290,15 @@ def test_a_child_that_never_ends_is_ended_and_what_it_said_is_kept(worker: Any) 
     answers = processes.ask(module, {}, seconds=5)
     assert answers.messages == [{"said": 1}]
     assert answers.death == "no end within 5 s"
+
+
+def test_how_a_child_ended_is_told_with_its_last_words(worker: Any) -> None:
+    dead = processes.ask(worker("os.kill(os.getpid(), signal.SIGKILL)"), {})
+    assert dead.obituary() == "ended by signal SIGKILL: it said nothing"
+    broken = processes.ask(worker("raise ValueError('no such thing')"), {})
+    assert broken.obituary() == "ended by an error: ValueError: no such thing"
+    mute = processes.ask(worker("os.write(2, b'I leave')"), {})
+    assert (mute.messages, mute.death, mute.obituary()) == ([], "", "ended by an error: I leave")
 
 
 @needs("torch")

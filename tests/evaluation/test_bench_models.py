@@ -18,7 +18,7 @@ from securecoderl_edge.problems.problem import write_problems
 from securecoderl_edge.runtimes.gguf.runtime import GgufRuntime
 from securecoderl_edge.sandbox.calibration import CALIBRATION_FILE
 
-pytestmark = pytest.mark.usefixtures("one_sandbox")
+pytestmark = pytest.mark.usefixtures("one_sandbox", "known_references")
 
 
 def run(*args: str) -> tuple[int, str, str]:

@@ -1,4 +1,4 @@
-"""Intervals and tests of stats.py against hand values, slow loops and simulations."""
+"""Intervals and tests of statistics.py against hand values, slow loops and simulations."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from once import Once
 pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 
-from export_runs import make_base, make_run, run
+from export_runs import make_run, run
 from exports import export_gguf
 
 from securecoderl_edge.export import run as export_run
@@ -24,11 +24,6 @@ from securecoderl_edge.runtimes.manifests import manifest_path
 from securecoderl_edge.system.files import sha256_of
 
 Exported = Callable[[str, Path], None]
-
-
-@pytest.fixture(scope="session")
-def base(once: Once) -> Path:
-    return once("mine", make_base)
 
 
 @pytest.fixture

@@ -12,20 +12,14 @@ import time
 from pathlib import Path
 
 import pytest
-from once import Once
 
 pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 
-from export_runs import make_base, make_run, run
+from export_runs import make_run, run
 
 from securecoderl_edge.system import files
 from securecoderl_edge.system.files import remove_abandoned
-
-
-@pytest.fixture(scope="session")
-def base(once: Once) -> Path:
-    return once("mine", make_base)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.problems.statistics import Spread, compute_stats, spread
 from securecoderl_edge.prompts.fitting import CUT
 from securecoderl_edge.prompts.styles import PromptFormat
-from securecoderl_edge.runtimes.reader import Reader, lengths_of, open_reader
+from securecoderl_edge.runtimes.reader import Reader, open_reader
 from securecoderl_edge.runtimes.spec import resolve_model
 
 
@@ -78,7 +78,7 @@ def test_lengths_are_those_of_prompt_and_shortest_solution() -> None:
         replace(stdin("a", "one two", "1"), solutions=("a b c d", "a b c")),
         stdin("b", "one two three four five six seven eight", "1"),
     ]
-    lengths = lengths_of(problems, reader)
+    lengths = reader.lengths(problems)
     # Two headings of two words each.
     assert (lengths.prompts.least, lengths.prompts.most) == (6, 12)
     assert lengths.solutions == Spread(3, 3, 3, 3, 3)
@@ -97,7 +97,7 @@ def test_lone_surrogates_are_counted_as_the_model_is_given_them() -> None:
         return len(text.encode("utf-8"))
 
     problem = replace(stdin("a", "\ud800", "1"), solutions=("print('\udc00')",))
-    lengths = lengths_of([problem], Reader(PromptFormat("stdin"), count, context=None))
+    lengths = Reader(PromptFormat("stdin"), count, context=None).lengths([problem])
     assert lengths.solutions == spread([count("print('?')")])
 
 

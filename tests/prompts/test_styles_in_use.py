@@ -30,6 +30,8 @@ from securecoderl_edge.training.train import train
 from securecoderl_edge.training.update import rollout
 from securecoderl_edge.training.update.learner import Learner
 
+pytestmark = pytest.mark.usefixtures("known_references")
+
 TEMPLATE = (
     "{% for message in messages %}{% if message.role == 'user' %}def question():\n{{ message.content }}\n"
     "{% else %}{{ message.content }}<eos>{% endif %}{% endfor %}{% if add_generation_prompt %}print{% endif %}"

@@ -28,6 +28,8 @@ from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.runtimes.spec import resolve_model
 
+pytestmark = pytest.mark.usefixtures("known_references")
+
 Damage = Callable[[Path], None]
 
 

@@ -24,6 +24,8 @@ from securecoderl_edge.runtimes.protocol import Runtime, Sampling
 from securecoderl_edge.runtimes.spec import resolve_model
 from securecoderl_edge.runtimes.truncation import truncated
 
+pytestmark = pytest.mark.usefixtures("known_references")
+
 TWENTY = (*PROMPTS[:19], PROMPTS[19][:700])
 
 

@@ -15,6 +15,7 @@ def closing() -> Iterator[None]:
     fuzzing.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", fuzzing.PROPERTIES, ids=lambda check: check.__name__)
 def test_it_holds_for_any_bytes(check: Callable[[], None]) -> None:
     seed(42)(fuzzing.limited(check, 60))()

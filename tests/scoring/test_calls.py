@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from securecoderl_edge.problems.assertions import checks, translate
+from securecoderl_edge.problems.assertions import assertions_of, translate
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.sandbox import Execution, Limits, SandboxPool, literal
 from securecoderl_edge.scoring.calls import call_of, judge
@@ -145,7 +145,7 @@ def test_a_tuple_equals_a_list_only_for_apps(sandbox: SandboxPool) -> None:
 
 def test_apps_solutions_get_the_names_they_presume(sandbox: SandboxPool) -> None:
     problem = Problem("a", "s", "call", entry_point="f", assertions=("assert f([3, 1]) == 1",), source="apps")
-    check = checks(problem)[0]
+    check = assertions_of(problem)[0]
     run = sandbox.run("def f(x: List[int]): return heapq.nsmallest(1, x)[0]", calls=[call_of(check)])
     assert judge(run.executions[0], check).verdict == "pass"
 

@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
 from safetensors.torch import load_file
-from small_runs import EPOCHS, rows, settings_maker, weights, write_additions
+from small_runs import rows, weights
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.adapters import save_adapter
@@ -27,19 +27,6 @@ from securecoderl_edge.training.train import train
 
 SOLUTIONS = ("print(int(input()) + 1)\n", "n = int(input())\nprint(n + 1)\n")
 TIMES = ("seconds", "seconds_sample", "seconds_score", "seconds_update", "tokens_per_second", "peak_rss_mib")
-
-
-@pytest.fixture(scope="module")
-def settings(
-    tiny_model: Path, varied_reward: None, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., TrainSettings]:
-    problems = write_additions(tmp_path_factory.mktemp("problems") / "problems.jsonl", tests=5, count=6)
-    return settings_maker(tiny_model, problems, EPOCHS)
-
-
-@pytest.fixture(scope="module")
-def finished(settings: Callable[..., TrainSettings], tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return train(settings(), tmp_path_factory.mktemp("runs") / "whole")
 
 
 def untimed(run: Run) -> list[dict[str, Any]]:
@@ -55,9 +42,9 @@ def policy(run: Run) -> dict[str, torch.Tensor]:
 )
 @pytest.mark.parametrize("updates", [1, 4, 7])
 def test_a_run_that_was_stopped_and_resumed_equals_an_uninterrupted_one_bit_for_bit(
-    settings: Callable[..., TrainSettings], tmp_path: Path, overrides: tuple[str, ...], updates: int
+    epoch_settings: Callable[..., TrainSettings], tmp_path: Path, overrides: tuple[str, ...], updates: int
 ) -> None:
-    config = settings(*overrides)
+    config = epoch_settings(*overrides)
     whole = train(config, tmp_path / "alone" / "whole")
     done = 0
 
@@ -74,10 +61,10 @@ def test_a_run_that_was_stopped_and_resumed_equals_an_uninterrupted_one_bit_for_
     assert all(torch.equal(value, policy(whole)[key]) for key, value in policy(parts).items())
 
 
-def test_states_of_8_bits_are_resumed_bit_for_bit(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
+def test_states_of_8_bits_are_resumed_bit_for_bit(epoch_settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
     pytest.importorskip("bitsandbytes")
     # Tensors of 4,096 numbers and more have such states.
-    config = settings("lora.rank=64", "sft.steps=4", optimizer="adamw8bit", phases=("sft", "binary"))
+    config = epoch_settings("lora.rank=64", "sft.steps=4", optimizer="adamw8bit", phases=("sft", "binary"))
     whole = train(config, tmp_path / "a" / "whole")
     asked = iter((False, True, False, False, True))
     parts = tmp_path / "b" / "parts"
@@ -92,64 +79,64 @@ def test_states_of_8_bits_are_resumed_bit_for_bit(settings: Callable[..., TrainS
 
 
 def test_updates_lost_in_a_crash_are_repeated_with_the_same_result(
-    settings: Callable[..., TrainSettings], finished: Run, tmp_path: Path
+    epoch_settings: Callable[..., TrainSettings], finished: Run, tmp_path: Path
 ) -> None:
     def crash(row: dict[str, Any]) -> None:
         if (row["phase"], row["step"]) == ("partial", 3):
             raise RuntimeError("power cut")
 
     with pytest.raises(RuntimeError):
-        train(settings(), tmp_path / "crashed", log=crash)
-    resumed = train(settings(), tmp_path / "crashed")
+        train(epoch_settings(), tmp_path / "crashed", log=crash)
+    resumed = train(epoch_settings(), tmp_path / "crashed")
     assert untimed(resumed) == untimed(finished)
     assert all(torch.equal(value, policy(finished)[key]) for key, value in policy(resumed).items())
 
 
-def test_a_finished_run_is_not_repeated(settings: Callable[..., TrainSettings], finished: Run) -> None:
+def test_a_finished_run_is_not_repeated(epoch_settings: Callable[..., TrainSettings], finished: Run) -> None:
     seen: list[dict[str, Any]] = []
-    train(settings(), finished.path, log=seen.append)
+    train(epoch_settings(), finished.path, log=seen.append)
     assert seen == []
 
 
 def test_other_settings_in_the_same_folder_are_refused_by_name(
-    settings: Callable[..., TrainSettings], finished: Run
+    epoch_settings: Callable[..., TrainSettings], finished: Run
 ) -> None:
     with pytest.raises(UsageError, match=r"ppo\.epochs: 2 -> 3"):
-        train(settings("ppo.epochs=3"), finished.path)
+        train(epoch_settings("ppo.epochs=3"), finished.path)
 
 
 def test_a_run_without_its_settings_is_refused_instead_of_started_again(
-    settings: Callable[..., TrainSettings], finished: Run, tmp_path: Path
+    epoch_settings: Callable[..., TrainSettings], finished: Run, tmp_path: Path
 ) -> None:
     copy = tmp_path / "run"
     shutil.copytree(finished.path, copy)
     (copy / "config.toml").unlink()
     with pytest.raises(UsageError, match=r"config\.toml is gone"):
-        train(settings(), copy)
+        train(epoch_settings(), copy)
     assert (copy / "phases").is_dir()
 
 
-def test_a_folder_that_is_no_run_is_left_alone(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
+def test_a_folder_that_is_no_run_is_left_alone(epoch_settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("precious")
     for resume in (True, False):
         with pytest.raises(UsageError, match="not a training run"):
-            train(settings(), tmp_path, resume=resume)
+            train(epoch_settings(), tmp_path, resume=resume)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_a_damaged_checkpoint_is_refused_by_name(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_refused_by_name(epoch_settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
     with pytest.raises(Stopped):
-        train(settings(), tmp_path / "run", should_stop=lambda: True)
+        train(epoch_settings(), tmp_path / "run", should_stop=lambda: True)
     (optimizer,) = (tmp_path / "run").glob("phases/*/checkpoints/*/optimizer.safetensors")
     content = bytearray(optimizer.read_bytes())
     content[-1] ^= 1
     optimizer.write_bytes(content)
     with pytest.raises(SceError, match=r"optimizer\.safetensors is damaged"):
-        train(settings(), tmp_path / "run")
+        train(epoch_settings(), tmp_path / "run")
 
 
 def test_a_full_disk_stops_the_run_and_leaves_no_half_checkpoint(
-    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    epoch_settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_space(tensors: dict[str, torch.Tensor], path: Path) -> None:
         path.write_bytes(b"half")
@@ -157,16 +144,18 @@ def test_a_full_disk_stops_the_run_and_leaves_no_half_checkpoint(
 
     monkeypatch.setattr("securecoderl_edge.training.checkpoint.save_file", no_space)
     with pytest.raises(SceError, match="No space left on device"):
-        train(settings(), tmp_path / "run")
+        train(epoch_settings(), tmp_path / "run")
     assert list((tmp_path / "run/phases/1-sft/checkpoints").iterdir()) == []
 
 
-def test_other_problems_under_the_same_name_are_refused(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
+def test_other_problems_under_the_same_name_are_refused(
+    epoch_settings: Callable[..., TrainSettings], tmp_path: Path
+) -> None:
     path, tests = tmp_path / "mine.jsonl", (Test("1\n", "2\n"),)
     for output, expected in (("2\n", None), ("3\n", UsageError)):
         tests = (Test("1\n", output),)
         write_problems(path, [Problem("p", "Read n. Print n + 1.", tests=tests, solutions=SOLUTIONS)])
-        chosen = settings("sft.steps=1", problems=str(path), phases=("sft",))
+        chosen = epoch_settings("sft.steps=1", problems=str(path), phases=("sft",))
         if expected is None:
             train(chosen, tmp_path / "run")
         else:
@@ -176,18 +165,18 @@ def test_other_problems_under_the_same_name_are_refused(settings: Callable[..., 
 
 @pytest.mark.parametrize("content", ["{", "[]", "{}"])
 def test_a_damaged_record_of_a_run_is_named(
-    content: str, settings: Callable[..., TrainSettings], finished: Run, tmp_path: Path
+    content: str, epoch_settings: Callable[..., TrainSettings], finished: Run, tmp_path: Path
 ) -> None:
     copy = tmp_path / "run"
     shutil.copytree(finished.path, copy)
     (copy / "environment.json").write_text(content)
     with pytest.raises(SceError, match=r"environment\.json|other weights"):
-        train(settings(), copy)
+        train(epoch_settings(), copy)
 
 
-def test_a_damaged_state_of_a_checkpoint_is_named(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
+def test_a_damaged_state_of_a_checkpoint_is_named(epoch_settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
     with pytest.raises(Stopped):
-        train(settings(), tmp_path / "run", should_stop=lambda: True)
+        train(epoch_settings(), tmp_path / "run", should_stop=lambda: True)
     (state,) = (tmp_path / "run").glob("phases/*/checkpoints/*/state.json")
     whole = json.loads(state.read_text())
     lies = [{"step": 7}, {"step": "1"}, {"ended": 3}, {"pass_rate": "high"}, {"evaluations": -1}, {"sha256": {}}]
@@ -195,11 +184,11 @@ def test_a_damaged_state_of_a_checkpoint_is_named(settings: Callable[..., TrainS
     for content in ("{", "{}", '{"facts": {}, "sha256": 3, "step": 1, "optimizer": {}}', *texts):
         state.write_text(content)
         with pytest.raises(SceError, match=r"state\.json is damaged"):
-            train(settings(), tmp_path / "run")
+            train(epoch_settings(), tmp_path / "run")
 
 
 def test_a_policy_is_there_as_a_whole_or_not_at_all(
-    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    epoch_settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(model: Any, folder: Path, base_name: str) -> None:
         save_adapter(model, folder, base_name)
@@ -207,6 +196,6 @@ def test_a_policy_is_there_as_a_whole_or_not_at_all(
 
     monkeypatch.setattr("securecoderl_edge.training.checkpoint.save_adapter", killed)
     with pytest.raises(KeyboardInterrupt):
-        train(settings("sft.steps=1", phases=("sft",)), tmp_path / "run")
+        train(epoch_settings("sft.steps=1", phases=("sft",)), tmp_path / "run")
     assert [path.name for path in (tmp_path / "run/phases/1-sft").iterdir()] == ["checkpoints"]
     assert not (tmp_path / "run/policy").exists()

@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
 from safetensors.torch import load_file
-from small_runs import EPOCHS, rows, settings_maker, weights, write_additions
+from small_runs import rows, weights
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.loading import load_base
@@ -27,19 +27,6 @@ from securecoderl_edge.training.train import train
 from securecoderl_edge.training.update import ppo_update, rollout, sft_update
 
 SOLUTIONS = ("print(int(input()) + 1)\n", "n = int(input())\nprint(n + 1)\n")
-
-
-@pytest.fixture(scope="module")
-def settings(
-    tiny_model: Path, varied_reward: None, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., TrainSettings]:
-    problems = write_additions(tmp_path_factory.mktemp("problems") / "problems.jsonl", tests=5, count=6)
-    return settings_maker(tiny_model, problems, EPOCHS)
-
-
-@pytest.fixture(scope="module")
-def finished(settings: Callable[..., TrainSettings], tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return train(settings(), tmp_path_factory.mktemp("runs") / "whole")
 
 
 def policy(run: Run) -> dict[str, torch.Tensor]:
@@ -70,19 +57,19 @@ def test_the_kl_starts_at_zero_because_the_reference_is_the_supervised_policy(fi
 
 
 def test_training_on_local_files_asks_no_other_machine_for_anything(
-    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    epoch_settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
     monkeypatch.setattr("socket.getaddrinfo", lambda *address, **_: asked.append(address) or [])
     monkeypatch.setattr("socket.socket.connect", lambda _, address: asked.append(address))
-    train(settings(), tmp_path / "run")
+    train(epoch_settings(), tmp_path / "run")
     assert asked == []
 
 
 def test_gae_trains_with_a_ratio_of_one_and_a_value_head_that_learns(
-    settings: Callable[..., TrainSettings], tmp_path: Path
+    epoch_settings: Callable[..., TrainSettings], tmp_path: Path
 ) -> None:
-    run = train(settings("ppo.advantage=gae", "ppo.samples_per_prompt=1", phases=("partial",)), tmp_path / "gae")
+    run = train(epoch_settings("ppo.advantage=gae", "ppo.samples_per_prompt=1", phases=("partial",)), tmp_path / "gae")
     assert {row["val/first_ratio_error"] for row in rows(run)} == {0.0}
     checkpoint = sorted((run.path / "phases/1-partial/checkpoints").glob("step-*"))[-1]
     assert any(value.abs().max() > 0 for value in load_file(checkpoint / "value_head.safetensors").values())
@@ -96,10 +83,10 @@ def test_varied_groups_are_those_with_two_rewards_and_keep_their_rows_together()
 
 
 def test_a_batch_whose_groups_are_all_flat_changes_nothing(
-    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    epoch_settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rollout, "training_reward", lambda score, weight, *_: 0.4)
-    run = train(settings("ppo.skip_flat_groups=true"), tmp_path / "flat")
+    run = train(epoch_settings("ppo.skip_flat_groups=true"), tmp_path / "flat")
     found = [row for row in rows(run) if row["phase"] != "sft"]
     assert [row["learnt_from"] for row in found] == [0] * 5
     assert not any("objective/kl" in row for row in found), "what was not measured is not reported"
@@ -107,8 +94,10 @@ def test_a_batch_whose_groups_are_all_flat_changes_nothing(
     assert all(torch.equal(value, after_sft[name]) for name, value in policy(run).items())
 
 
-def test_skipping_flat_groups_learns_from_the_others(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
-    run = train(settings("ppo.skip_flat_groups=true"), tmp_path / "skipping")
+def test_skipping_flat_groups_learns_from_the_others(
+    epoch_settings: Callable[..., TrainSettings], tmp_path: Path
+) -> None:
+    run = train(epoch_settings("ppo.skip_flat_groups=true"), tmp_path / "skipping")
     found = [row for row in rows(run) if row["phase"] != "sft"]
     assert all(row["learnt_from"] in (0, 4, 8) for row in found)
     learnt = [row for row in found if row["learnt_from"]]
@@ -117,7 +106,7 @@ def test_skipping_flat_groups_learns_from_the_others(settings: Callable[..., Tra
 
 
 def test_a_program_that_is_drawn_several_times_is_run_once_and_scored_for_each_sample(
-    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    epoch_settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rollouts: list[ppo_update.Rollout] = []
     run_programs: list[tuple[str, str]] = []
@@ -133,7 +122,7 @@ def test_a_program_that_is_drawn_several_times_is_run_once_and_scored_for_each_s
 
     monkeypatch.setattr(ppo_update, "collect", collecting)
     monkeypatch.setattr(Scorer, "score_async", scoring)
-    train(settings("ppo.temperature=0.01", "binary.steps=1", phases=("binary",)), tmp_path / "run")
+    train(epoch_settings("ppo.temperature=0.01", "binary.steps=1", phases=("binary",)), tmp_path / "run")
     (rollout,) = rollouts
     distinct = {(done.prompt, done.token_ids) for done in rollout.completions}
     assert len(run_programs) == len(distinct) < len(rollout.completions) == 8
@@ -143,7 +132,7 @@ def test_a_program_that_is_drawn_several_times_is_run_once_and_scored_for_each_s
 
 
 def test_flat_groups_that_are_skipped_count_as_the_zeros_that_they_are(
-    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    epoch_settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         "securecoderl_edge.models.device.cpu_has_bf16", lambda: False
@@ -151,7 +140,7 @@ def test_flat_groups_that_are_skipped_count_as_the_zeros_that_they_are(
     monkeypatch.setattr(rollout, "training_reward", lambda score, weight, *_: float(len(score.program) % 9 == 0))
     found = []
     for skip in ("true", "false"):
-        chosen = settings(
+        chosen = epoch_settings(
             f"ppo.skip_flat_groups={skip}",
             "ppo.kl_coefficient=0",
             "ppo.batch_size=32",
@@ -165,19 +154,19 @@ def test_flat_groups_that_are_skipped_count_as_the_zeros_that_they_are(
 
 
 def test_a_warm_start_on_the_shortest_solutions_sees_no_others(
-    settings: Callable[..., TrainSettings], tmp_path: Path
+    epoch_settings: Callable[..., TrainSettings], tmp_path: Path
 ) -> None:
     losses = []
     for name, solutions in (("both", SOLUTIONS[::-1]), ("short", SOLUTIONS[:1])):
         tests = (Test("1\n", "2\n"),)
         write_problems(tmp_path / name, [Problem("p", "Read n. Print n + 1.", tests=tests, solutions=solutions)])
-        chosen = settings("sft.solutions=shortest", "sft.steps=4", problems=str(tmp_path / name), phases=("sft",))
+        chosen = epoch_settings("sft.solutions=shortest", "sft.steps=4", problems=str(tmp_path / name), phases=("sft",))
         losses.append([row["loss/sft"] for row in rows(train(chosen, tmp_path / f"run-{name}"))])
     assert losses[0] == losses[1]
 
 
 def test_no_start_token_comes_between_a_prompt_and_its_solution(
-    settings: Callable[..., TrainSettings], tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    epoch_settings: Callable[..., TrainSettings], tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "model"
     shutil.copytree(tiny_model, folder)
@@ -195,7 +184,7 @@ def test_no_start_token_comes_between_a_prompt_and_its_solution(
     monkeypatch.setattr(
         sft_update, "make_batch", lambda pairs, *rest: (seen.extend(pairs), make_batch(pairs, *rest))[1]
     )
-    train(settings(model=str(folder), phases=("sft",)), tmp_path / "run")
+    train(epoch_settings(model=str(folder), phases=("sft",)), tmp_path / "run")
     assert seen
     for prompt, solution in seen:
         assert prompt[0] == 0
@@ -203,11 +192,11 @@ def test_no_start_token_comes_between_a_prompt_and_its_solution(
 
 
 def test_a_model_in_a_folder_is_recorded_so_that_it_is_found_from_elsewhere(
-    settings: Callable[..., TrainSettings], tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    epoch_settings: Callable[..., TrainSettings], tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(tiny_model, tmp_path / "models/tiny")
     monkeypatch.chdir(tmp_path)
-    run = train(settings("sft.steps=1", model="models/tiny", phases=("sft",)), Path("run"))
+    run = train(epoch_settings("sft.steps=1", model="models/tiny", phases=("sft",)), Path("run"))
     monkeypatch.chdir(tmp_path / "models")
     record = json.loads((tmp_path / run.policy / "adapter_config.json").read_text())
     for base in (Run(tmp_path / "run").base_model, record["base_model_name_or_path"]):
@@ -215,7 +204,7 @@ def test_a_model_in_a_folder_is_recorded_so_that_it_is_found_from_elsewhere(
 
 
 def test_each_phase_is_paid_by_its_own_reward_in_the_reading_asked_for(
-    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    epoch_settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paid: list[tuple[float, str]] = []
 
@@ -224,23 +213,25 @@ def test_each_phase_is_paid_by_its_own_reward_in_the_reading_asked_for(
         return 0.5
 
     monkeypatch.setattr(rollout, "training_reward", pay)
-    train(settings("reward.reading=paper"), tmp_path / "run")
+    train(epoch_settings("reward.reading=paper"), tmp_path / "run")
     assert paid == [(0.0, "paper")] * 2 * 8 + [(1.0, "paper")] * 3 * 8
 
 
-def test_the_kl_penalty_changes_what_is_learnt(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
+def test_the_kl_penalty_changes_what_is_learnt(epoch_settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
     policies = []
     for coefficient in (0.0, 5.0):
-        chosen = settings(f"ppo.kl_coefficient={coefficient}", "ppo.learning_rate=0.01", phases=("binary",))
+        chosen = epoch_settings(f"ppo.kl_coefficient={coefficient}", "ppo.learning_rate=0.01", phases=("binary",))
         policies.append(policy(train(chosen, tmp_path / f"{coefficient}")))
     assert any(not torch.equal(value, policies[1][name]) for name, value in policies[0].items())
 
 
-def test_problems_without_solutions_cannot_warm_start(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
+def test_problems_without_solutions_cannot_warm_start(
+    epoch_settings: Callable[..., TrainSettings], tmp_path: Path
+) -> None:
     path = tmp_path / "bare.jsonl"
     write_problems(path, [Problem("p", "Read n. Print it.", tests=(Test("1\n", "1\n"),))])
     with pytest.raises(SceError, match="--phases binary,partial"):
-        train(settings(problems=str(path)), tmp_path / "run")
+        train(epoch_settings(problems=str(path)), tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -256,7 +247,7 @@ def test_problems_without_solutions_cannot_warm_start(settings: Callable[..., Tr
     ],
 )
 def test_impossible_settings_are_usage_errors(
-    settings: Callable[..., TrainSettings], overrides: tuple[str, ...], flags: dict[str, Any], message: str
+    epoch_settings: Callable[..., TrainSettings], overrides: tuple[str, ...], flags: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        settings(*overrides, **flags)
+        epoch_settings(*overrides, **flags)

@@ -172,14 +172,18 @@ def _x(point: Point) -> int:
 def _rows(name: str, history: History) -> Iterator[dict[str, Any]]:
     """The rows of a file in the run folder that name a phase and a step."""
     damaged: list[int] = []
+    file = history.run.path / name
+    if not file.exists():
+        history.missing.append(f"{name} is missing")
+        return
     try:
-        for number, row in read_objects(history.run.path / name, damaged.append):
+        for number, row in read_objects(file, damaged.append):
             if _has_step(row) and isinstance(row.get("phase"), str):
                 yield row
             else:
                 damaged.append(number)
-    except SceError as error:
-        history.missing.append(f"{name} cannot be read{str(error).removeprefix(str(history.run.path / name))}")
+    except SceError:
+        history.missing.append(f"{name} cannot be read")
     history.missing += [f"{name}:{number} is damaged and left out" for number in damaged[:_MOST_NAMED]]
     if len(damaged) > _MOST_NAMED:
         history.missing.append(f"{name} has {len(damaged) - _MOST_NAMED} more damaged lines")

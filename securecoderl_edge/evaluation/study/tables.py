@@ -14,7 +14,7 @@ Record = Mapping[str, Any]
 
 
 def interval_of(record: Mapping[str, Any] | None) -> Interval | None:
-    """The `Interval` that `report.interval_record` wrote."""
+    """The `Interval` that `evaluation.tables.interval_record` wrote."""
     if record is None:
         return None
     low, high = (float("nan") if record[name] is None else float(record[name]) for name in ("low", "high"))

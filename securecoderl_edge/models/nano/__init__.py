@@ -1,1 +1,1 @@
-"""The weights of the built-in base model; see MODEL_CARD.md beside this file and `pretrain.py` one folder up."""
+"""The weights of the built-in base model; see MODEL_CARD.md beside this file and `training/pretrain.py`."""

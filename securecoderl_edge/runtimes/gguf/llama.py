@@ -1,7 +1,7 @@
 """llama.cpp through its low-level API: a model, and a context whose sequences each have their own KV cache.
 
 Several mistakes end the interpreter here instead of raising (a null pointer, an object used after it was
-freed), so this module is for child processes: `gguf_worker` and the verification of exports.
+freed), so this module is for child processes: `worker` and the verification of exports.
 """
 
 from __future__ import annotations

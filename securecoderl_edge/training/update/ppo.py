@@ -1,6 +1,6 @@
 """Proximal policy optimisation for token sequences, as pure functions.
 
-One update reads: 1 sample, 2 score, 3 KL-shape, 4 advantages, 5 whiten, 6 clipped loss (`updates.py` calls them in
+One update reads: 1 sample, 2 score, 3 KL-shape, 4 advantages, 5 whiten, 6 clipped loss (`ppo_update.py` calls them in
 this order). Shapes: ``B`` completions of ``T`` tokens, right-padded; ``mask`` (B, T) is 1.0 on tokens (the
 end-of-sequence token included) and 0.0 on padding, so padding cannot change any result. Symbols follow Schulman et al.
 2017 (arXiv:1707.06347) and, for GAE, Schulman et al. 2015 (arXiv:1506.02438).
