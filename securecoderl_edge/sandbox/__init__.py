@@ -16,21 +16,25 @@ kernel. The level ``macos`` has never been run; ``off`` stops nothing but overus
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from securecoderl_edge.sandbox.inside.testprocess import literal
 from securecoderl_edge.sandbox.levels import Level, choose_level, describe_levels
 from securecoderl_edge.sandbox.limits import Limits
-from securecoderl_edge.sandbox.pool import SandboxPool
 from securecoderl_edge.sandbox.records import Call, Execution, Job, ProgramRun
 
+if TYPE_CHECKING:
+    from securecoderl_edge.sandbox.pool import SandboxPool
+
 __all__ = [
-    "Call",
-    "Execution",
-    "Job",
-    "Level",
-    "Limits",
-    "ProgramRun",
-    "SandboxPool",
-    "choose_level",
-    "describe_levels",
+    "Call", "Execution", "Job", "Level", "Limits", "ProgramRun", "SandboxPool", "choose_level", "describe_levels",
     "literal",
-]
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name == "SandboxPool":  # what starts processes is imported by those who do; settings and --help need it not
+        from securecoderl_edge.sandbox.pool import SandboxPool
+
+        return SandboxPool
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.scoring.reward import STAGE_NAMES
-from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.scoring.signs import SIGNS
+
+if TYPE_CHECKING:
+    from securecoderl_edge.scoring.score import Score
 
 Row = Mapping[str, Any]  # a sample: a `Score` record, and what the runtime says of its completion
 

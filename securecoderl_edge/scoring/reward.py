@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from securecoderl_edge.config import setting
 from securecoderl_edge.problems.problem import same_output
-from securecoderl_edge.sandbox.records import Execution
+
+if TYPE_CHECKING:
+    from securecoderl_edge.sandbox import Execution
 
 Verdict = Literal["pass", "wrong", "silent", "crash", "timeout", "output_limit", "memory"]
 StageRule = Literal["any", "all", "fraction", "seed"]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from securecoderl_edge.problems.giveaways import is_shown
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.sandbox.records import ProgramRun
-from securecoderl_edge.scoring.reward import Outcome
+
+if TYPE_CHECKING:
+    from securecoderl_edge.sandbox import ProgramRun
+    from securecoderl_edge.scoring.reward import Outcome
 
 CONSTANT_OUTPUT = "constant_output"
 CRASH_AFTER_OUTPUT = "crash_after_output"

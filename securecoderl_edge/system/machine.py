@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
-import resource
 import sys
 import time
 from collections.abc import Iterable
@@ -182,6 +180,8 @@ def peak_rss_bytes() -> int:
                     return int(line.split()[1]) * 1024
     except OSError:
         pass
+    import resource
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # Linux counts in KiB
 
@@ -191,6 +191,8 @@ def return_large_blocks() -> None:
 
     Batches of ever different lengths otherwise leave holes in the heap, and training grows to twice its size.
     """
+    import ctypes  # slow, and most commands do without
+
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
@@ -198,6 +200,8 @@ def return_large_blocks() -> None:
 
 def return_free_memory() -> None:
     """Have glibc give back what is free anywhere in its heap, in milliseconds; other C libraries are left alone."""
+    import ctypes
+
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -56,10 +56,8 @@ class Phase:
         self.place, self.name, self.key = place, name, key
         self.folder = place.run.phase_folder(number, name)
         self.checkpoints = self.folder / "checkpoints"
-        self.metrics, self.samples = (
-            RowFile(place.run.path / "metrics.jsonl"),
-            RowFile(place.run.path / "samples.jsonl"),
-        )
+        self.metrics = RowFile(place.run.path / "metrics.jsonl")
+        self.samples = RowFile(place.run.path / "samples.jsonl")
         self.evaluations = RowFile(self.folder / "evaluations.jsonl")
         self.steps = phase_steps(place.settings)[name]
         self.facts = {"phase": name, "base_model": place.inputs["base_sha256"], "settings": key}

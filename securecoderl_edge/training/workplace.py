@@ -257,12 +257,8 @@ def prepare_phase(place: Workplace, phase: str) -> tuple[Learner, list[Problem]]
 
 def _make_learner(place: Workplace, phase: str) -> Learner:
     ppo = place.settings.ppo
-    groups: list[dict[str, Any]] = [
-        {
-            "params": list(adapter_parameters(place.model, POLICY_ADAPTER).values()),
-            "peak_lr": peak_rate(place.settings, phase),
-        }
-    ]
+    trained = list(adapter_parameters(place.model, POLICY_ADAPTER).values())
+    groups: list[dict[str, Any]] = [{"params": trained, "peak_lr": peak_rate(place.settings, phase)}]
     head = None
     if phase != "sft" and ppo.advantage == "gae":
         head = make_value_head(place.model.config.hidden_size, place.settings.seed).to(place.compute.device)
@@ -289,9 +285,8 @@ def _usable_problems(place: Workplace, phase: str, learner: Learner) -> list[Pro
     solved = [problem for problem in with_short_ones if problem.solutions]
     if not solved:
         raise SceError(
-            f"{settings.problems}: no problem has a reference solution of at most {longest} tokens, "
-            "so the sft phase cannot run; "
-            "leave it out with --phases binary,partial"
+            f"{settings.problems}: no problem has a reference solution of at most {longest} tokens, so the sft phase "
+            "cannot run; leave it out with --phases binary,partial"
         )
     if len(solved) < len(usable):
         place.say(f"sft: {len(solved)} of {len(usable)} problems have a solution of at most {longest} tokens")
