@@ -49,7 +49,8 @@ class Side:
         Raises:
             SystemExit: it fails.
         """
-        environment = {**os.environ, "PYTHONPATH": str(self.tree), "COLUMNS": "100"}
+        # PEFT writes sets into its files, in the order of their hashes.
+        environment = {**os.environ, "PYTHONPATH": str(self.tree), "COLUMNS": "100", "PYTHONHASHSEED": "0"}
         done = subprocess.run(
             [sys.executable, "-m", "securecoderl_edge", *words],
             cwd=self.folder, env=environment, input=input, capture_output=True, text=True, check=False,
