@@ -43,7 +43,7 @@ class Side:
         self.tree, self.folder = tree, folder
         folder.mkdir()
 
-    def sce(self, *words: str, input: str | None = None) -> str:
+    def sce(self, *words: str) -> str:
         """Standard output of a command.
 
         Raises:
@@ -53,7 +53,7 @@ class Side:
         environment = {**os.environ, "PYTHONPATH": str(self.tree), "COLUMNS": "100", "PYTHONHASHSEED": "0"}
         done = subprocess.run(
             [sys.executable, "-m", "securecoderl_edge", *words],
-            cwd=self.folder, env=environment, input=input, capture_output=True, text=True, check=False,
+            cwd=self.folder, env=environment, capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode != 0:
             raise SystemExit(f"{self.tree}: sce {' '.join(words)}: {done.stderr[-500:]}")

@@ -40,8 +40,6 @@ os.environ["TMPDIR"] = str(own_temporary_folder())
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
-MakeModel = Callable[..., Path]
-
 
 @pytest.fixture(scope="session")
 def once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Once]:

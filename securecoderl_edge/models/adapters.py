@@ -127,9 +127,8 @@ def reference_active(model: Any) -> Iterator[None]:
     layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
     try:
         for layer in layers:
-            layer._active_adapter = [
-                REFERENCE_ADAPTER
-            ]  # set_adapter would also flip requires_grad, which must not change
+            # set_adapter would also flip requires_grad, which must not change.
+            layer._active_adapter = [REFERENCE_ADAPTER]
         yield
     finally:
         for layer in layers:
