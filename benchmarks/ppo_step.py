@@ -18,7 +18,7 @@ What differs still:
 * The reference of ours is a second adapter, TRL's is the model without one, which is cheaper.
 * TRL computes the exact entropy for its log, ours estimates it from the tokens drawn; ours logs more of the ratios, and
   looks for a program in each completion.
-* RLOO takes one ratio a sequence, ours one a token. Neither has a value head: ours has none with advantage = group.
+* RLOO takes one ratio a sequence, ours one a token. Neither has a value head: ours has none with advantage = rloo.
 * TRL's process also holds what it imports (datasets, pandas, pyarrow); memory before the first update is told apart.
 
 Gradient checkpointing and bfloat16, defaults of TRL, are off: the first costs time, the second is off in ours too.

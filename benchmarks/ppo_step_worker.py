@@ -166,9 +166,9 @@ def run_ours(folder: Path, updates: int, rollout: str, batch: int) -> dict[str, 
     decoder = Decoder(model, torch.float32) if rollout == "own" else None
     learner = Learner(model, load_tokenizer(folder), compute, optimizer, decoder)
     ppo = PpoSettings(
-        batch_size=batch, samples_per_prompt=SAMPLES, advantage="group", skip_flat_groups=False, epochs=EPOCHS,
+        batch_size=batch, samples_per_prompt=SAMPLES, advantage="rloo", drop_zero_variance_groups=False, epochs=EPOCHS,
         learning_rate=RATE, clip_range=CLIP, kl_coefficient=KL, temperature=TEMPERATURE, max_tokens=NEW_TOKENS,
-        gradient_norm=NORM, rollout=rollout,
+        max_grad_norm=NORM, rollout=rollout,
     )  # fmt: skip
     problems = make_problems(learner.tokenizer, (updates + 1) * batch // SAMPLES)
     before = round(peak_rss_bytes() / 2**20, 1)
@@ -177,7 +177,7 @@ def run_ours(folder: Path, updates: int, rollout: str, batch: int) -> dict[str, 
     for step in range(1, updates + 2):
         clock.start()
         metrics, sampled = ppo_update(
-            learner, scorer, problems, ppo, RewardSettings(reading="paper"), 1.0, "partial", step, 0
+            learner, scorer, problems, ppo, RewardSettings(unparsable="paper"), 1.0, "partial", step, 0
         )
         clock.stop()
         if len({done.token_ids for done in sampled.completions}) < batch:

@@ -23,7 +23,7 @@ from typing import Any
 
 from figures import publish
 
-from securecoderl_edge.evaluation.study.arms import FIRST_SEED, Arm, Base, Slice, Study
+from securecoderl_edge.evaluation.study.arms import FIRST_SEED, Arm, Base, Split, Study
 from securecoderl_edge.evaluation.study.ledger import Step
 from securecoderl_edge.evaluation.study.record import study_record
 from securecoderl_edge.evaluation.study.steps import all_steps, run_study
@@ -44,20 +44,20 @@ NANO_SECURITY = Base(
         *("--learning-rate", "1e-3", "--seed", "1", "--compiled"),
     ),
 )
-SECURITY = Slice("security", "starter:security-train", "starter:security", NANO_SECURITY)
+SECURITY = Split("security", "starter:security-train", "starter:security", NANO_SECURITY)
 # Of these a fifth of the tests can be copied from the statement; of `hard`, the same problems, none.
-SHOWN = Slice("shown", "starter:shown-train", "starter:shown", NANO_HARD)
-HIDDEN = Slice("hard", "starter:hard-train", "starter:hard", NANO_HARD)
+SHOWN = Split("shown", "starter:shown-train", "starter:shown", NANO_HARD)
+HIDDEN = Split("hard", "starter:hard-train", "starter:hard", NANO_HARD)
 
 
 def main_table(folder: Path) -> Study:
-    """SFT and the four PPO variants on both slices, before and after quantisation."""
+    """SFT and the four PPO variants on both splits, before and after quantisation."""
     return table3("starter", folder)
 
 
 def security(folder: Path) -> Study:
     """What the weight of R_sec moves, and by which scale of severities."""
-    arm = partial(Arm, slice=SECURITY, measured_on=(SECURITY,), snapshot_every=20)
+    arm = partial(Arm, split=SECURITY, measured_on=(SECURITY,), snapshot_every=20)
     arms = [arm("security-sft", "SFT", phases=("sft",), settings=())]
     for beta in BETAS:
         settings: tuple[str, ...] = ("partial.steps=60", f"reward.security_weight={beta}")
@@ -76,7 +76,7 @@ def ablations(folder: Path) -> Study:
     known = {arm.name: arm for arm in main.arms}
     with_values = (
         *("ppo.advantage=gae", "ppo.samples_per_prompt=1"),
-        *("ppo.skip_flat_groups=false", "ppo.value_warmup_steps=10"),
+        *("ppo.drop_zero_variance_groups=false", "ppo.value_warmup_steps=10"),
     )
     changed = (
         ("eval-sft", "sft-130", "SFT, 130 updates", ("sft.steps=130",)),
@@ -90,8 +90,8 @@ def ablations(folder: Path) -> Study:
         ("eval-sched", "switch", "mixture: a hard switch", ("scheduled.mixture=step",)),
         ("eval-sched", "pass-rate", "mixture: by pass rate", ("scheduled.mixture=pass-rate",)),
         ("hard-sft", "hard-sft-130", "SFT, 130 updates", ("sft.steps=130",)),
-        ("hard-simple", "hard-simple-paper", "binary, R of the paper", ("reward.reading=paper",)),
-        ("hard-fresh", "hard-fresh-paper", "partial, R of the paper", ("reward.reading=paper",)),
+        ("hard-simple", "hard-simple-paper", "binary, R of the paper", ("reward.unparsable=paper",)),
+        ("hard-fresh", "hard-fresh-paper", "partial, R of the paper", ("reward.unparsable=paper",)),
     )  # fmt: skip
     arms = [known[name] for name in ("eval-sft", "eval-simple", "eval-fresh", "eval-cont", "eval-sched")]
     arms += [known[name] for name in ("hard-sft", "hard-simple", "hard-fresh")]
@@ -111,7 +111,7 @@ def ablations(folder: Path) -> Study:
 def confirm(folder: Path) -> Study:
     """The policies of table3 that learnt from `eval`, measured again: eight programs for each problem, other draws."""
     main = main_table(folder)
-    arms = tuple(replace(arm, measured_on=(arm.slice,), quants=()) for arm in main.arms if arm.slice.name == "eval")
+    arms = tuple(replace(arm, measured_on=(arm.split,), quants=()) for arm in main.arms if arm.split.name == "eval")
     names = {arm.name for arm in arms}
     pairs = tuple(pair for pair in main.comparisons if set(pair) <= names)
     return replace(main, name="confirm", arms=arms, samples=8, comparisons=pairs, own_draws=True)
@@ -119,15 +119,15 @@ def confirm(folder: Path) -> Study:
 
 def hacking(folder: Path) -> Study:
     """What a reward that can be gamed teaches, and what guards cost: one test of five stands in the statement."""
-    gameable = ("reward.stage_rule=seed", "reward.reading=paper")
+    gameable = ("reward.credit_rule=published", "reward.unparsable=paper")
     rewards: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("published", "reward of the published code", gameable),
         ("plain", "our reward", ()),
-        ("dropped", "without shown tests", ("reward.shown_tests=drop",)),
-        ("constants", "without constants", ("reward.correct_constants=true",)),
-        ("both", "without either", ("reward.shown_tests=drop", "reward.correct_constants=true")),
+        ("dropped", "without shown tests", ("reward.visible_tests=drop",)),
+        ("constants", "without constants", ("reward.subtract_constant_baseline=true",)),
+        ("both", "without either", ("reward.visible_tests=drop", "reward.subtract_constant_baseline=true")),
     )
-    arm = partial(Arm, slice=SHOWN, measured_on=(SHOWN, HIDDEN), snapshot_every=40)
+    arm = partial(Arm, split=SHOWN, measured_on=(SHOWN, HIDDEN), snapshot_every=40)
     arms = [arm("shown-sft", "SFT", phases=("sft",), settings=())]
     for name, title, settings in rewards:
         settings = ("partial.steps=80", *settings)
@@ -153,8 +153,8 @@ def _study(name: str, folder: Path, arms: list[Arm], pairs: list[tuple[str, str]
 
 
 def _changed(arm: Arm, name: str, title: str, settings: tuple[str, ...]) -> Arm:
-    """The arm with other settings, measured on its own slice, without exports; later settings replace earlier ones."""
-    return replace(arm, name=name, title=title, settings=_merged(arm, settings), measured_on=(arm.slice,), quants=())
+    """The arm with other settings, measured on its own split, without exports; later settings replace earlier ones."""
+    return replace(arm, name=name, title=title, settings=_merged(arm, settings), measured_on=(arm.split,), quants=())
 
 
 def _merged(arm: Arm, settings: tuple[str, ...]) -> tuple[str, ...]:
@@ -167,17 +167,17 @@ def smaller(study: Study) -> Study:
     steps = ("binary.steps=2", "partial.steps=2", "scheduled.steps=2", "ppo.value_warmup_steps=0", "sft.steps=2")
 
     def quick(arm: Arm) -> Arm:
-        base, settings = replace(arm.slice, base=None), _merged(arm, steps)
-        return replace(arm, settings=settings, slice=base, measured_on=(base,), quants=(), snapshot_every=None)
+        base, settings = replace(arm.split, base=None), _merged(arm, steps)
+        return replace(arm, settings=settings, split=base, measured_on=(base,), quants=(), snapshot_every=None)
 
     arms = tuple(quick(arm) for arm in study.arms)
     return replace(study, arms=arms, seeds=study.seeds[:1], samples=1, limit=10, folder=study.folder / "quick")
 
 
 def key_figures(record: dict[str, Any]) -> dict[str, Any]:
-    """All-P and Sec.Clean of each final policy, by arm and slice."""
+    """All-P and Sec.Clean of each final policy, by arm and split."""
     return {
-        f"{arm['name']} on {result['slice']}": {
+        f"{arm['name']} on {result['split']}": {
             name: (result["metrics"][name] or {}).get("value") for name in ("all_tests_rate", "secure_rate")
         }
         for arm in record["arms"]

@@ -28,7 +28,7 @@ LOOKS = (
 
 def draw_all(records: Records, folder: Path) -> None:
     """Draw every plot that the report shows."""
-    rates = (("all_tests_rate", "All-P %"), ("syntax_rate", "Syn. %"), ("reward_gated", "R"))
+    rates = (("all_tests_rate", "All-P %"), ("syntax_rate", "Syn. %"), ("reward", "R"))
     signs = (("sample_copy", "sample copies %"), ("constant_output", "constant output %"), ("syntax_rate", "Syn. %"))
     crashes = (("crash_after_output", "crashes after output %"), ("objective/reward", "reward"), ("r_tests", "R tests"))
     draws: dict[str, dict[str, Callable[[Record], Figure]]] = {
@@ -49,22 +49,22 @@ def draw_all(records: Records, folder: Path) -> None:
                 _save(draw(record), folder / f"{name}.svg")
 
 
-def _learning(record: Record, slice: str, rates: Sequence[tuple[str, str]]) -> Figure:
+def _learning(record: Record, split: str, rates: Sequence[tuple[str, str]]) -> Figure:
     """What snapshots of each arm do on the problems that are measured on, over the updates."""
     figure = Figure(figsize=(9.5, 3.2), layout="constrained")
     panels = figure.subplots(1, len(rates))
     for axes, (name, title) in zip(panels, rates, strict=True):
-        arms = [arm for arm in record["arms"] if arm["slice"] == slice]
+        arms = [arm for arm in record["arms"] if arm["split"] == split]
         start = next(arm for arm in arms if arm["phases"] == ["sft"])
         for arm, look in zip((arm for arm in arms if arm is not start), LOOKS, strict=False):
-            points = [(0, _metric(start, slice, "policy", name))]
+            points = [(0, _metric(start, split, "policy", name))]
             points += [
                 (result["updates"], result["metrics"][name])
                 for result in arm["results"]
-                if result["slice"] == slice and "updates" in result
+                if result["split"] == split and "updates" in result
             ]
             total = max((step for step in arm.get("training", {}).get("updates", [0])), default=0)
-            points.append((total, _metric(arm, slice, "policy", name)))
+            points.append((total, _metric(arm, split, "policy", name)))
             _line(axes, points, look, arm["title"], scale=1 if name.startswith("r") else 100)
         axes.set_title(title)
         axes.set_xlabel("updates")
@@ -73,13 +73,13 @@ def _learning(record: Record, slice: str, rates: Sequence[tuple[str, str]]) -> F
     return figure
 
 
-def _during_training(record: Record, slice: str, names: Sequence[tuple[str, str]]) -> Figure:
+def _during_training(record: Record, split: str, names: Sequence[tuple[str, str]]) -> Figure:
     """What the batches of training said, averaged over some updates and all seeds; areas are the range of the seeds."""
     figure = Figure(figsize=(9.5, 3.2), layout="constrained")
     panels = figure.subplots(1, len(names))
     for axes, (name, title) in zip(panels, names, strict=True):
         scale = 100 if title.endswith("%") else 1
-        arms = [arm for arm in record["arms"] if arm["slice"] == slice and name in arm.get("training", {})]
+        arms = [arm for arm in record["arms"] if arm["split"] == split and name in arm.get("training", {})]
         for arm, (colour, style, marker) in zip(arms, LOOKS, strict=False):
             curve, updates = arm["training"][name], arm["training"]["updates"]
             low, high = ([scale * each for each in curve[bound]] for bound in ("low", "high"))
@@ -125,11 +125,11 @@ def _trade_off(record: Record) -> Figure:
 def _forest(record: Record, name: str, label: str) -> Figure:
     """Paired differences with their intervals, one line each."""
     titles = {arm["name"]: arm["title"] for arm in record["arms"]}
-    slices = {arm["name"]: arm["slice"] for arm in record["arms"]}
+    splits = {arm["name"]: arm["split"] for arm in record["arms"]}
     rows = [
-        (f"{titles[each['second']]}\nfrom {titles[each['first']]}, {each['slice']}", each["metrics"][name])
+        (f"{titles[each['second']]}\nfrom {titles[each['first']]}, {each['split']}", each["metrics"][name])
         for each in record["comparisons"]
-        if each["slice"] == slices[each["second"]] and name in each["metrics"]
+        if each["split"] == splits[each["second"]] and name in each["metrics"]
     ]
     figure = Figure(figsize=(7, 0.8 + 0.42 * len(rows)), layout="constrained")
     axes = figure.subplots()
@@ -159,9 +159,9 @@ def _line(axes: Axes, points: Sequence[tuple[int, Any]], look: tuple[Any, Any, s
     )  # fmt: skip
 
 
-def _metric(arm: Record, slice: str, model: str, name: str) -> Any:
+def _metric(arm: Record, split: str, model: str, name: str) -> Any:
     for result in arm["results"]:
-        if (result["slice"], result["model"]) == (slice, model):
+        if (result["split"], result["model"]) == (split, model):
             return result["metrics"][name]
     return None
 

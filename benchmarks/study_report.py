@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from securecoderl_edge.config import current_keys
 from securecoderl_edge.evaluation.statistics import Interval
 from securecoderl_edge.evaluation.study.record import STUDY_METRICS
 from securecoderl_edge.evaluation.study.tables import (
@@ -25,7 +26,7 @@ from securecoderl_edge.evaluation.study.tables import (
     quantisation_table,
     result_rows,
     result_table,
-    slice_of,
+    split_of,
     transfer_difference_table,
     transfer_table,
 )
@@ -49,13 +50,17 @@ NAMES = ("table3", "confirm", "security", "ablations", "hacking")
 
 Records = Mapping[str, Mapping[str, Any]]
 METRIC = {metric.name: metric for metric in STUDY_METRICS}
-MAIN = "syntax_rate,any_test_rate,all_tests_rate,reward_gated,reward_paper,r_tests,secure_rate"
+MAIN = "syntax_rate,any_test_rate,all_tests_rate,reward,reward_paper,r_tests,secure_rate"
 
 
 def read_records(folder: Path = HERE / "results") -> dict[str, dict[str, Any]]:
     """The committed figures, by study; those that are there."""
     files = {name: folder / f"study-{name}.json" for name in NAMES}
-    return {name: json.loads(file.read_text(encoding="utf-8")) for name, file in files.items() if file.is_file()}
+    return {name: _read_result(file) for name, file in files.items() if file.is_file()}
+
+
+def _read_result(file: Path) -> Any:
+    return current_keys(json.loads(file.read_text(encoding="utf-8")))
 
 
 def render(text: str, records: Records) -> str:
@@ -77,14 +82,14 @@ def render(text: str, records: Records) -> str:
     return re.sub(r"\{\{(.+?)\}\}", put_in, "".join([first, *kept]))
 
 
-def results(records: Records, study: str, slice: str, names: str = MAIN, weights: str = "") -> str:
-    """What was measured on a slice: the base model, and every arm that learnt there.
+def results(records: Records, study: str, split: str, names: str = MAIN, weights: str = "") -> str:
+    """What was measured on a split: the base model, and every arm that learnt there.
 
     ``names`` of metrics; ``weights`` picks rows by that column, so that ``float`` leaves out exported files.
     """
     record = records[study]
-    table = result_table(record, slice, _columns(names))
-    arms = [None] * (len(table.rows) - len(result_rows(record, slice))) + [arm for arm, _ in result_rows(record, slice)]
+    table = result_table(record, split, _columns(names))
+    arms = [None] * (len(table.rows) - len(result_rows(record, split))) + [arm for arm, _ in result_rows(record, split)]
     rows = [
         (*row, str(len(arm["seeds"])), f"`{study} --arm {arm['name']}`") if arm else (*row, "", "")
         for row, arm in zip(table.rows, arms, strict=True)
@@ -93,62 +98,62 @@ def results(records: Records, study: str, slice: str, names: str = MAIN, weights
     return to_markdown(Table((*table.columns, "seeds", "again with"), tuple(rows)))
 
 
-def differences(records: Records, study: str, slice: str, names: str = MAIN, first: str = "") -> str:
-    """Paired differences between arms on a slice, those from the arm ``first`` alone if it is given."""
-    return to_markdown(difference_table(records[study], slice, _columns(names), first=first or None))
+def differences(records: Records, study: str, split: str, names: str = MAIN, first: str = "") -> str:
+    """Paired differences between arms on a split, those from the arm ``first`` alone if it is given."""
+    return to_markdown(difference_table(records[study], split, _columns(names), first=first or None))
 
 
-def transfer(records: Records, study: str, slice: str, names: str = MAIN) -> str:
-    """What arms that learnt from other problems do on a slice."""
-    return to_markdown(transfer_table(records[study], slice, _columns(names)))
+def transfer(records: Records, study: str, split: str, names: str = MAIN) -> str:
+    """What arms that learnt from other problems do on a split."""
+    return to_markdown(transfer_table(records[study], split, _columns(names)))
 
 
-def transfer_differences(records: Records, study: str, slice: str, names: str = MAIN) -> str:
+def transfer_differences(records: Records, study: str, split: str, names: str = MAIN) -> str:
     """Paired differences of arms that learnt from other problems from the warm start that learnt there."""
-    return to_markdown(transfer_difference_table(records[study], slice, _columns(names)))
+    return to_markdown(transfer_difference_table(records[study], split, _columns(names)))
 
 
-def quantised(records: Records, study: str, slice: str, names: str = MAIN) -> str:
+def quantised(records: Records, study: str, split: str, names: str = MAIN) -> str:
     """Paired differences of each export from the policy that it was made from."""
-    return to_markdown(quantisation_table(records[study], slice, _columns(names)))
+    return to_markdown(quantisation_table(records[study], split, _columns(names)))
 
 
 def _columns(names: str) -> list[Metric]:
     return [METRIC[name] for name in names.split(",")]
 
 
-def value(records: Records, study: str, arm: str, slice: str, name: str, model: str = "policy") -> str:
-    """One figure with its interval; the arm ``base`` is the base model of the slice."""
+def value(records: Records, study: str, arm: str, split: str, name: str, model: str = "policy") -> str:
+    """One figure with its interval; the arm ``base`` is the base model of the split."""
     record = records[study]
     if arm == "base":
-        metrics = slice_of(record, slice)["base"]
+        metrics = split_of(record, split)["base"]
     else:
         found = _arm(records, study, arm)["results"]
-        metrics = next(each for each in found if (each["slice"], each["model"]) == (slice, model))["metrics"]
+        metrics = next(each for each in found if (each["split"], each["model"]) == (split, model))["metrics"]
     return _in_words(interval_of(metrics[name]), name)
 
 
-def difference(records: Records, study: str, first: str, second: str, slice: str, name: str) -> str:
+def difference(records: Records, study: str, first: str, second: str, split: str, name: str) -> str:
     """One paired difference, second minus first, with its interval."""
-    return _in_words(_difference(records, study, first, second, slice, name), name, signed=True)
+    return _in_words(_difference(records, study, first, second, split, name), name, signed=True)
 
 
-def says(records: Records, study: str, first: str, second: str, slice: str, name: str) -> str:
+def says(records: Records, study: str, first: str, second: str, split: str, name: str) -> str:
     """Whether the second arm is ``higher`` or ``lower`` than the first, or ``not distinguishable`` from it."""
-    interval = _difference(records, study, first, second, slice, name)
+    interval = _difference(records, study, first, second, split, name)
     return NOT_DISTINGUISHABLE if interval is None else verdict(Difference(METRIC[name], interval, None))
 
 
 def bench_difference(records: Records, file: str, name: str) -> str:
     """One paired difference of what ``sce bench --compare --json`` wrote into ``results/FILE.json``."""
-    document = json.loads((HERE / "results" / f"{file}.json").read_text(encoding="utf-8"))
+    document = _read_result(HERE / "results" / f"{file}.json")
     return _in_words(interval_of(document["comparisons"][0]["differences"][name]), name, signed=True)
 
 
-def by_seed(records: Records, study: str, arm: str, slice: str) -> str:
+def by_seed(records: Records, study: str, arm: str, split: str) -> str:
     """All-P of each seed, in percent."""
     found = _arm(records, study, arm)["results"]
-    rates = next(each for each in found if (each["slice"], each["model"]) == (slice, "policy"))["all_tests_by_seed"]
+    rates = next(each for each in found if (each["split"], each["model"]) == (split, "policy"))["all_tests_by_seed"]
     return ", ".join(f"{100 * rate:.1f}" for rate in rates)
 
 
@@ -169,21 +174,19 @@ def in_readme(text: str, records: Records) -> str:
 
 
 def main_table(records: Records) -> str:
-    """The variants on both slices of table3, in a few columns."""
+    """The variants on both splits of table3, in a few columns."""
     record = records["table3"]
     rows = []
     for title in dict.fromkeys(arm["title"] for arm in record["arms"]):
         cells = [title]
-        for slice in ("eval", "hard"):
-            names = {arm["title"]: arm["name"] for arm in record["arms"] if arm["slice"] == slice}
+        for split in ("eval", "hard"):
+            names = {arm["title"]: arm["name"] for arm in record["arms"] if arm["split"] == split}
             arm, warm_start = names[title], names["SFT"]
-            gain = "" if arm == warm_start else difference(records, "table3", warm_start, arm, slice, "all_tests_rate")
-            shown = (
-                value(records, "table3", arm, slice, name) for name in ("syntax_rate", "all_tests_rate", "reward_gated")
-            )
+            gain = "" if arm == warm_start else difference(records, "table3", warm_start, arm, split, "all_tests_rate")
+            shown = (value(records, "table3", arm, split, name) for name in ("syntax_rate", "all_tests_rate", "reward"))
             cells += [*shown, gain]
         rows.append(tuple(cells))
-    columns = [f"{slice}: {title}" for slice in ("eval", "hard") for title in ("Syn. %", "All-P %", "R", "All-P − SFT")]
+    columns = [f"{split}: {title}" for split in ("eval", "hard") for title in ("Syn. %", "All-P %", "R", "All-P − SFT")]
     return to_markdown(Table(("", *columns), tuple(rows)))
 
 
@@ -217,10 +220,10 @@ def measured_again(records: Records) -> str:
 
 
 def solutions_or_rewards(records: Records) -> str:
-    """SFT of as many updates as the others have in all, and rewards in its place, on both slices."""
+    """SFT of as many updates as the others have in all, and rewards in its place, on both splits."""
     longer = {
-        slice: difference(records, "ablations", short, long, slice, "all_tests_rate")
-        for slice, short, long in (("eval", "eval-sft", "sft-130"), ("hard", "hard-sft", "hard-sft-130"))
+        split: difference(records, "ablations", short, long, split, "all_tests_rate")
+        for split, short, long in (("eval", "eval-sft", "sft-130"), ("hard", "hard-sft", "hard-sft-130"))
     }
     more = difference(records, "ablations", "sft-130", "eval-simple", "eval", "all_tests_rate")
     on_hard = {
@@ -296,7 +299,7 @@ def commands(records: Records, study: str) -> str:
     ]
     made = [
         f"`{each['prepare']}` ({_duration(each['prepare_seconds'])})"
-        for each in records[study]["slices"]
+        for each in records[study]["splits"]
         if "prepare" in each
     ]
     before = f"The base model first: {'; '.join(dict.fromkeys(made))}\n\n" if made else ""
@@ -323,10 +326,10 @@ def _arm(records: Records, study: str, name: str) -> Mapping[str, Any]:
     return found
 
 
-def _difference(records: Records, study: str, first: str, second: str, slice: str, name: str) -> Interval | None:
-    wanted = (first, second, slice)
+def _difference(records: Records, study: str, first: str, second: str, split: str, name: str) -> Interval | None:
+    wanted = (first, second, split)
     found = next(
-        each for each in records[study]["comparisons"] if (each["first"], each["second"], each["slice"]) == wanted
+        each for each in records[study]["comparisons"] if (each["first"], each["second"], each["split"]) == wanted
     )
     return interval_of(found["metrics"][name])
 

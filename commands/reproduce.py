@@ -14,7 +14,7 @@ from securecoderl_edge.commands.console import data, duration, say, track
 from securecoderl_edge.commands.options import ModelName, options_from, output_formats
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.evaluation.study.arms import Slice
+from securecoderl_edge.evaluation.study.arms import Split
 from securecoderl_edge.evaluation.study.table3 import PRESETS, VARIANTS
 from securecoderl_edge.evaluation.study.table3 import table3 as plan_table3
 from securecoderl_edge.models.loading import require_torch
@@ -38,7 +38,7 @@ class Table3Config:
     recipe: str = setting("starter", "Built-in recipe or TOML file.", metavar="NAME|FILE")
     train: str | None = setting(None, "Problems to learn from, instead of the recipe's; with --eval.", metavar="FILE")
     eval: str | None = setting(None, "Problems to measure on, which are not learnt from.", metavar="FILE")
-    slices: tuple[str, ...] = setting((), "Of the recipe's sets of problems only these, such as eval,hard.")
+    splits: tuple[str, ...] = setting((), "Use only these problem sets of the recipe, for example eval,hard.")
     variants: tuple[str, ...] = setting(tuple(VARIANTS), "Ways to train, comma-separated.", choices=tuple(VARIANTS))
     seeds: int = setting(5, "Trainings of each variant, with seeds 42, 43, ...", minimum=1)
     samples: int = setting(2, "Programs for each problem that is measured on.", minimum=1)
@@ -187,16 +187,16 @@ def _study(config: Table3Config) -> Study:
         check_type("gguf", quant)
     if (config.train is None) != (config.eval is None):
         raise UsageError("--train and --eval go together: problems to learn from, and others to measure on")
-    own = () if config.train is None or config.eval is None else (Slice("own", config.train, config.eval),)
-    known = own or (PRESETS[config.recipe].slices if config.recipe in PRESETS else ())
-    missing = [name for name in config.slices if name not in {each.name for each in known}]
+    own = () if config.train is None or config.eval is None else (Split("own", config.train, config.eval),)
+    known = own or (PRESETS[config.recipe].splits if config.recipe in PRESETS else ())
+    missing = [name for name in config.splits if name not in {each.name for each in known}]
     if missing:
         there = ", ".join(each.name for each in known) or "none"
-        raise UsageError(f"--slices: no set of problems {missing[0]!r} in recipe {config.recipe} (there: {there})")
+        raise UsageError(f"--splits: no set of problems {missing[0]!r} in recipe {config.recipe} (there: {there})")
     return plan_table3(
         config.recipe,
         Path(config.out) if config.out else RUNS / ("table3-quick" if config.quick else "table3"),
-        slices=[each for each in known if not config.slices or each.name in config.slices],
+        splits=[each for each in known if not config.splits or each.name in config.splits],
         variants=config.variants,
         seeds=config.seeds,
         samples=config.samples,
@@ -223,7 +223,7 @@ def _eval_sets(config: Table2Config) -> list[str]:
     if config.recipe not in PRESETS:
         load_recipe(config.recipe)  # says what is wrong with it, if it is none
         raise UsageError(f"recipe {config.recipe}: name the problems with --problems; there are {', '.join(PRESETS)}")
-    return [each.eval for each in PRESETS[config.recipe].slices]
+    return [each.eval for each in PRESETS[config.recipe].splits]
 
 
 def _refuse_with_quick(config: Any, *names: str) -> None:

@@ -21,7 +21,7 @@ from securecoderl_edge.prompts.extraction import EXTRACT_MODES
 from securecoderl_edge.sandbox.levels import sandbox_setting
 from securecoderl_edge.sandbox.limits import MAX_MEMORY_MIB, MAX_WALL_SECONDS
 from securecoderl_edge.sandbox.severity import severity_setting
-from securecoderl_edge.scoring.reward import stage_rule_setting
+from securecoderl_edge.scoring.reward import credit_rule_setting
 from securecoderl_edge.text import escape_controls, unescaped
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class ScoreConfig:
         10.0, "Elapsed time of one test.", minimum=0.01, maximum=MAX_WALL_SECONDS, metavar="S"
     )
     memory_mib: int = setting(1024, "Memory of one test.", minimum=128, maximum=MAX_MEMORY_MIB, metavar="N")
-    stage_rule: str = stage_rule_setting()
+    credit_rule: str = credit_rule_setting()
     severity: str = severity_setting()
     sandbox: str = sandbox_setting()
     json: bool = setting(False, "With FILE.py: print the score as one JSON document.")
@@ -114,7 +114,7 @@ def _scorer(config: ScoreConfig) -> Scorer:
     from securecoderl_edge.scoring.scorer import Scorer
 
     warn_of_level(config.sandbox)
-    return Scorer(config.workers, _limits(config), config.stage_rule, config.severity, config.sandbox)
+    return Scorer(config.workers, _limits(config), config.credit_rule, config.severity, config.sandbox)
 
 
 def _limits(config: ScoreConfig) -> Limits:

@@ -15,7 +15,7 @@ from securecoderl_edge.runtimes.spec import ModelSpec, resolve_model
 from securecoderl_edge.scoring.metrics import METRICS
 from securecoderl_edge.scoring.scorer import Scorer
 
-_SHOWN = tuple(metric for metric in METRICS if metric.name in ("all_tests_rate", "reward_gated"))
+_SHOWN = tuple(metric for metric in METRICS if metric.name in ("all_tests_rate", "reward"))
 _COLUMNS = (
     *("Type", "file", "bits", "KL", "top-1"),
     *(title for metric in _SHOWN for title in (metric.title, "difference")),

@@ -29,7 +29,7 @@ __all__ = ["bench", "export", "generate", "load_problems", "score", "train"]
 def score(
     programs: Iterable[tuple[Problem, str]],
     *,
-    stage_rule: str = "any",
+    credit_rule: str = "any",
     severity: str = "bandit",
     sandbox: str = "auto",
     workers: int | None = None,
@@ -38,7 +38,7 @@ def score(
 
     Args:
         programs: (problem, Python text) pairs. The text is scored as it is: nothing is taken out of it.
-        stage_rule: tests that must be clean and print for a step: ``any``, ``all``, ``fraction`` or ``seed``.
+        credit_rule: tests that must be clean and print for a step: ``any``, ``all``, ``fraction`` or ``published``.
         severity: what a finding costs: ``bandit`` or ``cwe``.
         workers: programs that run side by side; one a core by default.
 
@@ -52,7 +52,7 @@ def score(
     """
     from securecoderl_edge.scoring.scorer import Scorer
 
-    with Scorer(workers, None, stage_rule, severity, sandbox) as scorer:
+    with Scorer(workers, None, credit_rule, severity, sandbox) as scorer:
         return scorer.score_all([(problem, program, 0) for problem, program in programs])
 
 
@@ -72,7 +72,7 @@ def train(
         out: the run's folder, ``runs/RECIPE`` by default.
         settings: ``KEY=VALUE`` as for ``--set``, such as ``ppo.epochs=2``.
         log: called with each row of ``metrics.jsonl``.
-        given: top-level settings by name, such as ``model``, ``problems``, ``phases`` (a tuple) and ``seed``.
+        given: top-level settings by name, such as ``model``, ``problems``, ``phases`` (a tuple) and ``published``.
 
     Returns:
         the `Run`: ``policy`` is the folder of the final adapter, ``outcomes()`` says what each phase kept and why.

@@ -54,7 +54,7 @@ def test_a_whole_number_is_accepted_for_a_float() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"step": 1}, "file: unknown setting 'step'; known here: fast, inner, limit"),
+        ({"step": 1}, "file: unknown setting 'step'; choose from fast, inner, limit"),
         ({"steps": 0}, "file: steps must be at least 1, found 0"),
         ({"steps": 1.5}, "file: steps must be int, found 1.5"),
         ({"steps": True}, "file: steps must be int, found True"),
@@ -67,7 +67,7 @@ def test_a_whole_number_is_accepted_for_a_float() -> None:
         ({"scale": float("inf")}, "file: scale must be a finite number, found inf"),
         ({"inner": 3}, "file: inner must be a table of settings"),
         ({"inner": {"rate": 2.0}}, "file: inner: rate must be at least 0.0 and at most 1.0, found 2.0"),
-        ({"inner": {"tempo": 2.0}}, "file: inner: unknown setting 'tempo'; known here: rate"),
+        ({"inner": {"tempo": 2.0}}, "file: inner: unknown setting 'tempo'; choose from rate"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_place_and_rule(values: dict[str, Any], message: str) -> None:

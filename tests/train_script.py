@@ -31,8 +31,8 @@ SETTINGS = (
     "ppo.micro_batch_tokens=200",
     "selection.every=2",
     "checkpoint_every=2",
-    "rate_schedule=constant",
-    "ppo.skip_flat_groups=false",
+    "lr_schedule=constant",
+    "ppo.drop_zero_variance_groups=false",
     "reward.cpu_seconds=2",
 )
 

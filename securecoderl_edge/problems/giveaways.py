@@ -12,14 +12,14 @@ from securecoderl_edge.problems.problem import Problem, Test, compared_lines
 LEAST_HIDDEN = 2
 
 
-def is_shown(problem: Problem, test: Test) -> bool:
+def is_visible(problem: Problem, test: Test) -> bool:
     """Whether the statement holds both input and expected output of a stdin test, white space aside."""
     return _holds(problem.statement, test.input) and _holds(problem.statement, test.output)
 
 
-def without_shown_tests(problem: Problem) -> Problem:
+def without_visible_tests(problem: Problem) -> Problem:
     """A stdin problem without the tests that its statement shows, where at least `LEAST_HIDDEN` others remain."""
-    hidden = tuple(test for test in problem.tests if not is_shown(problem, test))
+    hidden = tuple(test for test in problem.tests if not is_visible(problem, test))
     return replace(problem, tests=hidden) if LEAST_HIDDEN <= len(hidden) < len(problem.tests) else problem
 
 

@@ -38,7 +38,7 @@ METRICS = (
     Metric("syntax_rate", "Syn. %", True, lambda row: row["stage"] > 0),
     Metric("any_test_rate", "≥1-P %", True, lambda row: row["passed"] > 0),
     Metric("all_tests_rate", "All-P %", True, lambda row: 0 < row["total"] == row["passed"]),
-    Metric("reward_gated", "R", False, lambda row: row["reward"]),
+    Metric("reward", "R", False, lambda row: row["reward"]),
     Metric("reward_paper", "R paper", False, lambda row: row["reward_paper"]),
     Metric("r_tests", "R tests", False, lambda row: row["r_tests"]),
     # Among the samples that parse: text that Bandit cannot read is neither secure nor insecure, and counting

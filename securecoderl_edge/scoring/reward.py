@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from securecoderl_edge.sandbox import Execution
 
 Verdict = Literal["pass", "wrong", "silent", "crash", "timeout", "output_limit", "memory"]
-StageRule = Literal["any", "all", "fraction", "seed"]
-STAGE_RULES = ("any", "all", "fraction", "seed")
+CreditRule = Literal["any", "all", "fraction", "published"]
+CREDIT_RULES = ("any", "all", "fraction", "published")
 
 SECURITY_WEIGHT = 0.4  # beta of Eq. 1; alpha is 1 - beta
 PASSED_SHARE = 0.4  # of R_func, for the share of tests passed
@@ -32,7 +32,7 @@ _LIMIT_VERDICTS: dict[str, Verdict] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """One test: its verdict, and what the ``seed`` stage rule looks at even when the program crashed.
+    """One test: its verdict, and what the ``published`` stage rule looks at even when the program crashed.
 
     Attributes:
         printed: stdout has a printable character that is no space (calls: a value other than None came back).
@@ -66,13 +66,13 @@ def prints(stdout: str) -> bool:
     return any(character.isprintable() and not character.isspace() for character in stdout)
 
 
-def functional_reward(outcomes: Sequence[Outcome] | None, rule: StageRule = "any") -> float:
+def functional_reward(outcomes: Sequence[Outcome] | None, rule: CreditRule = "any") -> float:
     """R_func of Table 1.
 
     Args:
         outcomes: one a test, at least one; None when the text does not parse.
         rule: whether ``any`` or ``all`` tests must be clean and print for a step to be paid; ``fraction``
-            pays each step in proportion; ``seed`` adds up as the original code did, crashes included.
+            pays each step in proportion; ``published`` adds up as the original code did, crashes included.
     """
     if outcomes is None:
         return 0.0
@@ -82,7 +82,7 @@ def functional_reward(outcomes: Sequence[Outcome] | None, rule: StageRule = "any
     printing = sum(each.verdict in CLEAN_VERDICTS and each.printed for each in outcomes)
     if rule == "fraction":
         return 0.2 + (0.2 * clean + 0.2 * printing + 0.4 * passed) / total
-    if rule == "seed":
+    if rule == "published":
         matched = sum(each.matched for each in outcomes)
         return 0.2 + 0.2 * (clean > 0) + 0.2 * any(each.printed for each in outcomes) + 0.4 * matched / total
     needed = total if rule == "all" else 1
@@ -93,7 +93,7 @@ def functional_reward(outcomes: Sequence[Outcome] | None, rule: StageRule = "any
     return 0.6 + PASSED_SHARE * (passed / total)
 
 
-def stage(outcomes: Sequence[Outcome] | None, rule: StageRule = "any") -> int:
+def stage(outcomes: Sequence[Outcome] | None, rule: CreditRule = "any") -> int:
     """The stage of Table 1, 0 to 4; `Score` defines them."""
     if outcomes is None:
         return 0
@@ -108,6 +108,6 @@ def combine(r_func: float, r_sec: float, security_weight: float = SECURITY_WEIGH
     return (1 - security_weight) * r_func + security_weight * r_sec
 
 
-def stage_rule_setting() -> Any:
+def credit_rule_setting() -> Any:
     """How tests make the stages of Table 1."""
-    return setting("any", "Tests that must run and print for a step of the reward.", choices=STAGE_RULES)
+    return setting("any", "How many tests must run (print) to reach a reward level.", choices=CREDIT_RULES)

@@ -9,14 +9,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
+from securecoderl_edge.config import current_keys
 from securecoderl_edge.sandbox.security import Finding, Scan
 from securecoderl_edge.sandbox.severity import SeverityScale, severity
-from securecoderl_edge.scoring.reward import STAGE_NAMES, Outcome, StageRule, Verdict, combine, functional_reward, stage
+from securecoderl_edge.scoring.reward import (
+    STAGE_NAMES,
+    CreditRule,
+    Outcome,
+    Verdict,
+    combine,
+    functional_reward,
+    stage,
+)
 from securecoderl_edge.scoring.signs import SIGNS
 
 _COUNTS = ("sample", "stage", "passed", "total")
 _NUMBERS = ("r_func", "r_sec", "severity", "reward", "reward_paper", "r_tests", "seconds")
-_TEXTS = ("id", "program", "extract", "stage_rule", "severity_scale", "sandbox", "problem_hash")
+_TEXTS = ("id", "program", "extract", "credit_rule", "severity_scale", "sandbox", "problem_hash")
 
 
 @dataclass(frozen=True)
@@ -35,7 +44,7 @@ class Score:
         findings: medium and high ones.
         program: the text that was scored, taken out of the completion as ``extract`` says.
         seconds: processor time of all test runs.
-        extract, stage_rule, severity_scale: how the program was taken out of the completion, and the switches that
+        extract, credit_rule, severity_scale: how the program was taken out of the completion, and the switches that
             the parts of R depend on.
         sandbox: the level that the program ran under.
         limits: those of a test, but for the problem's own ``time_limit_s``.
@@ -59,7 +68,7 @@ class Score:
     program: str
     seconds: float
     extract: str = "raw"
-    stage_rule: str = "any"
+    credit_rule: str = "any"
     severity_scale: str = "bandit"
     sandbox: str = ""
     limits: Mapping[str, float] = field(default_factory=dict)
@@ -84,7 +93,7 @@ def make_score(
     total: int,
     scan: Scan,
     *,
-    rule: StageRule = "any",
+    rule: CreditRule = "any",
     scale: SeverityScale = "bandit",
     seconds: float = 0.0,
     **facts: Any,
@@ -114,7 +123,7 @@ def make_score(
         findings=() if outcomes is None else scan.serious,
         program=program,
         seconds=seconds,
-        stage_rule=rule,
+        credit_rule=rule,
         severity_scale=scale,
         **facts,
     )
@@ -125,14 +134,15 @@ def score_line(score: Score) -> str:
     return json.dumps(score.to_record()) + "\n"
 
 
-def score_from_record(record: object) -> Score:
+def score_from_record(value: object) -> Score:
     """The `Score` of a JSON value that `score_line` wrote; unknown fields are ignored.
 
     Raises:
         ValueError: it is none.
     """
-    if not isinstance(record, dict):
+    if not isinstance(value, dict):
         raise ValueError("no object")
+    record: dict[str, Any] = current_keys(value)
     fields = {field.name: record[field.name] for field in dataclasses.fields(Score) if field.name in record}
     _check(fields, _TEXTS, lambda value: isinstance(value, str))
     _check(fields, _COUNTS, lambda value: type(value) is int and value >= 0)

@@ -14,7 +14,7 @@ from securecoderl_edge.sandbox.limits import MAX_WALL_SECONDS
 from securecoderl_edge.sandbox.security import Scan, SecurityScanner
 from securecoderl_edge.sandbox.severity import SEVERITY_SCALES, SeverityScale
 from securecoderl_edge.scoring.calls import call_of, judge
-from securecoderl_edge.scoring.reward import STAGE_RULES, Outcome, StageRule, outcome
+from securecoderl_edge.scoring.reward import CREDIT_RULES, CreditRule, Outcome, outcome
 from securecoderl_edge.scoring.score import Score, make_score
 from securecoderl_edge.scoring.signs import signs_of
 
@@ -37,16 +37,16 @@ class Scorer:
         self,
         workers: int | None = None,
         limits: Limits | None = None,
-        stage_rule: str = "any",
+        credit_rule: str = "any",
         severity_scale: str = "bandit",
         sandbox: str = "auto",
         time_factor: float = 1.0,
     ) -> None:
-        if stage_rule not in STAGE_RULES:
-            raise ValueError(f"stage_rule must be one of {', '.join(STAGE_RULES)}, not {stage_rule!r}")
+        if credit_rule not in CREDIT_RULES:
+            raise ValueError(f"credit_rule must be one of {', '.join(CREDIT_RULES)}, not {credit_rule!r}")
         if severity_scale not in SEVERITY_SCALES:
             raise ValueError(f"severity_scale must be one of {', '.join(SEVERITY_SCALES)}, not {severity_scale!r}")
-        self.stage_rule = cast(StageRule, stage_rule)
+        self.credit_rule = cast(CreditRule, credit_rule)
         self.severity_scale = cast(SeverityScale, severity_scale)
         self._time_factor = time_factor
         self._pool = SandboxPool(workers, (limits or Limits()).slower(time_factor), sandbox)
@@ -62,7 +62,7 @@ class Scorer:
         """The fields of every `Score` that tell how it was made: scores that differ in one do not belong together."""
         return {
             "extract": extract,
-            "stage_rule": self.stage_rule,
+            "credit_rule": self.credit_rule,
             "severity_scale": self.severity_scale,
             "sandbox": self._pool.level,
             "limits": dataclasses.asdict(self.limits),
@@ -88,7 +88,7 @@ class Scorer:
             outcomes if run.parses else None,
             problem.test_count,
             scan,
-            rule=self.stage_rule,
+            rule=self.credit_rule,
             scale=self.severity_scale,
             seconds=sum((execution.cpu_seconds for execution in run.executions), 0.0),
             extract=extract,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from securecoderl_edge.problems.giveaways import is_shown
+from securecoderl_edge.problems.giveaways import is_visible
 from securecoderl_edge.problems.problem import Problem
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def signs_of(problem: Problem, run: ProgramRun, outcomes: Sequence[Outcome]) -> 
         different = len({test.output for test in tests}) > 1 and len({test.input for test in tests}) > 1
         if different and len(outputs) == 1 and outputs != {""}:
             signs.append(CONSTANT_OUTPUT)
-        shown = [is_shown(problem, test) for test in tests]
+        shown = [is_visible(problem, test) for test in tests]
         if any(shown) and not all(shown) and shown == [outcome.verdict == "pass" for outcome in outcomes]:
             signs.append(SAMPLE_COPY)
         if any(each.printed and each.verdict not in ("pass", "wrong") for each in outcomes):

@@ -92,7 +92,7 @@ def read_scores(path: Path, submissions: Iterable[Submission], switches: Mapping
     A last line that was cut short is taken off the file, if it begins as a score does.
 
     Args:
-        switches: fields of `Score` that all rows must agree in, such as ``stage_rule``.
+        switches: fields of `Score` that all rows must agree in, such as ``credit_rule``.
 
     Raises:
         SceError: a line is no score, repeats one, was made with other switches, or scores another program or

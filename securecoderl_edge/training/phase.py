@@ -135,10 +135,10 @@ class Phase:
 
     def _reason_to_end(self, row: Mapping[str, Any]) -> str:
         table = self.place.settings.phase(self.name)
-        limit = table.stop_kl if isinstance(table, PhaseSettings) else None
+        limit = table.max_kl if isinstance(table, PhaseSettings) else None
         kl = row.get("objective/kl")
         if limit is not None and kl is not None and kl > limit:
-            return f"a completion was {kl:.2f} nats from the reference at step {row['step']}, over stop_kl = {limit:g}"
+            return f"a completion was {kl:.2f} nats from the reference at step {row['step']}, over max_kl = {limit:g}"
         return ""
 
     def _evaluate(self, learner: Learner, progress: Progress, done: list[HeldOutResult], row: dict[str, Any]) -> None:

@@ -174,7 +174,7 @@ def _timed(settings: TrainSettings, compute: Compute, shape: Architecture, run: 
 def _time_one(place: Workplace, phase: str, learner: Learner, usable: list[Problem]) -> tuple[float, float]:
     """Seconds of one update at learning rate 0, and of one evaluation (0.0 if there are none); writes nothing."""
     # An untrained policy may have nothing but flat groups, from which nothing would be learnt, and no time taken.
-    settings = replace(place.settings, ppo=replace(place.settings.ppo, skip_flat_groups=False))
+    settings = replace(place.settings, ppo=replace(place.settings.ppo, drop_zero_variance_groups=False))
     place = replace(place, settings=settings)
     for group in learner.optimizer.param_groups:
         group["peak_lr"] = 0.0

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from securecoderl_edge.config import read_toml, to_table, to_toml
+from securecoderl_edge.config import current_settings, read_toml, to_table, to_toml
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.device import Compute
 from securecoderl_edge.models.files import lasting_name
@@ -61,7 +61,7 @@ def prepare_folder(
         # It was refused before it began, for want of memory, say; what was changed about it is what was asked for.
         config.unlink()
     if config.is_file():
-        before = read_toml(config)
+        before = current_settings(read_toml(config))
         changed = first_difference(without_changeable(before), without_changeable(table))
         if changed:
             raise UsageError(

@@ -46,7 +46,7 @@ def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, 
         if phase == "sft":
             used["ppo"] = {name: table["ppo"].get(name) for name in _PPO_IN_SFT}
             used["reward"] = to_table(with_own_r(settings.reward))
-        elif settings.rate_schedule == "linear":
+        elif settings.lr_schedule == "linear":
             # The rate falls over all of reinforcement learning, so what is still to come matters.
             used["updates"] = {name: count for name, count in phase_steps(settings).items() if name != "sft"}
         parts = {"version": __version__, "inputs": dict(inputs), "phases": before, "settings": used}

@@ -23,7 +23,7 @@ def rate_share(settings: TrainSettings, phase: str, step: int) -> float:
     updates of reinforcement learning: the noise of late batches then averages out instead of ending in the policy.
     """
     share = min(1.0, step / max(1, settings.warmup_steps))
-    if settings.rate_schedule == "linear":
+    if settings.lr_schedule == "linear":
         steps = phase_steps(settings)
         together = [name for name in steps if (name == "sft") == (phase == "sft")]
         before = sum(steps[name] for name in together[: together.index(phase)])

@@ -92,9 +92,9 @@ def with_own_r(reward: RewardSettings) -> RewardSettings:
     plain = RewardSettings()
     return replace(
         reward,
-        reading=plain.reading,
+        unparsable=plain.unparsable,
         security_weight=plain.security_weight,
-        correct_constants=plain.correct_constants,
+        subtract_constant_baseline=plain.subtract_constant_baseline,
     )
 
 

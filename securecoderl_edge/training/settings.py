@@ -1,4 +1,4 @@
-"""The settings of a training run: what a recipe file, the flags of ``sce train`` and ``config.toml`` have in common."""
+"""The settings of a training run: shared by recipe files, the flags of ``sce train`` and ``config.toml``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from securecoderl_edge.prompts.styles import TRAINED_STYLES
 from securecoderl_edge.sandbox.levels import sandbox_setting
 from securecoderl_edge.sandbox.limits import MAX_MEMORY_MIB, MAX_WALL_SECONDS
 from securecoderl_edge.sandbox.severity import severity_setting
-from securecoderl_edge.scoring.reward import stage_rule_setting
+from securecoderl_edge.scoring.reward import credit_rule_setting
 
 PHASES = ("sft", "binary", "scheduled", "partial")
 CURRICULUM = ("sft", "binary", "partial")
@@ -22,7 +22,7 @@ CURRICULUM = ("sft", "binary", "partial")
 PPO_FLAGS = ("batch_size", "learning_rate", "rollout")
 REWARD_FLAGS = ("sandbox",)
 RECIPES = Path(__file__).parent / "recipes"
-# What may change while a run goes on: time, memory and rounding depend on it, not what is learnt.
+# May change when a run is resumed: they affect time, memory and rounding, not what is trained.
 CHANGEABLE = (
     "checkpoint_every",
     "gradient_checkpointing",
@@ -34,58 +34,68 @@ CHANGEABLE = (
 
 @dataclass(frozen=True)
 class PromptSettings:
-    """How problems are put to the model, while it is trained and afterwards."""
+    """The prompt format, for training and for later use of the policy."""
 
     style: str = setting(
         "stdin",
-        "Our own sections; the stub of the paper between ### Instruction and ### Response; the model's chat template.",
+        "stdin: built-in sections; paper: function stub between ### Instruction and ### Response; chat: chat template.",
         choices=TRAINED_STYLES,
     )
-    max_tokens: int | None = setting(None, "Longest prompt; by default as long as the context has room for.", minimum=1)
+    max_tokens: int | None = setting(
+        None, "Longest prompt in tokens; by default all that the context has room for.", minimum=1
+    )
     overlong: str = setting(
-        "drop", "Longer ones: leave the problem out, or cut the end of its statement off.", choices=("drop", "truncate")
+        "drop",
+        "Longer prompts. drop: leave the problem out; truncate: cut the end of its statement.",
+        choices=("drop", "truncate"),
     )
 
 
 @dataclass(frozen=True)
 class SftSettings:
-    """Supervised warm start on reference solutions."""
+    """SFT warm start on reference solutions."""
 
     steps: int = setting(40, "Updates.", minimum=1)
-    batch_size: int = setting(32, "Sequences an update.", minimum=1)
-    learning_rate: float = setting(3e-4, "Step size of AdamW.", minimum=0)
-    max_tokens: int = setting(512, "Longest solution; longer ones are not learnt from.", minimum=1)
+    batch_size: int = setting(32, "Sequences per update.", minimum=1)
+    learning_rate: float = setting(3e-4, "Learning rate of AdamW.", minimum=0)
+    max_tokens: int = setting(512, "Longest solution in tokens; longer ones are left out.", minimum=1)
     solutions: str = setting(
         "any",
-        "Which solution of a problem: any at random, or the shortest, so that the policy writes in one style.",
+        "Which solution of a problem to train on. any: a random one; shortest: so that the policy writes in one style.",
         choices=("any", "shortest"),
     )
-    patience: int | None = setting(None, "Stop after so many evaluations without progress.", minimum=1)
+    patience: int | None = setting(
+        None, "Stop after N evaluations without improvement on held-out problems.", minimum=1
+    )
 
 
 @dataclass(frozen=True)
 class PhaseSettings:
-    """Length, step size and stop rules of one phase of reinforcement learning."""
+    """Length, learning rate and stopping rules of one RL phase."""
 
     steps: int = setting(25, "Updates.", minimum=1)
-    learning_rate: float | None = setting(None, "Step size for the adapter; that of [ppo] without it.", minimum=0)
-    stop_kl: float | None = setting(None, "Stop when a completion is so many nats from the reference.", minimum=0)
-    patience: int | None = setting(None, "Stop after so many evaluations without progress.", minimum=1)
+    learning_rate: float | None = setting(None, "Learning rate of the adapter; default: ppo.learning_rate.", minimum=0)
+    max_kl: float | None = setting(
+        None, "Stop the phase when mean KL to the SFT policy exceeds this (nats per completion).", minimum=0
+    )
+    patience: int | None = setting(
+        None, "Stop after N evaluations without improvement on held-out problems.", minimum=1
+    )
 
 
 @dataclass(frozen=True)
 class ScheduledSettings(PhaseSettings):
-    """A phase whose reward goes from binary to partial credit: (1 - w) binary + w partial."""
+    """A phase whose reward moves from binary to partial credit: (1 - w) * binary + w * partial."""
 
     mixture: str = setting(
         "linear",
-        "How w rises: linear over the phase; step, from 0 to 1; or pass-rate, with the share of programs that pass.",
+        "How w rises. linear: over the phase; step: from 0 to 1 at once; pass-rate: with the running pass rate.",
         choices=("linear", "step", "pass-rate"),
     )
-    switch_at: float = setting(0.5, "With `step`: the share of the updates after which w is 1.", minimum=0, maximum=1)
+    switch_at: float = setting(0.5, "With `step`: fraction of the updates after which w is 1.", minimum=0, maximum=1)
     full_pass_rate: float = setting(
         0.5,
-        "With `pass-rate`: w is the running share of programs that pass all tests over this, at most 1.",
+        "With `pass-rate`: w = running pass rate / this value, at most 1.",
         minimum=0.01,
         maximum=1,
     )
@@ -93,76 +103,82 @@ class ScheduledSettings(PhaseSettings):
 
 @dataclass(frozen=True)
 class SelectionSettings:
-    """Which update of a phase is kept: held-out problems are answered at fixed seeds every so often."""
+    """Checkpoint selection: the policy is evaluated on held-out training problems, with fixed seeds."""
 
     every: int = setting(25, "Updates between evaluations.", minimum=1)
     problems: int = setting(
         32,
-        "Training problems held out for it; never more than a tenth of all. 0: no evaluation, the last is kept.",
+        "Training problems to hold out, at most a tenth of all. 0: no evaluation, keep the last step.",
         minimum=0,
     )
-    samples: int = setting(2, "Programs for each of them.", minimum=1)
+    samples: int = setting(2, "Completions per held-out problem.", minimum=1)
 
 
 @dataclass(frozen=True)
 class PpoSettings:
-    """Proximal policy optimisation, in the phases that learn from rewards."""
+    """Proximal policy optimization, in the RL phases."""
 
-    batch_size: int = setting(64, "Completions an update.", minimum=1)
-    samples_per_prompt: int = setting(
-        8, "Completions of one prompt; the baseline of `group` needs at least 2.", minimum=1
+    batch_size: int = setting(64, "Completions per update.", minimum=1)
+    samples_per_prompt: int = setting(8, "Completions per prompt; the `rloo` baseline needs at least 2.", minimum=1)
+    advantage: str = setting(
+        "rloo",
+        "Baseline. rloo: leave-one-out mean of the prompt's other completions; gae: value head.",
+        choices=("gae", "rloo"),
     )
-    advantage: str = setting("group", "gae: value head; group: leave-one-out baseline.", choices=("gae", "group"))
-    skip_flat_groups: bool = setting(
+    drop_zero_variance_groups: bool = setting(
         False,
-        "With `group`: leave out prompts whose samples were all rewarded alike; only the KL penalty acts on them.",
+        "With `rloo`: skip prompts whose completions all got the same reward; only the KL penalty would act on them.",
     )
-    epochs: int = setting(2, "Passes over each batch.", minimum=1)
-    stop_epochs_kl: float | None = setting(
-        None, "No further pass once the policy is so many nats a token from the one that sampled.", minimum=0
+    epochs: int = setting(2, "Optimizer epochs per batch. With 1 the clip never acts: every ratio is 1.", minimum=1)
+    target_kl: float | None = setting(
+        None,
+        "Stop the epochs of a batch early when KL to the sampling policy exceeds this (nats per token).",
+        minimum=0,
     )
-    learning_rate: float = setting(1e-3, "Step size of AdamW for the adapter.", minimum=0)
-    value_learning_rate: float = setting(1e-3, "Step size of AdamW for the value head.", minimum=0)
+    learning_rate: float = setting(1e-3, "Learning rate of AdamW for the adapter.", minimum=0)
+    value_learning_rate: float = setting(1e-3, "Learning rate of AdamW for the value head.", minimum=0)
     value_warmup_steps: int = setting(
-        0, "Updates of a phase in which only the value head learns; with `gae`.", minimum=0
+        0, "With `gae`: updates at the start of a phase that train the value head alone.", minimum=0
     )
     value_coefficient: float = setting(0.5, "Weight of the value loss.", minimum=0)
-    clip_range: float = setting(0.2, "PPO clips each token's probability ratio to 1 +- this.", minimum=0)
-    kl_coefficient: float = setting(0.02, "Price of a nat of KL from the SFT policy, inside the reward.", minimum=0)
-    discount: float = setting(1.0, "Gamma.", minimum=0, maximum=1)
-    trace: float = setting(0.95, "Lambda of GAE.", minimum=0, maximum=1)
-    temperature: float = setting(0.7, "Sampling temperature.", minimum=0.01)
-    max_tokens: int = setting(192, "Longest completion.", minimum=1)
-    rollout_sequences: int = setting(
-        64, "Completions decoded at a time, at least those of one prompt; bounds memory.", minimum=1
+    clip_range: float = setting(0.2, "PPO clips the probability ratio of each token to 1 +- this.", minimum=0)
+    kl_coefficient: float = setting(
+        0.02, "KL penalty coefficient (KL to the SFT policy), applied to the reward.", minimum=0
     )
-    micro_batch_tokens: int = setting(2048, "Tokens in one forward and backward pass; bounds memory.", minimum=1)
-    gradient_norm: float = setting(1.0, "Gradients are scaled down to this norm.", minimum=0)
-    rollout: str = setting("own", "Sampler: our own, or Hugging Face's generate.", choices=("own", "hf"))
+    discount: float = setting(1.0, "Discount factor gamma.", minimum=0, maximum=1)
+    gae_lambda: float = setting(0.95, "GAE lambda.", minimum=0, maximum=1)
+    temperature: float = setting(0.7, "Sampling temperature.", minimum=0.01)
+    max_tokens: int = setting(192, "Longest completion in tokens.", minimum=1)
+    rollout_sequences: int = setting(
+        64, "Completions sampled in parallel, at least those of one prompt; bounds memory.", minimum=1
+    )
+    micro_batch_tokens: int = setting(2048, "Tokens per forward and backward pass; bounds memory.", minimum=1)
+    max_grad_norm: float = setting(1.0, "Clip the gradient to this norm.", minimum=0)
+    rollout: str = setting("own", "Sampler. own: ours; hf: generate() of transformers.", choices=("own", "hf"))
 
 
 @dataclass(frozen=True)
 class RewardSettings:
-    """What the reward is made of (the paper's Eq. 1-2 and Table 1)."""
+    """The parts of the reward (Eq. 1-2 and Table 1 of the paper)."""
 
-    reading: str = setting(
-        "gated", "What text that does not parse gets: gated 0, paper 0.40.", choices=("gated", "paper")
+    unparsable: str = setting(
+        "zero", "Reward of a completion that does not parse. zero: 0; paper: 0.40.", choices=("zero", "paper")
     )
     security_weight: float = setting(
         0.4,
-        "Beta of R = (1 - beta) R_func + beta R_sec in training; tables show R at 0.4.",
+        "beta in R = (1 - beta) * R_func + beta * R_sec, for training; tables report R at 0.4.",
         minimum=0,
         maximum=1,
     )
-    stage_rule: str = stage_rule_setting()
+    credit_rule: str = credit_rule_setting()
     severity: str = severity_setting()
-    shown_tests: str = setting(
+    visible_tests: str = setting(
         "keep",
-        "Tests that the statement shows; drop: where two others remain.",
+        "Tests that are visible in the prompt. drop: leave them out if at least two other tests remain.",
         choices=("keep", "drop"),
     )
-    correct_constants: bool = setting(
-        False, "Partial credit only for tests beyond those that the best constant answer passes."
+    subtract_constant_baseline: bool = setting(
+        False, "Subtract the score of the best constant output from partial credit."
     )
     sandbox: str = sandbox_setting()
     cpu_seconds: float = setting(2.0, "CPU time of one test.", minimum=0.1)
@@ -172,41 +188,43 @@ class RewardSettings:
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """One training run, whole."""
+    """All settings of a training run."""
 
-    model: str = setting("nano", "Base model: nano, a folder, or a hub id.", metavar="MODEL")
+    model: str = setting("nano", "Base model: nano, a folder, or a Hugging Face repo id.", metavar="MODEL")
     problems: str = setting("starter:train", "Training problems: starter[:SPLIT] or a JSONL file.", metavar="FILE")
     init: str | None = setting(
-        None, "Start from the policy of another run, or of one of its phases.", metavar="RUN[:PHASE]"
+        None, "Start from the policy of another run or of one of its phases.", metavar="RUN[:PHASE]"
     )
     phases: tuple[str, ...] = setting(CURRICULUM, "Phases in order, comma-separated.", choices=PHASES)
-    seed: int = setting(42, "Seed of every random choice.", minimum=0, maximum=MAX_SEED)
-    device: str = setting("auto", "Where the model computes.", choices=("auto", "cpu", "cuda"))
+    seed: int = setting(42, "Random seed.", minimum=0, maximum=MAX_SEED)
+    device: str = setting("auto", "Device to train on.", choices=("auto", "cpu", "cuda"))
     base_precision: str = setting(
         "auto",
-        "Number format of the frozen base; auto: int8 on a GPU, fp32 on a CPU. int8-bnb: LLM.int8 of bitsandbytes.",
+        "dtype of the frozen base. auto: int8 on a GPU, fp32 on a CPU; int8-bnb: LLM.int8 of bitsandbytes.",
         choices=("auto", "int8", "int8-bnb", "fp16", "bf16", "fp32"),
     )
     optimizer: str = setting(
         "adamw",
-        "AdamW with states in float32, or by bitsandbytes in 8 bits, paged out to the host if need be.",
+        "AdamW with float32 states, or the 8-bit version of bitsandbytes, optionally paged to host memory.",
         choices=("adamw", "adamw8bit", "paged-adamw8bit"),
     )
     gradient_checkpointing: bool = setting(
-        False, "Compute layers again in the backward pass: about a third slower, a fraction of the memory."
+        False, "Recompute activations in the backward pass: about a third slower, much less memory."
     )
     memory_gib: float | None = setting(
-        None, "Memory to plan for, all of the device's by default; on a GPU the run is held to it.", minimum=0.1
+        None, "Memory budget in GiB (default: all device memory). Enforced on a GPU.", minimum=0.1
     )
-    warmup_steps: int = setting(5, "Updates over which a phase's learning rate rises from 0.", minimum=0)
-    rate_schedule: str = setting(
+    warmup_steps: int = setting(
+        5, "Linear warmup of the learning rate at the start of each phase, in updates.", minimum=0
+    )
+    lr_schedule: str = setting(
         "constant",
-        "Learning rate after that: constant, or linear, down towards 0 at the end of sft and at the end of the run.",
+        "Learning rate after warmup. constant, or linear: decays towards 0, reached at the end of SFT and of the run.",
         choices=("constant", "linear"),
     )
     checkpoint_every: int = setting(10, "Updates between checkpoints.", minimum=1)
     snapshot_every: int | None = setting(
-        None, "Updates between copies of the adapter that are kept, for learning curves; none by default.", minimum=1
+        None, "Updates between intermediate checkpoints to keep, for learning curves (default: none).", minimum=1
     )
     prompt: PromptSettings = field(default_factory=PromptSettings)
     lora: LoraSettings = field(default_factory=LoraSettings)
@@ -241,12 +259,12 @@ def load_recipe(name: str) -> dict[str, Any]:
         return read_toml(builtin)
     if not name.endswith(".toml"):
         known = ", ".join(sorted(path.stem for path in RECIPES.glob("*.toml")))
-        raise UsageError(f"no recipe {name!r}; there are {known}, or give a .toml file")
+        raise UsageError(f"unknown recipe {name!r}. Choose from {known}, or give a .toml file")
     return read_toml(Path(name))
 
 
 def known_shapes() -> dict[str, dict[str, object]]:
-    """The config.json of the models that the built-in recipes name, by hub id."""
+    """The config.json of the models that the built-in recipes name, by repo id."""
     shapes: dict[str, dict[str, object]] = json.loads((RECIPES / "shapes.json").read_text(encoding="utf-8"))
     return shapes
 
@@ -270,25 +288,25 @@ def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any]) -> T
     if not settings.phases:
         raise UsageError("--phases is empty; give at least one of sft, binary, partial, scheduled")
     if len(set(settings.phases)) != len(settings.phases):
-        raise UsageError("--phases names a phase twice")
+        raise UsageError("--phases lists a phase twice")
     if "sft" in settings.phases and settings.phases[0] != "sft":
-        raise UsageError("--phases: sft must come first, since the KL penalty is measured against its result")
+        raise UsageError("--phases: sft must come first. The KL penalty uses its result as the reference")
     reward = settings.reward
-    if reward.correct_constants and reward.stage_rule not in ("any", "fraction"):
-        raise UsageError("reward.correct_constants needs reward.stage_rule any or fraction, which pay for k of T tests")
+    if reward.subtract_constant_baseline and reward.credit_rule not in ("any", "fraction"):
+        raise UsageError("reward.subtract_constant_baseline needs reward.credit_rule = any or fraction")
     ppo = settings.ppo
-    if ppo.advantage == "group" and ppo.samples_per_prompt < 2:
-        raise UsageError("ppo.advantage = group needs ppo.samples_per_prompt of at least 2; or use advantage = gae")
-    if ppo.advantage != "group" and ppo.skip_flat_groups:
-        raise UsageError("ppo.advantage = gae learns from every sample; set ppo.skip_flat_groups = false with it")
+    if ppo.advantage == "rloo" and ppo.samples_per_prompt < 2:
+        raise UsageError("ppo.advantage = rloo needs ppo.samples_per_prompt of at least 2. Or set ppo.advantage = gae")
+    if ppo.advantage != "rloo" and ppo.drop_zero_variance_groups:
+        raise UsageError("ppo.advantage = gae uses every completion. Set ppo.drop_zero_variance_groups = false")
     if ppo.advantage != "gae" and ppo.value_warmup_steps:
-        raise UsageError("ppo.value_warmup_steps: only advantage = gae has a value head")
+        raise UsageError("ppo.value_warmup_steps needs ppo.advantage = gae: rloo has no value head")
     for name in settings.phases:
         if name != "sft" and ppo.value_warmup_steps >= settings.phase(name).steps:
-            raise UsageError(f"ppo.value_warmup_steps leaves no update of {name} in which the policy learns")
+            raise UsageError(f"ppo.value_warmup_steps leaves no update of {name} that trains the policy")
     if ppo.batch_size % ppo.samples_per_prompt:
         raise UsageError(
-            f"ppo.batch_size {ppo.batch_size} is no multiple of ppo.samples_per_prompt {ppo.samples_per_prompt}"
+            f"ppo.batch_size {ppo.batch_size} is not a multiple of ppo.samples_per_prompt {ppo.samples_per_prompt}"
         )
     return settings
 

@@ -30,7 +30,7 @@ from securecoderl_edge.models.files import base_folder, sha256_of_folder
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.sizes import GIB
 from securecoderl_edge.models.tokenizer import encode_prompt, end_tokens, load_tokenizer
-from securecoderl_edge.problems.giveaways import without_shown_tests
+from securecoderl_edge.problems.giveaways import without_visible_tests
 from securecoderl_edge.problems.problem import Problem, digest_of_problems
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.prompts.chat import read_chat_template
@@ -163,8 +163,8 @@ def workplace(
     ends = end_tokens(sources.base, tokenizer.eos_token_id)
     model = load_model(settings, sources, compute)
     every = sources.problems
-    if settings.reward.shown_tests == "drop":
-        every = [without_shown_tests(problem) for problem in every]
+    if settings.reward.visible_tests == "drop":
+        every = [without_visible_tests(problem) for problem in every]
     problems, held_out = hold_out(every, settings.selection.problems, sources.hold_out_seed)
     format = training_format(settings, sources.base)
     fitted, held_out = fit_for_training(settings, architecture.context, tokenizer, format, problems, held_out)
@@ -173,7 +173,7 @@ def workplace(
     reward = settings.reward
     limits = Limits(reward.cpu_seconds, reward.wall_seconds, reward.memory_mib)
     workers = None if team.local_count == 1 else max(1, cpu_count() // team.local_count)
-    with Scorer(workers, limits, reward.stage_rule, reward.severity, reward.sandbox) as scorer:
+    with Scorer(workers, limits, reward.credit_rule, reward.severity, reward.sandbox) as scorer:
         yield Workplace(
             run, settings, sources.inputs, architecture, model, tokenizer, ends, compute, team, fitted, held_out,
             format, scorer, log, say, should_stop,

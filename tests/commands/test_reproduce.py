@@ -104,10 +104,10 @@ def test_problems_that_cannot_be_read_are_told_before_anything_begins(folder: Pa
     ("args", "message"),
     [
         (("table3", "--train", "train.jsonl"), "--train and --eval go together"),
-        (("table3", "--slices", "eval,sparse"), "no set of problems 'sparse' in recipe starter (there: eval, hard)"),
+        (("table3", "--splits", "eval,sparse"), "no set of problems 'sparse' in recipe starter (there: eval, hard)"),
         (("table3", "--recipe", "tiny.toml"), "give the problems to measure on: --eval FILE"),
-        (("table3", "--recipe", "nothing"), "no recipe 'nothing'; there are "),
-        (("table2", "nano", "--recipe", "nothing"), "no recipe 'nothing'; there are "),
+        (("table3", "--recipe", "nothing"), "unknown recipe 'nothing'. Choose from "),
+        (("table2", "nano", "--recipe", "nothing"), "unknown recipe 'nothing'. Choose from "),
         (("table3", "--dry-run", "--json"), "leave out --json"),
         (("table3", "--json", "--markdown"), "--json and --markdown are two formats"),
         (("table3", "--variants", "sft,sparse"), "'sparse' is not one of"),

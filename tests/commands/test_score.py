@@ -154,7 +154,7 @@ def test_a_finished_run_does_nothing_more(problems: str, completions: str, tmp_p
     ("change", "words"),
     [
         (("--extract", "raw"), r"out\.jsonl:1: was scored with extract = auto, not raw"),
-        (("--stage-rule", "all"), "stage_rule = any, not all"),
+        (("--credit-rule", "all"), "credit_rule = any, not all"),
         (("--severity", "cwe"), "severity_scale = bandit, not cwe"),
         (("--sandbox", "off"), "sandbox = .*, not off"),
         (("--cpu-seconds", "1"), "limits = "),
@@ -253,7 +253,7 @@ def test_a_row_says_how_it_was_made(problems: str, completions: str) -> None:
     result = score(
         "--problems", problems, "--completions", completions, "--severity", "cwe", "--sandbox", "no-landlock"
     )
-    names = ("extract", "stage_rule", "severity_scale", "sandbox")
+    names = ("extract", "credit_rule", "severity_scale", "sandbox")
     assert {tuple(row[name] for name in names) for row in rows(result.stdout)} == {
         ("auto", "any", "cwe", "no-landlock")
     }

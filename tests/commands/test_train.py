@@ -132,7 +132,14 @@ def test_a_reader_that_ends_by_the_same_signal_takes_no_update_with_it(
         (("--init", "nowhere"), "no such run"),
         (("--set", "lora.targets=['nothing']"), "LoRA does not fit"),
         (
-            ("--set", "ppo.advantage=gae", "--set", "ppo.value_warmup_steps=2", "--set", "ppo.skip_flat_groups=false"),
+            (
+                "--set",
+                "ppo.advantage=gae",
+                "--set",
+                "ppo.value_warmup_steps=2",
+                "--set",
+                "ppo.drop_zero_variance_groups=false",
+            ),
             "value_warmup_steps",
         ),
     ],

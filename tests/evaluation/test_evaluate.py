@@ -52,7 +52,7 @@ def test_security_is_counted_among_the_programs_that_parse(scorer: Scorer) -> No
 def test_where_nothing_parses_security_has_no_figure(scorer: Scorer) -> None:
     summary = evaluate(FakeRuntime(always(BROKEN)), PROBLEMS[:2], scorer).summary()
     assert "secure_rate" not in summary.metrics
-    assert summary.metrics["reward_gated"].value == 0
+    assert summary.metrics["reward"].value == 0
     assert summary.metrics["reward_paper"].value == pytest.approx(0.4)
 
 

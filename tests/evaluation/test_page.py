@@ -188,9 +188,7 @@ def test_numbers_that_cannot_be_drawn_leave_gaps(make_run: MakeRun) -> None:
     odd = [None, "x", True, [], {}, 10**400, -1e300, 1e-320, -1e30, 1e30]
     names = [line.name for chart in CHARTS for line in chart.lines if not line.held_out]
     rows: list[Any] = [update("binary", step, **dict.fromkeys(names, value)) for step, value in enumerate(odd, 1)]
-    rows.append(
-        '{"phase": "binary", "step": 20, "seconds": NaN, "gradient_norm": 1e999, "stages": {"parses": -Infinity}}'
-    )
+    rows.append('{"phase": "binary", "step": 20, "seconds": NaN, "grad_norm": 1e999, "stages": {"parses": -Infinity}}')
     assert "<svg" in render_report(make_run(rows))
 
 

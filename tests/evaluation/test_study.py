@@ -20,7 +20,7 @@ import pytest
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.evaluation.study import steps
-from securecoderl_edge.evaluation.study.arms import Measured, Slice, Study
+from securecoderl_edge.evaluation.study.arms import Measured, Split, Study
 from securecoderl_edge.evaluation.study.ledger import STEPS, Ledger, Step
 from securecoderl_edge.evaluation.study.steps import all_steps, chains, preparations, run_study
 from securecoderl_edge.evaluation.study.table3 import PRESETS, table3
@@ -199,8 +199,8 @@ def test_the_key_of_a_step_is_that_of_what_it_does(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
 
     def keys(folder: str) -> list[str]:
-        own = Slice("own", "train.jsonl", "eval.jsonl")
-        study = table3("mine.toml", Path(folder), slices=(own,), variants=("sft",), seeds=1, quants=())
+        own = Split("own", "train.jsonl", "eval.jsonl")
+        study = table3("mine.toml", Path(folder), splits=(own,), variants=("sft",), seeds=1, quants=())
         return [Ledger(study.folder).key(step) for step in steps.all_steps(study, 1)]
 
     first = keys("runs/x")
@@ -221,8 +221,8 @@ def test_problems_that_are_learnt_from_are_not_measured_on(tmp_path: Path) -> No
     problems = [Problem(f"p{n}", f"Add {n}.", tests=(Test("1\n", "2\n"),)) for n in range(4)]
     write_problems(tmp_path / "train.jsonl", problems)
     write_problems(tmp_path / "eval.jsonl", [replace(problems[2], id="other")])
-    own = Slice("own", str(tmp_path / "train.jsonl"), str(tmp_path / "eval.jsonl"))
-    study = table3("starter", tmp_path / "runs", slices=(own,), seeds=1)
+    own = Split("own", str(tmp_path / "train.jsonl"), str(tmp_path / "eval.jsonl"))
+    study = table3("starter", tmp_path / "runs", splits=(own,), seeds=1)
     with pytest.raises(SceError, match=r"1 problems of .*eval.jsonl are in .*train.jsonl too \(first: other\)"):
         run_study(study, 1, quietly)
     assert not (tmp_path / "runs").exists()
@@ -288,7 +288,7 @@ def test_seeds_are_worked_through_a_few_at_a_time_and_neighbours_share_no_seed()
 def test_snapshots_are_counted_over_all_phases_and_end_before_the_last() -> None:
     study = table3("starter", Path("runs"), seeds=1)
     arms = {arm.name: arm for arm in study.arms}
-    found = study.measured(arms["eval-cont"], 42, arms["eval-cont"].slice)
+    found = study.measured(arms["eval-cont"], 42, arms["eval-cont"].split)
     run = "runs/seed-42/eval-cont"
     assert found == [
         Measured("policy", run),
@@ -296,7 +296,7 @@ def test_snapshots_are_counted_over_all_phases_and_end_before_the_last() -> None
         Measured("step-100", f"{run}/phases/3-partial/snapshots/step-000040", 100),
         Measured("q8_0", f"{run}/exports/eval-cont-q8_0.gguf"),
     ]
-    elsewhere = study.measured(arms["eval-cont"], 42, arms["hard-cont"].slice)
+    elsewhere = study.measured(arms["eval-cont"], 42, arms["hard-cont"].split)
     assert [each.name for each in elsewhere] == ["policy"]
 
 
@@ -306,7 +306,7 @@ def test_a_base_model_of_its_own_is_made_first_and_trained_from() -> None:
     assert step.command.startswith("python -m securecoderl_edge.training.pretrain --init nano")
     for arm in study.arms:
         model = study.settings(arm, 42).model
-        assert model == ("runs/bases/nano-hard" if arm.slice.name == "hard" else "nano")
+        assert model == ("runs/bases/nano-hard" if arm.split.name == "hard" else "nano")
 
 
 def test_what_no_study_can_be_made_of_is_refused(tmp_path: Path) -> None:
@@ -321,7 +321,7 @@ def test_what_no_study_can_be_made_of_is_refused(tmp_path: Path) -> None:
 
 # What a finished study leaves, written by hand.
 
-EVAL, HARD = Slice("eval", "starter:plain-train", "starter:eval"), Slice("hard", "starter:hard-train", "starter:hard")
+EVAL, HARD = Split("eval", "starter:plain-train", "starter:eval"), Split("hard", "starter:hard-train", "starter:hard")
 
 
 def test_what_nohup_started_goes_on_without_its_terminal() -> None:

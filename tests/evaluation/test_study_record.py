@@ -13,7 +13,7 @@ import pytest
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.seeds import difference_over_seeds, rate_over_seeds
 from securecoderl_edge.evaluation.study import steps
-from securecoderl_edge.evaluation.study.arms import Arm, Base, Slice, Study
+from securecoderl_edge.evaluation.study.arms import Arm, Base, Split, Study
 from securecoderl_edge.evaluation.study.ledger import Ledger
 from securecoderl_edge.evaluation.study.record import study_record, training_curves
 from securecoderl_edge.evaluation.study.steps import preparations
@@ -26,7 +26,7 @@ from securecoderl_edge.evaluation.study.tables import (
 )
 from securecoderl_edge.runs import DONE_FILE
 
-EVAL, HARD = Slice("eval", "starter:plain-train", "starter:eval"), Slice("hard", "starter:hard-train", "starter:hard")
+EVAL, HARD = Split("eval", "starter:plain-train", "starter:eval"), Split("hard", "starter:hard-train", "starter:hard")
 PROBLEMS = 20
 
 
@@ -71,8 +71,8 @@ SKILLS = {("eval-sft", "eval"): (3, 3), ("eval-simple", "eval"): (5, 4), ("eval-
 @pytest.fixture
 def finished(tmp_path: Path) -> Study:
     study = small_study(tmp_path)
-    for slice in study.slices:
-        write_bench(study.base_folder(slice), [passes(0, 2)])
+    for split in study.splits:
+        write_bench(study.base_folder(split), [passes(0, 2)])
     for arm in study.arms:
         for seed in study.seeds:
             run = study.run_folder(arm, seed)
@@ -89,9 +89,9 @@ def finished(tmp_path: Path) -> Study:
             (run / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
             if arm.snapshot_every:
                 (run / "phases/2-binary/snapshots/step-000002").mkdir(parents=True)
-            for slice in arm.measured_on:
-                skills = [SKILLS[arm.name, slice.name][seed == 43]] * len(study.measured(arm, seed, slice))
-                write_bench(study.bench_folder(arm, seed, slice), [passes(seed, skill) for skill in skills])
+            for split in arm.measured_on:
+                skills = [SKILLS[arm.name, split.name][seed == 43]] * len(study.measured(arm, seed, split))
+                write_bench(study.bench_folder(arm, seed, split), [passes(seed, skill) for skill in skills])
     ledger = Ledger(tmp_path)
     for number, step in enumerate(steps.all_steps(study, 1)):
         ledger.add(step, 10.0 * number, 5.0, True)
@@ -100,7 +100,7 @@ def finished(tmp_path: Path) -> Study:
 
 def results(record: dict[str, Any], arm: str) -> dict[tuple[str, str], dict[str, Any]]:
     (found,) = (each for each in record["arms"] if each["name"] == arm)
-    return {(each["slice"], each["model"]): each for each in found["results"]}
+    return {(each["split"], each["model"]): each for each in found["results"]}
 
 
 def test_rates_are_over_all_seeds_and_problems(finished: Study) -> None:
@@ -140,7 +140,7 @@ def test_differences_are_paired_by_seed_and_problem(finished: Study) -> None:
     )
     expected = difference_over_seeds(first, second)
     interval = found["metrics"]["all_tests_rate"]
-    assert (found["first"], found["second"], found["slice"]) == ("eval-sft", "eval-simple", "eval")
+    assert (found["first"], found["second"], found["split"]) == ("eval-sft", "eval-simple", "eval")
     assert (interval["value"], interval["low"], interval["high"]) == pytest.approx(
         (expected.value, expected.low, expected.high), abs=5e-5
     )
@@ -148,8 +148,8 @@ def test_differences_are_paired_by_seed_and_problem(finished: Study) -> None:
 
 def test_what_is_not_done_is_missing_and_nothing_else(finished: Study) -> None:
     arm = finished.arms[1]
-    for slice in arm.measured_on:
-        (finished.bench_folder(arm, 43, slice) / "bench.json").unlink()
+    for split in arm.measured_on:
+        (finished.bench_folder(arm, 43, split) / "bench.json").unlink()
     record = study_record(finished, 1)
     assert record["steps_done"] == record["steps"] - 2
     assert results(record, "eval-simple")["eval", "policy"]["metrics"]["all_tests_rate"]["n"] == 2 * PROBLEMS
@@ -206,8 +206,8 @@ def test_arms_that_were_measured_on_other_problems_are_not_compared(finished: St
 def test_a_study_of_some_arms_measures_the_base_models_of_all(tmp_path: Path) -> None:
     whole = table3("starter", tmp_path)
     part = replace(whole, arms=whole.arms[:1])
-    assert [part.base_command(slice) for slice in part.slices] == [whole.base_command(slice) for slice in whole.slices]
-    hard = part.base_command(part.slices[1])
+    assert [part.base_command(split) for split in part.splits] == [whole.base_command(split) for split in whole.splits]
+    hard = part.base_command(part.splits[1])
     assert str(tmp_path / "bases/nano-hard") in hard
     assert hard[hard.index("--prompt-style") + 1] == "stdin"
 
@@ -215,20 +215,20 @@ def test_a_study_of_some_arms_measures_the_base_models_of_all(tmp_path: Path) ->
 def test_a_second_look_trains_nothing_anew_and_draws_by_seed(tmp_path: Path) -> None:
     first = small_study(tmp_path)
     again = replace(first, own_draws=True)
-    arm, slice = first.arms[1], first.slices[0]
+    arm, split = first.arms[1], first.splits[0]
     assert again.train_command(arm, 43) == first.train_command(arm, 43)
-    assert [each.name for each in again.measured(arm, 43, slice)] == ["policy"]
-    assert "--seed" not in first.bench_command(arm, 43, slice)
+    assert [each.name for each in again.measured(arm, 43, split)] == ["policy"]
+    assert "--seed" not in first.bench_command(arm, 43, split)
     seeds = [command[command.index("--seed") + 1] for command in (
-        again.bench_command(arm, 42, slice), again.bench_command(arm, 43, slice), again.base_command(slice),
+        again.bench_command(arm, 42, split), again.bench_command(arm, 43, split), again.base_command(split),
     )]  # fmt: skip
     assert seeds == ["42", "43", "0"]
-    assert again.bench_folder(arm, 43, slice) != first.bench_folder(arm, 43, slice)
+    assert again.bench_folder(arm, 43, split) != first.bench_folder(arm, 43, split)
 
 
 def test_transfer_is_compared_with_the_warm_start_that_learnt_there(finished: Study) -> None:
     record = study_record(finished, 1)
-    rows = [dict(each, slice="hard") for each in record["comparisons"] if each["slice"] == "eval"]
+    rows = [dict(each, split="hard") for each in record["comparisons"] if each["split"] == "eval"]
     table = transfer_difference_table({**record, "comparisons": [*record["comparisons"], *rows]}, "hard")
     assert [row[0] for row in table.rows] == ["simple − SFT, from eval"]
     assert transfer_difference_table(record, "eval").rows == ()
@@ -237,7 +237,7 @@ def test_transfer_is_compared_with_the_warm_start_that_learnt_there(finished: St
 def test_other_numbers_of_samples_and_problems_are_other_folders(tmp_path: Path) -> None:
     study = table3("starter", tmp_path)
     others = (study, replace(study, samples=4), replace(study, limit=5))
-    assert len({each.base_folder(study.slices[0]) for each in others}) == 3
+    assert len({each.base_folder(study.splits[0]) for each in others}) == 3
 
 
 def test_learning_curves_are_means_of_updates_and_bounds_of_runs(finished: Study) -> None:
@@ -247,7 +247,7 @@ def test_learning_curves_are_means_of_updates_and_bounds_of_runs(finished: Study
     assert curve["all_tests_rate"]["low"] == pytest.approx([42.1, 42.2, 42.3, 42.4])
     assert curve["all_tests_rate"]["mean"] == pytest.approx([42.6, 42.7, 42.8, 42.9])
     points = [each for key, each in results(record, "eval-simple").items() if "updates" in each]
-    assert [(each["slice"], each["updates"]) for each in points] == [("eval", 2)]
+    assert [(each["split"], each["updates"]) for each in points] == [("eval", 2)]
     assert training_curves([]) == {}
 
 
@@ -272,7 +272,7 @@ def test_a_record_can_be_written_before_anything_is_done(tmp_path: Path) -> None
 
 def test_a_base_is_only_made_where_a_slice_has_one(tmp_path: Path) -> None:
     assert preparations(small_study(tmp_path)) == []
-    own = Slice("own", "a.jsonl", "b.jsonl", Base("mine", 3, ()))
+    own = Split("own", "a.jsonl", "b.jsonl", Base("mine", 3, ()))
     study = Study("s", "starter", tmp_path, (Arm("x", "X", own, ("sft",), (), (own,)),), (42,), 1)
     (step,) = preparations(study)
     assert step.words[-2:] == ("--out", str(tmp_path / "bases/mine"))

@@ -27,10 +27,10 @@ def interval(value: float, low: float, high: float) -> dict[str, float]:
 
 
 def arm(name: str, rate: float) -> dict[str, Any]:
-    metrics = {"all_tests_rate": interval(rate, rate - 0.1, rate + 0.1), "reward_gated": interval(0.5, 0.4, 0.6)}
-    result = {"slice": "eval", "model": "policy", "metrics": metrics, "all_tests_by_seed": [rate, rate + 0.01]}
+    metrics = {"all_tests_rate": interval(rate, rate - 0.1, rate + 0.1), "reward": interval(0.5, 0.4, 0.6)}
+    result = {"split": "eval", "model": "policy", "metrics": metrics, "all_tests_by_seed": [rate, rate + 0.01]}
     return {
-        "name": name, "title": name.upper(), "slice": "eval", "seeds": [42, 43], "command": f"sce train {name}",
+        "name": name, "title": name.upper(), "split": "eval", "seeds": [42, 43], "command": f"sce train {name}",
         "train_seconds": [60, 90], "results": [result],
         "training": {"updates": [20, 40, 60, 80], "sample_copy": {"mean": [0.01, 0.03, 0.04, 0.06]}},
     }  # fmt: skip
@@ -41,8 +41,8 @@ def records(low: float = 0.05) -> dict[str, dict[str, Any]]:
     return {
         "table3": {
             "arms": [arm("a", 0.3), arm("b", 0.5)],
-            "slices": [{"name": "eval", "train": "x", "eval": "y", "base": arm("n", 0.1)["results"][0]["metrics"]}],
-            "comparisons": [{"first": "a", "second": "b", "slice": "eval", "metrics": difference}],
+            "splits": [{"name": "eval", "train": "x", "eval": "y", "base": arm("n", 0.1)["results"][0]["metrics"]}],
+            "comparisons": [{"first": "a", "second": "b", "split": "eval", "metrics": difference}],
             "seeds": [42, 43], "steps": 9, "steps_done": 8, "wall_seconds": 5400,
             "machine": {"cores": 2, "cpu": "a processor"},
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from securecoderl_edge.problems.giveaways import LEAST_HIDDEN, is_shown, without_shown_tests
+from securecoderl_edge.problems.giveaways import LEAST_HIDDEN, is_visible, without_visible_tests
 from securecoderl_edge.problems.problem import Problem, Test
 
 SHOWN, FIRST, SECOND = Test("1 2\n", "3\n"), Test("4 4\n", "8\n"), Test("10 9\n", "19\n")
@@ -12,19 +12,19 @@ PROBLEM = Problem("sum", "Add.\n\nExample input:\n1  2\n\nExample output:\n3", t
 
 
 def test_a_test_is_shown_when_both_its_ends_stand_in_the_statement() -> None:
-    assert [is_shown(PROBLEM, test) for test in PROBLEM.tests] == [False, True, False]
-    assert not is_shown(PROBLEM, Test("1 2\n", "4\n"))
-    assert not is_shown(PROBLEM, Test("2 2\n", "3\n"))
+    assert [is_visible(PROBLEM, test) for test in PROBLEM.tests] == [False, True, False]
+    assert not is_visible(PROBLEM, Test("1 2\n", "4\n"))
+    assert not is_visible(PROBLEM, Test("2 2\n", "3\n"))
 
 
 def test_shown_tests_go_and_the_others_stay_in_order() -> None:
-    assert without_shown_tests(PROBLEM) == replace(PROBLEM, tests=(FIRST, SECOND))
+    assert without_visible_tests(PROBLEM) == replace(PROBLEM, tests=(FIRST, SECOND))
 
 
 def test_a_problem_keeps_its_tests_where_too_few_are_hidden_or_none_is_shown() -> None:
     few = replace(PROBLEM, tests=(SHOWN, *PROBLEM.tests[:1])[:LEAST_HIDDEN])
-    assert without_shown_tests(few) == few
+    assert without_visible_tests(few) == few
     hidden = replace(PROBLEM, tests=(FIRST, SECOND))
-    assert without_shown_tests(hidden) == hidden
+    assert without_visible_tests(hidden) == hidden
     call = Problem("f", "Write f.", kind="call", entry_point="f", assertions=("assert f(1) == 2",) * 3)
-    assert without_shown_tests(call) == call
+    assert without_visible_tests(call) == call

@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.problems.giveaways import is_shown
+from securecoderl_edge.problems.giveaways import is_visible
 from securecoderl_edge.problems.problem import MAX_TESTS, Problem
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.problems.starter.families._compose import compose, piece
@@ -115,7 +115,9 @@ def test_the_shown_splits_are_the_hard_ones_with_the_example_as_a_test(name: str
     for shown, hard in zip(load_split(name), load_split(of), strict=True):
         assert replace(shown, tests=hard.tests) == hard
         assert shown.tests[1:] == hard.tests[:-1]
-        assert [is_shown(shown, test) for test in shown.tests] == [True] + [is_shown(hard, t) for t in hard.tests[:-1]]
+        assert [is_visible(shown, test) for test in shown.tests] == [True] + [
+            is_visible(hard, t) for t in hard.tests[:-1]
+        ]
 
 
 @pytest.mark.parametrize("split", SPLITS)

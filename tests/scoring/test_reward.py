@@ -15,9 +15,9 @@ from securecoderl_edge.sandbox.severity import SEVERITY_SCALES, SeverityScale, s
 from securecoderl_edge.scoring.metrics import mean_of_scores
 from securecoderl_edge.scoring.reward import (
     CLEAN_VERDICTS,
-    STAGE_RULES,
+    CREDIT_RULES,
+    CreditRule,
     Outcome,
-    StageRule,
     Verdict,
     combine,
     functional_reward,
@@ -40,7 +40,7 @@ RIGHT_THEN_CRASHED = Outcome("crash", True, True)
 
 OUTCOMES = st.sampled_from([PASS, WRONG, SILENT, CRASH, PRINTED_THEN_CRASHED, RIGHT_THEN_CRASHED])
 RUNS = st.lists(OUTCOMES, min_size=1, max_size=5)
-RULES = st.sampled_from(STAGE_RULES)
+RULES = st.sampled_from(CREDIT_RULES)
 # What is at least as good as what, test by test.
 RANK: dict[Verdict, int] = {"crash": 0, "silent": 1, "wrong": 2, "pass": 3}
 
@@ -114,17 +114,17 @@ def test_space_and_invisible_characters_are_no_output(text: str) -> None:
     ],
 )
 def test_the_functional_reward_is_that_of_table_1(outcomes: list[Outcome] | None, expected: list[float]) -> None:
-    assert [functional_reward(outcomes, rule) for rule in STAGE_RULES] == pytest.approx(expected)  # type: ignore[arg-type]
+    assert [functional_reward(outcomes, rule) for rule in CREDIT_RULES] == pytest.approx(expected)  # type: ignore[arg-type]
 
 
 @given(RUNS, RULES)
-def test_the_functional_reward_is_bounded(outcomes: list[Outcome], rule: StageRule) -> None:
+def test_the_functional_reward_is_bounded(outcomes: list[Outcome], rule: CreditRule) -> None:
     assert 0.2 <= functional_reward(outcomes, rule) <= 1.0 + 1e-12
 
 
 @given(RUNS, st.sampled_from(["any", "fraction"]), st.data())
 def test_doing_better_on_one_test_never_costs_anything(
-    outcomes: list[Outcome], rule: StageRule, data: st.DataObject
+    outcomes: list[Outcome], rule: CreditRule, data: st.DataObject
 ) -> None:
     index = data.draw(st.integers(0, len(outcomes) - 1))
     better = data.draw(st.sampled_from([PASS, WRONG, SILENT, CRASH]))
@@ -163,11 +163,11 @@ def test_the_reward_weighs_function_and_security(outcomes: list[Outcome], scan: 
 
 @given(RUNS, RULES, SCANS, st.sampled_from(SEVERITY_SCALES))
 def test_every_reward_is_between_nothing_and_one(
-    outcomes: list[Outcome], rule: StageRule, scan: Scan, scale: SeverityScale
+    outcomes: list[Outcome], rule: CreditRule, scan: Scan, scale: SeverityScale
 ) -> None:
     score = score_of(outcomes, scan, rule=rule, scale=scale)
     assert 0 <= score.reward <= score.reward_paper <= 1 + 1e-12
-    assert (score.stage_rule, score.severity_scale) == (rule, scale)
+    assert (score.credit_rule, score.severity_scale) == (rule, scale)
 
 
 @given(st.none() | RUNS, SCANS)
@@ -175,7 +175,7 @@ def test_the_binary_reward_knows_only_all_or_nothing(outcomes: list[Outcome] | N
     score = score_of(outcomes, scan)
     everything = outcomes is not None and all(each.verdict == "pass" for each in outcomes)
     paper = combine(float(everything), score.r_sec)
-    gated, as_in_paper = RewardSettings(), RewardSettings(reading="paper")
+    gated, as_in_paper = RewardSettings(), RewardSettings(unparsable="paper")
     assert training_reward(score, 0, as_in_paper) == paper
     assert training_reward(score, 0, gated) == (paper if outcomes else 0.0)
     assert training_reward(score, 1, gated) == score.reward
@@ -188,7 +188,7 @@ def test_the_security_weight_moves_the_reward_from_function_to_security(
 ) -> None:
     score = score_of(outcomes, scan)
     none, all_of_it, some = (
-        training_reward(score, weight, RewardSettings(reading="paper", security_weight=each))
+        training_reward(score, weight, RewardSettings(unparsable="paper", security_weight=each))
         for each in (0.0, 1.0, beta)
     )
     binary = float(outcomes is not None and all(each.verdict == "pass" for each in outcomes))
@@ -199,7 +199,7 @@ def test_the_security_weight_moves_the_reward_from_function_to_security(
 
 @given(RUNS, RULES.filter(lambda rule: rule in ("any", "fraction")), st.integers(1, 5))
 def test_what_a_constant_answer_passes_earns_nothing_when_it_is_corrected(
-    outcomes: list[Outcome], rule: StageRule, passes: int
+    outcomes: list[Outcome], rule: CreditRule, passes: int
 ) -> None:
     passes = min(passes, len(outcomes))
     score = score_of(outcomes, rule=rule)
@@ -250,7 +250,7 @@ def test_rates_of_many_scores() -> None:
     assert summary["any_test_rate"] == pytest.approx(2 / 3)
     assert summary["all_tests_rate"] == summary["denied"] == pytest.approx(1 / 3)
     assert summary["secure_rate"] == pytest.approx(1 / 2)
-    assert summary["reward_paper"] - summary["reward_gated"] == pytest.approx(0.4 / 3)
+    assert summary["reward_paper"] - summary["reward"] == pytest.approx(0.4 / 3)
     assert list(summary["stages"].values()) == [1, 0, 0, 1, 1]
     assert mean_of_scores([]) == {}
     assert mean_of_scores([score_of(None)])["secure_rate"] is None
@@ -297,8 +297,8 @@ def test_many_scores_come_back_in_order(scorer: Scorer) -> None:
 
 
 def test_an_unknown_stage_rule_is_refused() -> None:
-    with pytest.raises(ValueError, match="stage_rule"):
-        Scorer(stage_rule="most")
+    with pytest.raises(ValueError, match="credit_rule"):
+        Scorer(credit_rule="most")
 
 
 def test_an_enormous_time_limit_of_a_problem_does_no_harm(scorer: Scorer) -> None:

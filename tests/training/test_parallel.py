@@ -34,7 +34,7 @@ def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("overrides", [(), ("ppo.advantage=gae",)], ids=["group", "gae"])
+@pytest.mark.parametrize("overrides", [(), ("ppo.advantage=gae",)], ids=["rloo", "gae"])
 def test_two_processes_learn_what_one_learns_from_the_same_batch(
     tiny_model: Path, problems: Path, tmp_path: Path, overrides: tuple[str, ...]
 ) -> None:

@@ -82,7 +82,7 @@ def test_passes_over_a_batch_stop_once_the_policy_has_moved_too_far(
     make_learner: Callable[..., Learner], scorer: Scorer
 ) -> None:
     assert update(make_learner(), scorer, replace(PPO, epochs=6))["val/epochs"] == 6
-    assert update(make_learner(), scorer, replace(PPO, epochs=6, stop_epochs_kl=1e-9))["val/epochs"] == 2
+    assert update(make_learner(), scorer, replace(PPO, epochs=6, target_kl=1e-9))["val/epochs"] == 2
 
 
 def test_only_the_value_head_learns_while_it_warms_up(make_learner: Callable[..., Learner], scorer: Scorer) -> None:
@@ -114,7 +114,7 @@ def test_a_batch_of_two_keeps_the_size_of_its_rewards(make_learner: Callable[...
             patch.setattr(
                 "securecoderl_edge.training.update.rollout.training_reward", lambda *_, answers=answers: next(answers)
             )
-            gradients.append(update(learner, scorer, replace(ppo, gradient_norm=1e9), step=2)["gradient_norm"])
+            gradients.append(update(learner, scorer, replace(ppo, max_grad_norm=1e9), step=2)["grad_norm"])
     assert gradients[1] == pytest.approx(0.02 * gradients[0], rel=0.05)
 
 

@@ -38,7 +38,7 @@ def policy(run: Run) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    "overrides", [(), ("ppo.advantage=gae",), ("rate_schedule=linear", "ppo.skip_flat_groups=true")]
+    "overrides", [(), ("ppo.advantage=gae",), ("lr_schedule=linear", "ppo.drop_zero_variance_groups=true")]
 )
 @pytest.mark.parametrize("updates", [1, 4, 7])
 def test_a_run_that_was_stopped_and_resumed_equals_an_uninterrupted_one_bit_for_bit(

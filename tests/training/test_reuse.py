@@ -64,7 +64,7 @@ def test_finished_phases_of_a_run_with_the_same_inputs_are_taken_over(
         (("ppo.kl_coefficient=0.9",), {}, 1),
         (("binary.steps=3",), {}, 1),
         (("partial.steps=1",), {}, 2),
-        (("partial.steps=1", "rate_schedule=linear"), {}, 0),
+        (("partial.steps=1", "lr_schedule=linear"), {}, 0),
         (("checkpoint_every=7",), {}, 3),
     ],
 )

@@ -12,7 +12,7 @@ from securecoderl_edge.training.update.rewards import partial_weight, running_pa
 
 
 def test_a_linear_rate_rises_in_every_phase_and_falls_once_over_reinforcement_learning() -> None:
-    overrides = ("rate_schedule=linear", "warmup_steps=2", "sft.steps=4", "binary.steps=6", "partial.steps=4")
+    overrides = ("lr_schedule=linear", "warmup_steps=2", "sft.steps=4", "binary.steps=6", "partial.steps=4")
     settings = resolve("starter", overrides, {})
     shares = {
         phase: [rate_share(settings, phase, step) for step in range(1, steps + 1)]
@@ -21,7 +21,7 @@ def test_a_linear_rate_rises_in_every_phase_and_falls_once_over_reinforcement_le
     assert shares["sft"] == pytest.approx([0.5, 0.75, 0.5, 0.25])
     assert shares["binary"] == pytest.approx([0.5, 0.9, 0.8, 0.7, 0.6, 0.5])
     assert shares["partial"] == pytest.approx([0.4, 0.3, 0.2, 0.1])
-    constant = resolve("starter", (*overrides, "rate_schedule=constant"), {})
+    constant = resolve("starter", (*overrides, "lr_schedule=constant"), {})
     assert [rate_share(constant, "partial", step) for step in range(1, 5)] == [0.5, 1, 1, 1]
 
 

@@ -63,7 +63,7 @@ def test_the_loss_is_the_mean_over_solution_tokens_alone(learner: Learner) -> No
 
 
 def test_the_size_of_micro_batches_changes_no_gradient(learner: Learner) -> None:
-    norms = [sft_update(learner, PROBLEMS, SETTINGS, 1, 1, tokens)["gradient_norm"] for tokens in (1, 10_000)]
+    norms = [sft_update(learner, PROBLEMS, SETTINGS, 1, 1, tokens)["grad_norm"] for tokens in (1, 10_000)]
     assert norms[0] == pytest.approx(norms[1], rel=1e-5)
 
 

@@ -83,7 +83,7 @@ def test_what_reinforcement_learning_is_paid_changes_nothing_before_it(
     settings: Callable[..., TrainSettings],
 ) -> None:
     plain = phase_keys(settings(), {})
-    for name in ("reward.security_weight=0.8", "reward.reading=paper", "reward.correct_constants=true"):
+    for name in ("reward.security_weight=0.8", "reward.unparsable=paper", "reward.subtract_constant_baseline=true"):
         other = phase_keys(settings(name), {})
         assert other["sft"] == plain["sft"]
         assert other["binary"] != plain["binary"]
@@ -93,7 +93,7 @@ def test_what_reinforcement_learning_is_paid_changes_nothing_before_it(
 def test_constant_answers_earn_nothing_in_training_when_they_are_corrected(
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = settings("reward.correct_constants=true", phases=("partial",))
+    config = settings("reward.subtract_constant_baseline=true", phases=("partial",))
     same = tuple(Test(f"{n}\n", f"{n > 1}\n") for n in (1, 3, 5))
     problems = [
         replace(each, tests=same if n % 2 else each.tests) for n, each in enumerate(load_problems(config.problems))
@@ -110,8 +110,8 @@ def test_constant_answers_earn_nothing_in_training_when_they_are_corrected(
     constants = {problem.id: {2 if n % 2 else 1} for n, problem in enumerate(problems)}
     assert len(seen) > 4
     assert all(constants[name] == passes for name, passes in seen.items())
-    with pytest.raises(UsageError, match=r"needs reward\.stage_rule any or fraction"):
-        settings("reward.correct_constants=true", "reward.stage_rule=all")
+    with pytest.raises(UsageError, match=r"needs reward\.credit_rule any or fraction"):
+        settings("reward.subtract_constant_baseline=true", "reward.credit_rule=all")
 
 
 def test_tests_that_the_statement_shows_are_dropped_from_the_reward(
@@ -132,7 +132,9 @@ def test_tests_that_the_statement_shows_are_dropped_from_the_reward(
             return len(score.program) % 7 / 7
 
         monkeypatch.setattr(rollout, "training_reward", pay)
-        short = settings(f"reward.shown_tests={choice}", problems=str(tmp_path / "problems.jsonl"), phases=("partial",))
+        short = settings(
+            f"reward.visible_tests={choice}", problems=str(tmp_path / "problems.jsonl"), phases=("partial",)
+        )
         train(short, tmp_path / choice)
     assert totals == {"keep": set(tests), "drop": {count - 1 for count in tests}}
 
@@ -156,7 +158,7 @@ def test_evaluations_without_progress_end_a_phase(
 
 
 def test_a_policy_far_from_its_reference_ends_a_phase(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
-    run = train(settings("binary.stop_kl=1e-9", "ppo.learning_rate=0.05", phases=("binary",)), tmp_path / "run")
+    run = train(settings("binary.max_kl=1e-9", "ppo.learning_rate=0.05", phases=("binary",)), tmp_path / "run")
     assert outcome(run, "binary")["steps"] < 4
     assert "nats from the reference" in outcome(run, "binary")["ended"]
 
@@ -167,7 +169,7 @@ def test_a_phase_that_ended_early_stays_ended_when_it_is_resumed(
     def crash(*_: Any) -> None:
         raise RuntimeError("power cut")
 
-    config = settings("binary.stop_kl=1e-9", "ppo.learning_rate=0.05", phases=("binary",))
+    config = settings("binary.max_kl=1e-9", "ppo.learning_rate=0.05", phases=("binary",))
     with monkeypatch.context() as patch:
         patch.setattr(phase, "publish", crash)
         with pytest.raises(RuntimeError):

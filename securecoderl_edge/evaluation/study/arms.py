@@ -30,7 +30,7 @@ class Base:
 
 
 @dataclass(frozen=True)
-class Slice:
+class Split:
     """Problems to learn from, and others of their kind to measure on.
 
     Attributes:
@@ -49,7 +49,7 @@ class Arm:
 
     Attributes:
         name: unique in a study; the name of its run folders.
-        slice: what it learns from. measured_on: where it is measured.
+        split: what it learns from. measured_on: where it is measured.
         settings: ``KEY=VALUE`` for ``sce train --set``.
         quants: GGUF types that the final policy is exported to and measured in.
         snapshot_every: updates between the points of its learning curve; None for none.
@@ -57,10 +57,10 @@ class Arm:
 
     name: str
     title: str
-    slice: Slice
+    split: Split
     phases: tuple[str, ...]
     settings: tuple[str, ...]
-    measured_on: tuple[Slice, ...]
+    measured_on: tuple[Split, ...]
     quants: tuple[str, ...] = ()
     snapshot_every: int | None = None
 
@@ -85,7 +85,7 @@ class Study:
 
     Attributes:
         folder: everything is written below it.
-        samples: programs for each problem. limit: only so many problems of a slice.
+        samples: programs for each problem. limit: only so many problems of a split.
         comparisons: names of arms whose final policies are compared, the second minus the first.
         own_draws: only final policies are measured, and those of a seed sample with that seed. Else everything is
             sampled with the same one.
@@ -102,38 +102,38 @@ class Study:
     own_draws: bool = False
 
     @cached_property
-    def slices(self) -> tuple[Slice, ...]:
-        """All slices that are measured on, in order."""
+    def splits(self) -> tuple[Split, ...]:
+        """All splits that are measured on, in order."""
         return tuple(dict.fromkeys(each for arm in self.arms for each in arm.measured_on))
 
     def run_folder(self, arm: Arm, seed: int) -> Path:
         """The run of one arm. Arms of a seed lie side by side, so that `reuse` finds the phases they share."""
         return self.folder / f"seed-{seed}" / arm.name
 
-    def bench_folder(self, arm: Arm, seed: int, slice: Slice) -> Path:
-        """The rows of one arm on a slice."""
-        return self.run_folder(arm, seed) / "bench" / self.bench_name(slice)
+    def bench_folder(self, arm: Arm, seed: int, split: Split) -> Path:
+        """The rows of one arm on a split."""
+        return self.run_folder(arm, seed) / "bench" / self.bench_name(split)
 
-    def base_folder(self, slice: Slice) -> Path:
-        """The rows of the base model on a slice; the same for all seeds."""
-        return self.folder / "base" / self.bench_name(slice)
+    def base_folder(self, split: Split) -> Path:
+        """The rows of the base model on a split; the same for all seeds."""
+        return self.folder / "base" / self.bench_name(split)
 
-    def bench_name(self, slice: Slice) -> str:
+    def bench_name(self, split: Split) -> str:
         """Other sizes are other folders."""
         problems = "" if self.limit is None else f"-{self.limit}"
-        return f"{slice.name}{problems}-x{self.samples}{'-own' if self.own_draws else ''}"
+        return f"{split.name}{problems}-x{self.samples}{'-own' if self.own_draws else ''}"
 
-    def model(self, slice: Slice) -> str | None:
-        """The base model of a slice, if it is not the recipe's."""
-        return None if slice.base is None else str(self.folder / "bases" / slice.base.name)
+    def model(self, split: Split) -> str | None:
+        """The base model of a split, if it is not the recipe's."""
+        return None if split.base is None else str(self.folder / "bases" / split.base.name)
 
-    def prepare_command(self, slice: Slice) -> list[str] | None:
-        """Arguments of ``python -m`` that make the base model of a slice; None if there is nothing to make."""
-        model = self.model(slice)
-        if slice.base is None or model is None:
+    def prepare_command(self, split: Split) -> list[str] | None:
+        """Arguments of ``python -m`` that make the base model of a split; None if there is nothing to make."""
+        model = self.model(split)
+        if split.base is None or model is None:
             return None
-        words = ["securecoderl_edge.training.pretrain", "--init", "nano", "--steps", str(slice.base.updates)]
-        return [*words, *slice.base.arguments, "--out", model]
+        words = ["securecoderl_edge.training.pretrain", "--init", "nano", "--steps", str(split.base.updates)]
+        return [*words, *split.base.arguments, "--out", model]
 
     def settings(self, arm: Arm, seed: int) -> TrainSettings:
         """The settings that ``sce train`` makes of `train_command`.
@@ -141,16 +141,16 @@ class Study:
         Raises:
             UsageError: they are impossible.
         """
-        flags = {"problems": arm.slice.train, "phases": arm.phases, "seed": seed}
-        model = self.model(arm.slice)
+        flags = {"problems": arm.split.train, "phases": arm.phases, "seed": seed}
+        model = self.model(arm.split)
         if model is not None:
             flags["model"] = model
         return resolve(self.recipe, self._overrides(arm), flags)
 
     def train_command(self, arm: Arm, seed: int) -> list[str]:
         """Arguments of ``sce`` that train an arm."""
-        words = ["train", "--recipe", self.recipe, "--problems", arm.slice.train, "--phases", ",".join(arm.phases)]
-        model = self.model(arm.slice)
+        words = ["train", "--recipe", self.recipe, "--problems", arm.split.train, "--phases", ",".join(arm.phases)]
+        model = self.model(arm.split)
         if model is not None:
             words += ["--model", model]
         for setting in self._overrides(arm):
@@ -163,34 +163,34 @@ class Study:
             return None
         return ["export", str(self.run_folder(arm, seed)), "--quant", ",".join(arm.quants)]
 
-    def bench_command(self, arm: Arm, seed: int, slice: Slice) -> list[str]:
-        """Arguments that measure the models of an arm on a slice."""
-        sources = [each.source for each in self.measured(arm, seed, slice)]
-        return [*self._bench(sources, slice, seed), "--out", str(self.bench_folder(arm, seed, slice))]
+    def bench_command(self, arm: Arm, seed: int, split: Split) -> list[str]:
+        """Arguments that measure the models of an arm on a split."""
+        sources = [each.source for each in self.measured(arm, seed, split)]
+        return [*self._bench(sources, split, seed), "--out", str(self.bench_folder(arm, seed, split))]
 
-    def base_command(self, slice: Slice) -> list[str]:
-        """Arguments that measure the base model on a slice."""
+    def base_command(self, split: Split) -> list[str]:
+        """Arguments that measure the base model on a split."""
         # The folder of a base model does not say how the runs will put problems to it.
         style = self._recipe_settings.prompt.style
-        words = [*self._bench([self.base_model(slice)], slice, _SEED_OF_BASE), "--prompt-style", style]
-        return [*words, "--out", str(self.base_folder(slice))]
+        words = [*self._bench([self.base_model(split)], split, _SEED_OF_BASE), "--prompt-style", style]
+        return [*words, "--out", str(self.base_folder(split))]
 
-    def base_model(self, slice: Slice) -> str:
-        """What training on a slice starts from."""
-        return self.model(slice) or self._recipe_settings.model
+    def base_model(self, split: Split) -> str:
+        """What training on a split starts from."""
+        return self.model(split) or self._recipe_settings.model
 
     @cached_property
     def _recipe_settings(self) -> TrainSettings:
         return resolve(self.recipe, (), {})
 
-    def measured(self, arm: Arm, seed: int, slice: Slice) -> list[Measured]:
-        """The models of an arm that are measured on a slice: on another than its own the final policy alone.
+    def measured(self, arm: Arm, seed: int, split: Split) -> list[Measured]:
+        """The models of an arm that are measured on a split: on another than its own the final policy alone.
 
         Once a run is done, snapshots that it did not get to, because a phase ended early, are left out.
         """
         run = self.run_folder(arm, seed)
         final = Measured(FINAL, str(run))
-        if slice != arm.slice or self.own_draws:
+        if split != arm.split or self.own_draws:
             return [final]
         is_done = (run / "policy").is_dir()
         snapshots = [each for each in self._snapshots(arm, seed) if not is_done or Path(each.source).is_dir()]
@@ -201,8 +201,8 @@ class Study:
         """Where ``sce export`` puts the final policy of an arm."""
         return Run(self.run_folder(arm, seed)).export_path(f"-{quant}.gguf")
 
-    def _bench(self, models: Sequence[str], slice: Slice, seed: int) -> list[str]:
-        words = ["bench", *models, "--problems", slice.eval, "--samples", str(self.samples), "--threads", "1", "--json"]
+    def _bench(self, models: Sequence[str], split: Split, seed: int) -> list[str]:
+        words = ["bench", *models, "--problems", split.eval, "--samples", str(self.samples), "--threads", "1", "--json"]
         if self.limit is not None:
             words += ["--limit", str(self.limit)]
         return [*words, "--seed", str(seed)] if self.own_draws else words

@@ -9,7 +9,7 @@ from typing import Any
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.seeds import Values, difference_over_seeds, mean_over_seeds, rate_over_seeds
 from securecoderl_edge.evaluation.statistics import Interval
-from securecoderl_edge.evaluation.study.arms import FINAL, Arm, Measured, Slice, Study
+from securecoderl_edge.evaluation.study.arms import FINAL, Arm, Measured, Split, Study
 from securecoderl_edge.evaluation.study.ledger import Ledger
 from securecoderl_edge.evaluation.study.steps import all_steps, base_step, bench_step, prepare_step, train_step
 from securecoderl_edge.evaluation.tables import interval_record
@@ -69,7 +69,7 @@ def study_record(study: Study, jobs: int) -> dict[str, Any]:
         "seeds": list(study.seeds),
         "samples": study.samples,
         "limit": study.limit,
-        "slices": [_slice_record(study, each, ledger) for each in study.slices],
+        "splits": [_split_record(study, each, ledger) for each in study.splits],
         "arms": [_arm_record(study, arm, found[arm.name], ledger) for arm in study.arms],
         "comparisons": [
             comparison
@@ -85,26 +85,26 @@ def study_record(study: Study, jobs: int) -> dict[str, Any]:
 
 
 def _samples_of(study: Study, arm: Arm, ledger: Ledger) -> dict[tuple[str, str], Samples]:
-    """Rows by slice and measured model, then by seed."""
+    """Rows by split and measured model, then by seed."""
     found: dict[tuple[str, str], Samples] = {}
     for seed in study.seeds:
-        for slice in arm.measured_on:
-            if ledger.is_done(train_step(study, arm, seed)) and ledger.is_done(bench_step(study, arm, seed, slice)):
-                models = study.measured(arm, seed, slice)
-                rows = read_rows(study, study.bench_folder(arm, seed, slice), slice, len(models))
+        for split in arm.measured_on:
+            if ledger.is_done(train_step(study, arm, seed)) and ledger.is_done(bench_step(study, arm, seed, split)):
+                models = study.measured(arm, seed, split)
+                rows = read_rows(study, study.bench_folder(arm, seed, split), split, len(models))
                 for model, of_model in zip(models, rows, strict=True):
-                    found.setdefault((slice.name, model.name), {})[seed] = of_model
+                    found.setdefault((split.name, model.name), {})[seed] = of_model
     return found
 
 
-def read_rows(study: Study, folder: Path, slice: Slice, models: int) -> list[list[Row]]:
+def read_rows(study: Study, folder: Path, split: Split, models: int) -> list[list[Row]]:
     """The rows of each model of a bench, in its order.
 
     Raises:
         SceError: the folder is not what the study's ``sce bench`` leaves there, or damaged.
     """
     again = "delete it, and run the same command again"
-    wanted = {"problems": slice.eval, "samples": study.samples, "limit": study.limit}
+    wanted = {"problems": split.eval, "samples": study.samples, "limit": study.limit}
     found: list[list[Row]] = []
     try:
         document = read_json(folder / "bench.json")
@@ -155,13 +155,13 @@ def _metrics_record(samples: Samples) -> dict[str, Any]:
     return {metric.name: _rounded(estimate(samples, metric)) for metric in STUDY_METRICS}
 
 
-def _slice_record(study: Study, slice: Slice, ledger: Ledger) -> dict[str, Any]:
-    record: dict[str, Any] = {"name": slice.name, "train": slice.train, "eval": slice.eval}
-    prepare, measured = prepare_step(study, slice), base_step(study, slice)
+def _split_record(study: Study, split: Split, ledger: Ledger) -> dict[str, Any]:
+    record: dict[str, Any] = {"name": split.name, "train": split.train, "eval": split.eval}
+    prepare, measured = prepare_step(study, split), base_step(study, split)
     if prepare is not None:
         record |= {"prepare": prepare.command, "prepare_seconds": round(ledger.seconds(prepare))}
     if ledger.is_done(measured):
-        (rows,) = read_rows(study, study.base_folder(slice), slice, 1)
+        (rows,) = read_rows(study, study.base_folder(split), split, 1)
         record |= {"problems": len(by_problem(rows)), "base": _metrics_record({study.seeds[0]: rows})}
     return record
 
@@ -172,7 +172,7 @@ def _arm_record(study: Study, arm: Arm, found: Mapping[tuple[str, str], Samples]
     record: dict[str, Any] = {
         "name": arm.name,
         "title": arm.title,
-        "slice": arm.slice.name,
+        "split": arm.split.name,
         "phases": list(arm.phases),
         "settings": list(arm.settings),
         "seeds": seeds,
@@ -181,17 +181,17 @@ def _arm_record(study: Study, arm: Arm, found: Mapping[tuple[str, str], Samples]
         "kept": [{phase: facts["chosen_step"] for phase, facts in _run(study, arm, seed).outcomes()} for seed in seeds],
         "results": [],
     }
-    points = {each.name: each for seed in seeds for slice in study.slices for each in study.measured(arm, seed, slice)}
-    for (slice_name, name), samples in found.items():
+    points = {each.name: each for seed in seeds for split in study.splits for each in study.measured(arm, seed, split)}
+    for (split_name, name), samples in found.items():
         point: Measured = points[name]
-        result: dict[str, Any] = {"slice": slice_name, "model": name, "metrics": _metrics_record(samples)}
+        result: dict[str, Any] = {"split": split_name, "model": name, "metrics": _metrics_record(samples)}
         if point.updates is not None:
             result["updates"] = point.updates
         if name == FINAL:
             each_seed = (estimate({seed: rows}, _ALL_TESTS) for seed, rows in samples.items())
             result["all_tests_by_seed"] = [None if each is None else round(each.value, 4) for each in each_seed]
-        elif (slice_name, FINAL) in found and point.updates is None:
-            result["minus_policy"] = _difference(found[slice_name, FINAL], samples)
+        elif (split_name, FINAL) in found and point.updates is None:
+            result["minus_policy"] = _difference(found[split_name, FINAL], samples)
         record["results"].append(result)
     curves = training_curves([_run(study, arm, seed) for seed in seeds])
     if curves:
@@ -209,16 +209,16 @@ def _compare(
     before: Mapping[tuple[str, str], Samples],
     after: Mapping[tuple[str, str], Samples],
 ) -> list[dict[str, Any]]:
-    """The final policies of two arms on every slice that both are measured on."""
+    """The final policies of two arms on every split that both are measured on."""
     return [
         {
             "first": first,
             "second": second,
-            "slice": slice_name,
-            "metrics": _difference(samples, after[slice_name, model]),
+            "split": split_name,
+            "metrics": _difference(samples, after[split_name, model]),
         }
-        for (slice_name, model), samples in before.items()
-        if model == FINAL and (slice_name, model) in after and samples.keys() & after[slice_name, model].keys()
+        for (split_name, model), samples in before.items()
+        if model == FINAL and (split_name, model) in after and samples.keys() & after[split_name, model].keys()
     ]
 
 

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from securecoderl_edge.config import to_table
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.evaluation.study.arms import Arm, Slice, Study
+from securecoderl_edge.evaluation.study.arms import Arm, Split, Study
 from securecoderl_edge.evaluation.study.ledger import Ledger, Step, learnt_from, measured_on
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.system.files import locked
@@ -29,25 +29,25 @@ _SCE = "securecoderl_edge"
 OnStep = Callable[[Step, float, int, int], None]
 
 
-def prepare_step(study: Study, slice: Slice) -> Step | None:
-    """The step that makes the base model of a slice; None if there is nothing to make."""
-    words, model = study.prepare_command(slice), study.model(slice)
+def prepare_step(study: Study, split: Split) -> Step | None:
+    """The step that makes the base model of a split; None if there is nothing to make."""
+    words, model = study.prepare_command(split), study.model(split)
     if words is None or model is None:
         return None
     folder = Path(model)
     return Step(f"base model {folder.name}", tuple(words), folder.with_name(f"{folder.name}.log"), (folder,))
 
 
-def base_step(study: Study, slice: Slice) -> Step:
-    """The step that measures the base model on a slice."""
-    folder = study.base_folder(slice)
+def base_step(study: Study, split: Split) -> Step:
+    """The step that measures the base model on a split."""
+    folder = study.base_folder(split)
     return Step(
-        f"base model on {slice.name}",
-        (_SCE, *study.base_command(slice)),
+        f"base model on {split.name}",
+        (_SCE, *study.base_command(split)),
         folder.with_name(f"{folder.name}.log"),
         (folder / "bench.json",),
-        after=prepare_step(study, slice),
-        measures=slice.eval,
+        after=prepare_step(study, split),
+        measures=split.eval,
     )
 
 
@@ -58,9 +58,9 @@ def train_step(study: Study, arm: Arm, seed: int) -> Step:
         (_SCE, *study.train_command(arm, seed)),
         _log(study, arm, seed),
         (study.run_folder(arm, seed) / "policy",),
-        after=prepare_step(study, arm.slice),
+        after=prepare_step(study, arm.split),
         facts=json.dumps(to_table(study.settings(arm, seed)), sort_keys=True),
-        learns_from=arm.slice.train,
+        learns_from=arm.split.train,
     )
 
 
@@ -74,15 +74,15 @@ def export_step(study: Study, arm: Arm, seed: int) -> Step | None:
     return Step(f"{arm.name}, seed {seed}: export", (_SCE, *words), _log(study, arm, seed), files, after)
 
 
-def bench_step(study: Study, arm: Arm, seed: int, slice: Slice) -> Step:
-    """The step that measures an arm's models on a slice. Which they are is only known when it has been trained."""
+def bench_step(study: Study, arm: Arm, seed: int, split: Split) -> Step:
+    """The step that measures an arm's models on a split. Which they are is only known when it has been trained."""
     return Step(
-        f"{arm.name}, seed {seed}: measured on {slice.name}",
-        (_SCE, *study.bench_command(arm, seed, slice)),
+        f"{arm.name}, seed {seed}: measured on {split.name}",
+        (_SCE, *study.bench_command(arm, seed, split)),
         _log(study, arm, seed),
-        (study.bench_folder(arm, seed, slice) / "bench.json",),
+        (study.bench_folder(arm, seed, split) / "bench.json",),
         after=train_step(study, arm, seed),
-        measures=slice.eval,
+        measures=split.eval,
     )
 
 
@@ -94,7 +94,7 @@ def _log(study: Study, arm: Arm, seed: int) -> Path:
 def arm_steps(study: Study, arm: Arm, seed: int) -> list[Step]:
     """Training, export and measurements of an arm, each of which needs those before it."""
     export = export_step(study, arm, seed)
-    measured = [bench_step(study, arm, seed, slice) for slice in arm.measured_on]
+    measured = [bench_step(study, arm, seed, split) for split in arm.measured_on]
     return [train_step(study, arm, seed), *([] if export is None else [export]), *measured]
 
 
@@ -104,7 +104,7 @@ Chain = Callable[[], list[Step]]
 
 def preparations(study: Study) -> list[Step]:
     """The steps that all others need: base models of the study's own."""
-    return list(filter(None, dict.fromkeys(prepare_step(study, slice) for slice in study.slices)))
+    return list(filter(None, dict.fromkeys(prepare_step(study, split) for split in study.splits)))
 
 
 def chains(study: Study, jobs: int) -> Iterator[Chain]:
@@ -114,8 +114,8 @@ def chains(study: Study, jobs: int) -> Iterator[Chain]:
     and so that neighbours are of different seeds, where enough are left: two arms of one seed, side by side, would
     train their common phases twice.
     """
-    for slice in study.slices:
-        yield lambda slice=slice: [base_step(study, slice)]  # type: ignore[misc]
+    for split in study.splits:
+        yield lambda split=split: [base_step(study, split)]  # type: ignore[misc]
     for start in range(0, len(study.seeds), jobs):
         for arm in study.arms:
             for seed in study.seeds[start : start + jobs]:
@@ -136,7 +136,7 @@ def check_study(study: Study) -> None:
     """
     for arm in study.arms:
         study.settings(arm, study.seeds[0])
-    for train, test in dict.fromkeys((arm.slice.train, slice.eval) for arm in study.arms for slice in arm.measured_on):
+    for train, test in dict.fromkeys((arm.split.train, split.eval) for arm in study.arms for split in arm.measured_on):
         learnt = {_words(problem) for problem in learnt_from(train)}
         both = [problem.id for problem in measured_on(test) if _words(problem) in learnt]
         if both:

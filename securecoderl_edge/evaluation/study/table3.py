@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.evaluation.study.arms import FIRST_SEED, Arm, Base, Slice, Study
+from securecoderl_edge.evaluation.study.arms import FIRST_SEED, Arm, Base, Split, Study
 from securecoderl_edge.training.schedules import phase_steps
 from securecoderl_edge.training.settings import load_recipe, resolve
 
@@ -47,7 +47,7 @@ class Preset:
         snapshot_every: see `Arm`.
     """
 
-    slices: tuple[Slice, ...]
+    splits: tuple[Split, ...]
     updates: int | None = None
     snapshot_every: int | None = None
 
@@ -55,14 +55,14 @@ class Preset:
 PRESETS = {
     "starter": Preset(
         (
-            Slice("eval", "starter:plain-train", "starter:eval"),
-            Slice("hard", "starter:hard-train", "starter:hard", NANO_HARD),
+            Split("eval", "starter:plain-train", "starter:eval"),
+            Split("hard", "starter:hard-train", "starter:hard", NANO_HARD),
         ),
         updates=120,
         snapshot_every=40,
     ),
-    "paper-v100": Preset((Slice("eval", "apps-plus-train.jsonl", "apps-plus-eval.jsonl"),), snapshot_every=100),
-    "qwen-0.5b": Preset((Slice("eval", "problems-train.jsonl", "problems-eval.jsonl"),), snapshot_every=25),
+    "paper-v100": Preset((Split("eval", "apps-plus-train.jsonl", "apps-plus-eval.jsonl"),), snapshot_every=100),
+    "qwen-0.5b": Preset((Split("eval", "problems-train.jsonl", "problems-eval.jsonl"),), snapshot_every=25),
 }
 
 
@@ -70,7 +70,7 @@ def table3(
     recipe: str,
     folder: Path,
     *,
-    slices: Sequence[Slice] = (),
+    splits: Sequence[Split] = (),
     variants: Sequence[str] = tuple(VARIANTS),
     seeds: int = 5,
     samples: int = 2,
@@ -81,21 +81,21 @@ def table3(
     """The study of a recipe.
 
     Args:
-        slices: instead of the preset's; needed for a recipe that has none.
+        splits: instead of the preset's; needed for a recipe that has none.
         updates: of reinforcement learning in every variant, instead of the preset's.
-        is_quick: all of it, but small: one seed, 4 updates, 30 problems of a slice with one program each, and base
+        is_quick: all of it, but small: one seed, 4 updates, 30 problems of a split with one program each, and base
             models that have hardly learnt.
 
     Raises:
-        UsageError: a recipe without a preset and without slices, an unknown variant, too few updates.
+        UsageError: a recipe without a preset and without splits, an unknown variant, too few updates.
     """
     preset = PRESETS.get(recipe, Preset(()))
-    chosen = tuple(slices) or preset.slices
+    chosen = tuple(splits) or preset.splits
     if not chosen:
         load_recipe(recipe)  # says what is wrong with it, if it is none
         raise UsageError(f"recipe {recipe}: give the problems to measure on: --eval FILE")
     if is_quick:
-        chosen = tuple(_with_quick_base(slice) for slice in chosen)
+        chosen = tuple(_with_quick_base(split) for split in chosen)
     unknown = [name for name in variants if name not in VARIANTS]
     if unknown:
         raise UsageError(f"no variant {unknown[0]!r}; there are {', '.join(VARIANTS)}")
@@ -105,20 +105,20 @@ def table3(
     snapshot_every = None if is_quick else preset.snapshot_every
     arms = tuple(
         Arm(
-            f"{slice.name}-{name}",
+            f"{split.name}-{name}",
             VARIANTS[name][0],
-            slice,
+            split,
             VARIANTS[name][1],
             _steps(recipe, name, count),
             chosen,
             tuple(quants),
             snapshot_every,
         )
-        for slice in chosen
+        for split in chosen
         for name in VARIANTS
         if name in variants
     )
-    pairs = (itertools.combinations([arm.name for arm in arms if arm.slice == slice], 2) for slice in chosen)
+    pairs = (itertools.combinations([arm.name for arm in arms if arm.split == split], 2) for split in chosen)
     return Study(
         "table3",
         recipe,
@@ -131,8 +131,8 @@ def table3(
     )
 
 
-def _with_quick_base(slice: Slice) -> Slice:
-    return slice if slice.base is None else replace(slice, base=replace(slice.base, updates=_QUICK_BASE_UPDATES))
+def _with_quick_base(split: Split) -> Split:
+    return split if split.base is None else replace(split, base=replace(split.base, updates=_QUICK_BASE_UPDATES))
 
 
 def _steps(recipe: str, variant: str, updates: int | None) -> tuple[str, ...]:

@@ -28,63 +28,63 @@ def metric_cells(
     return [interval_cell(interval_of(metrics.get(each.name)), each, lines=lines, signed=signed) for each in columns]
 
 
-def result_rows(record: Record, slice: str) -> list[tuple[Record, Record]]:
-    """(arm, result) for every model that learnt on a slice and was measured there, snapshots left out."""
+def result_rows(record: Record, split: str) -> list[tuple[Record, Record]]:
+    """(arm, result) for every model that learnt on a split and was measured there, snapshots left out."""
     return [
         (arm, result)
         for arm in record["arms"]
-        if arm["slice"] == slice
+        if arm["split"] == split
         for result in arm["results"]
-        if result["slice"] == slice and "updates" not in result
+        if result["split"] == split and "updates" not in result
     ]
 
 
-def result_table(record: Record, slice: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1) -> Table:
-    """What was measured on a slice: the base model, then each arm that learnt there, before and after quantisation."""
-    base = slice_of(record, slice).get("base")
+def result_table(record: Record, split: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1) -> Table:
+    """What was measured on a split: the base model, then each arm that learnt there, before and after quantisation."""
+    base = split_of(record, split).get("base")
     rows = [] if base is None else [("base model", "", *metric_cells(base, columns, lines=lines))]
-    for arm, result in result_rows(record, slice):
+    for arm, result in result_rows(record, split):
         weights = "float" if result["model"] == FINAL else result["model"]
         rows.append((arm["title"], weights, *metric_cells(result["metrics"], columns, lines=lines)))
     return Table(("Variant", "weights", *(metric.title for metric in columns)), tuple(rows))
 
 
-def transfer_table(record: Record, slice: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1) -> Table:
-    """What arms that learnt elsewhere do on a slice."""
+def transfer_table(record: Record, split: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1) -> Table:
+    """What arms that learnt elsewhere do on a split."""
     rows = [
-        (f"{arm['title']}, from {arm['slice']}", *metric_cells(result["metrics"], columns, lines=lines))
+        (f"{arm['title']}, from {arm['split']}", *metric_cells(result["metrics"], columns, lines=lines))
         for arm in record["arms"]
         for result in arm["results"]
-        if arm["slice"] != slice == result["slice"] and result["model"] == FINAL
+        if arm["split"] != split == result["split"] and result["model"] == FINAL
     ]
     return Table(("Variant", *(metric.title for metric in columns)), tuple(rows))
 
 
 def difference_table(
-    record: Record, slice: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1, first: str | None = None
+    record: Record, split: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1, first: str | None = None
 ) -> Table:
-    """Paired differences on a slice, of arms that learnt there; ``first`` picks those from one arm."""
+    """Paired differences on a split, of arms that learnt there; ``first`` picks those from one arm."""
     arms = {arm["name"]: arm for arm in record["arms"]}
     rows = [
         (_pair(arms, each), *metric_cells(each["metrics"], columns, lines=lines, signed=True))
         for each in record["comparisons"]
-        if each["slice"] == slice == arms[each["second"]]["slice"] and first in (None, each["first"])
+        if each["split"] == split == arms[each["second"]]["split"] and first in (None, each["first"])
     ]
     return Table(("Difference", *(metric.title for metric in columns)), tuple(rows))
 
 
 def transfer_difference_table(
-    record: Record, slice: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1
+    record: Record, split: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1
 ) -> Table:
-    """Paired differences on a slice of arms that learnt elsewhere from the first arm that learnt there."""
+    """Paired differences on a split of arms that learnt elsewhere from the first arm that learnt there."""
     arms = {arm["name"]: arm for arm in record["arms"]}
     first_of: dict[str, str] = {}
     for arm in record["arms"]:
-        first_of.setdefault(arm["slice"], arm["name"])
+        first_of.setdefault(arm["split"], arm["name"])
     rows = []
     for each in record["comparisons"]:
-        home = arms[each["second"]]["slice"]
-        if each["slice"] == slice != home and each["first"] == first_of[home]:
+        home = arms[each["second"]]["split"]
+        if each["split"] == split != home and each["first"] == first_of[home]:
             cells = metric_cells(each["metrics"], columns, lines=lines, signed=True)
             rows.append((f"{_pair(arms, each)}, from {home}", *cells))
     return Table(("Difference", *(metric.title for metric in columns)), tuple(rows))
@@ -94,35 +94,35 @@ def _pair(arms: Mapping[str, Record], comparison: Record) -> str:
     return " − ".join(arms[comparison[side]]["title"].removeprefix("PPO-") for side in ("second", "first"))
 
 
-def quantisation_table(record: Record, slice: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1) -> Table:
+def quantisation_table(record: Record, split: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1) -> Table:
     """Paired differences of each export from the policy that it was made from."""
     rows = [
         (
             f"{arm['title']}, {result['model']}",
             *metric_cells(result["minus_policy"], columns, lines=lines, signed=True),
         )
-        for arm, result in result_rows(record, slice)
+        for arm, result in result_rows(record, split)
         if "minus_policy" in result
     ]
     return Table(("Quantised − float", *(metric.title for metric in columns)), tuple(rows))
 
 
-def slice_of(record: Record, name: str) -> Record:
-    """What the record says of a slice."""
-    found: Record = next(each for each in record["slices"] if each["name"] == name)
+def split_of(record: Record, name: str) -> Record:
+    """What the record says of a split."""
+    found: Record = next(each for each in record["splits"] if each["name"] == name)
     return found
 
 
 def study_tables(record: Record, *, lines: int = 1) -> list[tuple[str, Table]]:
     """All tables of a study, each with its title; those without rows are left out."""
     found = []
-    for each in record["slices"]:
-        slice, measured = each["name"], f"{each.get('problems', '?')} problems of {each['eval']}"
+    for each in record["splits"]:
+        split, measured = each["name"], f"{each.get('problems', '?')} problems of {each['eval']}"
         found += [
-            (f"Learnt from {each['train']}, measured on {measured}:", result_table(record, slice, lines=lines)),
-            ("Differences, paired by problem and seed:", difference_table(record, slice, lines=lines)),
-            ("What quantisation costs, paired by problem and seed:", quantisation_table(record, slice, lines=lines)),
-            (f"Learnt from other problems, measured on {measured}:", transfer_table(record, slice, lines=lines)),
-            ("Differences of these, paired:", transfer_difference_table(record, slice, lines=lines)),
+            (f"Learnt from {each['train']}, measured on {measured}:", result_table(record, split, lines=lines)),
+            ("Differences, paired by problem and seed:", difference_table(record, split, lines=lines)),
+            ("What quantisation costs, paired by problem and seed:", quantisation_table(record, split, lines=lines)),
+            (f"Learnt from other problems, measured on {measured}:", transfer_table(record, split, lines=lines)),
+            ("Differences of these, paired:", transfer_difference_table(record, split, lines=lines)),
         ]
     return [(title, table) for title, table in found if table.rows]

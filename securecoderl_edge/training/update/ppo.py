@@ -113,7 +113,7 @@ def last_token(mask: Tensor) -> Tensor:
 
 
 def generalised_advantages(
-    rewards: Tensor, values: Tensor, mask: Tensor, discount: float = 1.0, trace: float = 0.95
+    rewards: Tensor, values: Tensor, mask: Tensor, discount: float = 1.0, gae_lambda: float = 0.95
 ) -> tuple[Tensor, Tensor]:
     """Generalised advantage estimation: A_t = delta_t + gamma lambda A_(t+1), delta_t = r_t + gamma V_(t+1) - V_t.
 
@@ -122,7 +122,7 @@ def generalised_advantages(
     Args:
         rewards: (B, T) per-token rewards.
         values: (B, T) value estimates of the states in which the tokens were chosen.
-        discount: gamma. trace: lambda.
+        discount: gamma. gae_lambda: lambda.
 
     Returns:
         advantages (B, T) and returns ``advantages + values`` (B, T), both zero outside the mask.
@@ -132,7 +132,7 @@ def generalised_advantages(
     following_value = torch.zeros_like(rewards[:, 0])
     for t in reversed(range(rewards.shape[1])):
         delta = rewards[:, t] + discount * following_value - values[:, t]
-        following_advantage = (delta + discount * trace * following_advantage) * mask[:, t]
+        following_advantage = (delta + discount * gae_lambda * following_advantage) * mask[:, t]
         following_value = values[:, t] * mask[:, t]
         advantages[:, t] = following_advantage
     return advantages, (advantages + values) * mask

@@ -77,7 +77,7 @@ def ppo_update(
         raise NotFiniteError("a reward", {"rewards": rewards})
     collected = time.monotonic()
     rows = list(range(len(rewards)))
-    if ppo.skip_flat_groups:
+    if ppo.drop_zero_variance_groups:
         rows = rows_of_varied_groups(rewards, ppo.samples_per_prompt)
     only_value = step <= ppo.value_warmup_steps
     facts = _learn(learner, rollout, rows, rewards, ppo, only_value) if rows else {}
@@ -92,7 +92,7 @@ def ppo_update(
         "objective/partial_weight": partial_weight,
         **facts,
         **mean_of_scores(rollout.scores),
-        "learnt_from": len(rows),
+        "groups_used": len(rows) // ppo.samples_per_prompt,
         "val/num_eos_tokens": complete,
         "truncated_rate": 1 - complete / len(rollout.completions),
         "tokens": tokens,
@@ -145,7 +145,7 @@ def _learn(
     # 3 KL-shape, 4 advantages, 5 whiten
     shaped = kl_shaped_rewards(rewards[rows].to(old.device), old, reference, batch.mask, ppo.kl_coefficient)
     if ppo.advantage == "gae":
-        advantages, returns = generalised_advantages(shaped, old_values, batch.mask, ppo.discount, ppo.trace)
+        advantages, returns = generalised_advantages(shaped, old_values, batch.mask, ppo.discount, ppo.gae_lambda)
     else:
         advantages = leave_one_out_advantages(shaped, batch.mask, ppo.samples_per_prompt)
         returns = torch.zeros_like(advantages)
@@ -160,7 +160,7 @@ def _learn(
 
     # 6 update
     sums = dict.fromkeys(_MEANS, 0.0)
-    first_ratio_error, gradient_norm, epochs = 0.0, 0.0, 0
+    first_ratio_error, grad_norm, epochs = 0.0, 0.0, 0
     first_pass = before.last_pass
     for epoch in range(ppo.epochs):
         means, worst = torch.zeros(len(_MEANS), dtype=torch.float64), 0.0
@@ -173,13 +173,13 @@ def _learn(
                 learner.backward(share * loss, tensors)
                 means += facts
                 worst = max(worst, error)
-            gradient_norm += learner.step(ppo.gradient_norm, tensors)
+            grad_norm += learner.step(ppo.max_grad_norm, tensors)
         learner.team.add_up([means])
         for name, value in zip(_MEANS, means.tolist(), strict=True):
             sums[name] += value
         first_ratio_error = worst if epoch == 0 else first_ratio_error
         epochs += 1
-        if ppo.stop_epochs_kl is not None and means[_MEANS.index("policy/approxkl")] > ppo.stop_epochs_kl:
+        if ppo.target_kl is not None and means[_MEANS.index("policy/approxkl")] > ppo.target_kl:
             break
     kl = ((old - reference) * batch.mask).sum(1).mean().item()
     average = {name: value / epochs for name, value in sums.items()}
@@ -196,7 +196,7 @@ def _learn(
         **explained,
         "val/first_ratio_error": first_ratio_error,
         "val/epochs": epochs,
-        "gradient_norm": gradient_norm / epochs,
+        "grad_norm": grad_norm / epochs,
     }
 
 

@@ -13,22 +13,21 @@ _PASS_RATE_MEMORY = 0.95
 def training_reward(score: Score, partial_weight: float, reward: RewardSettings, constant_passes: int = 0) -> float:
     """The number that reinforcement learning sees: (1 - w) binary + w partial.
 
-    The partial reward is R; the binary one replaces R_func by 1 if all tests pass, else 0. Where ``reward.reading`` is
-    ``gated``, text that does not parse gets 0; with ``paper`` it is paid for being harmless.
+    The partial reward is R; the binary one replaces R_func by 1 if all tests pass, else 0. A completion that does not
+    parse gets 0 if ``reward.unparsable`` is ``zero``; with ``paper`` it keeps the security part of R.
 
     Args:
         partial_weight: w, from 0 (the binary phase) to 1 (the partial phase).
-        constant_passes: with ``reward.correct_constants``, the most tests of the problem that one constant answer
-            passes.
+        constant_passes: with ``reward.subtract_constant_baseline``, how many tests the best constant output passes.
 
     Raises:
         ValueError: w is outside its bounds.
     """
     if not 0 <= partial_weight <= 1:
         raise ValueError(f"no such training reward: partial weight {partial_weight}")
-    if not score.parses and reward.reading == "gated":
+    if not score.parses and reward.unparsable == "zero":
         return 0.0
-    r_func = corrected(score, constant_passes) if reward.correct_constants else score.r_func
+    r_func = corrected(score, constant_passes) if reward.subtract_constant_baseline else score.r_func
     binary = combine(float(score.passed == score.total), score.r_sec, reward.security_weight)
     partial = combine(r_func, score.r_sec, reward.security_weight)
     return (1 - partial_weight) * binary + partial_weight * partial

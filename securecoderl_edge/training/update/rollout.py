@@ -44,7 +44,7 @@ class Rollout:
 
     def rewards(self, partial_weight: float, reward: RewardSettings) -> list[float]:
         """What training pays for each completion, see `training_reward`."""
-        passes = [constant_passes(problem) if reward.correct_constants else 0 for problem in self.problems]
+        passes = [constant_passes(problem) if reward.subtract_constant_baseline else 0 for problem in self.problems]
         return [
             training_reward(score, partial_weight, reward, passes[done.prompt])
             for score, done in zip(self.scores, self.completions, strict=True)

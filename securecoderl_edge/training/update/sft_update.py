@@ -42,7 +42,7 @@ def sft_update(
     seconds = time.monotonic() - started
     return {
         "loss/sft": loss_sum.item(),
-        "gradient_norm": gradient,
+        "grad_norm": gradient,
         "tokens": int(total),
         "tokens_per_second": int(total) / seconds,
         "seconds": seconds,
