@@ -43,7 +43,7 @@ coverage: $(VENV)/installed-dev
 bench: $(VENV)/installed
 	$(BIN)/sce reproduce table3 --quick
 
-# The figures themselves: python benchmarks/study.py NAME, see benchmarks/STUDY.md
+# The results themselves: python benchmarks/study.py NAME, see docs/study.md
 study: $(VENV)/installed
 	$(BIN)/python benchmarks/study_report.py
 

@@ -277,14 +277,14 @@ def make_files(folder: Path, tokenizer: Path | None, layers: int | None) -> dict
     from securecoderl_edge.export.gguf import write_gguf
     from securecoderl_edge.export.merge import copy_companions
     from securecoderl_edge.export.onnx import write_onnx
-    from securecoderl_edge.export.quantise import quantise
+    from securecoderl_edge.export.quantize import quantize
 
     base = folder / "base"
     make_model(base, tokenizer, layers)
     files = {quant: folder / f"{quant}.gguf" for quant in GGUF}
     write_gguf(base, None, "f16", folder / "f16.gguf", "model")
     write_gguf(base, None, "q8_0", files["q8_0"], "model")
-    quantise(folder / "f16.gguf", files["q4_k_m"], "q4_k_m")
+    quantize(folder / "f16.gguf", files["q4_k_m"], "q4_k_m")
     (folder / "f16.gguf").unlink()
     for quant in ONNX:
         files[quant] = folder / f"onnx-{quant}"

@@ -116,9 +116,9 @@ def work(what: str, base: Path, adapter: Path, folder: Path) -> dict[str, Any]:
 
             write_gguf(base, adapter, quant, folder / what, "model")
         else:
-            from securecoderl_edge.export.quantise import quantise
+            from securecoderl_edge.export.quantize import quantize
 
-            quantise(folder / "gguf-f16", folder / what, quant)
+            quantize(folder / "gguf-f16", folder / what, quant)
     seconds = time.monotonic() - started
     written = [path for path in (folder / what).rglob("*") if path.is_file()] or [folder / what]
     size = sum(path.stat().st_size for path in written if path.exists())

@@ -54,7 +54,7 @@ def main() -> None:
             if found[what]:
                 sys.stdout.write(f"{what:12s} {describe(found[what])}\n")
                 sys.stdout.flush()
-    publish(summarise(found), arguments.json)
+    publish(summarize(found), arguments.json)
 
 
 def run(what: str, folder: Path, quick: bool) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def describe(figures: dict[str, Any]) -> str:
     )
 
 
-def summarise(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def summarize(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The figures that are promised, and all of the workers'."""
     errors = {
         f"{what}: {part}": figures[f"{part}_planned_gib"] / figures[f"{part}_gib"] - 1

@@ -1,4 +1,4 @@
-"""The studies behind benchmarks/STUDY.md, each one resumable command.
+"""The five studies behind docs/study.md and docs/study-tables.md, each one a resumable command.
 
     python benchmarks/study.py table3 --json benchmarks/results/study-table3.json
     python benchmarks/study.py confirm --json benchmarks/results/study-confirm.json
@@ -6,9 +6,9 @@
     python benchmarks/study.py ablations --json benchmarks/results/study-ablations.json
     python benchmarks/study.py hacking --json benchmarks/results/study-hacking.json
 
-``table3`` is what ``sce reproduce table3 --jobs 2 --out runs/study`` does. All studies share one folder, so that an arm
-that two of them have is trained once. What is done is not done again; ``--record`` writes the figures of what there is.
-``--arm`` names the arms to run, and a table row names its arm.
+``table3`` does the same as ``sce reproduce table3 --jobs 2 --out runs/study``. All studies share one folder, so a
+variant of two studies is trained once. Finished steps are not repeated; ``--record`` runs nothing and writes the
+results that exist. ``--only`` runs single variants; the column "reproduce with" of docs/study-tables.md names them.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from typing import Any
 from figures import publish
 
 from securecoderl_edge.evaluation.study.arms import FIRST_SEED, Arm, Base, Split, Study
-from securecoderl_edge.evaluation.study.ledger import Step
 from securecoderl_edge.evaluation.study.record import study_record
+from securecoderl_edge.evaluation.study.run_log import Step
 from securecoderl_edge.evaluation.study.steps import all_steps, run_study
 from securecoderl_edge.evaluation.study.table3 import NANO_HARD, table3
 from securecoderl_edge.evaluation.study.tables import study_tables
@@ -34,8 +34,8 @@ from securecoderl_edge.evaluation.tables import to_markdown
 BETAS = (0.0, 0.2, 0.4, 0.6, 0.8)
 PAPERS_BETA = 0.4
 
-# Of nano's programs for the security problems 2.5 % pass all tests: it has nothing to lose by being safe. After text of
-# which two fifths are about other problems of the kind, answered unsafely as often as safely, 55 % do.
+# Only 2.5 % of nano's programs for the security problems pass all tests, so being safe would cost it nothing. After
+# more pretraining, with two fifths of the text about other security problems (half of the solutions unsafe), 55 % pass.
 NANO_SECURITY = Base(
     "nano-security",
     1200,
@@ -45,18 +45,18 @@ NANO_SECURITY = Base(
     ),
 )
 SECURITY = Split("security", "starter:security-train", "starter:security", NANO_SECURITY)
-# Of these a fifth of the tests can be copied from the statement; of `hard`, the same problems, none.
+# One test in five can be copied from the statement; `hard` has the same problems without such tests.
 SHOWN = Split("shown", "starter:shown-train", "starter:shown", NANO_HARD)
 HIDDEN = Split("hard", "starter:hard-train", "starter:hard", NANO_HARD)
 
 
 def main_table(folder: Path) -> Study:
-    """SFT and the four PPO variants on both splits, before and after quantisation."""
+    """SFT and the four PPO variants on both splits, before and after quantization."""
     return table3("starter", folder)
 
 
 def security(folder: Path) -> Study:
-    """What the weight of R_sec moves, and by which scale of severities."""
+    """The weight of R_sec, and Bandit's severities against severities by CWE."""
     arm = partial(Arm, split=SECURITY, measured_on=(SECURITY,), snapshot_every=20)
     arms = [arm("security-sft", "SFT", phases=("sft",), settings=())]
     for beta in BETAS:
@@ -71,7 +71,7 @@ def security(folder: Path) -> Study:
 
 
 def ablations(folder: Path) -> Study:
-    """One choice changed at a time; the arms of table3 are what it is changed from."""
+    """One setting changed at a time; the starting points are variants of table3."""
     main = main_table(folder)
     known = {arm.name: arm for arm in main.arms}
     with_values = (
@@ -81,17 +81,17 @@ def ablations(folder: Path) -> Study:
     changed = (
         ("eval-sft", "sft-130", "SFT, 130 updates", ("sft.steps=130",)),
         ("eval-simple", "gae", "GAE and a value head", with_values),
-        ("eval-simple", "groups-4", "4 samples a prompt", ("ppo.samples_per_prompt=4",)),
-        ("eval-simple", "groups-16", "16 samples a prompt", ("ppo.samples_per_prompt=16",)),
+        ("eval-simple", "groups-4", "4 samples per prompt", ("ppo.samples_per_prompt=4",)),
+        ("eval-simple", "groups-16", "16 samples per prompt", ("ppo.samples_per_prompt=16",)),
         ("eval-simple", "rate-3e-4", "learning rate 3e-4", ("ppo.learning_rate=3e-4",)),
         ("eval-simple", "rate-3e-3", "learning rate 3e-3", ("ppo.learning_rate=3e-3",)),
         ("eval-cont", "binary-30", "30 binary updates of 120", ("binary.steps=30", "partial.steps=90")),
         ("eval-cont", "binary-90", "90 binary updates of 120", ("binary.steps=90", "partial.steps=30")),
-        ("eval-sched", "switch", "mixture: a hard switch", ("scheduled.mixture=step",)),
+        ("eval-sched", "switch", "mixture: hard switch", ("scheduled.mixture=step",)),
         ("eval-sched", "pass-rate", "mixture: by pass rate", ("scheduled.mixture=pass-rate",)),
         ("hard-sft", "hard-sft-130", "SFT, 130 updates", ("sft.steps=130",)),
-        ("hard-simple", "hard-simple-paper", "binary, R of the paper", ("reward.unparsable=paper",)),
-        ("hard-fresh", "hard-fresh-paper", "partial, R of the paper", ("reward.unparsable=paper",)),
+        ("hard-simple", "hard-simple-paper", "binary, 0.40 if unparsable", ("reward.unparsable=paper",)),
+        ("hard-fresh", "hard-fresh-paper", "partial, 0.40 if unparsable", ("reward.unparsable=paper",)),
     )  # fmt: skip
     arms = [known[name] for name in ("eval-sft", "eval-simple", "eval-fresh", "eval-cont", "eval-sched")]
     arms += [known[name] for name in ("hard-sft", "hard-simple", "hard-fresh")]
@@ -100,16 +100,16 @@ def ablations(folder: Path) -> Study:
         from_arm = known[reference]
         arms.append(_changed(from_arm, name, title, settings))
         pairs.append((reference, name))
-    # Equally many updates, from solutions or from execution.
+    # The same number of updates, on reference solutions or on rewards.
     pairs += [("sft-130", "eval-simple"), ("hard-sft-130", "hard-simple"), ("hard-sft-130", "hard-fresh")]
-    # Where text that does not parse is paid, which reward teaches syntax?
+    # If unparsable output is rewarded, which reward teaches syntax?
     pairs += [("hard-sft", "hard-simple-paper"), ("hard-sft", "hard-fresh-paper")]
     pairs += [("hard-simple-paper", "hard-fresh-paper")]
     return _study("ablations", folder, arms, pairs, seeds=3)
 
 
 def confirm(folder: Path) -> Study:
-    """The policies of table3 that learnt from `eval`, measured again: eight programs for each problem, other draws."""
+    """The variants of table3 trained for `eval`, evaluated again: 8 programs per problem, another seed for each run."""
     main = main_table(folder)
     arms = tuple(replace(arm, measured_on=(arm.split,), quants=()) for arm in main.arms if arm.split.name == "eval")
     names = {arm.name for arm in arms}
@@ -118,14 +118,14 @@ def confirm(folder: Path) -> Study:
 
 
 def hacking(folder: Path) -> Study:
-    """What a reward that can be gamed teaches, and what guards cost: one test of five stands in the statement."""
+    """Rewards that can be gamed, and the cost of guards: the statement shows one of the five tests."""
     gameable = ("reward.credit_rule=published", "reward.unparsable=paper")
     rewards: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("published", "reward of the published code", gameable),
         ("plain", "our reward", ()),
-        ("dropped", "without shown tests", ("reward.visible_tests=drop",)),
-        ("constants", "without constants", ("reward.subtract_constant_baseline=true",)),
-        ("both", "without either", ("reward.visible_tests=drop", "reward.subtract_constant_baseline=true")),
+        ("dropped", "our reward, visible tests dropped", ("reward.visible_tests=drop",)),
+        ("constants", "our reward, minus constant baseline", ("reward.subtract_constant_baseline=true",)),
+        ("both", "our reward, both guards", ("reward.visible_tests=drop", "reward.subtract_constant_baseline=true")),
     )
     arm = partial(Arm, split=SHOWN, measured_on=(SHOWN, HIDDEN), snapshot_every=40)
     arms = [arm("shown-sft", "SFT", phases=("sft",), settings=())]
@@ -153,7 +153,7 @@ def _study(name: str, folder: Path, arms: list[Arm], pairs: list[tuple[str, str]
 
 
 def _changed(arm: Arm, name: str, title: str, settings: tuple[str, ...]) -> Arm:
-    """The arm with other settings, measured on its own split, without exports; later settings replace earlier ones."""
+    """The arm with other settings, evaluated on its own split, without exports; later settings replace earlier ones."""
     return replace(arm, name=name, title=title, settings=_merged(arm, settings), measured_on=(arm.split,), quants=())
 
 
@@ -163,7 +163,7 @@ def _merged(arm: Arm, settings: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def smaller(study: Study) -> Study:
-    """The same in a few minutes, to see that it works: one seed, two updates, 10 problems."""
+    """A smoke test of a few minutes: one seed, two updates, 10 problems."""
     steps = ("binary.steps=2", "partial.steps=2", "scheduled.steps=2", "ppo.value_warmup_steps=0", "sft.steps=2")
 
     def quick(arm: Arm) -> Arm:
@@ -187,7 +187,7 @@ def key_figures(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def say(step: Step, seconds: float, done: int, total: int) -> None:
-    """A line for each step."""
+    """One progress line per step."""
     sys.stderr.write(f"[{done}/{total}] {step.title}, {seconds:.0f} s\n")
     sys.stderr.flush()
 
@@ -196,25 +196,26 @@ def main() -> None:
     """Parse the command line, run, print and save."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("study", choices=STUDIES)
-    parser.add_argument("--runs", type=Path, default=Path("runs/study"), help="folder of the runs")
-    parser.add_argument("--jobs", type=int, default=2, help="trainings side by side")
-    parser.add_argument("--arm", action="append", help="only these (repeat it)")
-    parser.add_argument("--seeds", type=int, help="only the first so many")
-    parser.add_argument("--quick", action="store_true", help="a few updates, one seed, 10 problems")
-    parser.add_argument("--record", action="store_true", help="run nothing; the figures of what is there")
-    parser.add_argument("--dry-run", action="store_true", help="print the commands")
-    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--runs", type=Path, default=Path("runs/study"), help="folder for the runs")
+    parser.add_argument("--jobs", type=int, default=2, help="trainings in parallel")
+    parser.add_argument("--only", action="append", metavar="VARIANT", help="run only this variant (repeatable)")
+    parser.add_argument("--seeds", type=int, metavar="N", help="run only the first N seeds")
+    parser.add_argument("--quick", action="store_true", help="smoke test: two updates, one seed, 10 problems")
+    parser.add_argument("--record", action="store_true", help="run nothing; write the results that exist")
+    parser.add_argument("--dry-run", action="store_true", help="print the commands and run nothing")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE")
     arguments = parser.parse_args()
 
     study = STUDIES[arguments.study](arguments.runs)
     if arguments.seeds:
         study = replace(study, seeds=study.seeds[: arguments.seeds])
-    if arguments.arm:
+    if arguments.only:
         known = {arm.name for arm in study.arms}
-        if set(arguments.arm) - known:
-            parser.error(f"--arm: there are {', '.join(sorted(known))}")
-        pairs = tuple(pair for pair in study.comparisons if set(pair) <= set(arguments.arm))
-        arms = tuple(arm for arm in study.arms if arm.name in arguments.arm)
+        unknown = sorted(set(arguments.only) - known)
+        if unknown:
+            parser.error(f"--only: unknown variant {unknown[0]}. Choose from {', '.join(sorted(known))}.")
+        pairs = tuple(pair for pair in study.comparisons if set(pair) <= set(arguments.only))
+        arms = tuple(arm for arm in study.arms if arm.name in arguments.only)
         study = replace(study, arms=arms, comparisons=pairs)
     if arguments.quick:
         study = smaller(study)

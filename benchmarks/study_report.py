@@ -1,10 +1,10 @@
-"""Writes benchmarks/STUDY.md, its plots and README's results from the figures of the studies: ``make study``.
+"""Writes the pages of the study, its plots and the results in README.md from the committed results: ``make study``.
 
     python benchmarks/study_report.py
 
-``study_text.md`` is the text. Where it says ``{{...}}`` a table, a figure or a number is put in, so that no result of a
-study was typed by hand. What can stand there is in `DIRECTIVES`. A line ``<!-- needs: STUDY -->`` begins a section
-that is left out until that study has figures.
+``pages/`` has a template for each page. Every ``{{...}}`` in it is replaced by a number, a table or a plot, so that no
+result is typed by hand; `DIRECTIVES` are their names. Sentences about differences use ``higher``, ``lower`` and
+``no_difference``: they put in the difference, and fail if the results do not agree with the sentence.
 """
 
 from __future__ import annotations
@@ -13,9 +13,14 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
+from textwrap import fill
 from typing import Any
+
+from study import STUDIES
 
 from securecoderl_edge.config import current_keys
 from securecoderl_edge.evaluation.statistics import Interval
@@ -23,300 +28,296 @@ from securecoderl_edge.evaluation.study.record import STUDY_METRICS
 from securecoderl_edge.evaluation.study.tables import (
     difference_table,
     interval_of,
-    quantisation_table,
+    quantization_table,
     result_rows,
     result_table,
     split_of,
     transfer_difference_table,
     transfer_table,
 )
-from securecoderl_edge.evaluation.tables import (
-    NOT_DISTINGUISHABLE,
-    Difference,
-    Table,
-    interval_cell,
-    to_markdown,
-    verdict,
-)
+from securecoderl_edge.evaluation.tables import Table, interval_cell, to_markdown
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.problems.splits import find_leaks
 from securecoderl_edge.scoring.metrics import Metric
 from securecoderl_edge.system.files import write_atomically
 
-HERE = Path(__file__).parent
-TEXT, REPORT, PLOTS = HERE / "study_text.md", HERE / "STUDY.md", HERE / "results" / "plots"
-README = HERE.parent / "README.md"
-NAMES = ("table3", "confirm", "security", "ablations", "hacking")
+HERE = Path(__file__).resolve().parent
+RESULTS, TEMPLATES = HERE / "results", HERE / "pages"
+DOCS, README = HERE.parent / "docs", HERE.parent / "README.md"
+PLOTS = DOCS / "plots"
+PAGES = ("study.md", "study-tables.md", "paper-notes.md")
 
 Records = Mapping[str, Mapping[str, Any]]
-METRIC = {metric.name: metric for metric in STUDY_METRICS}
+TITLES = {"solved_rate": "pass@8 %", "sample_copy": "Hard-coded example %"}
+METRIC = {each.name: replace(each, title=TITLES.get(each.name, each.title)) for each in STUDY_METRICS}
 MAIN = "syntax_rate,any_test_rate,all_tests_rate,reward,reward_paper,r_tests,secure_rate"
+ALL_TESTS = "all_tests_rate"
+UNITS = {"tokens": " tokens"}  # of differences; those of rates are points
+WIDTH = 120
+HIGHER, LOWER, NO_DIFFERENCE = "higher", "lower", "no_difference"
+
+# A part of README.md, in README.md and in its template.
+_PART = re.compile(r"^<!-- made by make study: (?P<name>[\w-]+) -->\n(?P<text>.*?)^<!-- end -->\n", re.M | re.S)
 
 
-def read_records(folder: Path = HERE / "results") -> dict[str, dict[str, Any]]:
-    """The committed figures, by study; those that are there."""
-    files = {name: folder / f"study-{name}.json" for name in NAMES}
-    return {name: _read_result(file) for name, file in files.items() if file.is_file()}
+def read_records(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
+    """The committed results of each study that has some; titles are those that ``study.py`` uses today."""
+    records = {}
+    for name, study in STUDIES.items():
+        file = folder / f"study-{name}.json"
+        if file.is_file():
+            titles = {arm.name: arm.title for arm in study(Path()).arms}
+            records[name] = _read_result(file)
+            for arm in records[name]["arms"]:
+                arm["title"] = titles.get(arm["name"], arm["title"])
+    return records
 
 
 def _read_result(file: Path) -> Any:
     return current_keys(json.loads(file.read_text(encoding="utf-8")))
 
 
-def render(text: str, records: Records) -> str:
+def pages(records: Records) -> dict[Path, str]:
+    """The text of each page of the study, by its path."""
+    return {DOCS / name: render((TEMPLATES / name).read_text(encoding="utf-8"), records, name) for name in PAGES}
+
+
+def render(text: str, records: Records, name: str = "template") -> str:
     """The text with its directives carried out.
 
     Raises:
-        ValueError: a directive that nobody knows, or one about figures that are not there.
+        ValueError: an unknown directive, a result that does not exist, or a claim that the results contradict.
     """
 
     def put_in(match: re.Match[str]) -> str:
-        name, *words = match[1].split()
+        directive, *words = match[1].split()
         try:
-            return DIRECTIVES[name](records, *words)
-        except (KeyError, StopIteration, TypeError) as error:
-            raise ValueError(f"study_text.md: {match[0]}: {error!r}") from error
+            return DIRECTIVES[directive](records, *words)
+        except (KeyError, StopIteration, TypeError, ValueError) as error:
+            raise ValueError(f"{name}: {match[0]}: {error!r}") from error
 
-    first, *parts = re.split(r"^<!-- needs:(.*?)-->\n", text, flags=re.MULTILINE)
-    kept = (part for needs, part in zip(parts[::2], parts[1::2], strict=True) if set(needs.split()) <= records.keys())
-    return re.sub(r"\{\{(.+?)\}\}", put_in, "".join([first, *kept]))
+    return _wrapped(re.sub(r"\{\{(.+?)\}\}", put_in, text))
+
+
+def _wrapped(text: str) -> str:
+    """The text with its paragraphs and list items in lines of the house's length."""
+    blocks = text.split("\n\n")
+    for number, block in enumerate(blocks):
+        if not block.startswith(("#", "|", "<!--", "```", "![", "\n")):
+            items = re.split(r"\n(?=\* |\d+\. )", block.strip("\n"))
+            blocks[number] = "\n".join(_wrapped_item(item) for item in items) + "\n" * block.endswith("\n")
+    return "\n\n".join(blocks)
+
+
+def _wrapped_item(item: str) -> str:
+    marker = re.match(r"(\* |\d+\. )?", item)
+    indent = " " * len(marker[0] if marker else "")
+    # An interval is not broken.
+    words = re.sub(r"(\[[-+\d.]+,) ", r"\1~", " ".join(item.split()))
+    lines = fill(words, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return re.sub(r"(\[[-+\d.]+,)~", r"\1 ", lines)
+
+
+def readme_parts(records: Records) -> dict[str, str]:
+    """The text of each part of README.md that is made here, by its name."""
+    template = (TEMPLATES / "readme.md").read_text(encoding="utf-8")
+    return {part["name"]: render(part["text"], records, "readme.md").strip() for part in _PART.finditer(template)}
+
+
+def in_readme(text: str, records: Records) -> str:
+    """README with its parts, each between a mark with its name and an end mark.
+
+    Raises:
+        ValueError: the marks of a part are missing, or a mark has an unknown name.
+    """
+    parts = readme_parts(records)
+    marked = [part["name"] for part in _PART.finditer(text)]
+    if sorted(marked) != sorted(parts):
+        marks = ", ".join(f"<!-- made by make study: {name} -->" for name in parts)
+        raise ValueError(
+            f"README.md: expected each of {marks} once, closed by <!-- end -->; found {', '.join(marked) or 'none'}"
+        )
+    mark = "<!-- made by make study: {} -->\n\n{}\n\n<!-- end -->\n"
+    return _PART.sub(lambda part: mark.format(part["name"], parts[part["name"]]), text)
+
+
+def value(records: Records, study: str, arm: str, name: str = ALL_TESTS, split: str = "") -> str:
+    """One result without its interval. The arm ``base`` is the base model of ``split``."""
+    return _value_and_bounds(records, study, arm, name, split)[0]
+
+
+def bounds(records: Records, study: str, arm: str, name: str = ALL_TESTS, split: str = "") -> str:
+    """The interval of one result."""
+    return _value_and_bounds(records, study, arm, name, split)[1]
+
+
+def interval(records: Records, study: str, arm: str, name: str = ALL_TESTS, split: str = "") -> str:
+    """One result with its interval."""
+    return " ".join(_value_and_bounds(records, study, arm, name, split))
+
+
+def higher(records: Records, study: str, second: str, first: str, name: str = ALL_TESTS, split: str = "") -> str:
+    """The paired difference ``second`` minus ``first``, which must be significant and positive."""
+    return _claim(_difference(records, study, second, first, name, split), name, HIGHER)
+
+
+def lower(records: Records, study: str, second: str, first: str, name: str = ALL_TESTS, split: str = "") -> str:
+    """The paired difference ``second`` minus ``first``, which must be significant and negative."""
+    return _claim(_difference(records, study, second, first, name, split), name, LOWER)
+
+
+def no_difference(records: Records, study: str, second: str, first: str, name: str = ALL_TESTS, split: str = "") -> str:
+    """The paired difference ``second`` minus ``first``, which must not be significant."""
+    return _claim(_difference(records, study, second, first, name, split), name, NO_DIFFERENCE)
+
+
+def bench(records: Records, claim: str, file: str, name: str = ALL_TESTS) -> str:
+    """A paired difference that ``sce bench --compare --json`` wrote to ``results/FILE.json``; see `higher`."""
+    found = _read_result(RESULTS / f"{file}.json")["comparisons"][0]["differences"][name]
+    return _claim(interval_of(found), name, claim)
+
+
+def count(records: Records, claim: str, study: str, second: str, first: str, names: str = MAIN, split: str = "") -> str:
+    """In how many of the differences ``second`` minus ``first`` a claim is right; ``*`` stands for any name."""
+    found = []
+    for each in records[study]["comparisons"]:
+        home = _arm(records, study, each["second"])["split"]
+        if each["split"] == (split or home) and fnmatch(each["second"], second) and fnmatch(each["first"], first):
+            found += [_verdict(interval_of(each["metrics"][name])) == claim for name in names.split(",")]
+    return _of(found)
+
+
+def quantized_count(records: Records, claim: str, study: str, names: str = MAIN) -> str:
+    """In how many of the differences between exports and their policies a claim is right."""
+    differences = (
+        result["minus_policy"]
+        for arm in records[study]["arms"]
+        for result in arm["results"]
+        if "minus_policy" in result
+    )
+    return _of([_verdict(interval_of(each[name])) == claim for each in differences for name in names.split(",")])
+
+
+def _of(found: list[bool]) -> str:
+    if not found:
+        raise KeyError("no such comparison")
+    return f"{sum(found)} of {len(found)}"
+
+
+def by_seed(records: Records, study: str, arm: str) -> str:
+    """The rate of programs that pass all tests, of each seed, in percent."""
+    found = _arm(records, study, arm)
+    return ", ".join(f"{100 * rate:.1f}" for rate in _result(found, found["split"])["all_tests_by_seed"])
+
+
+def kept(records: Records, study: str, arm: str, phase: str) -> str:
+    """The selected step of a phase, of each seed."""
+    return ", ".join(str(seed[phase]) for seed in _arm(records, study, arm)["kept"])
+
+
+def kept_base(records: Records, study: str, arm: str, phase: str) -> str:
+    """In how many seeds the selected step of a phase is the model that it started from."""
+    return _of([seed[phase] == 0 for seed in _arm(records, study, arm)["kept"]])
+
+
+def minutes(records: Records, study: str, arm: str) -> str:
+    """The mean time of one training."""
+    return _minutes(_arm(records, study, arm))
+
+
+def over_training(records: Records, study: str, arm: str, name: str, first: str, last: str) -> str:
+    """Percent of the programs of updates ``first`` to ``last`` with a sign of reward hacking, the mean of the seeds."""
+    training = _arm(records, study, arm)["training"]
+    updates = zip(training["updates"], training[name]["mean"], strict=True)
+    means = [mean for update, mean in updates if int(first) <= update <= int(last)]
+    return f"{100 * sum(means) / len(means):.1f} %"
+
+
+def near_duplicates(records: Records, evaluated: str, trained: str) -> str:
+    """How many problems of a built-in set are worded much like a problem of a training set."""
+    problems = load_problems(evaluated)
+    return f"{len(find_leaks(problems, load_problems(trained)))} of {len(problems)}"
+
+
+def same_solution(records: Records, evaluated: str, trained: str) -> str:
+    """How many problems of a built-in set share a reference solution with a problem of a training set."""
+    known = {solution for problem in load_problems(trained) for solution in problem.solutions}
+    return _of([not known.isdisjoint(problem.solutions) for problem in load_problems(evaluated)])
 
 
 def results(records: Records, study: str, split: str, names: str = MAIN, weights: str = "") -> str:
-    """What was measured on a split: the base model, and every arm that learnt there.
+    """The results on a split, of the base model and of every arm that was trained for it.
 
-    ``names`` of metrics; ``weights`` picks rows by that column, so that ``float`` leaves out exported files.
+    ``names`` of metrics; ``weights`` picks rows by that column: ``float`` leaves out exported files.
     """
     record = records[study]
     table = result_table(record, split, _columns(names))
     arms = [None] * (len(table.rows) - len(result_rows(record, split))) + [arm for arm, _ in result_rows(record, split)]
     rows = [
-        (*row, str(len(arm["seeds"])), f"`{study} --arm {arm['name']}`") if arm else (*row, "", "")
+        (*row, str(len(arm["seeds"])), _minutes(arm), f"`{study} --only {arm['name']}`") if arm else (*row, "", "", "")
         for row, arm in zip(table.rows, arms, strict=True)
         if arm is None or weights in ("", row[1])
     ]
-    return to_markdown(Table((*table.columns, "seeds", "again with"), tuple(rows)))
+    return _markdown(Table((*table.columns, "seeds", "training", "reproduce with"), tuple(rows)))
 
 
 def differences(records: Records, study: str, split: str, names: str = MAIN, first: str = "") -> str:
-    """Paired differences between arms on a split, those from the arm ``first`` alone if it is given."""
-    return to_markdown(difference_table(records[study], split, _columns(names), first=first or None))
+    """Paired differences on a split; ``first`` picks those from one arm."""
+    return _markdown(difference_table(records[study], split, _columns(names), first=first or None))
 
 
 def transfer(records: Records, study: str, split: str, names: str = MAIN) -> str:
-    """What arms that learnt from other problems do on a split."""
-    return to_markdown(transfer_table(records[study], split, _columns(names)))
+    """Results on a split of arms that were trained for another one."""
+    return _markdown(transfer_table(records[study], split, _columns(names)))
 
 
 def transfer_differences(records: Records, study: str, split: str, names: str = MAIN) -> str:
-    """Paired differences of arms that learnt from other problems from the warm start that learnt there."""
-    return to_markdown(transfer_difference_table(records[study], split, _columns(names)))
+    """Paired differences on a split, of arms that were trained for another one, from the SFT of that other one."""
+    return _markdown(transfer_difference_table(records[study], split, _columns(names)))
 
 
-def quantised(records: Records, study: str, split: str, names: str = MAIN) -> str:
-    """Paired differences of each export from the policy that it was made from."""
-    return to_markdown(quantisation_table(records[study], split, _columns(names)))
-
-
-def _columns(names: str) -> list[Metric]:
-    return [METRIC[name] for name in names.split(",")]
-
-
-def value(records: Records, study: str, arm: str, split: str, name: str, model: str = "policy") -> str:
-    """One figure with its interval; the arm ``base`` is the base model of the split."""
-    record = records[study]
-    if arm == "base":
-        metrics = split_of(record, split)["base"]
-    else:
-        found = _arm(records, study, arm)["results"]
-        metrics = next(each for each in found if (each["split"], each["model"]) == (split, model))["metrics"]
-    return _in_words(interval_of(metrics[name]), name)
-
-
-def difference(records: Records, study: str, first: str, second: str, split: str, name: str) -> str:
-    """One paired difference, second minus first, with its interval."""
-    return _in_words(_difference(records, study, first, second, split, name), name, signed=True)
-
-
-def says(records: Records, study: str, first: str, second: str, split: str, name: str) -> str:
-    """Whether the second arm is ``higher`` or ``lower`` than the first, or ``not distinguishable`` from it."""
-    interval = _difference(records, study, first, second, split, name)
-    return NOT_DISTINGUISHABLE if interval is None else verdict(Difference(METRIC[name], interval, None))
-
-
-def bench_difference(records: Records, file: str, name: str) -> str:
-    """One paired difference of what ``sce bench --compare --json`` wrote into ``results/FILE.json``."""
-    document = _read_result(HERE / "results" / f"{file}.json")
-    return _in_words(interval_of(document["comparisons"][0]["differences"][name]), name, signed=True)
-
-
-def by_seed(records: Records, study: str, arm: str, split: str) -> str:
-    """All-P of each seed, in percent."""
-    found = _arm(records, study, arm)["results"]
-    rates = next(each for each in found if (each["split"], each["model"]) == (split, "policy"))["all_tests_by_seed"]
-    return ", ".join(f"{100 * rate:.1f}" for rate in rates)
-
-
-def in_readme(text: str, records: Records) -> str:
-    """README with what the studies say there, each part between a mark that names the study and the next end mark.
-
-    Raises:
-        ValueError: marks are not there.
-    """
-    for study, part in README_PARTS.items():
-        begin, end = f"<!-- made by make study from {study} -->\n", "<!-- end -->\n"
-        before, found, rest = text.partition(begin)
-        _, closed, after = rest.partition(end)
-        if not found or not closed:
-            raise ValueError(f"README.md has no {begin.strip()} ... {end.strip()}")
-        text = f"{before}{begin}\n{part(records).strip()}\n\n{end}{after}"
-    return text
-
-
-def main_table(records: Records) -> str:
-    """The variants on both splits of table3, in a few columns."""
-    record = records["table3"]
-    rows = []
-    for title in dict.fromkeys(arm["title"] for arm in record["arms"]):
-        cells = [title]
-        for split in ("eval", "hard"):
-            names = {arm["title"]: arm["name"] for arm in record["arms"] if arm["split"] == split}
-            arm, warm_start = names[title], names["SFT"]
-            gain = "" if arm == warm_start else difference(records, "table3", warm_start, arm, split, "all_tests_rate")
-            shown = (value(records, "table3", arm, split, name) for name in ("syntax_rate", "all_tests_rate", "reward"))
-            cells += [*shown, gain]
-        rows.append(tuple(cells))
-    columns = [f"{split}: {title}" for split in ("eval", "hard") for title in ("Syn. %", "All-P %", "R", "All-P − SFT")]
-    return to_markdown(Table(("", *columns), tuple(rows)))
-
-
-def security_table(records: Records) -> str:
-    """What the weight of R_sec does to tests and findings, in a few columns."""
-    names = ("all_tests_rate", "secure_rate", "secure_all_tests_rate")
-    warm_start = "security-sft"
-    rows = []
-    for arm in records["security"]["arms"]:
-        tests, *security = (value(records, "security", arm["name"], "security", name) for name in names)
-        is_first = arm["name"] == warm_start
-        gain = "" if is_first else difference(records, "security", warm_start, arm["name"], "security", names[0])
-        rows.append((arm["title"], tests, gain, *security))
-    return to_markdown(Table(("", "All-P %", "All-P − SFT", "Sec.Clean %", "All-P and clean %"), tuple(rows)))
-
-
-def measured_again(records: Records) -> str:
-    """What is left of the gains on `eval` with more programs and other draws, and of those of the best of eight."""
-    gain = {
-        (arm, name): difference(records, "confirm", "eval-sft", f"eval-{arm}", "eval", name)
-        for arm in ("simple", "sched")
-        for name in ("all_tests_rate", "solved_rate")
-    }
-    return (
-        "On `eval`, measured again with eight programs for each problem and other random numbers, *simple* is "
-        f"{gain['simple', 'all_tests_rate']} points of All-P above SFT and *sched* {gain['sched', 'all_tests_rate']}. "
-        "Problems that at least one of the eight solves cannot be told to be more than before "
-        f"({gain['simple', 'solved_rate']} and {gain['sched', 'solved_rate']}): one program is worth more; that the "
-        "best of eight is could not be seen."
-    )
-
-
-def solutions_or_rewards(records: Records) -> str:
-    """SFT of as many updates as the others have in all, and rewards in its place, on both splits."""
-    longer = {
-        split: difference(records, "ablations", short, long, split, "all_tests_rate")
-        for split, short, long in (("eval", "eval-sft", "sft-130"), ("hard", "hard-sft", "hard-sft-130"))
-    }
-    more = difference(records, "ablations", "sft-130", "eval-simple", "eval", "all_tests_rate")
-    on_hard = {
-        name: difference(records, "ablations", "hard-sft-130", "hard-simple", "hard", name)
-        for name in ("all_tests_rate", "any_test_rate")
-    }
-    return (
-        "SFT of as many updates as the others have in all (130 instead of 10, three seeds) raises All-P as well: on "
-        f"`eval` by {longer['eval']} points, and *simple* is {more} above that. On `hard` it raises All-P by "
-        f"{longer['hard']}, which no reward could be told to do; *simple* cannot be told to be below it in All-P "
-        f"({on_hard['all_tests_rate']}), but passes a test less often ({on_hard['any_test_rate']})."
-    )
-
-
-README_PARTS: dict[str, Callable[[Records], str]] = {
-    "table3": main_table,
-    "confirm": measured_again,
-    "ablations": solutions_or_rewards,
-    "security": security_table,
-}
-
-
-def kept(records: Records, study: str, arm: str, phase: str) -> str:
-    """The update whose weights a phase kept, of each seed."""
-    found = _arm(records, study, arm)
-    return ", ".join(str(seed[phase]) for seed in found["kept"])
-
-
-def over_training(records: Records, study: str, arm: str, name: str, first: str, last: str) -> str:
-    """Percent of the programs of updates ``first`` to ``last`` that have a sign of gaming, the mean of the seeds."""
-    training = _arm(records, study, arm)["training"]
-    updates = zip(training["updates"], training[name]["mean"], strict=True)
-    means = [mean for update, mean in updates if int(first) <= update <= int(last)]
-    return f"{100 * sum(means) / len(means):.1f}"
-
-
-def alike(records: Records, measured: str, learnt: str) -> str:
-    """How many problems of a built-in set are near-duplicates of one that is learnt from, by their wording."""
-    problems = load_problems(measured)
-    return f"{len(find_leaks(problems, load_problems(learnt)))} of {len(problems)} problems"
-
-
-def same_solution(records: Records, measured: str, learnt: str) -> str:
-    """How many problems of a built-in set have a reference solution that is also one of a problem learnt from."""
-    known = {solution for problem in load_problems(learnt) for solution in problem.solutions}
-    problems = load_problems(measured)
-    return f"{sum(not known.isdisjoint(problem.solutions) for problem in problems)} of {len(problems)}"
-
-
-def figure(records: Records, name: str, *caption: str) -> str:
-    """A plot of `study_plots`."""
-    return f"![{' '.join(caption)}](results/plots/{name}.svg)"
+def quantized(records: Records, study: str, split: str, names: str = MAIN) -> str:
+    """Paired differences of each export from its policy."""
+    return _markdown(quantization_table(records[study], split, _columns(names)))
 
 
 def costs(records: Records) -> str:
-    """What each study took, and the command that makes it."""
+    """Size and time of each study, and its command."""
     rows = []
     for name, record in records.items():
         trained = sum(seconds for arm in record["arms"] for seconds in arm["train_seconds"])
         rows.append((
-            name, f"`python benchmarks/study.py {name}`", f"{len(record['arms'])}", f"{len(record['seeds'])}",
+            f"`python benchmarks/study.py {name}`", str(len(record["arms"])), str(len(record["seeds"])),
             f"{record['steps_done']} of {record['steps']}", _duration(record["wall_seconds"]), _duration(trained),
         ))  # fmt: skip
-    columns = ("study", "command", "arms", "seeds", "steps done", "wall time", "training, summed over both")
-    return to_markdown(Table(columns, tuple(rows)))
+    columns = ("command", "variants", "seeds", "finished steps", "wall time", "sum of training times")
+    return _markdown(Table(columns, tuple(rows)))
 
 
-def commands(records: Records, study: str) -> str:
-    """For each arm the command that trains its first seed, and how long each seed took."""
-    rows = [
-        (arm["title"], f"`{arm['command']}`", ", ".join(_duration(each) for each in arm["train_seconds"]))
-        for arm in records[study]["arms"]
-    ]
-    made = [
-        f"`{each['prepare']}` ({_duration(each['prepare_seconds'])})"
-        for each in records[study]["splits"]
-        if "prepare" in each
-    ]
-    before = f"The base model first: {'; '.join(dict.fromkeys(made))}\n\n" if made else ""
-    return before + to_markdown(Table(("", "first seed", "time of each seed"), tuple(rows)))
+def base_model_time(records: Records, study: str, split: str) -> str:
+    """The time that the base model of a split took to make."""
+    return _duration(split_of(records[study], split)["prepare_seconds"])
+
+
+def figure(records: Records, name: str) -> str:
+    """A plot of `study_plots`, with the description of its finding."""
+    from study_plots import alt_text
+
+    return f"![{alt_text(name, records)}]({PLOTS.name}/{name}.svg)"
 
 
 def machine(records: Records) -> str:
-    """What it ran on."""
+    """The machine of the results."""
     found = next(iter(records.values()))["machine"]
-    return f"{found['cores']} cores of {found['cpu']}"
+    return f"{found['cores']} cores of an {found['cpu']}"
 
 
 DIRECTIVES: dict[str, Callable[..., str]] = {
     each.__name__: each
     for each in (
-        results, differences, transfer, transfer_differences, quantised, value, difference, bench_difference, says,
-        by_seed, kept, over_training, alike, same_solution, figure, costs, commands, machine,
+        value, bounds, interval, higher, lower, no_difference, bench, count, quantized_count, by_seed, kept, kept_base,
+        minutes, over_training, near_duplicates, same_solution, results, differences, transfer, transfer_differences,
+        quantized, costs, base_model_time, figure, machine,
     )
 }  # fmt: skip
 
@@ -326,16 +327,56 @@ def _arm(records: Records, study: str, name: str) -> Mapping[str, Any]:
     return found
 
 
-def _difference(records: Records, study: str, first: str, second: str, split: str, name: str) -> Interval | None:
-    wanted = (first, second, split)
+def _result(arm: Mapping[str, Any], split: str) -> Mapping[str, Any]:
+    wanted = (split, "policy")
+    found: Mapping[str, Any] = next(each for each in arm["results"] if (each["split"], each["model"]) == wanted)
+    return found
+
+
+def _value_and_bounds(records: Records, study: str, arm: str, name: str, split: str) -> tuple[str, str]:
+    if arm == "base":
+        metrics = split_of(records[study], split)["base"]
+    else:
+        found = _arm(records, study, arm)
+        metrics = _result(found, split or found["split"])["metrics"]
+    number, _, interval = interval_cell(interval_of(metrics[name]), METRIC[name]).partition(" ")
+    return f"{number} %" if METRIC[name].is_rate else number, interval
+
+
+def _difference(records: Records, study: str, second: str, first: str, name: str, split: str) -> Interval | None:
+    wanted = (first, second, split or _arm(records, study, second)["split"])
     found = next(
         each for each in records[study]["comparisons"] if (each["first"], each["second"], each["split"]) == wanted
     )
     return interval_of(found["metrics"][name])
 
 
-def _in_words(interval: Interval | None, name: str, *, signed: bool = False) -> str:
-    return interval_cell(interval, METRIC[name], signed=signed)
+def _verdict(difference: Interval | None) -> str:
+    if difference is None or not difference.excludes_zero:
+        return NO_DIFFERENCE
+    return HIGHER if difference.value > 0 else LOWER
+
+
+def _claim(difference: Interval | None, name: str, claim: str) -> str:
+    """The difference in words, if it is as claimed."""
+    if claim != _verdict(difference):
+        raise ValueError(f"the text claims {claim}, the results show {_verdict(difference)}")
+    number, _, interval = interval_cell(difference, METRIC[name], signed=True).partition(" ")
+    unit = " points" if METRIC[name].is_rate else UNITS.get(name, "")
+    return f"{number}{unit} {interval}".strip()
+
+
+def _columns(names: str) -> list[Metric]:
+    return [METRIC[name] for name in names.split(",")]
+
+
+def _markdown(table: Table) -> str:
+    return to_markdown(table).strip()
+
+
+def _minutes(arm: Mapping[str, Any]) -> str:
+    seconds = arm["train_seconds"]
+    return f"{sum(seconds) / len(seconds) / 60:.1f} min"
 
 
 def _duration(seconds: float) -> str:
@@ -343,23 +384,26 @@ def _duration(seconds: float) -> str:
     return f"{minutes:.1f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
 
 
+def made(records: Records) -> Iterator[tuple[Path, str]]:
+    """Every file that is made here, with its text."""
+    yield from pages(records).items()
+    yield README, in_readme(README.read_text(encoding="utf-8"), records)
+
+
 def main() -> None:
-    """Parse the command line and write the report."""
+    """Parse the command line and write the pages."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--no-plots", action="store_true", help="the text alone; needs no matplotlib")
+    parser.add_argument("--no-plots", action="store_true", help="write the text only")
     arguments = parser.parse_args()
     records = read_records()
-    text = render(TEXT.read_text(encoding="utf-8"), records)
     if not arguments.no_plots:
         from study_plots import draw_all
 
         draw_all(records, PLOTS)
-    with write_atomically(REPORT) as out:
-        out.write(text)
-    readme = in_readme(README.read_text(encoding="utf-8"), records)
-    with write_atomically(README) as out:
-        out.write(readme)
-    sys.stderr.write(f"{REPORT}: {len(text.splitlines())} lines\n")
+    for path, text in made(records):
+        with write_atomically(path) as out:
+            out.write(text)
+        sys.stderr.write(f"{path.relative_to(HERE.parent)}: {len(text.split())} words\n")
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""The commands of `sce`, one a file."""
+"""The commands of `sce`, one per file."""

@@ -1,4 +1,4 @@
-"""``sce bench``: quality, speed and memory of models on problems, in one run."""
+"""``sce bench``: quality, speed and memory of models on problems."""
 
 from __future__ import annotations
 
@@ -33,14 +33,20 @@ _BUSY = 0.2
 @click.command()
 @click.argument("models", type=ModelName(), metavar="[MODEL]...", nargs=-1)
 @options_from(BenchSettings)
-@click.option("--compare", "is_comparing", is_flag=True, help="Paired differences from the first model.")
+@click.option("--compare", "is_comparing", is_flag=True, help="Add paired differences from the first model.")
 @output_formats(
     json="One JSON document on stdout.",
-    csv="CSV on stdout, one line a model.",
+    csv="CSV on stdout, one line per model.",
     markdown="Markdown tables on stdout.",
 )
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the figures: .svg, .png or .pdf.")
-@click.option("--out", type=click.Path(path_type=Path), help="Keep all rows; an interrupted bench continues.")
+@click.option(
+    "--plot", type=click.Path(path_type=Path), metavar="FILE", help="Plot the results to a .svg, .png or .pdf file."
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Folder for all rows and results; an interrupted evaluation resumes from it.",
+)
 def bench(
     models: tuple[str, ...],
     config: BenchSettings,
@@ -49,11 +55,13 @@ def bench(
     plot: Path | None,
     out: Path | None,
 ) -> None:
-    """Measure quality, speed and memory of models on problems.
+    """Evaluate quality, speed and memory of models on problems.
 
-    MODEL is a run or one of its phases (runs/starter, starter:sft), a GGUF file, a Hugging Face folder or hub
-    id, or nano. Without one: base, SFT, policy and exports of the latest run, with paired differences of the
-    policy from SFT and of each export from what it is of.
+    MODEL is nano, a run or one of its phases (runs/starter, starter:sft), a GGUF file, an ONNX or Hugging Face folder,
+    or a Hugging Face repo id.
+
+    Without MODEL it evaluates the base model, SFT, policy and exports of the latest run. It then shows paired
+    differences between the policy and SFT, and between each export and its original.
 
     Every rate and every mean reward has a 95 % interval. Programs run in the sandbox.
     """
@@ -63,7 +71,7 @@ def bench(
     if plot is not None:
         check_plot_path(plot)
     if is_comparing and output == "csv" and out is None:
-        raise UsageError("--csv has a line for each model and none for differences: use --json or --markdown, or --out")
+        raise UsageError("--csv cannot show differences. Use --json, --markdown or --out with --compare.")
     specs, pairs = choose_models(models, is_comparing)
     if not models and (unfinished := only_unfinished()):
         say(unfinished)
@@ -80,7 +88,7 @@ def bench(
     if out is not None:
         with write_atomically(out / "bench.json") as file:
             file.write(f"{document}\n")
-        say(f"rows and bench.json are in {out}")
+        say(f"wrote the rows and bench.json to {out}")
     if output == "json":
         click.echo(document)
     elif output == "csv":
@@ -89,9 +97,9 @@ def bench(
         click.echo(bench_markdown(list(summaries.values()), comparisons), nl=False)
     else:
         show_bench(list(summaries.values()), comparisons)
-    if plot is not None:  # last: what cannot be drawn must not cost the figures
+    if plot is not None:  # last: a failed plot must not lose the results
         plot_bench(list(summaries.values()), plot)
-        say(f"{plot}: the figures as a picture")
+        say(f"wrote the plot to {plot}")
     refuse_missing(len(specs) - len(done), len(specs))
 
 
@@ -103,10 +111,10 @@ def measure_all(
     out: Path | None,
     factor: float,
 ) -> dict[int, Evaluation]:
-    """Measure models, by position; one that cannot be opened does not cost the figures of the others.
+    """Evaluate models, by position; one that cannot be opened does not stop the others.
 
     Raises:
-        SceError: none of them could be measured.
+        SceError: none of them could be evaluated.
     """
     done: dict[int, Evaluation] = {}
     failures = []
@@ -123,31 +131,31 @@ def measure_all(
 
 
 def refuse_missing(missing: int, models: int) -> None:
-    """End with an error when some models could not be measured, after the figures of the others are out.
+    """End with an error if a model could not be evaluated, after the results of the others are printed.
 
     Raises:
-        SceError: there is one.
+        SceError: at least one could not.
     """
     if missing:
-        raise SceError(f"{missing} of {models} models could not be measured")
+        raise SceError(f"{missing} of {models} models could not be evaluated")
 
 
 def calibrated(folder: Path | None = None) -> float:
-    """How much longer programs may take here; said if it is more than elsewhere. Warns of a busy machine, too.
+    """Time factor of this machine, reported if it is above 1. Warns if the machine is busy, too.
 
     ``folder`` and errors: as in `time_factor`.
     """
     _warn_of_load()
     factor = time_factor(folder)
     if factor > 1:
-        say(f"this processor runs Python slowly: programs have {factor:g} times as long as elsewhere")
+        say(f"slow CPU: the time limits of programs are {factor:g} times the usual ones")
     return factor
 
 
 def _measure(
     spec: ModelSpec, problems: list[Problem], scorer: Scorer, config: BenchSettings, out: Path | None, factor: float
 ) -> Evaluation:
-    """Measure one model, with a bar on a terminal and one line when it is done."""
+    """Evaluate one model, with a progress bar on a terminal and one line at the end."""
     started, shown = time.monotonic(), 0
     with track(len(problems) * config.samples, spec.label, lines=False) as progress:
 
@@ -157,13 +165,13 @@ def _measure(
             shown = now.done
 
         evaluation = measure(spec, problems, scorer, config, out, report, factor)
-    made = len(evaluation.rows) - evaluation.taken_over
-    were_there = f"; {evaluation.taken_over} were there already" if evaluation.taken_over else ""
-    say(f"{spec.label}: {made} programs in {duration(time.monotonic() - started)}{were_there}")
+    made = len(evaluation.rows) - evaluation.reused
+    reused = f"; {evaluation.reused} reused" if evaluation.reused else ""
+    say(f"{spec.label}: {made} programs in {duration(time.monotonic() - started)}{reused}")
     return evaluation
 
 
 def _warn_of_load() -> None:
     busy = busy_share()
     if busy is not None and busy > _BUSY:
-        say(f"others use {busy:.0%} of this machine's {cpu_count()} cores: speeds will be low")
+        say(f"other processes use {busy:.0%} of the {cpu_count()} CPU cores: measured speeds will be too low")

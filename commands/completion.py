@@ -1,4 +1,4 @@
-"""``sce completion``: a shell's script that completes commands, flags and the names of models."""
+"""``sce completion``: shell scripts that complete commands, flags and model names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _VARIABLE = "_SCE_COMPLETE"
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print a script that completes commands and models in your shell.
+    """Print a shell script that completes commands and model names.
 
     \b
     bash, in ~/.bashrc:                  eval "$(sce completion bash)"
@@ -24,7 +24,7 @@ def completion(ctx: click.Context, shell: str) -> None:
     """
     group, kind = ctx.find_root().command, get_completion_class(shell)
     if kind is None:
-        raise UsageError(f"there is no completion for {shell}")
-    # Asked of the class itself: the bash of click refuses where no bash is, whose script may be for elsewhere.
+        raise UsageError(f"click cannot complete commands in {shell}. Use bash, zsh or fish.")
+    # From the class itself: click's own method fails without bash here, although the script may be for elsewhere.
     made = kind(group, {}, "sce", _VARIABLE)
     click.echo(made.source_template % made.source_vars())

@@ -1,4 +1,4 @@
-"""What all commands share in talking to people: two consoles, one line of talk, progress."""
+"""Terminal output of all commands: consoles for stdout and stderr, messages, progress."""
 
 from __future__ import annotations
 
@@ -17,80 +17,80 @@ from securecoderl_edge.errors import UsageError
 from securecoderl_edge.text import escape_controls
 
 
-class _Talk(Console):
-    """A console whose reader may leave: in ``sce train 2>&1 | tee log`` the Ctrl-C that asks us to save ends tee."""
+class _Diagnostics(Console):
+    """The stderr console; it survives a closed pipe: in ``sce train 2>&1 | tee log``, Ctrl-C ends tee as well."""
 
     def on_broken_pipe(self) -> None:
-        """Go on without a reader; what nobody reads is no reason to lose work."""
+        """Discard further messages; a missing reader must not end the work."""
         write_nowhere(2)
 
 
 def new_console(*, stderr: bool = False, width: int | None = None) -> Console:
-    """A console without markup and highlighting: names and programs may hold brackets."""
-    kind = _Talk if stderr else Console
+    """A console without markup and highlighting: names and programs may contain brackets."""
+    kind = _Diagnostics if stderr else Console
     return kind(stderr=stderr, width=width, markup=False, highlight=False, emoji=False)
 
 
 def write_nowhere(descriptor: int) -> None:
-    """Let what is written to a descriptor from now on vanish."""
+    """Discard everything that is written to a descriptor from now on."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)
 
 
-# stdout is data, stderr is talk.
+# Results go to stdout, messages to stderr.
 data = new_console()
 talk = new_console(stderr=True)
 
 
 def say(message: str) -> None:
-    """One line on stderr."""
+    """Print one line on stderr."""
     talk.print(escape_controls(message), soft_wrap=True)
 
 
 def warn_of_level(sandbox: str) -> None:
-    """Say so when programs will run without isolation, or with one that was never tried.
+    """Warn if programs will run without isolation, or with an untested one.
 
     Raises:
-        SceError: this system does not offer the level.
+        SceError: this system does not support the level.
     """
     from securecoderl_edge.sandbox import choose_level
 
     level = choose_level(sandbox)
     if level == "off":
-        say("--sandbox off: programs run without isolation and can do whatever you can")
+        say("--sandbox off: programs run without isolation, with all your permissions")
     elif level == "macos":
-        say("the sandbox for macOS was never tried on a Mac; sce doctor tries it")
+        say("the macOS sandbox is untested on a Mac; run sce doctor to test it")
 
 
 def refuse_to_overwrite(out: Path, force: bool, *sources: str | Path) -> None:
-    """Leave a file that is there alone unless ``--force`` was given, and one of ``sources`` in any case.
+    """Refuse to overwrite a file without ``--force``, and one of ``sources`` in any case.
 
     Raises:
-        UsageError: it is there.
+        UsageError: it exists.
     """
     if any(out.exists() and Path(source).exists() and out.samefile(source) for source in sources):
-        raise UsageError(f"{out} is one of the files to read; name another to write")
+        raise UsageError(f"{out} is also an input file. Choose another output file.")
     if out.exists() and not force:
-        raise UsageError(f"{out} exists; overwrite it with --force or name another file")
+        raise UsageError(f"{out} exists. Overwrite it with --force, or choose another file.")
 
 
 class Tracker(Protocol):
-    """Progress of one piece of work."""
+    """Progress of one task."""
 
     def update(self, advance: float = 1, note: str = "") -> None:
-        """Some units are done; ``note`` is short, like ``reward 0.52 syntax 91 %``."""
+        """Report finished units; ``note`` is short, like ``reward 0.52 syntax 91 %``."""
         ...
 
 
 @contextmanager
 def track(total: int | None, description: str, *, lines: bool = True, shown: bool = True) -> Iterator[Tracker]:
-    """Show progress on stderr: a bar with the time left on a terminal, else a line for each update.
+    """Show progress on stderr: on a terminal a bar with the time left, else one line per update.
 
     Args:
-        total: units of work; None where nobody knows.
-        lines: False shows nothing but the bar; off a terminal the caller says what is worth a line.
-        shown: False shows nothing at all.
+        total: units of work; None if unknown.
+        lines: False shows only the bar; without a terminal, the caller prints its own lines.
+        shown: False shows nothing.
     """
     if not shown:
         yield _Silent()
@@ -142,7 +142,7 @@ class _Lines:
         say("  ".join(part for part in (place, self._left(), note) if part))
 
     def _left(self) -> str:
-        # The first update carries loading and, in a resumed run, all that was done before: it says no speed.
+        # The first update includes loading and, in a resumed run, all earlier updates: it gives no speed.
         now = time.monotonic()
         if self._first is None:
             self._first = (now, self._done)

@@ -1,4 +1,4 @@
-"""`sce data`: problems from other formats, checked, shown, counted and split."""
+"""`sce data`: commands that import, check, show, count and split problem files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sce data check`: do the reference solutions pass, and how long do they take?"""
+"""`sce data check`: run time and correctness of reference solutions."""
 
 from __future__ import annotations
 
@@ -27,17 +27,21 @@ if TYPE_CHECKING:
 class CheckConfig:
     """Flags of `sce data check`."""
 
-    out: str | None = setting(None, "Write all problems, with time limits and the solutions that pass.", metavar="FILE")
-    drop_failing: str | None = setting(None, "The same without the problems that fail.", metavar="FILE")
-    time_factor: float = setting(
-        5.0, "Time limit of a test: so many times what the slowest reference takes here.", minimum=1, metavar="X"
+    out: str | None = setting(
+        None, "Write all problems, with time limits and only the solutions that pass.", metavar="FILE"
     )
-    max_tests: int = setting(MAX_TESTS, "Tests of a problem to run; training uses the first 5.", minimum=1, metavar="N")
-    cpu_seconds: float = setting(10.0, "CPU time that a reference may take for a test.", minimum=0.1, metavar="S")
+    drop_failing: str | None = setting(None, "As --out, but without the problems that fail.", metavar="FILE")
+    time_factor: float = setting(
+        5.0, "Time limit to write: X times the CPU time of the slowest reference solution.", minimum=1, metavar="X"
+    )
+    max_tests: int = setting(MAX_TESTS, "Tests to run per problem; training uses the first 5.", minimum=1, metavar="N")
+    cpu_seconds: float = setting(10.0, "CPU time limit of a solution, per test.", minimum=0.1, metavar="S")
     force: bool = setting(False, "Overwrite files that exist.")
     sandbox: str = sandbox_setting()
-    workers: int | None = setting(None, "Solutions run at a time.  [default: one a core]", minimum=1, metavar="N")
-    json: bool = setting(False, "Print the outcome as one JSON document.")
+    workers: int | None = setting(
+        None, "Solutions to run at the same time.  [default: one per core]", minimum=1, metavar="N"
+    )
+    json: bool = setting(False, "Print the result as one JSON document.")
 
 
 @click.command(short_help="Run reference solutions in the sandbox.")
@@ -47,10 +51,11 @@ class CheckConfig:
 def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
     """Run the reference solutions of FILE (or starter[:SPLIT]) in the sandbox.
 
-    A problem passes when one of its solutions passes all its tests. Exit code 1 when a problem fails.
+    A problem passes if one of its solutions passes all its tests. Exit code 1 if a problem fails.
 
-    With --out or --drop-failing the problems are written again: with the solutions that pass, and with a time limit
-    made from what they take on this machine (1 s at least), so that a score does not depend on its speed.
+    With --out or --drop-failing, the problems are written with the solutions that pass and a time limit. The limit is X
+    times the CPU time of the slowest of them on this machine (at least 1 s), so that a slow machine does not change a
+    score.
     """
     from securecoderl_edge.sandbox import Limits
     from securecoderl_edge.scoring.references import check_problems
@@ -58,9 +63,9 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
 
     wanted = [Path(name) for name in (config.out, config.drop_failing) if name is not None]
     if len({path.resolve() for path in wanted}) < len(wanted):
-        raise UsageError("--out and --drop-failing name the same file; give one of them, or two files")
+        raise UsageError("--out and --drop-failing are the same file. Use one of them, or two files.")
     for path in wanted:
-        refuse_to_overwrite(path, config.force)  # by force also in place
+        refuse_to_overwrite(path, config.force)  # with --force also FILE itself
     whole = load_problems(file, sys.maxsize)
     problems = [with_few_tests(problem, config.max_tests) for problem in whole]
     surplus = [problem.test_count > config.max_tests for problem in whole]
@@ -76,7 +81,7 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
         click.echo(json.dumps(report.to_record()))
     _report(report, file, listed=not config.json)
     if any(surplus):
-        say(f"{sum(surplus)} problems have more tests than the {config.max_tests} that were run: --max-tests runs more")
+        say(f"{sum(surplus)} problems have more than {config.max_tests} tests; only these were run (see --max-tests)")
     _write(whole, file, report, config)
     if report.failed:
         ctx.exit(1)
@@ -93,11 +98,11 @@ def _report(report: CheckReport, file: str, *, listed: bool) -> None:
     if report.top_level_returns:
         dropped = report.top_level_returns - report.repaired
         say(
-            f"{report.top_level_returns} solutions return outside of functions: {report.repaired} pass when wrapped "
-            f"in one, {dropped} do not"
+            f"{report.top_level_returns} solutions have a return outside a function: {report.repaired} pass inside a "
+            f"function, {dropped} do not"
         )
     if report.unchecked:
-        say(f"{len(report.unchecked)} problems have no solution to check (first: {report.unchecked[0]})")
+        say(f"{len(report.unchecked)} problems have no reference solution (first: {report.unchecked[0]})")
 
 
 def _write(whole: list[Problem], file: str, report: CheckReport, config: CheckConfig) -> None:

@@ -1,4 +1,4 @@
-"""`sce data import`: a data set of another format as a problem file."""
+"""`sce data import`: data sets in other formats, converted to problem files."""
 
 from __future__ import annotations
 
@@ -25,12 +25,16 @@ from securecoderl_edge.system.hub import download_dataset, is_hub_id
 class ImportConfig:
     """Flags of `sce data import`."""
 
-    format: str = setting("auto", "Format of SRC; auto recognises it.", choices=("auto", *FORMATS))
+    format: str = setting("auto", "Format of SRC; auto detects it.", choices=("auto", *FORMATS))
     out: str | None = setting(None, "JSONL file to write.  [default: FORMAT-problems.jsonl]", metavar="FILE")
-    kind: str = setting("all", "Problems to keep: judged by printed text, by calls, or all.", choices=KINDS)
-    max_tests: int = setting(MAX_TESTS_KEPT, "Tests of a problem to keep, the first ones.", minimum=1, metavar="N")
-    files: str | None = setting(None, "Which files of a hub id: a shell pattern, such as test*.", metavar="PATTERN")
-    strict: bool = setting(False, "Anything that cannot be used is an error, and nothing is written.")
+    kind: str = setting(
+        "all", "Problems to keep. stdin: tests compare printed text; call: tests call a function.", choices=KINDS
+    )
+    max_tests: int = setting(MAX_TESTS_KEPT, "Tests to keep per problem, the first ones.", minimum=1, metavar="N")
+    files: str | None = setting(
+        None, "Files of a Hugging Face repo to read: a shell pattern, such as test*.", metavar="PATTERN"
+    )
+    strict: bool = setting(False, "Stop with an error at the first unusable record, and write nothing.")
     force: bool = setting(False, "Overwrite --out when it exists.")
     json: bool = setting(False, "Print the counts as one JSON document.")
 
@@ -39,18 +43,17 @@ class ImportConfig:
 @click.argument("source", metavar="SRC")
 @options_from(ImportConfig)
 def import_(source: str, config: ImportConfig) -> None:
-    """Turn a data set into a problem file (JSONL).
+    """Convert a data set to a problem file (JSONL).
 
-    SRC is APPS as a folder (its root, a split or one problem) or as the hub's JSONL, APPS+ (data.json), MBPP (full or
-    sanitised), HumanEval, CodeContests, SecureCodeRL's ppo_prompts_with_tests.json, or a problem file of ours, which is
-    then filtered: as JSON, JSONL, .jsonl.gz or Parquet. The id of a data set on the Hugging Face hub (owner/name) is
-    downloaded.
+    SRC is a file (JSON, JSONL, .jsonl.gz or Parquet), a folder, or a Hugging Face repo id (owner/name), which is
+    downloaded. Known formats: APPS (a folder or JSONL), APPS+ (data.json), MBPP (full or sanitized), HumanEval,
+    CodeContests, SecureCodeRL (ppo_prompts_with_tests.json), and problem files of sce, to filter them.
 
-    What cannot be used is counted and named; --strict makes an error of it.
+    Unusable records are counted and reported; with --strict they are errors.
     """
     paths = download_dataset(source, config.files) if is_hub_id(source) else [Path(source)]
     if config.files is not None and not is_hub_id(source):
-        raise UsageError("--files chooses among the files of a hub id; SRC is none")
+        raise UsageError("--files needs a Hugging Face repo id as SRC. Leave it out.")
     imported = import_problems(paths, config.format, config.kind, config.max_tests, config.strict)
     out = Path(config.out if config.out is not None else f"{imported.format}-problems.jsonl")
     refuse_to_overwrite(out, config.force, *paths)
@@ -68,16 +71,16 @@ def _at_least_one(imported: Imported, on_problem: Callable[[], None]) -> Iterato
     tally = imported.tally
     if tally.kept == 0:
         reasons = "; ".join(filter(None, (_counts(tally.dropped), _counts(tally.filtered))))
-        raise SceError(f"no problem is left to write: {reasons or 'the source holds none'}")
+        raise SceError(f"no problem to write: {reasons or 'the source is empty'}")
 
 
 def _report(imported: Imported, out: Path) -> None:
     tally = imported.tally
     say(f"{imported.format}: read {tally.read} problems, wrote {tally.kept} to {out}")
     for words, counts in (
-        ("{} problems not taken", tally.filtered),
+        ("filtered out {} problems", tally.filtered),
         ("dropped {} problems", tally.dropped),
-        ("{} tests not taken", tally.filtered_tests),
+        ("filtered out {} tests", tally.filtered_tests),
         ("dropped {} tests", tally.dropped_tests),
         ("dropped {} solutions", tally.dropped_solutions),
     ):

@@ -1,4 +1,4 @@
-"""`sce data show` and `sce data stats`: one problem as a model sees it; all of them in figures."""
+"""`sce data show` and `sce data stats`: one problem with its prompt; statistics of all problems."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import click
 from securecoderl_edge.commands.console import say
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
-from securecoderl_edge.errors import UsageError
+from securecoderl_edge.errors import MissingExtra, UsageError
 from securecoderl_edge.problems.problem import Problem, problem_to_record
 from securecoderl_edge.problems.sources import open_problems
 from securecoderl_edge.prompts.styles import OURS, STYLES
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from securecoderl_edge.problems.statistics import Spread, Stats
     from securecoderl_edge.runtimes.reader import Reader
 
-_STYLE_HELP = "Style of the prompt; auto: that of the model, or stdin without one."
+_STYLE_HELP = "Prompt style. auto: the style of the model, or stdin without --model."
 _MOST_LISTED = 8
 
 
@@ -33,27 +33,29 @@ _MOST_LISTED = 8
 class ShowConfig:
     """Flags of `sce data show`."""
 
-    model: str | None = setting(None, "Count tokens for this model, and prompt it as it is used to.", metavar="MODEL")
+    model: str | None = setting(
+        None, "Count tokens with the tokenizer of this model, and use its prompt style.", metavar="MODEL"
+    )
     prompt_style: str = setting("auto", _STYLE_HELP, choices=("auto", *STYLES))
-    json: bool = setting(False, "Print the record, with its prompt, as one JSON document.")
+    json: bool = setting(False, "Print the problem and its prompt as one JSON document.")
 
 
 @dataclass(frozen=True)
 class StatsConfig:
     """Flags of `sce data stats`."""
 
-    model: str | None = setting(None, "Measure lengths in tokens of this model.", metavar="MODEL")
+    model: str | None = setting(None, "Count tokens with the tokenizer of this model.", metavar="MODEL")
     prompt_style: str = setting("auto", _STYLE_HELP, choices=("auto", *STYLES))
-    max_tests: int | None = setting(None, "Tests of a problem to look at.  [default: all]", minimum=1, metavar="N")
-    json: bool = setting(False, "Print the figures as one JSON document.")
+    max_tests: int | None = setting(None, "Tests to read per problem.  [default: all]", minimum=1, metavar="N")
+    json: bool = setting(False, "Print the statistics as one JSON document.")
 
 
-@click.command(short_help="Show a problem as a model sees it.")
+@click.command(short_help="Show a problem with its prompt and tests.")
 @click.argument("file", metavar="FILE")
 @click.argument("problem_id", metavar="ID")
 @options_from(ShowConfig)
 def show(file: str, problem_id: str, config: ShowConfig) -> None:
-    """Show the problem ID of FILE (or starter[:SPLIT]): its prompt as a model sees it, its tests."""
+    """Show the problem ID of FILE (or starter[:SPLIT]): its prompt, as a model gets it, and its tests."""
     problems = {problem.id: problem for problem in open_problems(file, sys.maxsize, say)}
     if problem_id not in problems:
         raise UsageError(f"{file} has no problem {problem_id!r}{_nearest(problem_id, list(problems))}")
@@ -68,26 +70,26 @@ def show(file: str, problem_id: str, config: ShowConfig) -> None:
         click.echo(escape_controls(_description(problem, prompt, tokens, config.model)))
 
 
-@click.command(short_help="Say what the problems of a file are like.")
+@click.command(short_help="Show statistics of a problem file.")
 @click.argument("file", metavar="FILE")
 @options_from(StatsConfig)
 def stats(file: str, config: StatsConfig) -> None:
-    """Say what the problems of FILE (or starter[:SPLIT]) are like.
+    """Show statistics of the problems of FILE (or starter[:SPLIT]).
 
-    Kinds, tests and solutions; lengths in tokens with --model; duplicates; and how many tests one constant answer would
-    pass, which a model that games its tests finds out.
+    Kinds, tests, solutions, duplicates and, with --model, lengths in tokens. The constant output is a baseline: how
+    many tests pass if a program always prints the same text. Reinforcement learning can exploit such tests.
     """
     from securecoderl_edge.problems.statistics import compute_stats
 
     if config.model is None and config.prompt_style != "auto":
-        raise UsageError("--prompt-style chooses how a model is asked: it needs --model, whose tokens are counted")
+        raise UsageError("--prompt-style needs --model. Add --model, or leave it out.")
     problems = open_problems(file, config.max_tests or sys.maxsize, say)
     with _reader(config.model, config.prompt_style) as reader:
         found = compute_stats(problems, reader.lengths(problems) if reader else None)
     if config.json:
         click.echo(json.dumps(found.to_record()))
         return
-    for name, text in _figures(found, config.model).items():
+    for name, text in _facts(found, config.model).items():
         click.echo(escape_controls(f"{name:18} {text}"))
 
 
@@ -107,7 +109,7 @@ def _format(style: str) -> Any:
     from securecoderl_edge.prompts.styles import PromptFormat
 
     if style == "chat":
-        raise UsageError("--prompt-style chat needs --model, whose chat template it is")
+        raise UsageError("--prompt-style chat needs the chat template of a model. Add --model.")
     return OURS if style == "auto" else PromptFormat(style)
 
 
@@ -131,34 +133,34 @@ def _description(problem: Problem, prompt: str, tokens: int | None, model: str |
     return "\n".join(lines)
 
 
-def _figures(found: Stats, model: str | None) -> dict[str, str]:
+def _facts(found: Stats, model: str | None) -> dict[str, str]:
     half, every = (f"{count} of {found.problems}" for count in (found.constant_half, found.constant_all))
-    figures = {
+    facts = {
         "problems": f"{found.problems}: {_listed(found.kinds)}",
         "sources": _listed(found.sources),
         "difficulty": _listed(found.difficulties),
-        "tests a problem": _spread(found.tests),
-        "solutions": f"{_spread(found.solutions)}; {found.without_solution} problems have none",
+        "tests per problem": _spread(found.tests),
+        "solutions": f"{_spread(found.solutions)}; {found.without_solution} problems without",
         "duplicates": f"{found.equal_statements} statements repeat an earlier one; {_near(found)}",
-        "constant answer": (
-            f"passes {found.constant_share:.1%} of the tests of a problem, at least half of them in {half}, "
-            f"all of them in {every}"
+        "constant output": (
+            f"passes {found.constant_share:.1%} of the tests (mean over problems), at least half of them in {half} "
+            f"problems, all of them in {every}"
         ),
     }
     if found.lengths is not None:
         lengths = found.lengths
-        figures["prompt tokens"] = f"{_spread(lengths.prompts)} (style {lengths.style}, {model})"
+        facts["prompt tokens"] = f"{_spread(lengths.prompts)} (style {lengths.style}, {model})"
         if lengths.context is not None:
-            figures["too long"] = f"{lengths.too_long} prompts fill the context of {lengths.context} tokens"
+            facts["too long"] = f"{lengths.too_long} prompts, for a context of {lengths.context} tokens"
         if lengths.solutions is not None:
-            figures["solution tokens"] = f"{_spread(lengths.solutions)}, the shortest of each problem"
-    return figures
+            facts["solution tokens"] = f"{_spread(lengths.solutions)} (shortest solution of each problem)"
+    return facts
 
 
 def _near(found: Stats) -> str:
     if found.near_duplicates is None:
-        return "near-duplicates were not looked for (pip install 'securecoderl-edge[split]')"
-    return f"{found.near_duplicates} problems have near-duplicates ({found.groups} groups of different ones)"
+        return f"near-duplicates not counted: {MissingExtra('datasketch', 'split')}"
+    return f"{found.near_duplicates} problems have near-duplicates ({found.groups} groups in all)"
 
 
 def _spread(spread: Spread) -> str:
@@ -173,4 +175,4 @@ def _listed(counts: dict[str, int]) -> str:
 
 def _nearest(word: str, words: list[str]) -> str:
     close = difflib.get_close_matches(word, words, n=1)
-    return f"; the nearest is {close[0]!r}" if close else ""
+    return f". Did you mean {close[0]!r}?" if close else ""

@@ -1,4 +1,4 @@
-"""`sce data split` and `sce data leaks`: what is learnt from holds nothing of what is measured on."""
+"""`sce data split` and `sce data leaks`: training and evaluation sets without problems in common."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from securecoderl_edge.problems.problem import write_problems
 from securecoderl_edge.problems.sources import open_problems
 from securecoderl_edge.text import escape_controls
 
-_SIMILARITY_HELP = "Share of word pairs in common from which on two problems are near-duplicates."
+_SIMILARITY_HELP = "Jaccard similarity of word pairs from which two problems count as near-duplicates."
 
 
 @dataclass(frozen=True)
 class SplitConfig:
     """Flags of `sce data split`."""
 
-    eval: int = setting(100, "Problems to measure on.", minimum=1, metavar="N")
-    seed: int = setting(42, "Seed of the draw.", minimum=0)
-    tag: str | None = setting(None, "Measure on the problems with this tag instead of a draw.", metavar="TAG")
+    eval: int = setting(100, "Problems in the evaluation set.", minimum=1, metavar="N")
+    seed: int = setting(42, "Random seed.", minimum=0)
+    tag: str | None = setting(None, "Evaluate on all problems with this tag instead of a random sample.", metavar="TAG")
     similarity: float = setting(SIMILARITY, _SIMILARITY_HELP, minimum=SIMILARITY, maximum=1)
-    train_out: str | None = setting(None, "File to learn from.  [default: FILE-train.jsonl]", metavar="FILE")
-    eval_out: str | None = setting(None, "File to measure on.  [default: FILE-eval.jsonl]", metavar="FILE")
+    train_out: str | None = setting(None, "File for the training set.  [default: FILE-train.jsonl]", metavar="FILE")
+    eval_out: str | None = setting(None, "File for the evaluation set.  [default: FILE-eval.jsonl]", metavar="FILE")
     force: bool = setting(False, "Overwrite files that exist.")
-    json: bool = setting(False, "Print the outcome, with the ids, as one JSON document.")
+    json: bool = setting(False, "Print the result, with the ids, as one JSON document.")
 
 
 @dataclass(frozen=True)
@@ -41,19 +41,19 @@ class LeaksConfig:
     """Flags of `sce data leaks`."""
 
     similarity: float = setting(SIMILARITY, _SIMILARITY_HELP, minimum=SIMILARITY, maximum=1)
-    out: str | None = setting(None, "Write the problems of FILE that OTHER does not hold.", metavar="FILE")
+    out: str | None = setting(None, "Write the problems of FILE that have no duplicate in OTHER.", metavar="FILE")
     force: bool = setting(False, "Overwrite --out when it exists.")
-    json: bool = setting(False, "Print the outcome as one JSON document.")
+    json: bool = setting(False, "Print the result as one JSON document.")
 
 
-@click.command(short_help="Split into problems to learn from and to measure on.")
+@click.command(short_help="Split into a training and an evaluation set.")
 @click.argument("file", metavar="FILE")
 @options_from(SplitConfig)
 def split(file: str, config: SplitConfig) -> None:
-    """Split FILE into problems to learn from and problems to measure on.
+    """Split FILE into a training set and an evaluation set.
 
-    Near-duplicates fall on one side. The draw depends on seed and statements alone, neither on the order of the file
-    nor on the machine. Near-duplicates of what is measured on are withheld from both files.
+    The random choice depends only on the seed and the statements, not on the order of the file or on the machine.
+    Near-duplicates of evaluation problems are left out of both files.
     """
     from securecoderl_edge.problems.splits import split_problems
 
@@ -61,7 +61,7 @@ def split(file: str, config: SplitConfig) -> None:
     train_out = Path(config.train_out or f"{stem}-train.jsonl")
     eval_out = Path(config.eval_out or f"{stem}-eval.jsonl")
     if train_out.resolve() == eval_out.resolve():
-        raise UsageError("--train-out and --eval-out name the same file")
+        raise UsageError("--train-out and --eval-out are the same file. Choose two.")
     for out in (train_out, eval_out):
         refuse_to_overwrite(out, config.force, file)
     problems = open_problems(file, sys.maxsize, say)
@@ -70,10 +70,10 @@ def split(file: str, config: SplitConfig) -> None:
     write_problems(eval_out, (problems[place] for place in parts.evaluation))
     say(
         f"{file}: {len(problems)} problems in {parts.groups} groups of near-duplicates; "
-        f"{len(parts.train)} to learn from in {train_out}, {len(parts.evaluation)} to measure on in {eval_out}"
+        f"{len(parts.train)} for training in {train_out}, {len(parts.evaluation)} for evaluation in {eval_out}"
     )
     if parts.withheld:
-        say(f"{len(parts.withheld)} withheld, near-duplicates of what is measured on")
+        say(f"left out {len(parts.withheld)} near-duplicates of evaluation problems")
     if config.json:
         ids = {name: [problems[place].id for place in getattr(parts, name)] for name in _PARTS}
         click.echo(json.dumps({"problems": len(problems), "groups": parts.groups, **ids}))
@@ -82,15 +82,15 @@ def split(file: str, config: SplitConfig) -> None:
 _PARTS = ("train", "evaluation", "withheld")
 
 
-@click.command(short_help="Find problems of one file in another.")
+@click.command(short_help="Find duplicates of one file's problems in another.")
 @click.argument("file", metavar="FILE")
 @click.argument("other", metavar="OTHER")
 @options_from(LeaksConfig)
 @click.pass_context
 def leaks(ctx: click.Context, file: str, other: str, config: LeaksConfig) -> None:
-    """Say which problems of FILE stand in OTHER too, in the same words or nearly.
+    """Find problems of FILE that have an exact or near duplicate in OTHER.
 
-    Exit code 1 when there are any.
+    Each line has the two ids and their similarity. Exit code 1 if there are any.
     """
     from securecoderl_edge.problems.splits import find_leaks
 
@@ -106,17 +106,17 @@ def leaks(ctx: click.Context, file: str, other: str, config: LeaksConfig) -> Non
             columns = (leak.id, leak.other_id, f"{leak.similarity:.2f}")
             click.echo("\t".join(map(escape_controls, columns)))
     exact = sum(leak.similarity == 1 for leak in found)
-    share = f"{len(found)} of {len(problems)} problems of {file} stand in {other}"
+    count = f"{len(found)} of {len(problems)} problems of {file} have a duplicate in {other}"
     say(
-        f"{share}: {exact} in the same words, {len(found) - exact} nearly"
+        f"{count}: {exact} exact, {len(found) - exact} near"
         if found
-        else f"no problem of {file} is in {other}"
+        else f"no problem of {file} has a duplicate in {other}"
     )
     if config.out is not None:
         ids = {leak.id for leak in found}
         if len(ids) == len(problems):
-            raise SceError(f"{config.out} was not written: every problem of {file} stands in {other}")
-        count = write_problems(Path(config.out), (problem for problem in problems if problem.id not in ids))
-        say(f"wrote {count} problems to {shlex.quote(config.out)}")
+            raise SceError(f"{config.out} was not written: every problem of {file} has a duplicate in {other}")
+        kept = write_problems(Path(config.out), (problem for problem in problems if problem.id not in ids))
+        say(f"wrote {kept} problems to {shlex.quote(config.out)}")
     if found:
         ctx.exit(1)

@@ -1,4 +1,4 @@
-"""`sce doctor`: what this machine can do, tried out."""
+"""`sce doctor`: tests of the sandbox, runtimes and libraries on this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from securecoderl_edge.doctor import Check, Report
 
 TITLES = {"llama_cpp": "llama.cpp"}
-COLOURS = {"ok": "green", "note": "cyan", "missing": "yellow", "bad": "red"}
+COLORS = {"ok": "green", "note": "cyan", "missing": "yellow", "bad": "red"}
 WIDEST = 120
 
 
@@ -29,22 +29,22 @@ WIDEST = 120
 class DoctorConfig:
     """Flags of `sce doctor`."""
 
-    sandbox: str = setting("auto", "The level of isolation to examine.", choices=SANDBOX_CHOICES)
-    json: bool = setting(False, "One JSON document on stdout.")
+    sandbox: str = setting("auto", "Isolation level to test.", choices=SANDBOX_CHOICES)
+    json: bool = setting(False, "Print one JSON document on stdout.")
 
 
 @click.command()
 @options_from(DoctorConfig)
 @click.pass_context
 def doctor(ctx: click.Context, config: DoctorConfig) -> None:
-    """Check this machine: processor, sandbox, extras, llama.cpp and torch.
+    """Check this machine: CPU, sandbox, optional packages, llama.cpp, torch.
 
-    Runs hostile programs in the sandbox, each of them harmless where it is not contained, and quantised kernels of
-    llama.cpp in processes that may crash. Exit code 1 when something is bad; what is merely missing is not.
+    Runs attack programs in the sandbox. They are harmless even if isolation fails. Also runs the quantized kernels of
+    llama.cpp, in separate processes that may crash. Exit code 1 if a check fails; a missing package is no failure.
     """
     from securecoderl_edge.doctor import examine
 
-    say("running hostile programs, llama.cpp and torch; this takes a few seconds")
+    say("testing the sandbox, llama.cpp and torch; this takes a few seconds")
     report = examine(config.sandbox)
     if config.json:
         click.echo(json.dumps(report.to_record(), indent=1, allow_nan=False))
@@ -55,7 +55,7 @@ def doctor(ctx: click.Context, config: DoctorConfig) -> None:
 
 
 def _render(report: Report) -> str:
-    """Groups with aligned lines, then one sentence."""
+    """Format groups of aligned lines, then a summary."""
     # A pipe has no width.
     width = min(shutil.get_terminal_size((100, 24)).columns, WIDEST)
     name_width = max(len(finding.name) for finding in report.findings)
@@ -72,16 +72,16 @@ def _lines(finding: Check, name_width: int, width: int) -> list[str]:
     indent = " " * (name_width + 13)
     text = " ".join(escape_controls(finding.found).split())
     first, *rest = textwrap.wrap(text, max(30, width - len(indent)), break_on_hyphens=False) or [""]
-    state = click.style(f"{finding.state:7}", fg=COLOURS[finding.state])
+    state = click.style(f"{finding.state:7}", fg=COLORS[finding.state])
     lines = [f"  {state}  {finding.name:{name_width}}  {first}", *(indent + line for line in rest)]
     if finding.next_step:
-        lines.append(f"{indent}-> {escape_controls(finding.next_step)}")  # unbroken, to be copied
+        lines.append(f"{indent}-> {escape_controls(finding.next_step)}")  # not wrapped, to be copied
     return lines
 
 
 def _closing(report: Report) -> str:
     counts = Counter(finding.state for finding in report.findings)
     if not report.ok:
-        return f"{counts['bad']} of {len(report.findings)} findings are bad; an arrow says what to do."
+        return f"{counts['bad']} of {len(report.findings)} checks failed (bad). Follow the arrows (->)."
     missing = f", {counts['missing']} missing" if counts["missing"] else ""
-    return f"Nothing is bad: {counts['ok']} of {len(report.findings)} findings are ok{missing}."
+    return f"No check failed: {counts['ok']} of {len(report.findings)} are ok{missing}."

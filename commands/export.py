@@ -1,4 +1,4 @@
-"""`sce export`: a trained policy, or a base model, as verified files."""
+"""`sce export`: verified GGUF, ONNX, adapter and Hugging Face exports of a policy or base model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from securecoderl_edge.runtimes.spec import ModelSpec
 if TYPE_CHECKING:
     from securecoderl_edge.problems.problem import Problem
 
-_PAPERS = (".modelfile", ".md", ".json")
+_SIDECAR_ENDINGS = (".modelfile", ".md", ".json")
 
 
 @dataclass(frozen=True)
@@ -35,77 +35,80 @@ class ExportConfig:
 
     format: str = setting(
         "gguf",
-        "gguf: a file for llama.cpp; onnx: a folder for onnxruntime; adapter: the LoRA alone, for llama.cpp's --lora; "
-        "hf: a merged folder.",
+        "gguf: a file for llama.cpp. onnx: a folder for onnxruntime. adapter: only the LoRA adapter, for --lora of "
+        "llama.cpp. hf: a merged Hugging Face folder.",
         choices=("gguf", "onnx", "adapter", "hf"),
     )
     quant: tuple[str, ...] = setting(
         (),
-        f"Types of the weights, comma-separated: {', '.join(QUANTS)}; {', '.join(ONNX_TYPES)} for onnx "
-        f"({', '.join(PORTABLE_TYPES)} with --portable).  "
-        "[default: q8_0; int8 for onnx, f16 for adapter, f32 for hf and --portable]",
+        f"Weight types, comma-separated. gguf: {', '.join(QUANTS)}; onnx: {', '.join(ONNX_TYPES)} "
+        f"(--portable: {', '.join(PORTABLE_TYPES)}); adapter and hf: f16, f32.  "
+        "[default: q8_0; onnx: int8; adapter: f16; hf and --portable: f32]",
         choices=tuple(dict.fromkeys((*QUANTS, *ONNX_TYPES))),
     )
     portable: bool = setting(
-        False, "With --format onnx: standard operators alone (set 23), for other runtimes than onnxruntime too; slower."
+        False, "With --format onnx: use only standard operators (opset 23), for any ONNX runtime. Slower."
     )
-    out: str | None = setting(None, "Where to write.  [default: RUN/exports/NAME-QUANT.gguf]", metavar="PATH")
-    force: bool = setting(False, "Replace an existing target.")
+    out: str | None = setting(None, "File or folder to write.  [default: RUN/exports/NAME-QUANT.gguf]", metavar="PATH")
+    force: bool = setting(False, "Replace an existing file or folder.")
     pre_tokenizer: str | None = setting(
-        None, "llama.cpp's name of the pre-tokenizer, for one that is not recognised.", metavar="NAME"
+        None, "Name of the pre-tokenizer in llama.cpp, if sce does not recognize it.", metavar="NAME"
     )
-    bench: bool = setting(False, "Measure each file on problems, and what quantisation costs.")
-    problems: str = setting("starter:eval", "With --bench: built-in set or file.", metavar="SET|FILE")
+    bench: bool = setting(False, "Evaluate each file on problems, and compare it with the float model.")
+    problems: str = setting("starter:eval", "With --bench: built-in set or file of problems.", metavar="SET|FILE")
     limit: int | None = setting(None, "With --bench: only the first N problems.", minimum=1, metavar="N")
-    verify: str | None = setting(None, "Check a file once more, against its manifest and its source.", metavar="FILE")
-    json: bool = setting(False, "Print the manifests as JSON on stdout.")
+    verify: str | None = setting(
+        None, "Check an exported file again, against its manifest and the original model.", metavar="FILE"
+    )
+    json: bool = setting(False, "Print the manifest as JSON on stdout; a list of them for several types.")
 
 
 @click.command()
 @click.argument("source", type=ModelName(), required=False, metavar="[RUN|HF_DIR]")
 @options_from(ExportConfig)
 def export(source: str | None, config: ExportConfig) -> None:
-    """Write a trained policy as verified files for a laptop CPU.
+    """Export a model to GGUF or ONNX files, verified against the original.
 
-    Without an argument it is the latest training run. A Hugging Face folder, or nano, is exported as it is.
+    RUN is a training run (default: the latest). HF_DIR is a Hugging Face folder or nano, exported without an adapter.
 
-    Before a file gets its name it is run by llama.cpp or onnxruntime and compared with its source (tokenisation,
-    logits, greedy text). A file that does not agree is not kept. A merged Hugging Face folder is not compared.
-    Beside each file stand its manifest, a card and an Ollama Modelfile.
+    llama.cpp or onnxruntime loads each file. Its tokens, logits and greedy text are compared with the original model in
+    transformers, and the file is deleted if they disagree. Merged Hugging Face folders are not compared.
+
+    A manifest, a model card and (for GGUF) an Ollama Modelfile are written next to each file.
     """
     if config.verify is not None:
         others = {**asdict(config), "verify": None, "json": False, "pre_tokenizer": None}
         if others != asdict(ExportConfig()):
-            raise UsageError("--verify takes a file as it is; of the other flags --pre-tokenizer and --json go with it")
+            raise UsageError("--verify can only be combined with --pre-tokenizer and --json.")
         _verify(Path(config.verify), source, config)
         return
     spec = find_source(source)
     base = base_folder(spec.source)
     if config.portable and config.format != "onnx":
-        raise UsageError("--portable is a kind of ONNX; add --format onnx, or leave it out")
+        raise UsageError("--portable needs --format onnx. Add it, or leave out --portable.")
     kind = "portable" if config.portable else config.format
     quants = config.quant or (DEFAULTS[kind],)
     for quant in quants:
         check_type(kind, quant)
-    if config.out is not None and Path(config.out).suffix.lower() in _PAPERS:
-        raise UsageError(f"--out {config.out}: files of that ending are written beside an export; choose another name")
+    if config.out is not None and Path(config.out).suffix.lower() in _SIDECAR_ENDINGS:
+        raise UsageError(f"--out {config.out}: reserved ending of cards, manifests and Modelfiles. Choose another.")
     if config.format == "hf" and len(quants) > 1:
-        raise UsageError("--format hf writes one folder; export one --quant at a time, with --out")
+        raise UsageError("--format hf writes one folder. Export one --quant at a time, with --out.")
     if config.out is not None and len(quants) > 1:
-        raise UsageError("--out names one file; leave it out, or export one --quant at a time")
+        raise UsageError("--out is one file. Leave it out, or export one --quant at a time.")
     if config.bench and config.format not in ("gguf", "onnx"):
-        raise UsageError("--bench measures whole models; leave it out, or export with --format gguf or onnx")
+        raise UsageError("--bench needs --format gguf or onnx. Leave out --bench, or change the format.")
     if not config.bench and (config.problems != ExportConfig().problems or config.limit is not None):
-        raise UsageError("--problems and --limit say what --bench measures on; add --bench, or leave them out")
+        raise UsageError("--problems and --limit need --bench. Add --bench, or leave them out.")
     if config.pre_tokenizer is not None and config.format not in ("gguf", "adapter"):
-        raise UsageError("--pre-tokenizer is llama.cpp's; leave it out, or export with --format gguf or adapter")
+        raise UsageError("--pre-tokenizer needs --format gguf or adapter. Leave it out, or change the format.")
     if config.format == "hf":
         _export_folder(spec, base, quants, config)
         return
     problems = _problems(config) if config.bench else []
     results, failed = _export_files(spec, base, kind, quants, config)
     for result in results:
-        _add_papers(result, spec, base)
+        _write_sidecars(result, spec, base)
     if config.bench and results:
         _bench(spec, base, results, problems)
     if config.json:
@@ -118,7 +121,7 @@ def export(source: str | None, config: ExportConfig) -> None:
 def _export_files(
     spec: ModelSpec, base: Path, kind: str, quants: tuple[str, ...], config: ExportConfig
 ) -> tuple[list[ExportResult], int]:
-    """What was written, and how many others failed."""
+    """Export each type; return the results, and how many types failed."""
     results, failed = [], 0
     out = Path()
 
@@ -131,7 +134,7 @@ def _export_files(
             try:
                 result = export_as(workbench, kind, quant, out, config.force)
             except SceError as error:
-                # One type that is not good enough must not cost the others.
+                # A failed type must not stop the others.
                 if len(quants) == 1:
                     raise
                 failed += 1
@@ -154,23 +157,24 @@ def _export_folder(spec: ModelSpec, base: Path, quants: tuple[str, ...], config:
 def _report(result: ExportResult) -> None:
     manifest, agreement = result.manifest, result.manifest.agreement
     if result.reused:
-        say(f"{result.path}: this export of the same model is already there")
+        say(f"{result.path}: reused, the same export already exists")
     if isinstance(manifest, AdapterManifest):
-        say(f"{result.path}: {manifest.bytes / 1e6:.1f} MB, LoRA of rank {manifest.rank}, {manifest.tensors} factors")
+        say(f"{result.path}: {manifest.bytes / 1e6:.1f} MB, LoRA of rank {manifest.rank}, {manifest.tensors} tensors")
     elif isinstance(manifest, GgufManifest | OnnxManifest):
         types = f" ({types_in_words(manifest)})" if isinstance(manifest, GgufManifest) else ""
         say(f"{result.path}: {manifest.bytes / 1e6:.1f} MB, {manifest.bits_per_weight:.2f} bits per weight{types}")
     runtime = "onnxruntime" if isinstance(manifest, OnnxManifest) else "llama.cpp"
     say(
-        f"  verified in {runtime} against its source: "
-        f"{agreement.tokenised_equal}/{agreement.texts} texts tokenise equally, "
-        f"logits within {agreement.max_abs_difference:.2g}, KL {agreement.mean_kl:.2g}, top-1 {agreement.top1:.1%}, "
-        f"greedy text equal on {agreement.greedy_equal}/{agreement.prompts} prompts"
+        f"  verified in {runtime} against the original: "
+        f"{agreement.tokenised_equal}/{agreement.texts} texts tokenize identically, "
+        f"logits differ by at most {agreement.max_abs_difference:.2g}, KL {agreement.mean_kl:.2g}, "
+        f"top-1 agreement {agreement.top1:.1%}, "
+        f"greedy text identical for {agreement.greedy_equal}/{agreement.prompts} prompts"
     )
 
 
 def _problems(config: ExportConfig) -> list[Problem]:
-    """What is measured on: found before minutes are spent on exports."""
+    """Problems of --bench, loaded before the slow exports begin."""
     from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems
 
     return bench_problems(BenchSettings(problems=config.problems, limit=config.limit), say)
@@ -178,34 +182,34 @@ def _problems(config: ExportConfig) -> list[Problem]:
 
 def _bench(spec: ModelSpec, base: Path, results: list[ExportResult], problems: list[Problem]) -> None:
     from securecoderl_edge.commands.bench import calibrated
-    from securecoderl_edge.commands.tables import show_losses
+    from securecoderl_edge.commands.tables import show_quantization
     from securecoderl_edge.export.card import write_card
-    from securecoderl_edge.export.losses import measure_losses
+    from securecoderl_edge.export.quantization_report import measure_quantization
     from securecoderl_edge.scoring.scorer import Scorer
 
     def tell(result: ExportResult) -> None:
-        say(f"{result.path.name}: measuring on {len(problems)} problems")
+        say(f"{result.path.name}: evaluating {len(problems)} problems")
 
     with Scorer(time_factor=calibrated()) as scorer:
-        losses = measure_losses(spec, results, problems, scorer, tell)
-    show_losses(losses)
+        report = measure_quantization(spec, results, problems, scorer, tell)
+    show_quantization(report)
     for result in results:
-        write_card(result, spec, base, losses.to_markdown())
+        write_card(result, spec, base, report.to_markdown())
 
 
-def _add_papers(result: ExportResult, spec: ModelSpec, base: Path) -> None:
+def _write_sidecars(result: ExportResult, spec: ModelSpec, base: Path) -> None:
     from securecoderl_edge.export.card import how_to_run, write_card, write_modelfile
 
     card = write_card(result, spec, base)
     modelfile = write_modelfile(result)
     shown = f"{card.parent.name}/{card.name}" if result.path.is_dir() else card.name
-    ollama = f", {modelfile.name} is for Ollama" if modelfile else ""
-    # Without a model's name it measures the exports of the latest run.
+    ollama = f", Ollama: {modelfile.name}" if modelfile else ""
+    # Without a model's name `sce bench` evaluates the exports of the latest run.
     run = latest_run()
     is_found = run is not None and result.path.parent.resolve() == run.exports.resolve()
     found = [] if is_found else [os.path.relpath(result.path)]
     bench = "" if isinstance(result.manifest, AdapterManifest) else f" {shlex.join(['sce', 'bench', *found])}, or"
-    say(f"  {shown} says what it is{ollama}; next:{bench}")
+    say(f"  card: {shown}{ollama}; next:{bench}")
     for line in how_to_run(result, result.path.parent):
         say(f"    {line}")
 
@@ -224,10 +228,10 @@ def _verify(file: Path, source: str | None, config: ExportConfig) -> None:
     if config.json:
         click.echo(json.dumps(found.to_record()))
     if found.agreement is None:
-        say(f"{file}: is what its manifest says; to have it compared, name its source: sce export SOURCE --verify FILE")
+        say(f"{file}: matches its manifest. To compare it with the original too, run: sce export SOURCE --verify FILE")
         return
     say(
-        f"{file}: is what its manifest says and agrees with its source: KL {found.agreement.mean_kl:.2g}, "
-        f"top-1 {found.agreement.top1:.1%}, {found.agreement.tokenised_equal}/{found.agreement.texts} texts "
-        "tokenise equally"
+        f"{file}: matches its manifest and agrees with the original: KL {found.agreement.mean_kl:.2g}, "
+        f"top-1 agreement {found.agreement.top1:.1%}, "
+        f"{found.agreement.tokenised_equal}/{found.agreement.texts} texts tokenize identically"
     )

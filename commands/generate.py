@@ -1,4 +1,4 @@
-"""``sce generate``: programs for prompts, checked before they are shown."""
+"""``sce generate``: programs for prompts, tested and scanned before they are printed."""
 
 from __future__ import annotations
 
@@ -30,38 +30,63 @@ from securecoderl_edge.text import escape_controls, unescaped
 if TYPE_CHECKING:
     from securecoderl_edge.scoring.scorer import Scorer
 
-# Prompts of one file that are decoded together; results of a group are written before the next one begins.
+# Prompts of one file are decoded in groups; the results of a group are written before the next one begins.
 _SAMPLES_TOGETHER = 64
 
 
 @click.command()
 @click.argument("prompt", required=False, metavar="[PROMPT|-|@FILE]")
 @click.option(
-    "--model", type=ModelName(), metavar="MODEL", help="[default: the latest run's export, its policy, or nano]"
+    "--model",
+    type=ModelName(),
+    metavar="MODEL",
+    help="Model to use.  [default: the latest run's export, else its policy, else nano]",
 )
 @click.option(
-    "-n", "n", type=click.IntRange(1, MAX_SAMPLES), default=1, show_default=True, help="Samples; the best is shown."
+    "-n",
+    "n",
+    type=click.IntRange(1, MAX_SAMPLES),
+    default=1,
+    show_default=True,
+    help="Programs to sample; the best one is printed.",
 )
-@click.option("--tests", "tests_file", type=click.Path(path_type=Path), help="Tests, as JSON or JSONL.")
-@click.option("--test", "tests", multiple=True, metavar="in=..,out=..", help="One test; \\n is a line break.")
+@click.option("--tests", "tests_file", type=click.Path(path_type=Path), help="File of tests (JSON or JSONL).")
+@click.option(
+    "--test",
+    "tests",
+    multiple=True,
+    metavar="in=..,out=..",
+    help="A test: input and expected output; \\n is a line break. May be repeated.",
+)
 @options_from(SamplingSettings)
-@click.option("--stop", "stops", multiple=True, metavar="TEXT", help="Text that ends the answer; may be repeated.")
+@click.option("--stop", "stops", multiple=True, metavar="TEXT", help="Stop at this text; may be repeated.")
 @click.option(
-    "--repair", "repairs", count=True, help="Show a program that failed to the model again; each --repair a round."
+    "--repair",
+    "repairs",
+    count=True,
+    help="Show a failed program with its errors to the model, and sample again. Repeat for more rounds.",
 )
-@click.option("--timeout", type=FiniteFloat(0, min_open=True), metavar="S", help="Give up after S seconds.")
+@click.option("--timeout", type=FiniteFloat(0, min_open=True), metavar="S", help="Stop with an error after S seconds.")
 @click.option("--threads", type=click.IntRange(1, MAX_THREADS), metavar="N", help="CPU threads.  [default: all cores]")
 @click.option(
-    "--sandbox", type=click.Choice(SANDBOX_CHOICES), default="auto", help="Isolation of programs.  [default: auto]"
+    "--sandbox",
+    type=click.Choice(SANDBOX_CHOICES),
+    default="auto",
+    help="Isolation level; auto: the strictest available, off: none.  [default: auto]",
 )
 @click.option(
     "--prompt-style",
     type=click.Choice(("auto", *STYLES)),
     default="auto",
-    help="How the prompt is put to the model; auto: as it was trained.  [default: auto]",
+    help="Prompt format; auto: the one that the model was trained with.  [default: auto]",
 )
-@click.option("--code-only/--raw", "code_only", default=None, help="The program, or all that the model wrote.")
-@click.option("--jsonl", type=click.Path(path_type=Path), help="Many prompts, one JSON object a line.")
+@click.option(
+    "--code-only/--raw",
+    "code_only",
+    default=None,
+    help="Print the program, or the raw completion.  [default: the program]",
+)
+@click.option("--jsonl", type=click.Path(path_type=Path), help="File of prompts, one JSON object per line.")
 def generate(
     prompt: str | None,
     model: str | None,
@@ -78,20 +103,21 @@ def generate(
     code_only: bool | None,
     jsonl: Path | None,
 ) -> None:
-    """Write a program for a prompt, checked before it is shown.
+    """Generate a program for a prompt; test it and scan it before printing it.
 
-    PROMPT is an argument, stdin (-, or a pipe) or @FILE. The program is parsed and scanned by Bandit; with tests, or
-    an example in the prompt, it also runs in the sandbox. The verdict goes to stderr, the program to stdout. Exit code
-    1 when nothing passed its check.
+    PROMPT is a text, @FILE, or - for standard input. The program is parsed and scanned with Bandit. With tests, or an
+    example in the prompt, it also runs in the sandbox. The program goes to stdout, the verdict to stderr. Exit code 1
+    if no program passes its checks.
 
-    With --jsonl FILE each line is {"prompt": ...} or a problem record, and so is each line of the answer.
+    With --jsonl FILE, each line of FILE is {"prompt": ...} or a problem record. Each output line is a JSON object with
+    the best program, its completion and its score.
     """
     from securecoderl_edge.scoring.scorer import Scorer
 
     if jsonl is not None and (prompt is not None or tests or tests_file):
-        raise UsageError("--jsonl brings its own prompts and tests: leave out PROMPT, --test and --tests")
+        raise UsageError("--jsonl FILE has its own prompts and tests. Leave out PROMPT, --test and --tests.")
     if jsonl is not None and code_only is not None:
-        raise UsageError("each line of --jsonl has both, program and completion: leave out --code-only and --raw")
+        raise UsageError("--code-only and --raw have no effect with --jsonl: each line has both fields.")
     given = read_tests(tests_file) if tests_file else []
     given += [parse_test(text) for text in tests]
     if jsonl is not None:
@@ -119,9 +145,9 @@ def generate(
             verdict = found.verdict("tests" if given else "examples in the prompt")
             spent = f"{found.tokens} tokens in {duration(time.monotonic() - started)}"
             by = ""
-            if model is None:  # who names none is told which it was
+            if model is None:  # then the line names the chosen one
                 is_built_in = latest_run() is None
-                by = f", by {'the built-in nano (your own: sce train)' if is_built_in else spec.label}"
+                by = f", by {'the built-in nano (train your own: sce train)' if is_built_in else spec.label}"
             say(f"{verdict}, seed {sampling.seed}, {spent}{by}")
             _print_program(found.best.completion.text if code_only is False else found.best.score.program)
             is_accepted = found.accepted > 0
@@ -139,7 +165,7 @@ def _answer_all(
     timeout: float | None,
     format: PromptFormat,
 ) -> bool:
-    """Answer many prompts, a JSON line each; whether all have a program that passed."""
+    """Answer many prompts, one JSON line each; return whether all have a program that passed."""
     accepted, width = 0, max(1, _SAMPLES_TOGETHER // n)
     on_token = _until(timeout, None)
     with track(len(problems), "prompts", lines=False) as progress:
@@ -149,21 +175,21 @@ def _answer_all(
                 click.echo(json.dumps({**found.to_record(), "seed": sampling.seed}))
                 accepted += found.accepted > 0
                 progress.update(1, f"{accepted} passed")
-    say(f"{accepted} of {len(problems)} prompts have a program that passed its check, seed {sampling.seed}")
+    say(f"{accepted} of {len(problems)} prompts have a program that passed its checks, seed {sampling.seed}")
     return accepted == len(problems)
 
 
 def _print_program(text: str) -> None:
-    """The program as it is for a pipe; made harmless for a terminal."""
+    """Print a program: unchanged to a pipe, with escaped control characters to a terminal."""
     if text and sys.stdout:
         shown = escape_controls(text) if data.is_terminal else text
-        # Not click.echo, which would take escape sequences out of a program's text.
+        # Not click.echo, which would remove escape sequences from a program's text.
         sys.stdout.write(shown if shown.endswith("\n") else f"{shown}\n")
         sys.stdout.flush()
 
 
 def _until(timeout: float | None, show: OnToken | None) -> OnToken | None:
-    """``show``, giving up at the first token after the time is over."""
+    """Add a time limit to ``show``: an error at the first token after ``timeout`` seconds."""
     if timeout is None:
         return show
     deadline = time.monotonic() + timeout
@@ -179,7 +205,7 @@ def _until(timeout: float | None, show: OnToken | None) -> OnToken | None:
 
 @contextlib.contextmanager
 def _draft(is_wanted: bool) -> Iterator[OnToken | None]:
-    """Show the text as it is decoded, on stderr; it vanishes when the checked program is there."""
+    """Show the text on stderr while it is decoded; it disappears when the checked program is printed."""
     if not is_wanted:
         yield None
         return

@@ -1,4 +1,4 @@
-"""Command-line flags generated from a settings dataclass."""
+"""Command-line flags generated from settings dataclasses."""
 
 from __future__ import annotations
 
@@ -23,17 +23,16 @@ AUTO = "auto"
 def options_from(schema: type, *, keep_unset: bool = False, only: tuple[str, ...] = ()) -> Callable[[F], F]:
     """Add one flag for each field of ``schema`` and pass the built dataclass as ``config``.
 
-    With ``keep_unset`` the command receives ``given`` instead: a dictionary of the flags that were typed, for
-    commands that merge them over a file, whose values the help cannot know; several schemas may add to it. ``only``
-    picks some of the fields.
-    Nested dataclasses get no flags; ``bool`` fields become ``--name/--no-name``.
+    With ``keep_unset`` the command receives ``given`` instead: a dictionary of the flags that were typed. It is for
+    commands that merge them over a file, whose values the help cannot show; several schemas may add to it. ``only``
+    selects some of the fields. Nested dataclasses get no flags; ``bool`` fields become ``--name/--no-name``.
     """
 
     def decorate(function: F) -> F:
         hints = typing.get_type_hints(schema)
         flat = [field for field in dataclasses.fields(schema) if not dataclasses.is_dataclass(hints[field.name])]
         fields = [field for field in flat if not only or field.name in only]
-        # What a schema adds comes before what it shares with others.
+        # A schema's own fields come before those that it inherits.
         fields.sort(key=lambda field: field.name not in schema.__annotations__)
 
         @functools.wraps(function)
@@ -53,12 +52,12 @@ def options_from(schema: type, *, keep_unset: bool = False, only: tuple[str, ...
 
 
 def output_formats(**formats: str) -> Callable[[F], F]:
-    """Add a flag for each format, with its help, and pass the one that was given as ``output``; None without one."""
+    """Add one flag per format, with its help, and pass the given one as ``output``, or None."""
 
     def remember(ctx: click.Context, param: click.Parameter, is_given: bool) -> None:
         before = ctx.params.setdefault("output", None)
         if is_given and before is not None:
-            raise UsageError(f"--{before} and --{param.name} are two formats of one output; leave one out")
+            raise UsageError(f"--{before} and --{param.name} exclude each other. Leave one of them out.")
         if is_given:
             ctx.params["output"] = param.name
 
@@ -72,7 +71,7 @@ def output_formats(**formats: str) -> Callable[[F], F]:
 
 
 class _CommaList(click.ParamType):  # type: ignore[type-arg]
-    """``a,b,c`` as a tuple of strings, each one of the permitted words."""
+    """A comma-separated list as a tuple of strings, each one of the allowed words."""
 
     name = "LIST"
 
@@ -90,7 +89,7 @@ class _CommaList(click.ParamType):  # type: ignore[type-arg]
 
 
 class ModelName(click.ParamType):  # type: ignore[type-arg]
-    """A model as `resolve_model` takes it; the shell completes the built-in one, runs, files and folders."""
+    """A model name for `resolve_model`; the shell completes nano, runs, files and folders."""
 
     name = "MODEL"
 
@@ -104,7 +103,7 @@ class ModelName(click.ParamType):  # type: ignore[type-arg]
 
 
 class FiniteFloat(click.FloatRange):
-    """A number within bounds; not-a-number, which is in no order with them, and infinity are refused."""
+    """A number within bounds; NaN and infinity are errors."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
@@ -114,7 +113,7 @@ class FiniteFloat(click.FloatRange):
 
 
 class _NumberOrAuto(click.IntRange):
-    """A number, or ``auto``, which is None: the program's own choice."""
+    """A number, or ``auto``, which becomes None."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == AUTO:

@@ -1,4 +1,4 @@
-"""`sce report`: a training run as one page of HTML."""
+"""`sce report`: one HTML page about a training run."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from securecoderl_edge.errors import UsageError
 class ReportConfig:
     """Flags of `sce report`."""
 
-    out: str | None = setting(None, "The file to write.  [default: RUN/report.html]", metavar="FILE.html")
+    out: str | None = setting(None, "File to write.  [default: RUN/report.html]", metavar="FILE.html")
 
 
 @click.command()
 @click.argument("run", required=False, metavar="[RUN]")
 @options_from(ReportConfig)
 def report(run: str | None, config: ReportConfig) -> None:
-    """Show a training run as one page: what was kept, curves, programs.
+    """Write a training run as one HTML page: results, curves, programs.
 
-    RUN is a folder or a name under runs/; without it, it is the one that was last worked on. A run that is still
-    going is shown as far as it is. The page is one file that needs no network and no script.
+    RUN is a folder or a name under runs/; by default the run that changed last. It may be unfinished. The page has the
+    selected checkpoints, learning curves and sampled programs. It is one file without scripts, and needs no network.
     """
     from securecoderl_edge.evaluation.report.page import render_report
     from securecoderl_edge.runs import find_run, newest_run
@@ -36,8 +36,8 @@ def report(run: str | None, config: ReportConfig) -> None:
     found = newest_run() if run is None else find_run(run)
     if found is None:
         if run is None:
-            raise UsageError("there is no training run here yet; run: sce train")
-        raise UsageError(f"no training run {run!r}: neither a folder with an environment.json nor a name under runs/")
+            raise UsageError("no training run in runs/. Run: sce train")
+        raise UsageError(f"unknown training run {run!r}. Give a run folder (with environment.json) or a name in runs/.")
     page = render_report(found)
     target = Path(config.out) if config.out else found.path / "report.html"
     with write_atomically(target) as out:

@@ -1,4 +1,4 @@
-"""``sce reproduce``: the paper's tables with seeds and intervals, one resumable command each."""
+"""``sce reproduce``: the paper's tables, with several seeds and intervals; one resumable command per table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from securecoderl_edge.training.settings import load_recipe
 
 if TYPE_CHECKING:
     from securecoderl_edge.evaluation.study.arms import Study
-    from securecoderl_edge.evaluation.study.ledger import Step
+    from securecoderl_edge.evaluation.study.run_log import Step
     from securecoderl_edge.evaluation.tables import Table
 
 _QUICK_PROBLEMS = 20
@@ -36,39 +36,41 @@ class Table3Config:
     """Flags of `sce reproduce table3`."""
 
     recipe: str = setting("starter", "Built-in recipe or TOML file.", metavar="NAME|FILE")
-    train: str | None = setting(None, "Problems to learn from, instead of the recipe's; with --eval.", metavar="FILE")
-    eval: str | None = setting(None, "Problems to measure on, which are not learnt from.", metavar="FILE")
-    splits: tuple[str, ...] = setting((), "Use only these problem sets of the recipe, for example eval,hard.")
-    variants: tuple[str, ...] = setting(tuple(VARIANTS), "Ways to train, comma-separated.", choices=tuple(VARIANTS))
-    seeds: int = setting(5, "Trainings of each variant, with seeds 42, 43, ...", minimum=1)
-    samples: int = setting(2, "Programs for each problem that is measured on.", minimum=1)
+    train: str | None = setting(None, "Training problems instead of the recipe's; needs --eval.", metavar="FILE")
+    eval: str | None = setting(None, "Evaluation problems, which are not in --train; needs --train.", metavar="FILE")
+    splits: tuple[str, ...] = setting((), "Use only these splits of the recipe, for example eval,hard.")
+    variants: tuple[str, ...] = setting(tuple(VARIANTS), "Training variants, comma-separated.", choices=tuple(VARIANTS))
+    seeds: int = setting(5, "Training runs per variant, with seeds 42, 43, ...", minimum=1)
+    samples: int = setting(2, "Completions per evaluation problem.", minimum=1)
     updates: int | None = setting(
         None,
-        "Updates of reinforcement learning in each variant.  [default: 120 for starter, else as the recipe says]",
+        "RL updates of each variant.  [default: 120 for starter, else those of the recipe]",
         minimum=2,
         metavar="N",
     )
-    quant: tuple[str, ...] = setting(("q8_0",), "GGUF types to measure the policies in, comma-separated; '' for none.")
+    quant: tuple[str, ...] = setting(("q8_0",), "GGUF types to export and evaluate, comma-separated; '' for none.")
     jobs: int | None = setting(
         None,
-        "Trainings side by side, which share the cores.  [default: 1, with --quick 2]",
+        "Training runs at the same time; they share the cores.  [default: 1; 2 with --quick]",
         minimum=1,
         metavar="N",
     )
-    quick: bool = setting(False, "All of it, but small: one seed, 4 updates, 30 problems. The figures mean nothing.")
-    out: str | None = setting(None, "Folder of runs and figures.  [default: runs/table3]", metavar="DIR")
+    quick: bool = setting(
+        False, "Small test of the whole study: one seed, 4 updates, 30 problems. Its results mean nothing."
+    )
+    out: str | None = setting(None, "Folder for runs and results.  [default: runs/table3]", metavar="DIR")
 
 
 @dataclass(frozen=True)
 class Table2Config:
     """Flags of `sce reproduce table2`."""
 
-    recipe: str = setting("starter", "The recipe whose problems are asked.", metavar="NAME")
-    problems: tuple[str, ...] = setting((), "Instead of them: built-in sets or files, comma-separated.")
-    samples: int = setting(2, "Programs for each problem.", minimum=1)
-    limit: int | None = setting(None, "Only the first N problems of a set.", minimum=1, metavar="N")
-    quick: bool = setting(False, "20 problems of a set, one program each.")
-    out: str | None = setting(None, "Folder of rows and figures.  [default: runs/table2]", metavar="DIR")
+    recipe: str = setting("starter", "Recipe whose evaluation problems are used.", metavar="NAME")
+    problems: tuple[str, ...] = setting((), "Built-in sets or files to use instead, comma-separated.")
+    samples: int = setting(2, "Completions per problem.", minimum=1)
+    limit: int | None = setting(None, "Use only the first N problems of each set.", minimum=1, metavar="N")
+    quick: bool = setting(False, "Use 20 problems per set and one completion per problem.")
+    out: str | None = setting(None, "Folder for rows and results.  [default: runs/table2]", metavar="DIR")
 
 
 _output = output_formats(json="One JSON document on stdout.", markdown="Markdown tables on stdout.")
@@ -76,31 +78,31 @@ _output = output_formats(json="One JSON document on stdout.", markdown="Markdown
 
 @click.group()
 def reproduce() -> None:
-    """Make the paper's tables again, with seeds and intervals.
+    """Reproduce the paper's tables, with several seeds and 95 % intervals.
 
-    What is there is not made again, so the same command goes on after a stop.
+    Existing results are reused, so rerun the same command to resume.
     """
 
 
 @reproduce.command()
 @options_from(Table3Config)
-@click.option("--dry-run", is_flag=True, help="Print the commands that it consists of, and stop.")
+@click.option("--dry-run", is_flag=True, help="Print the commands of the study, and stop.")
 @_output
 def table3(config: Table3Config, dry_run: bool, output: str | None) -> None:
-    """Train, export and measure SFT and the PPO variants.
+    """Train, export and evaluate SFT and the PPO variants.
 
-    The starter recipe has two sets of problems: eval, of which the base model solves two in five, and hard, longer
-    compositions of which hardly any is solved after SFT.
+    The starter recipe has two splits. The base model solves about two in five problems of eval. The hard split has
+    longer task templates, which the model rarely solves after SFT.
     """
     study, jobs = _study(config), _jobs(config)
     if dry_run and output is not None:
-        raise UsageError(f"--dry-run prints commands, a line each; leave out --{output}")
+        raise UsageError(f"--dry-run prints one command per line. Leave out --{output}.")
     if dry_run:
         for command in _commands(study, jobs):
             data.print(command, soft_wrap=True)
         return
     if importlib.util.find_spec("torch") is None:
-        require_torch()  # says what to install; the memory of a torch loaded here would be missing below
+        require_torch()  # the error names the package; torch itself is not loaded here, to save memory for the children
     from securecoderl_edge.evaluation.study.record import study_record
     from securecoderl_edge.evaluation.study.steps import run_study
 
@@ -120,11 +122,9 @@ def table3(config: Table3Config, dry_run: bool, output: str | None) -> None:
     file = study.folder / f"{study.name}.json"
     _show(output, record, study_tables(record, lines=2), study_tables(record), file)
     if output is None:
-        seeds = f"{len(study.seeds)} seeds and over " if len(study.seeds) > 1 else "one seed alone, over "
+        seeds = f"{len(study.seeds)} seeds and " if len(study.seeds) > 1 else "one seed, over "
         spent = duration(record["wall_seconds"])
-        data.print(
-            f"Intervals are 95 %, over {seeds}problems. {spent} in all; the figures are in {file}", soft_wrap=True
-        )
+        data.print(f"Intervals are 95 %, over {seeds}problems. Time: {spent}. Results: {file}", soft_wrap=True)
 
 
 @reproduce.command()
@@ -132,9 +132,9 @@ def table3(config: Table3Config, dry_run: bool, output: str | None) -> None:
 @options_from(Table2Config)
 @_output
 def table2(models: tuple[str, ...], config: Table2Config, output: str | None) -> None:
-    """Measure models as they come, without training, on the problems of table3.
+    """Evaluate models without training, on the evaluation problems of table3.
 
-    MODEL is nano, a Hugging Face folder or hub id, a GGUF file or an ONNX folder.
+    MODEL is nano, a GGUF file, an ONNX or Hugging Face folder, or a Hugging Face repo id.
     """
     from securecoderl_edge.commands.bench import calibrated, measure_all, refuse_missing
     from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems, bench_record, choose_models
@@ -143,7 +143,7 @@ def table2(models: tuple[str, ...], config: Table2Config, output: str | None) ->
     from securecoderl_edge.scoring.scorer import Scorer
 
     if not models:
-        raise UsageError("name the models to measure: sce reproduce table2 nano path/to/model")
+        raise UsageError("Missing models to evaluate. Example: sce reproduce table2 nano path/to/model")
     _refuse_with_quick(config, "samples", "limit")
     specs, _ = choose_models(models)
     folder = Path(config.out) if config.out else RUNS / "table2"
@@ -175,10 +175,10 @@ def table2(models: tuple[str, ...], config: Table2Config, output: str | None) ->
 
 
 def _study(config: Table3Config) -> Study:
-    """The study that the flags ask for.
+    """The study that the flags describe.
 
     Raises:
-        UsageError: they do not go together.
+        UsageError: the flags cannot be combined.
     """
     from securecoderl_edge.export.dispatch import check_type
 
@@ -186,13 +186,13 @@ def _study(config: Table3Config) -> Study:
     for quant in config.quant:
         check_type("gguf", quant)
     if (config.train is None) != (config.eval is None):
-        raise UsageError("--train and --eval go together: problems to learn from, and others to measure on")
+        raise UsageError("--train and --eval need each other: give training problems and evaluation problems.")
     own = () if config.train is None or config.eval is None else (Split("own", config.train, config.eval),)
     known = own or (PRESETS[config.recipe].splits if config.recipe in PRESETS else ())
     missing = [name for name in config.splits if name not in {each.name for each in known}]
     if missing:
         there = ", ".join(each.name for each in known) or "none"
-        raise UsageError(f"--splits: no set of problems {missing[0]!r} in recipe {config.recipe} (there: {there})")
+        raise UsageError(f"--splits: unknown split {missing[0]!r} of recipe {config.recipe}; choose from {there}")
     return plan_table3(
         config.recipe,
         Path(config.out) if config.out else RUNS / ("table3-quick" if config.quick else "table3"),
@@ -207,7 +207,7 @@ def _study(config: Table3Config) -> Study:
 
 
 def _jobs(config: Table3Config) -> int:
-    """Trainings side by side. One of the paper's fills a GPU; the small ones of ``--quick`` do not fill two cores."""
+    """Number of training runs at the same time: one fills a GPU, but those of ``--quick`` do not fill two cores."""
     return config.jobs or (min(2, cpu_count()) if config.quick else 1)
 
 
@@ -221,20 +221,20 @@ def _eval_sets(config: Table2Config) -> list[str]:
     if config.problems:
         return list(dict.fromkeys(config.problems))
     if config.recipe not in PRESETS:
-        load_recipe(config.recipe)  # says what is wrong with it, if it is none
-        raise UsageError(f"recipe {config.recipe}: name the problems with --problems; there are {', '.join(PRESETS)}")
+        load_recipe(config.recipe)  # raises an error if it is not a recipe
+        raise UsageError(f"--recipe {config.recipe} needs --problems; without it, choose from {', '.join(PRESETS)}")
     return [each.eval for each in PRESETS[config.recipe].splits]
 
 
 def _refuse_with_quick(config: Any, *names: str) -> None:
-    """`--quick` is a size of its own; who gives another one means it.
+    """Refuse a size next to ``--quick``, which sets all sizes.
 
     Raises:
         UsageError: both were given.
     """
     given = [name for name in names if getattr(config, name) != getattr(type(config)(), name)]
     if config.quick and given:
-        raise UsageError(f"--quick has a size of its own: leave out --{given[0]}, or --quick")
+        raise UsageError(f"--quick sets --{given[0]} itself. Leave one of them out.")
 
 
 def _show(
@@ -244,7 +244,7 @@ def _show(
     narrow: list[tuple[str, Table]],
     file: Path,
 ) -> None:
-    """Save the record, and print it as asked for; ``wide`` has cells of two lines, for a terminal."""
+    """Save the record, and print it in the chosen format; ``wide`` has cells of two lines, for a terminal."""
     from securecoderl_edge.commands.tables import show_tables
     from securecoderl_edge.evaluation.tables import to_markdown
 

@@ -1,4 +1,4 @@
-"""`sce score`: completions against problems, or one program against one test."""
+"""`sce score`: scores of completions on problems, or of one program on one test."""
 
 from __future__ import annotations
 
@@ -41,16 +41,24 @@ class ScoreConfig:
 
     problems: str | None = setting(None, "Problems: JSONL, or starter[:SPLIT].", metavar="FILE")
     completions: str | None = setting(None, 'Completions: JSONL of {"id", "sample", "completion"}.', metavar="FILE")
-    out: str | None = setting(None, "Write scores here and go on where an earlier run stopped.", metavar="FILE")
-    extract: str = setting("auto", "Take the program out of the completion, or the text as is.", choices=EXTRACT_MODES)
-    input: str | None = setting(None, "What the one program reads: a file, or the text itself.", metavar="TEXT")
-    expect: str | None = setting(None, "What it must print: a file, or the text itself.", metavar="TEXT")
-    workers: int | None = setting(None, "Programs at a time.  [default: one a core]", minimum=1, metavar="N")
-    cpu_seconds: float = setting(5.0, "Processor time of one test.", minimum=0.01, metavar="S")
-    wall_seconds: float = setting(
-        10.0, "Elapsed time of one test.", minimum=0.01, maximum=MAX_WALL_SECONDS, metavar="S"
+    out: str | None = setting(
+        None, "File for the scores; if it exists, only missing scores are computed.", metavar="FILE"
     )
-    memory_mib: int = setting(1024, "Memory of one test.", minimum=128, maximum=MAX_MEMORY_MIB, metavar="N")
+    extract: str = setting(
+        "auto", "auto: extract the code from the completion; raw: score the text unchanged.", choices=EXTRACT_MODES
+    )
+    input: str | None = setting(
+        None, "With FILE.py: standard input of the program, as text or a file name.", metavar="TEXT"
+    )
+    expect: str | None = setting(None, "With FILE.py: expected output, as text or a file name.", metavar="TEXT")
+    workers: int | None = setting(
+        None, "Programs to run at the same time.  [default: one per core]", minimum=1, metavar="N"
+    )
+    cpu_seconds: float = setting(5.0, "CPU time limit per test.", minimum=0.01, metavar="S")
+    wall_seconds: float = setting(
+        10.0, "Wall time limit per test.", minimum=0.01, maximum=MAX_WALL_SECONDS, metavar="S"
+    )
+    memory_mib: int = setting(1024, "Memory limit per test, in MiB.", minimum=128, maximum=MAX_MEMORY_MIB, metavar="N")
     credit_rule: str = credit_rule_setting()
     severity: str = severity_setting()
     sandbox: str = sandbox_setting()
@@ -62,13 +70,13 @@ class ScoreConfig:
 @options_from(ScoreConfig)
 @click.pass_context
 def score(ctx: click.Context, program: Path | None, config: ScoreConfig) -> None:
-    """Score programs against problems in the sandbox.
+    """Score programs: run their tests in the sandbox, scan them with Bandit.
 
     \b
     Many:  sce score --problems FILE --completions FILE [--out FILE]
-           one JSON line a completion on stdout (or in --out), a summary on stderr
+           one JSON line per completion on stdout (or in --out), a summary on stderr
     One:   sce score FILE.py --input TEXT --expect TEXT
-           the verdict in words; exit code 1 when the program does not pass
+           an explanation of the score; exit code 1 if the program does not pass
     """
     if program is not None:
         if not _explain(program, config):
@@ -83,13 +91,13 @@ def _score_many(config: ScoreConfig) -> None:
     from securecoderl_edge.scoring.submissions import open_scores, read_scores, read_submissions
 
     if config.problems is None or config.completions is None:
-        raise UsageError("name --problems and --completions, or one FILE.py with --expect")
+        raise UsageError("Missing arguments: give --problems and --completions, or FILE.py and --expect.")
     if config.expect is not None or config.input is not None or config.json:
-        raise UsageError("--input, --expect and --json go with FILE.py")
+        raise UsageError("--input, --expect and --json need FILE.py.")
     problems = load_problems(config.problems)
     submissions = read_submissions(Path(config.completions), problems, config.extract)
     out = Path(config.out) if config.out is not None else None
-    if out is not None:  # one that is there is gone on with
+    if out is not None:  # an existing one is continued
         refuse_to_overwrite(out, True, config.problems, config.completions)
     with _scorer(config) as scorer, open_scores(out) if out else nullcontext() as file:
         scores = read_scores(out, submissions, scorer.switches(config.extract)) if out else {}
@@ -149,14 +157,14 @@ def _show_summary(scores: Sequence[Score]) -> None:
         title=f"{len(scores)} scores",
         title_justify="left",
     )
-    for heading, justify in (("measure", "left"), ("value", "right")):
+    for heading, justify in (("metric", "left"), ("value", "right")):
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]
     for metric in METRICS:
         value = summary[metric.name]
         shown = "-" if value is None else f"{value * 100:.1f}" if metric.is_rate else f"{value:.3f}"
         table.add_row(metric.title, shown)
     for number, name in enumerate(STAGE_NAMES):
-        table.add_row(f"stage {number}: {name}", str(summary["stages"][name]))
+        table.add_row(f"level {number}: {name}", str(summary["stages"][name]))
     for sign in SIGNS:
         if summary[sign]:
             table.add_row(f"{sign.replace('_', ' ')} %", f"{summary[sign] * 100:.1f}")
@@ -165,18 +173,18 @@ def _show_summary(scores: Sequence[Score]) -> None:
 
 
 def _explain(path: Path, config: ScoreConfig) -> bool:
-    """Print what one program does with one test; returns whether it passes."""
+    """Print the score of one program on one test, and return whether it passes."""
     from securecoderl_edge.problems.problem import Test
     from securecoderl_edge.scoring.explain import explain
 
     for name in ("problems", "completions", "out"):
         if getattr(config, name) is not None:
-            raise UsageError(f"--{name} scores completions; it does not go with FILE.py")
+            raise UsageError(f"--{name} cannot be combined with FILE.py. Leave one of them out.")
     if config.expect is None:
-        raise UsageError("--expect is missing: what must the program print?")
+        raise UsageError("Missing option --expect: the expected output of the program.")
     expected = _text_of("--expect", config.expect)
     if not expected.strip():
-        raise UsageError("--expect is blank, which no program can be told from silence by")
+        raise UsageError("--expect is empty: a program that prints nothing would pass. Give the expected output.")
     program = _read_program(path)
     test = Test(_text_of("--input", config.input or ""), expected)
     problem = Problem(id=path.name, statement="", tests=(test,))
@@ -198,19 +206,19 @@ def _read_program(path: Path) -> str:
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
     except IsADirectoryError:
-        raise UsageError(f"{path}: is a folder") from None
+        raise UsageError(f"{path}: a folder, not a file") from None
     except OSError as error:
         raise SceError(f"{path}: {error.strerror}") from None
     if len(text) > LONGEST_PROGRAM:
-        raise UsageError(f"{path}: no program is longer than {LONGEST_PROGRAM >> 20} million characters")
+        raise UsageError(f"{path}: too long; the limit is {LONGEST_PROGRAM >> 20} Mi characters")
     return text
 
 
 def _text_of(option: str, value: str) -> str:
-    """The text of an option that names a file or is the text itself, see `unescaped`.
+    """The text of an option, or of the file that it names; see `unescaped`.
 
     Raises:
-        SceError: the file is no UTF-8 text.
+        SceError: the file is not UTF-8 text.
         UsageError: it cannot be read.
     """
     try:

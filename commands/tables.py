@@ -1,4 +1,4 @@
-"""Evaluations as tables on a terminal: side by side where 92 columns are, else one model below the other."""
+"""Tables of evaluations on a terminal: side by side from 92 columns, else one model below the other."""
 
 from __future__ import annotations
 
@@ -25,14 +25,18 @@ from securecoderl_edge.evaluation.tables import (
 from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:
-    from securecoderl_edge.export.losses import Losses
+    from securecoderl_edge.export.quantization_report import QuantizationReport
 
 WIDE = 92
 PIPE_WIDTH = 100
+FOOTNOTE = (
+    "Syn.: parses; ≥1-P: passes a test; All-P: passes all; Sec.Clean: no medium or high Bandit finding, if it parses.",
+    "R: mean reward; R paper: with 0.4 instead of 0 for unparsable output; R tests: rate of tests passed.",
+)
 
 
 def show_bench(summaries: Sequence[EvaluationSummary], comparisons: Sequence[Comparison]) -> None:
-    """Print quality, speed and stages of each model, then the paired comparisons."""
+    """Print quality, speed and reward levels of each model, then the paired comparisons."""
     # A pipe has no width; rich would take 80 columns.
     console = data if data.is_terminal else new_console(width=PIPE_WIDTH)
     if console.width >= WIDE:
@@ -50,24 +54,25 @@ def show_bench(summaries: Sequence[EvaluationSummary], comparisons: Sequence[Com
     for line in prompts_in_words(summaries):
         console.print(line)
     problems = max((summary.problems for summary in summaries), default=0)
+    for line in FOOTNOTE:
+        console.print(line)
     console.print(
-        f"{problems} problems. Intervals are 95 %: Wilson for rates, bootstrap over problems for means. "
-        "Sec.Clean counts programs that parse. Times to the first and the next token are p50/p90/p99."
+        f"{problems} problems; 95 % intervals: Wilson for rates, bootstrap over problems for means; times: p50/p90/p99."
     )
 
 
-def show_losses(losses: Losses) -> None:
-    """Print what exports cost: a line a file, and below it what does not fit side by side."""
-    for row in losses.table.rows:
-        facts = [f"{title} {cell}" for title, cell in zip(losses.table.columns[1:5], row[1:5], strict=True)]
+def show_quantization(report: QuantizationReport) -> None:
+    """Print the loss by quantization: one line per file, and its scores below."""
+    for row in report.table.rows:
+        facts = [f"{title} {cell}" for title, cell in zip(report.table.columns[1:5], row[1:5], strict=True)]
         data.print(f"{row[0]:8} {', '.join(facts)}", soft_wrap=True)
-        for title, value, difference in zip(losses.table.columns[5::2], row[5::2], row[6::2], strict=True):
+        for title, value, difference in zip(report.table.columns[5::2], row[5::2], row[6::2], strict=True):
             data.print(f"{'':8} {title:8} {value}  {difference}", soft_wrap=True)
-    data.print(losses.sentence(), soft_wrap=True)
+    data.print(report.sentence(), soft_wrap=True)
 
 
 def show_tables(tables: Sequence[tuple[str, Table]]) -> None:
-    """Print tables, a line of title above each; where the terminal is narrow, row by row."""
+    """Print tables with their titles; on a narrow terminal row by row."""
     console = data if data.is_terminal else new_console(width=PIPE_WIDTH)
     for title, table in tables:
         console.print(escape_controls(title))
@@ -85,7 +90,7 @@ def show_tables(tables: Sequence[tuple[str, Table]]) -> None:
 def _print(console: Console, table: Table) -> None:
     shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
     for position, column in enumerate(table.columns):
-        # Figures keep their width; names give way.
+        # Numbers keep their width; names are folded.
         shown.add_column(
             escape_controls(column), overflow="fold", justify="right" if position else "left", no_wrap=position > 0
         )
@@ -96,7 +101,7 @@ def _print(console: Console, table: Table) -> None:
 
 
 def _print_below(console: Console, summary: EvaluationSummary) -> None:
-    """All figures of one model, a line each."""
+    """Print all results of one model, one line each."""
     shown = RichTable(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     shown.add_column(no_wrap=True)
     shown.add_column(overflow="fold")

@@ -1,4 +1,4 @@
-"""``sce train``: a run from a recipe; flags over ``--set`` over file over defaults."""
+"""``sce train``: training runs from recipes; a flag wins over ``--set``, then the recipe, then the default."""
 
 from __future__ import annotations
 
@@ -32,11 +32,21 @@ if TYPE_CHECKING:
 @options_from(TrainSettings, keep_unset=True)
 @options_from(PpoSettings, keep_unset=True, only=PPO_FLAGS)
 @options_from(RewardSettings, keep_unset=True, only=REWARD_FLAGS)
-@click.option("--dry-run", is_flag=True, help="Print the plan, with the time from one update of each kind, and stop.")
-@click.option("--max-steps", type=click.IntRange(1), help="Most updates in each phase.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Any setting, such as ppo.epochs=4.")
+@click.option(
+    "--dry-run", is_flag=True, help="Print a plan with memory by part and a time estimate from one update per phase."
+)
+@click.option("--max-steps", type=click.IntRange(1), help="Maximum number of updates per phase.")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a setting of the recipe, such as ppo.epochs=4; may be repeated.",
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Run folder.  [default: runs/RECIPE]")
-@click.option("--resume/--no-resume", default=True, help="Go on with the run in --out, or throw it away first.")
+@click.option(
+    "--resume/--no-resume", default=True, help="Resume the run in --out, or delete it first.  [default: resume]"
+)
 def train(
     recipe: str,
     overrides: tuple[str, ...],
@@ -46,10 +56,10 @@ def train(
     max_steps: int | None,
     given: dict[str, Any],
 ) -> None:
-    """Train a policy: supervised warm start, then PPO on execution rewards.
+    """Train a model: SFT, then PPO with rewards from running its programs.
 
-    Without arguments the built-in model learns from the built-in problems, in minutes on a CPU. The same command
-    again goes on where it stopped. What no flag sets is as the recipe says.
+    Without arguments it trains the built-in model nano on built-in problems, in about five minutes on two CPU cores.
+    The result is a LoRA adapter. The same command again resumes an interrupted run. Flags override the recipe.
     """
     from securecoderl_edge.models.loading import require_torch
 
@@ -74,7 +84,7 @@ def train(
 
 
 def _train(settings: TrainSettings, folder: Path, resume: bool, steps: dict[str, int], talks: bool) -> None:
-    """Train with progress on stderr, if this process is the one that talks."""
+    """Train, with progress on stderr if ``talks``: of several processes one prints."""
     from securecoderl_edge.runs import is_found_by_default
     from securecoderl_edge.training.parallel import leave
     from securecoderl_edge.training.phase import Stopped
@@ -94,22 +104,22 @@ def _train(settings: TrainSettings, folder: Path, resume: bool, steps: dict[str,
             run = run_training(settings, folder, resume=resume, log=log, say=say, should_stop=lambda: interrupt.asked)
         except Stopped as stopped:
             if talks:
-                say(f"{stopped}; the same command goes on from there")
+                say(f"{stopped}; run the same command to resume")
             raise KeyboardInterrupt from None
         finally:
             leave()
     if talks:
         for phase, facts in run.outcomes():
-            say(f"{phase}: kept step {facts.get('chosen_step')} of {facts.get('steps')}: {facts.get('why')}")
+            say(f"{phase}: selected step {facts.get('chosen_step')} of {facts.get('steps')}: {facts.get('why')}")
         say(f"the policy is in {run.policy}; next: sce export{'' if is_found_by_default(run) else f' {run.path}'}")
 
 
 def _describe(row: dict[str, Any]) -> str:
-    """One line about one update."""
+    """Describe one update in one line."""
     place = f"{row['phase']} {row['step']}/{row['steps']}"
     if row["phase"] == "sft":
         return f"{place}  loss {row['loss/sft']:.3f}"
-    kl = f"{row['objective/kl']:.2f}" if "objective/kl" in row else "-"  # an update that learnt from nothing has none
+    kl = f"{row['objective/kl']:.2f}" if "objective/kl" in row else "-"  # missing if no group had a gradient
     return (
         f"{place}  reward {row['objective/reward']:.3f}  syntax {row['syntax_rate']:.0%}  "
         f"all tests {row['all_tests_rate']:.0%}  KL {kl}"
@@ -117,35 +127,36 @@ def _describe(row: dict[str, Any]) -> str:
 
 
 def _print_plan(plan: Plan) -> None:
-    """The plan as a table on stdout, and what it rests on."""
+    """Print the plan on stdout: model, problems, phases, memory and time."""
+    trained = plan.trained_parameters / 1e6
     facts = {
-        "model": f"{plan.model}, {plan.parameters / 1e6:.1f} M weights, {plan.trained_parameters / 1e6:.2f} M trained",
-        "computed on": f"{plan.device}, base in {plan.base_precision}, products in {plan.products_in}",
+        "model": f"{plan.model}, {plan.parameters / 1e6:.1f} M parameters, {trained:.2f} M trained",
+        "device": f"{plan.device}, base weights in {plan.base_precision}, computation in {plan.products_in}",
         "longest prompt": f"{plan.longest_prompt} of {plan.context} tokens",
     }
     if plan.counts:
         counts = plan.counts
-        cut = f", {counts.cut} of them cut to do so" if counts.cut else ""
+        cut = f" ({counts.cut} with a shortened prompt)" if counts.cut else ""
         facts["problems"] = (
-            f"{counts.usable} of {counts.problems} fit{cut}; {counts.held_out} more held out to choose by"
+            f"{counts.usable} of {counts.problems} fit the context{cut}; {counts.held_out} more for validation"
         )
     for name, fact in facts.items():
         data.print(escape_controls(f"{name:15} {fact}"))
     for line in plan.missing:
-        data.print(escape_controls(f"{'not here':15} {line}"))
+        data.print(escape_controls(f"{'missing':15} {line}"))
     _print_phases(plan)
     _print_memory(plan)
     tokens = sum(phase.most_tokens or 0 for phase in plan.phases)
-    data.print(f"at most {tokens:,} tokens sampled, were each completion as long as permitted")
+    data.print(f"at most {tokens:,} sampled tokens, if every completion has the maximum length")
     if plan.seconds is None:
-        data.print("no time guess: that takes one timed update, with the model, the problems and the device at hand")
+        data.print("no time estimate: needs the model, the problems and the device")
     else:
-        data.print(f"in all about {duration(plan.seconds)}, judged by one update and one evaluation of each phase")
+        data.print(f"about {duration(plan.seconds)} in all, estimated from one update and one evaluation of each phase")
 
 
 def _print_phases(plan: Plan) -> None:
     table = Table(box=None)
-    for column in ("phase", "updates", "rate", "batch", "evaluations", "s/update", "time"):
+    for column in ("phase", "updates", "learning rate", "batch", "evaluations", "s/update", "time"):
         table.add_column(column, justify="left" if column == "phase" else "right")
     for phase in plan.phases:
         samples = phase.sequences // phase.prompts
@@ -160,7 +171,7 @@ def _print_phases(plan: Plan) -> None:
 
 
 def _print_memory(plan: Plan) -> None:
-    """Memory by part: one column for the supervised phase, one for the others, which need the same."""
+    """Print memory by part: one column for SFT, one for the PPO phases, which all need the same."""
     columns = {phase.name if phase.name == "sft" else "ppo": phase.memory for phase in plan.phases}
     table = Table(box=None)
     table.add_column("memory, GiB")
@@ -178,14 +189,14 @@ def _print_memory(plan: Plan) -> None:
             row(label, [getattr(memory, group).get(part) for memory in plans])
     row("peak", [memory.peak for memory in plans])
     data.print(table)
-    without = "" if all(memory.is_whole for memory in plans) else ", apart from what --rollout hf takes to sample"
+    without = "" if all(memory.is_whole for memory in plans) else ", without the sampling memory of --rollout hf"
     data.print(f"fits in {plan.limit_bytes / 2**30:.3g} GiB{without}")
 
 
 class _Interrupt:
-    """Ctrl-C once asks for a checkpoint after the current update; twice stops at once.
+    """Handler of signals: Ctrl-C once asks for a checkpoint after the current update; twice stops at once.
 
-    SIGTERM, with which batch systems announce the end, and a closed terminal ask for it too, however often.
+    SIGTERM, which batch systems send before the end, and a closed terminal ask for a checkpoint too, however often.
     """
 
     asked = False
@@ -197,7 +208,7 @@ class _Interrupt:
     def __enter__(self) -> _Interrupt:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
-                continue  # started by nohup: it is to go on without its terminal
+                continue  # started by nohup: it continues without its terminal
             self._before[number] = signal.signal(number, self._handle)
         return self
 
@@ -212,11 +223,11 @@ class _Interrupt:
         if number == signal.SIGHUP:
             _leave_terminal()
         if self._talks and is_first:
-            say("stopping after this update; Ctrl-C again stops at once and loses it")
+            say("stopping after this update; press Ctrl-C again to stop now and lose it")
 
 
 def _leave_terminal() -> None:
-    """A line that cannot be written to a terminal that is gone must not keep the update from being saved."""
+    """Discard output to a closed terminal: a failed write must not prevent the checkpoint."""
     for stream in (1, 2):
-        if stat.S_ISCHR(os.fstat(stream).st_mode):  # no isatty: what is gone is none any more
+        if stat.S_ISCHR(os.fstat(stream).st_mode):  # not isatty, which is false for a closed terminal
             write_nowhere(stream)

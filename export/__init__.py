@@ -1,1 +1,1 @@
-"""From a trained adapter to one verified file."""
+"""Export of a trained adapter or base model to one verified file."""

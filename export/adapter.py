@@ -1,4 +1,4 @@
-"""A LoRA adapter alone as a GGUF file, for llama.cpp's ``--lora``: a few megabytes for a device that has the base."""
+"""GGUF files that hold only a LoRA adapter, for ``--lora`` of llama.cpp: a few megabytes next to the base."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from securecoderl_edge.prompts.styles import STYLE_KEY
 
 @dataclass(frozen=True)
 class AdapterSummary:
-    """What was written: ``tensors`` factors of ``rank``, ``parameters`` numbers in all."""
+    """Summary of a written file: ``tensors`` LoRA factors of ``rank``, with ``parameters`` numbers in all."""
 
     rank: int
     tensors: int
@@ -28,15 +28,15 @@ def write_adapter(
 ) -> AdapterSummary:
     """Write the factors of ``adapter``, which belongs to ``base``; callers pass a temporary path and rename it.
 
-    llama.cpp scales an update by alpha / rank, so the alpha that is written makes rank-stabilised LoRA come out right.
+    llama.cpp scales an update by alpha / rank. The written alpha is chosen so that rank-stabilized LoRA is right, too.
 
     Args:
         quant: ``f16`` or ``f32``.
         name: the adapter's name in the file's header.
-        prompt_style: the style of prompts that the policy was trained with; the header will say so.
+        prompt_style: prompt style that the policy was trained with; it is written to the header.
 
     Raises:
-        UsageError: no LoRA adapter, not one of this base, or of a kind that llama.cpp does not apply (named).
+        UsageError: not a LoRA adapter, not one of this base, or a kind that llama.cpp does not apply (named).
         SceError: a file is damaged.
     """
     import numpy as np
@@ -59,10 +59,10 @@ def write_adapter(
             writer.add_string(STYLE_KEY, prompt_style)
         for weight, (lower, upper) in sorted(update.factors.items()):
             for half, factor in (("a", lower), ("b", arranged(weight, upper, shape))):
-                with np.errstate(over="ignore"):  # said below, by name
+                with np.errstate(over="ignore"):  # checked below
                     values = factor.contiguous().numpy().astype(kind)
                 if not np.isfinite(values).all():
-                    raise UsageError(f"{adapter}: the factors of {weight} hold numbers that {quant} cannot; use f32")
+                    raise UsageError(f"{adapter}: the LoRA factors of {weight} exceed the range of {quant}. Use f32.")
                 writer.add_tensor(f"{names[weight]}.lora_{half}", values)
                 count += 1
                 parameters += math.prod(values.shape)

@@ -1,7 +1,7 @@
-"""How far an exported model agrees with its source: the figures, the bounds that they must reach, and the comparison.
+"""Agreement of an exported model with the original: measures, their bounds, and the comparison.
 
-Both models see the same tokens: each prompt with the continuation that the source itself prefers. An error of the
-conversion shows in the logits at once; a difference in greedy text shows where the file would have gone another way.
+Both models get the same tokens: each prompt with the greedy continuation of the original. A conversion error shows in
+the logits at once; a difference in greedy text shows where the exported model would have continued differently.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 
 from securecoderl_edge.errors import SceError
 
-# Of two logits this close either may be taken for the larger one.
+# Two logits this close count as equal.
 _TIE = 1e-3
-# What was recorded may grow by this factor when it is measured again: another processor rounds otherwise.
+# A recorded difference may grow by this factor in a later check: another CPU rounds differently.
 _MARGIN = 1.5
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
@@ -26,15 +26,14 @@ Array = np.ndarray[Any, np.dtype[np.float32]]
 
 @dataclass(frozen=True)
 class Agreement:
-    """Over all positions of all prompts and greedy continuations.
+    """Measures of agreement over all positions of all prompts and greedy continuations.
 
     Attributes:
-        tokenised_equal: texts of the probe corpus whose token ids are equal, of ``texts``.
-        max_abs_difference: of logits.
-        mean_kl: Kullback-Leibler divergence of the file's distribution from the source's, in nats, mean over
-            positions.
-        top1: share of positions where both prefer the same token.
-        greedy_equal: prompts whose greedy continuations are equal token by token, ties within 1e-3 apart.
+        tokenised_equal: texts of the probe corpus with identical token ids, of ``texts``; named as in manifests.
+        max_abs_difference: largest absolute difference of a logit.
+        mean_kl: Kullback-Leibler divergence of the file's distribution from the original's, in nats per token.
+        top1: fraction of positions where both have the same most likely token.
+        greedy_equal: prompts with identical greedy continuations; logits within 1e-3 count as ties.
     """
 
     texts: int
@@ -49,7 +48,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a file must reach: no more than these differences, at least this top-1 agreement."""
+    """Bounds that a file must meet: at most these differences, at least this top-1 agreement."""
 
     max_abs_difference: float
     mean_kl: float
@@ -59,12 +58,12 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Trace:
-    """What the source makes of one prompt.
+    """Output of the original model for one prompt.
 
     Attributes:
         tokens: the prompt and its greedy continuation.
-        prompt_length: how many of them are the prompt.
-        logits: of the source at each position (T, vocabulary).
+        prompt_length: number of prompt tokens.
+        logits: of the original at each position (T, vocabulary).
     """
 
     tokens: list[int]
@@ -72,10 +71,10 @@ class Trace:
     logits: Array
 
 
-# Logits and their differences grow with the model, so everything but f32 is bounded by its distributions. The bounds
-# of quantised types are wide because small random models, whose distributions are nearly flat, must pass too; what a
-# conversion does wrong is caught by the float file that they are made from, which has to reach its own bounds first.
-# There, no permutation gives a top-1 agreement of 0.27 and a wrong theta 0.73.
+# Logits and their differences grow with the model, so every type but f32 is bounded by its distributions. The bounds of
+# quantized types are wide because small random models, whose distributions are nearly flat, must pass too. Conversion
+# errors are caught earlier, by the bounds of the float file that is quantized: there, a missing permutation gives a
+# top-1 agreement of 0.27, and a wrong theta 0.73.
 _FOUR_BITS, _FIVE_BITS, _SIX_BITS = Bounds(50.0, 0.6, 0.15), Bounds(30.0, 0.2, 0.4), Bounds(20.0, 0.08, 0.55)
 BOUNDS = {
     "f32": Bounds(1e-3, 1e-5, 0.99, all_greedy_equal=True),
@@ -98,16 +97,16 @@ BOUNDS = {
 
 
 def check_bounds(agreement: Agreement, kind: str) -> None:
-    """Hold an agreement against the bounds of a type of weights.
+    """Check an agreement against the bounds of a weight type.
 
     Raises:
-        SceError: a bound is missed; the message has the figures.
+        SceError: a bound is not met; the message has the numbers.
     """
     bounds = BOUNDS[kind]
     failures = []
     if agreement.tokenised_equal < agreement.texts:
         failures.append(
-            f"{agreement.texts - agreement.tokenised_equal} of {agreement.texts} texts tokenise differently"
+            f"{agreement.texts - agreement.tokenised_equal} of {agreement.texts} texts tokenize differently"
         )
     if agreement.max_abs_difference >= bounds.max_abs_difference:
         failures.append(f"logits differ by {agreement.max_abs_difference:.3g} (bound {bounds.max_abs_difference:g})")
@@ -119,30 +118,30 @@ def check_bounds(agreement: Agreement, kind: str) -> None:
         different = agreement.prompts - agreement.greedy_equal
         failures.append(f"greedy text differs on {different} of {agreement.prompts} prompts")
     if failures:
-        raise SceError(f"the {kind} export does not agree with its source: {'; '.join(failures)}")
+        raise SceError(f"the {kind} export does not agree with the original: {'; '.join(failures)}")
 
 
 def wider(first: str, second: str) -> str:
-    """Of two types the one with the wider bounds: that of a file that is computed from both."""
+    """Select the type with the wider bounds, for a file that is computed from both."""
     return max(first, second, key=lambda kind: BOUNDS[kind].mean_kl)
 
 
 def check_as_recorded(found: Agreement, recorded: Agreement, file: Path) -> None:
-    """Hold a later comparison against the one at the time of the export.
+    """Check a later comparison against the one at the time of the export.
 
-    `BOUNDS` are wide enough for models that are hard to quantise; of one that is not, a few thousand damaged weights
-    pass them.
+    `BOUNDS` are wide enough for models that are hard to quantize; for other models, a few thousand damaged weights
+    would meet them.
 
     Raises:
-        SceError: it agrees clearly less now.
+        SceError: the agreement is clearly worse now.
     """
     failures = [
-        f"{name} is {now:.3g} and was {then:.3g}"
+        f"{name} is {now:.3g}, was {then:.3g}"
         for name, now, then, limit in (
             ("KL", found.mean_kl, recorded.mean_kl, _MARGIN * recorded.mean_kl + 1e-6),
             ("top-1 disagreement", 1 - found.top1, 1 - recorded.top1, _MARGIN * (1 - recorded.top1) + 0.01),
             (
-                "the largest difference of a logit",
+                "largest logit difference",
                 found.max_abs_difference,
                 recorded.max_abs_difference,
                 _MARGIN * recorded.max_abs_difference + 1e-4,
@@ -152,14 +151,14 @@ def check_as_recorded(found: Agreement, recorded: Agreement, file: Path) -> None
     ]
     if failures:
         raise SceError(
-            f"{file} agrees less with its source than when it was exported: {'; '.join(failures)}; export again"
+            f"{file} agrees less with the original than when it was exported: {'; '.join(failures)}. Export it again."
         )
 
 
 def compare(
     traces: Iterable[Trace], logits_of: Callable[[list[int]], Array], texts: int, tokenised_equal: int
 ) -> Agreement:
-    """Run the tokens of each trace through the exported model.
+    """Run the tokens of each trace through the exported model, and compare the logits.
 
     Args:
         logits_of: logits of the exported model at each position of a sequence of tokens (T, vocabulary).
@@ -171,11 +170,11 @@ def compare(
     for trace in traces:
         expected, found = trace.logits, logits_of(trace.tokens)
         if expected.shape != found.shape:
-            raise SceError(f"the vocabulary of the file has {found.shape[1]} tokens, its source {expected.shape[1]}")
+            raise SceError(f"the file has a vocabulary of {found.shape[1]} tokens, the original of {expected.shape[1]}")
         differences.append(float(np.abs(expected - found).max()))
         divergences.append(_divergence(expected, found))
         agreements.append(expected.argmax(axis=1) == found.argmax(axis=1))
-        # Greedy texts are equal when the file too prefers each token of the source's continuation.
+        # Greedy texts are identical if each token of the original's continuation is the file's most likely one, too.
         continuation = trace.tokens[trace.prompt_length :]
         judged = found[trace.prompt_length - 1 : -1]
         margins = judged.max(axis=1) - judged[np.arange(len(continuation)), continuation]
@@ -186,7 +185,7 @@ def compare(
         tokenised_equal=tokenised_equal,
         prompts=len(differences),
         positions=sum(map(len, agreements)),
-        # Not a number means that nothing agrees; JSON and comparisons both want a number.
+        # NaN means that nothing agrees; JSON and comparisons need a number.
         max_abs_difference=worst if math.isfinite(worst) else 1e30,
         mean_kl=float(np.nan_to_num(np.concatenate(divergences), nan=1e30, posinf=1e30).mean()),
         top1=float(np.concatenate(agreements).mean()),
@@ -195,7 +194,7 @@ def compare(
 
 
 def _divergence(expected: Array, found: Array) -> Array:
-    """KL(expected || found) of the distributions at each position."""
+    """Compute KL(expected || found) of the distributions at each position."""
     left, right = _log_softmax(expected), _log_softmax(found)
     divergence: Array = (np.exp(left) * (left - right)).sum(axis=1)
     return divergence

@@ -1,4 +1,4 @@
-"""What goes with an exported file: a card, what it is and how far it may be trusted, and an Ollama Modelfile."""
+"""Sidecar files of an export: a model card and an Ollama Modelfile."""
 
 from __future__ import annotations
 
@@ -26,24 +26,26 @@ from securecoderl_edge.runtimes.spec import ModelSpec
 from securecoderl_edge.system.files import read_json, write_atomically
 from securecoderl_edge.system.rows import RowFile
 
-# What each style puts around a prompt, in Ollama's template language.
+# The prompt template of each style, in Ollama's template language.
 _OLLAMA_TEMPLATES = {
     "stdin": f"{PROBLEM_HEADING}\n{{{{ .Prompt }}}}\n\n{SOLUTION_HEADING}\n",
     "paper": f"{INSTRUCTION_HEADING}\nComplete the following code:\n\n{{{{ .Prompt }}}}\n\n{RESPONSE_HEADING}\n",
 }
 _STOPS = {"stdin": PROBLEM_HEADING, "paper": INSTRUCTION_HEADING}
-# In each paper, so that one that somebody else wrote is not replaced.
-_MARK = "# Written by sce export, and again with each export."
+# In each sidecar file, so that a file from elsewhere is not replaced.
+_WRITER = "# Written by sce export"
+_MARK = f"{_WRITER}; each export overwrites it."
 _HEAD_BYTES = 4096
-_FRONT_MATTER_LICENCE = re.compile(r"^license:[ \t]*(\S.*)$", re.MULTILINE)
+_FRONT_MATTER_LICENSE = re.compile(r"^license:[ \t]*(\S.*)$", re.MULTILINE)
 
 
 def write_card(result: ExportResult, spec: ModelSpec, base: Path, bench: str = "") -> Path:
-    """Write ``NAME.card.md`` beside an exported file, ``README.md`` in an ONNX folder.
+    """Write ``NAME.card.md`` next to an exported file, or ``README.md`` into an ONNX folder.
 
     Args:
-        spec: the model that was exported. base: the folder of its base model.
-        bench: tables of a bench of the file, as markdown.
+        spec: the exported model.
+        base: the folder of its base model.
+        bench: evaluation tables of the file, as Markdown.
 
     Raises:
         SceError: it cannot be written.
@@ -56,7 +58,7 @@ def write_card(result: ExportResult, spec: ModelSpec, base: Path, bench: str = "
 
 
 def write_modelfile(result: ExportResult) -> Path | None:
-    """Write ``NAME.Modelfile`` beside an exported file, for ``ollama create``; none for ONNX, which Ollama cannot run.
+    """Write ``NAME.Modelfile`` next to an exported file, for ``ollama create``; None for ONNX, which Ollama cannot run.
 
     Raises:
         SceError: it cannot be written.
@@ -65,9 +67,9 @@ def write_modelfile(result: ExportResult) -> Path | None:
     if isinstance(manifest, OnnxManifest):
         return None
     if isinstance(manifest, AdapterManifest):
-        lines = [_MARK, "# The base model as a GGUF file goes here.", "FROM ./base.gguf", f"ADAPTER ./{name}"]
+        lines = [_MARK, "# Put the base model here, as a GGUF file.", "FROM ./base.gguf", f"ADAPTER ./{name}"]
     else:
-        # Ollama takes the rest of the line for the name, blanks and quotes in it included.
+        # Ollama reads the rest of the line as the name, with blanks and quotes.
         lines = [_MARK, f"FROM ./{name}"]
     style = manifest.prompt_style or ""
     if style in _OLLAMA_TEMPLATES:
@@ -79,26 +81,26 @@ def write_modelfile(result: ExportResult) -> Path | None:
     return path
 
 
-def licence_of(base: Path) -> str:
-    """The licence of a model folder, from what is in it; a sentence where nothing says so."""
+def license_of(base: Path) -> str:
+    """The license of a model folder, from its files; a sentence if it is unknown."""
     for name in ("README.md", "MODEL_CARD.md"):
         file = base / name
         text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
-        if text.startswith("---") and (found := _FRONT_MATTER_LICENCE.search(text.partition("\n---")[0])):
+        if text.startswith("---") and (found := _FRONT_MATTER_LICENSE.search(text.partition("\n---")[0])):
             return found[1].strip()
     if (base / "LICENSE").is_file():
         first = (base / "LICENSE").read_text(encoding="utf-8", errors="replace").strip().splitlines()
         return f"{first[0].strip()} (see the LICENSE file of the base)" if first else "see the LICENSE file of the base"
-    return "not stated in the base model's folder; look it up where the base is from before you pass this on"
+    return "unknown: not in the base model's folder. Look it up before you share this file"
 
 
 def _front_matter(library: str, spec: ModelSpec, base: Path) -> list[str]:
     lines = ["---", f"library_name: {library}", "pipeline_tag: text-generation", "tags: [code, python]"]
     if "/" in spec.source and not Path(spec.source).exists():
         lines.append(f"base_model: {spec.source}")
-    licence = licence_of(base)
-    if " " not in licence:
-        lines.append(f"license: {licence}")
+    license = license_of(base)
+    if " " not in license:
+        lines.append(f"license: {license}")
     return [*lines, _MARK, "---", ""]
 
 
@@ -108,33 +110,33 @@ def _sections(result: ExportResult, spec: ModelSpec, base: Path, bench: str) -> 
     runtime = "onnxruntime" if isinstance(manifest, OnnxManifest) else "llama.cpp"
     lines = [f"# {result.path.name}", "", f"A {kind} that writes Python programs, exported by securecoderl-edge.", ""]
     lines += [
-        "## What it is",
+        "## Model",
         "",
-        f"* Base model: {Path(spec.source).name or spec.source}; licence: {licence_of(base)}",
+        f"* Base model: {Path(spec.source).name or spec.source}; license: {license_of(base)}",
     ]
     lines += [f"* {fact}" for fact in _facts(manifest)]
     run = run_of(spec.adapter) if spec.adapter else None
     if run is not None:
-        lines += ["", "## How it was trained", "", *_training(run)]
+        lines += ["", "## Training", "", *_training(run)]
     lines += [
         "",
-        "## How far it agrees with what it was made from",
+        "## Agreement with the original",
         "",
-        f"Run by {runtime} and compared with the float32 model in transformers on {agreement.prompts} prompts, "
-        f"{agreement.positions} tokens, before the file got its name:",
+        f"Measured in {runtime} against the float32 model in transformers, on {agreement.prompts} prompts "
+        f"({agreement.positions} tokens):",
         "",
-        "| | found | bound |",
+        "| | measured | bound |",
         "|---|---|---|",
         *_agreement_rows(manifest),
     ]
     if bench:
-        lines += ["", "## What it can do", "", bench.strip()]
-    lines += ["", "## How to run it", "", "```", *how_to_run(result), "```", "", "## Limits", "", *_limits(run)]
+        lines += ["", "## Evaluation", "", bench.strip()]
+    lines += ["", "## Usage", "", "```", *how_to_run(result), "```", "", "## Limitations", "", *_limits(run)]
     return [*lines, ""]
 
 
-def foreign_paper(out: Path, is_folder: bool) -> Path | None:
-    """What stands where a paper of ``out`` will be written, and was not written by `sce export`."""
+def foreign_sidecar(out: Path, is_folder: bool) -> Path | None:
+    """Find a file from elsewhere at the path of a sidecar file of ``out``."""
     for path in (out / CARD,) if is_folder else (_card_of(out), _modelfile_of(out)):
         if path.is_symlink() or (path.exists() and not _is_ours(path)):
             return path
@@ -144,8 +146,8 @@ def foreign_paper(out: Path, is_folder: bool) -> Path | None:
 def _is_ours(path: Path) -> bool:
     if not path.is_file():
         return False
-    with path.open("rb") as paper:
-        return _MARK.encode() in paper.read(_HEAD_BYTES)
+    with path.open("rb") as file:
+        return _WRITER.encode() in file.read(_HEAD_BYTES)
 
 
 def _card_of(out: Path) -> Path:
@@ -157,10 +159,10 @@ def _modelfile_of(out: Path) -> Path:
 
 
 def how_to_run(result: ExportResult, folder: Path = Path()) -> list[str]:
-    """Lines for a shell in the folder from which ``folder`` leads to the file; an adapter's begin with its base."""
+    """Shell commands that run the file in ``folder``; those of an adapter begin with the export of its base."""
     path = folder / result.path.name
     name, modelfile = shlex.quote(str(path)), shlex.quote(str(_modelfile_of(path)))
-    # A dot in a name may belong to a version.
+    # A dot in a name may be part of a version.
     ollama = re.sub(r"[^\w.-]+", "-", path.name.removesuffix(".gguf"))
     if isinstance(result.manifest, OnnxManifest):
         return [f"sce generate --model {name} '...'"]
@@ -168,7 +170,7 @@ def how_to_run(result: ExportResult, folder: Path = Path()) -> list[str]:
         call = f'Llama("base.gguf", lora_path={json.dumps(str(path))})("...")'
         program = f"from llama_cpp import Llama; print({call})"
         return [
-            "sce export BASE --quant f16 --out base.gguf  # the model that it was trained on",
+            "sce export BASE --quant f16 --out base.gguf  # BASE: the base model of the adapter",
             f"llama-cli -no-cnv -m base.gguf --lora {name} -p '...'",
             f"ollama create {ollama} -f {modelfile} && ollama run {ollama}",
             f"python -c {shlex.quote(program)}",
@@ -187,10 +189,10 @@ def _facts(manifest: Manifest) -> list[str]:
         hashes = ", ".join(f"{name} sha256 {digest}" for name, digest in manifest.files.items() if "onnx" in name)
         facts = [
             f"{manifest.bytes / 1e6:.1f} MB: {hashes}",
-            f"Weights: {manifest.quant}, {manifest.bits_per_weight:.2f} bits per weight in fact",
-            "Operators: standard ONNX, set 23; for any runtime that knows them"
+            f"Weights: {manifest.quant}, {manifest.bits_per_weight:.2f} bits per weight on average",
+            "Operators: standard ONNX, opset 23, for any runtime that supports it"
             if manifest.portable
-            else "Operators: some of onnxruntime's own; it runs there and nowhere else",
+            else "Operators: some are custom ones of onnxruntime, the only runtime for this file",
         ]
         return [*facts, *_style_facts(manifest.prompt_style)]
     facts = []
@@ -198,31 +200,31 @@ def _facts(manifest: Manifest) -> list[str]:
         facts.append(f"{manifest.bytes / 1e6:.1f} MB, sha256 {manifest.sha256}")
     if isinstance(manifest, GgufManifest):
         facts.append(
-            f"Weights: {manifest.quant}, {manifest.bits_per_weight:.2f} bits per weight in fact "
+            f"Weights: {manifest.quant}, {manifest.bits_per_weight:.2f} bits per weight on average "
             f"({types_in_words(manifest)})"
         )
         if manifest.normaliser:
             facts.append(
-                f"Its tokenizer brings text to the normal form {manifest.normaliser} first. sce does so; llama.cpp and "
-                "Ollama do not, which matters for accents written as characters of their own"
+                f"Its tokenizer expects text in Unicode normal form {manifest.normaliser}. sce converts text to it; "
+                "llama.cpp and Ollama do not, which matters for accents that are separate characters"
             )
     if isinstance(manifest, AdapterManifest):
-        facts.append(f"LoRA of rank {manifest.rank}, {manifest.tensors} factors in {manifest.quant}")
+        facts.append(f"LoRA of rank {manifest.rank}, {manifest.tensors} tensors in {manifest.quant}")
     return [*facts, *_style_facts(manifest.prompt_style)]
 
 
 def _style_facts(style: str | None) -> list[str]:
-    return [f"Prompt style: {style}; asked in another way it will do worse"] if style else []
+    return [f"Prompt style: {style}; other prompt formats give worse results"] if style else []
 
 
 def _agreement_rows(manifest: Manifest) -> list[str]:
     agreement, bounds = manifest.agreement, BOUNDS[manifest.quant]
     return [
-        f"| largest difference of a logit | {agreement.max_abs_difference:.3g} | {bounds.max_abs_difference:g} |",
-        f"| Kullback-Leibler divergence, nats a token | {agreement.mean_kl:.3g} | {bounds.mean_kl:g} |",
-        f"| the same token preferred | {agreement.top1:.1%} | {bounds.top1:.0%} |",
-        f"| greedy text equal | {agreement.greedy_equal} of {agreement.prompts} | |",
-        f"| texts tokenised equally | {agreement.tokenised_equal} of {agreement.texts} | all |",
+        f"| largest logit difference | {agreement.max_abs_difference:.3g} | {bounds.max_abs_difference:g} |",
+        f"| KL divergence, nats per token | {agreement.mean_kl:.3g} | {bounds.mean_kl:g} |",
+        f"| top-1 agreement | {agreement.top1:.1%} | {bounds.top1:.0%} |",
+        f"| greedy text identical | {agreement.greedy_equal} of {agreement.prompts} | |",
+        f"| texts tokenized identically | {agreement.tokenised_equal} of {agreement.texts} | all |",
     ]
 
 
@@ -230,7 +232,7 @@ def _training(run: Run) -> list[str]:
     try:
         settings, record = read_toml(run.path / "config.toml"), read_json(run.path / ENVIRONMENT)
     except SceError:
-        return ["* The record of its training is missing or damaged."]
+        return ["* The training record is missing or damaged."]
     machine = record.get("machine", {})
     lines = [
         f"* Problems: {settings.get('problems')} (sha256 {str(record.get('problems_sha256'))[:16]})",
@@ -238,12 +240,12 @@ def _training(run: Run) -> list[str]:
     ]
     for phase, facts in run.outcomes():
         score = _held_out(run, phase, facts)
-        lines.append(f"* {phase}: kept update {facts.get('chosen_step')} of {facts.get('steps')}{score}")
+        lines.append(f"* {phase}: selected update {facts.get('chosen_step')} of {facts.get('steps')}{score}")
     return lines
 
 
 def _held_out(run: Run, phase: str, facts: dict[str, object]) -> str:
-    """The reward on held-out problems of the update that was kept, with its interval."""
+    """The validation reward of the selected update, with its interval."""
     folder = next((folder for folder in run.phase_folders() if folder.name.endswith(f"-{phase}")), None)
     if folder is None or not (folder / "evaluations.jsonl").is_file():
         return ""
@@ -257,15 +259,15 @@ def _held_out(run: Run, phase: str, facts: dict[str, object]) -> str:
         return ""
     return (
         f"; reward on {len(rewards) // samples} held-out problems {interval.value:.3f} "
-        f"[{interval.low:.3f}, {interval.high:.3f}] (95 %)"
+        f"[{interval.low:.3f}, {interval.high:.3f}] (95 % CI)"
     )
 
 
 def _limits(run: Run | None) -> list[str]:
     lines = [
-        "* Programs that it writes may be wrong or unsafe. Run them in a sandbox; `sce generate` does, and scans them.",
-        "* Agreement with its source says nothing about how good the source is.",
+        "* Generated programs may be wrong or unsafe. Run them in a sandbox. `sce generate` does, and scans them.",
+        "* Agreement with the original does not mean that the original is good.",
     ]
     if run is not None:
-        lines.append("* It was trained on the problems named above; on other kinds it may be no better than its base.")
+        lines.append("* It was trained on the problems named above. On others it may be no better than its base model.")
     return lines

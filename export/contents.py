@@ -1,4 +1,4 @@
-"""What an exported file holds, read from the file, and whether that is what its manifest says."""
+"""Contents of an exported file, read from the file and compared with its manifest."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from securecoderl_edge.runtimes.gguf.header import GgufHeader, read_header
 from securecoderl_edge.runtimes.manifests import check_hashes, is_plain_name, manifest_path
 from securecoderl_edge.runtimes.onnx.model import MODEL
 from securecoderl_edge.system.files import read_json
-from securecoderl_edge.text import NORMALISER_KEY
+from securecoderl_edge.text import NORMALIZER_KEY
 
 
 def tensor_types(path: Path) -> tuple[dict[str, int], int]:
-    """How many weights of a GGUF file have each type, and the bytes of all tensors.
+    """Count the tensors of a GGUF file by type, and the bytes of all.
 
     Raises:
-        SceError: it is no GGUF file, or a damaged one.
+        SceError: not a GGUF file, or a damaged one.
     """
     return _types_in(read_header(path), path)
 
 
 def check_content(file: Path) -> tuple[Manifest, str]:
-    """Check that a file, or an ONNX folder, is the one that its manifest describes, and what its manifest says.
+    """Check a file, or an ONNX folder, against its manifest.
 
     Returns:
-        the manifest; sha256 of the file, of the weights of a folder.
+        the manifest; sha256 of the file, or of the weights of a folder.
 
     Raises:
-        SceError: it is not, or the manifest is damaged.
+        SceError: they do not match, or the manifest is damaged.
     """
     manifest = read_manifest(file)
     if file.is_dir() != isinstance(manifest, OnnxManifest):
-        raise SceError(f"{manifest_path(file)}: is the manifest of something else; export again")
+        raise SceError(f"{manifest_path(file)}: belongs to another export. Export again.")
     if isinstance(manifest, OnnxManifest):
         found = _check_files(file, manifest)
         _require(file, manifest, _facts_of_folder(file))
@@ -55,18 +55,18 @@ def check_content(file: Path) -> tuple[Manifest, str]:
 def _check_files(folder: Path, manifest: OnnxManifest) -> str:
     names = {*manifest.files}
     if not {MODEL, DATA} <= names or not all(map(is_plain_name, names)):
-        raise SceError(f"{manifest_path(folder)}: is no manifest of an export; export again")
+        raise SceError(f"{manifest_path(folder)}: not the manifest of an ONNX export. Export again.")
     extra = {path.name for path in folder.iterdir()} - {*names, manifest_path(folder).name, CARD}
     if extra:
-        raise SceError(f"{folder} is not what was exported: {', '.join(sorted(extra))}")
+        raise SceError(f"{folder} has files that are not in its manifest: {', '.join(sorted(extra))}. Export again.")
     return check_hashes({folder / name: expected for name, expected in manifest.files.items()})[folder / DATA]
 
 
 def _require(file: Path, manifest: Manifest, facts: dict[str, Any]) -> None:
     for name, found in facts.items():
         if getattr(manifest, name) != found:
-            said = f"{manifest_path(file)} says {name} = {getattr(manifest, name)}"
-            raise SceError(f"{file} has {name} = {found}, and {said}; export again")
+            expected = f"{manifest_path(file)} has {getattr(manifest, name)}"
+            raise SceError(f"{file}: {name} is {found}, but {expected}. Export again.")
 
 
 def _facts_of_gguf(path: Path, is_adapter: bool) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def _facts_of_gguf(path: Path, is_adapter: bool) -> dict[str, Any]:
     types, data_bytes = _types_in(header, path)
     facts: dict[str, Any] = {"prompt_style": header.values.get(STYLE_KEY)}
     if is_adapter:
-        return {**facts, "quant": "/".join(types), "tensors": len(header.tensors)}  # factors have one type
+        return {**facts, "quant": "/".join(types), "tensors": len(header.tensors)}  # LoRA tensors all have one type
     parameters = sum(math.prod(tensor.sizes) for tensor in header.tensors if tensor.name != ROPE_DIVISORS)
     return {
         **facts,
@@ -83,16 +83,16 @@ def _facts_of_gguf(path: Path, is_adapter: bool) -> dict[str, Any]:
         "parameters": parameters,
         "bits_per_weight": round(8 * data_bytes / max(1, parameters), 3),
         "tokenizer_pre": header.values.get("tokenizer.ggml.pre"),
-        "normaliser": header.values.get(NORMALISER_KEY),
+        "normaliser": header.values.get(NORMALIZER_KEY),
     }
 
 
 def _quant_of(header: GgufHeader) -> str:
-    """The type that a model names itself after."""
+    """Read the weight type that the header gives for the whole model."""
     try:
         kind = gguf_package().LlamaFileType(header.values.get("general.file_type"))
     except ValueError:
-        return "of an unknown type"
+        return "unknown"
     return str(kind.name.lower().removeprefix("all_").removeprefix("mostly_"))
 
 
@@ -104,16 +104,16 @@ def _types_in(header: GgufHeader, path: Path) -> tuple[dict[str, int], int]:
         try:
             kind = gguf.GGMLQuantizationType(tensor.type)
         except ValueError:
-            raise SceError(f"{path}: {tensor.name} is of the unknown type {tensor.type}") from None
+            raise SceError(f"{path}: tensor {tensor.name} has the unknown type {tensor.type}") from None
         block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
         data_bytes += math.prod(tensor.sizes) // block * block_bytes
-        if tensor.name != ROPE_DIVISORS:  # no weight of the model
+        if tensor.name != ROPE_DIVISORS:  # not a weight of the model
             counts[kind.name.lower()] += 1
     return dict(sorted(counts.items())), data_bytes
 
 
 def _facts_of_folder(folder: Path) -> dict[str, Any]:
-    """The type of the linear layers of a graph, whether it has standard operators alone, its size, its prompt style."""
+    """Read the weight type of the linear layers, whether all operators are standard, the size and the prompt style."""
     onnx = onnx_package()
     from google.protobuf.message import DecodeError
 
@@ -125,12 +125,12 @@ def _facts_of_folder(folder: Path) -> dict[str, Any]:
             if node.op_type == "MatMulNBits"
         }
     except (DecodeError, ValueError, TypeError, OverflowError) as error:
-        raise SceError(f"{folder / MODEL}: is no graph that sce export writes ({error})") from None
+        raise SceError(f"{folder / MODEL}: not an ONNX graph of sce export ({error})") from None
     places = {
         entry.value for weight in model.graph.initializer for entry in weight.external_data if entry.key == "location"
     }
     if places != {DATA}:
-        raise SceError(f"{folder / MODEL}: reads weights from other files than {DATA}; export again")
+        raise SceError(f"{folder / MODEL}: reads weights from files other than {DATA}. Export again.")
     half = onnx.TensorProto.FLOAT16
     is_half = any(weight.data_type == half for weight in model.graph.initializer)
     return {

@@ -1,11 +1,11 @@
-"""One export by the names that users give it: kind of file, type of weights, and where it goes."""
+"""Choice of an export by its options: kind of file, weight type, and path."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.export.card import foreign_paper
+from securecoderl_edge.export.card import foreign_sidecar
 from securecoderl_edge.export.run import (
     ADAPTER_TYPES,
     ONNX_TYPES,
@@ -21,7 +21,7 @@ from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.runs import latest_run, only_unfinished, run_of
 from securecoderl_edge.runtimes.spec import POLICY, ModelSpec, resolve_model
 
-# What `hf` folders are written in, by the name of a type.
+# dtypes of `hf` folders by weight type.
 HF_DTYPES = {"f32": "float32", "f16": "float16"}
 TYPES: dict[str, tuple[str, ...]] = {
     "gguf": QUANTS,
@@ -41,39 +41,39 @@ _SUFFIXES = {
 
 
 def find_source(source: str | None) -> ModelSpec:
-    """The model to export; without a name the policy of the latest run.
+    """Find the model to export; without a name it is the policy of the latest run.
 
     Raises:
-        UsageError: there is none, or it has been exported already.
+        UsageError: no such model, or it is an export itself.
     """
     if source is None:
         run = latest_run()
         if run is None:
-            none = "there is no training run here yet; run: sce train (or name a model: sce export nano)"
+            none = "no finished training run in runs/. Run: sce train (or give a model: sce export nano)"
             raise UsageError(only_unfinished() or none)
         source = str(run.path)
     spec = resolve_model(source)
     if spec.kind != "hf":
-        raise UsageError(f"{source} is exported already; name a training run or a Hugging Face folder")
+        raise UsageError(f"{source} is an exported file already. Give a training run or a Hugging Face folder.")
     return spec
 
 
 def check_type(kind: str, quant: str) -> None:
-    """Refuse a type of weights that the kind of file is not written in; ``kind``: a key of `TYPES`.
+    """Check the weight type of a kind of file; ``kind`` is a key of `TYPES`.
 
     Raises:
-        UsageError: it is none of them.
+        UsageError: the kind does not have this type.
     """
     if quant not in TYPES[kind]:
         named = "--format onnx --portable" if kind == "portable" else f"--format {kind}"
-        raise UsageError(f"{named} is written as {', '.join(TYPES[kind])}, not {quant}")
+        raise UsageError(f"{named} does not support --quant {quant}; choose from {', '.join(TYPES[kind])}")
 
 
 def target_of(spec: ModelSpec, kind: str, quant: str, out: str | Path | None) -> Path:
-    """Where an export goes unless ``out`` says so: the exports of its run, or the current folder for a base model.
+    """Path of an export: ``out``, else in the exports of its run, or the current folder for a base model.
 
     Raises:
-        UsageError: no file can have that name.
+        UsageError: not a valid file name.
     """
     target = Path(out) if out is not None else _usual_target(spec, _SUFFIXES[kind].format(quant))
     check_name(target)
@@ -92,13 +92,14 @@ def export_as(workbench: Workbench, kind: str, quant: str, out: Path, force: boo
     """Write and verify one file, or folder, of ``kind``: gguf, onnx, portable or adapter.
 
     Raises:
-        UsageError, SceError, MissingExtra: as in `export_gguf`; or a base model has no adapter to export; or a card of
-            somebody else would be replaced.
+        UsageError, SceError, MissingExtra: as in `export_gguf`; or a base model has no adapter to export; or a sidecar
+            file would replace a file from elsewhere.
     """
     is_folder = kind in ("onnx", "portable")
-    if not force and (paper := foreign_paper(out, is_folder)):
+    if not force and (found := foreign_sidecar(out, is_folder)):
         raise UsageError(
-            f"{paper} is not of sce export and would be replaced; move it, use --force or choose another --out"
+            f"{found} exists and was not written by sce export. Move it, overwrite it with --force, or choose another "
+            "--out."
         )
     if is_folder:
         return export_onnx(workbench, quant, out, force, kind == "portable")

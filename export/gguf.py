@@ -1,4 +1,4 @@
-"""A Llama or Qwen2 model as one GGUF file, written with the `gguf` package alone, one tensor in memory at a time."""
+"""GGUF files of Llama and Qwen2 models, written with the `gguf` package, one tensor in memory at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from securecoderl_edge.export.merge import merged_tensors, weights_of
 from securecoderl_edge.export.vocabulary import Vocabulary, read_vocabulary
 from securecoderl_edge.models.architecture import EXPORTED_ROPE_TYPES, Architecture, read_architecture
 from securecoderl_edge.prompts.styles import STYLE_KEY
-from securecoderl_edge.text import NORMALISER_KEY
+from securecoderl_edge.text import NORMALIZER_KEY
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
 OWN_TYPES = ("f32", "f16", "bf16", "q8_0")
 
-# llama.cpp reads the divisors of llama3 rope from a tensor of this name.
+# llama.cpp reads the divisors of llama3 RoPE from a tensor of this name.
 ROPE_DIVISORS = "rope_freqs.weight"
-# Elements of one q8_0 block: a row is a whole number of them or stays f16.
+# Elements of a q8_0 block: a row that is not a multiple of it stays f16.
 _Q8_0_BLOCK = 32
 
 
 class OutOfRangeError(SceError):
-    """A weight is too large for the type that it is to be written in."""
+    """A weight exceeds the range of the type to be written."""
 
 
 @dataclass(frozen=True)
 class GgufSummary:
-    """What was really written.
+    """Summary of a written file.
 
     Attributes:
-        tensor_types: how many tensors have each type; rows that a type cannot take fall back to f16.
-        bits_per_weight: bits of tensor data over parameters.
-        normaliser: a Unicode normal form that text is brought to before llama.cpp sees it, by our runtimes alone.
+        tensor_types: number of tensors of each type; tensors whose rows do not fit a type stay f16.
+        bits_per_weight: bits of tensor data per parameter.
+        normaliser: Unicode normal form of the tokenizer, named as in manifests; `sce` applies it, llama.cpp does not.
     """
 
     tensor_types: dict[str, int]
@@ -64,7 +64,7 @@ def write_gguf(
     Args:
         quant: one of `OWN_TYPES`.
         name: the model's name in the file's header.
-        prompt_style: the style of prompts that the model was trained with here; the header will say so.
+        prompt_style: prompt style that the model was trained with; it is written to the header.
         pre_tokenizer: see `read_vocabulary`.
 
     Raises:
@@ -105,23 +105,23 @@ def write_gguf(
         bits_per_weight=round(8 * data_bytes / parameters, 3),
         tokenizer_pre=vocabulary.pre,
         tokenizer_fingerprint=vocabulary.fingerprint,
-        normaliser=vocabulary.normaliser,
+        normaliser=vocabulary.normalizer,
     )
 
 
 def require_known_rope(base: Path, shape: Architecture) -> None:
-    """Refuse a rotary embedding that is computed here, but not exported.
+    """Check that the rotary embedding can be exported: training supports more types.
 
     Raises:
-        UsageError: it is one.
+        UsageError: it cannot.
     """
     if not shape.rope_exports:
         known = ", ".join(EXPORTED_ROPE_TYPES)
-        raise UsageError(f"{base}: rope type {shape.rope_type!r} is not supported by export, only {known}")
+        raise UsageError(f"{base}: export does not support RoPE type {shape.rope_type!r}; supported: {known}")
 
 
 def permute_rotary(weight: torch.Tensor, heads: int) -> torch.Tensor:
-    """Reorder the rows of a q or k projection from Hugging Face's half-split rope to llama.cpp's.
+    """Reorder the rows of a q or k projection from Hugging Face's half-split RoPE to llama.cpp's.
 
     Args:
         weight: (heads * head_size, hidden).
@@ -132,7 +132,7 @@ def permute_rotary(weight: torch.Tensor, heads: int) -> torch.Tensor:
 
 
 def arranged(name: str, weight: torch.Tensor, shape: Architecture) -> torch.Tensor:
-    """A weight, or the factor of a LoRA whose rows are those of the weight, in llama.cpp's order of rows."""
+    """Return a weight, or the LoRA factor with the same rows, in llama.cpp's order of rows."""
     if not shape.gguf_permutes_rotary:
         return weight
     if name.endswith("q_proj.weight"):
@@ -143,7 +143,7 @@ def arranged(name: str, weight: torch.Tensor, shape: Architecture) -> torch.Tens
 
 
 def gguf_package() -> Any:
-    """The gguf package.
+    """Import the gguf package.
 
     Raises:
         MissingExtra: it is not installed.
@@ -154,7 +154,7 @@ def gguf_package() -> Any:
 
 
 def tensor_names(shape: Architecture) -> dict[str, str]:
-    """Hugging Face name -> GGUF name of every weight."""
+    """Map the Hugging Face name of every weight to its GGUF name."""
     gguf = gguf_package()
     translate = gguf.get_tensor_name_map(gguf.MODEL_ARCH[shape.family.upper()], shape.layers)
     return {name: str(translate.get_name(name, try_suffixes=(".weight", ".bias"))) for name in shape.tensors()}
@@ -194,8 +194,8 @@ def _add_vocabulary(writer: Any, vocabulary: Vocabulary) -> None:
         writer.add_token_merges(vocabulary.merges)
     else:
         writer.add_token_scores(vocabulary.scores)
-    if vocabulary.normaliser is not None:
-        writer.add_string(NORMALISER_KEY, vocabulary.normaliser)
+    if vocabulary.normalizer is not None:
+        writer.add_string(NORMALIZER_KEY, vocabulary.normalizer)
     for index, add in (
         (vocabulary.bos, writer.add_bos_token_id),
         (vocabulary.eos, writer.add_eos_token_id),
@@ -215,7 +215,7 @@ def _add_vocabulary(writer: Any, vocabulary: Vocabulary) -> None:
 def _add_tensor_infos(
     writer: Any, shape: Architecture, names: dict[str, str], quant: str
 ) -> tuple[dict[str, str], int]:
-    """Announce every tensor; return the type of each and the bytes of all."""
+    """Add the header entry of every tensor; return the type of each and the bytes of all."""
     import numpy as np
 
     gguf = gguf_package()
@@ -233,7 +233,7 @@ def _add_tensor_infos(
 
 
 def _tensor_type(sizes: tuple[int, ...], quant: str) -> str:
-    """The type that llama.cpp can use: vectors stay f32, rows that do not fill blocks stay f16."""
+    """Choose a type that llama.cpp supports: vectors stay f32, rows that are not whole blocks stay f16."""
     if len(sizes) == 1:
         return "f32"
     if quant == "q8_0" and sizes[-1] % _Q8_0_BLOCK:
@@ -256,8 +256,8 @@ def _encode(name: str, tensor: torch.Tensor, kind: str) -> np.ndarray[Any, Any]:
     gguf = gguf_package()
     values = tensor.contiguous().numpy()
     if not np.isfinite(values).all():
-        raise SceError(f"weight {name} has values that are not finite; the model or its adapter is broken")
+        raise SceError(f"weight {name} has NaN or Inf: the model or its adapter is damaged")
     if kind not in ("f32", "bf16") and np.abs(values).max(initial=0.0) > np.finfo(np.float16).max:
-        raise OutOfRangeError(f"weight {name} has values that {kind} cannot hold; export with --quant f32")
+        raise OutOfRangeError(f"weight {name} exceeds the range of {kind}. Export with --quant f32.")
     encoded: np.ndarray[Any, Any] = gguf.quants.quantize(values, gguf.GGMLQuantizationType[kind.upper()])
     return encoded

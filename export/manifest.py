@@ -1,4 +1,4 @@
-"""What is written down beside an exported file: what it is, where it came from, how far it agrees with that."""
+"""Manifests of exported files: contents, sources, and agreement with the original."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from securecoderl_edge.runtimes.manifests import manifest_path
 from securecoderl_edge.system.files import read_json, sha256_of
 from securecoderl_edge.system.machine import installed
 
-# Part of what makes two exports the same: raise it when the files we write change.
+# Two exports are the same only if this is equal: increase it when the written files change.
 FORMAT_VERSION = 2
-# The card of an ONNX folder: written when all else has been hashed, and nothing that runs.
+# The card of an ONNX folder: written after all other files were hashed; no program reads it.
 CARD = "README.md"
 
-_MOST = 1e18  # of any number in a manifest
+_MOST = 1e18  # limit of numbers in a manifest
 _PACKAGES = (
     "securecoderl-edge", "gguf", "llama-cpp-python", "onnx", "onnxruntime", "torch", "transformers", "peft",
 )  # fmt: skip
@@ -29,12 +29,12 @@ _PACKAGES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What an export is, where it came from, and how far it agrees with that.
+    """Facts that all kinds of exports have: contents, sources, and agreement with the original.
 
     Attributes:
-        bytes: of the file; of an ONNX folder's graph and weights.
-        prompt_style: the style of prompts that the model was trained with here; None if that is not known.
-        sources: sha256 of every file of the base and of the adapter that went into it.
+        bytes: size of the file; of graph and weights of an ONNX folder.
+        prompt_style: prompt style that the model was trained with; None if unknown.
+        sources: sha256 of every file of the base and of the adapter that the export was made from.
     """
 
     format_version: int
@@ -49,7 +49,7 @@ class Manifest:
 
 @dataclass(frozen=True, kw_only=True)
 class GgufManifest(Manifest):
-    """Of a model as one GGUF file; see `GgufSummary` for what is in it."""
+    """Manifest of a model in one GGUF file; `GgufSummary` describes the fields."""
 
     file: str
     sha256: str
@@ -62,7 +62,7 @@ class GgufManifest(Manifest):
 
 @dataclass(frozen=True, kw_only=True)
 class AdapterManifest(Manifest):
-    """Of an adapter as one GGUF file. ``agreement`` is that of a float file of its base with llama.cpp applying it."""
+    """Manifest of an adapter in one GGUF file; ``agreement`` was measured on a float file of its base in llama.cpp."""
 
     file: str
     sha256: str
@@ -72,11 +72,11 @@ class AdapterManifest(Manifest):
 
 @dataclass(frozen=True, kw_only=True)
 class OnnxManifest(Manifest):
-    """Of an ONNX folder.
+    """Manifest of an ONNX folder.
 
     Attributes:
-        files: sha256 of every file in the folder but this one and the card.
-        portable: in standard operators alone.
+        files: sha256 of every file in the folder except the manifest and the card.
+        portable: whether the graph has only standard operators.
     """
 
     files: dict[str, str]
@@ -85,12 +85,12 @@ class OnnxManifest(Manifest):
 
 
 def types_in_words(manifest: GgufManifest) -> str:
-    """``11 f32, 36 q8_0``: how many tensors have each type."""
+    """Count tensors by type: ``11 f32, 36 q8_0``."""
     return ", ".join(f"{count} {kind}" for kind, count in manifest.tensor_types.items())
 
 
 def hash_sources(base: Path, adapter: Path | None) -> dict[str, str]:
-    """sha256 of each file that an export is made from.
+    """Compute the sha256 of each file that an export is made from.
 
     Raises:
         UsageError: the base has no safetensors files.
@@ -104,10 +104,10 @@ def hash_sources(base: Path, adapter: Path | None) -> dict[str, str]:
 
 
 def read_manifest(file: Path) -> Manifest:
-    """The manifest of an exported file or folder.
+    """Read the manifest of an exported file or folder.
 
     Raises:
-        SceError: there is none, or it is damaged.
+        SceError: it is missing or damaged.
     """
     path = manifest_path(file)
     record = read_json(path)
@@ -120,11 +120,11 @@ def read_manifest(file: Path) -> Manifest:
                 break
             if _is_sound(manifest):
                 return manifest
-    raise SceError(f"{path}: is no manifest of an export by this version of sce; export again")
+    raise SceError(f"{path}: not an export manifest of this version of sce. Export again.")
 
 
 def _is_sound(manifest: Manifest) -> bool:
-    """Whether it holds what it should: it may have been edited."""
+    """Whether all fields are valid: a manifest may have been edited."""
     if not all(_is_of(getattr(manifest, name), hint) for name, hint in get_type_hints(type(manifest)).items()):
         return False
     found = manifest.agreement
@@ -133,7 +133,7 @@ def _is_sound(manifest: Manifest) -> bool:
 
 
 def _is_of(value: Any, hint: Any) -> bool:
-    """Whether a value is of a type that manifests have; numbers are neither negative nor endless."""
+    """Whether a value has the type of its field; numbers are neither negative nor huge."""
     if hint in (int, float):
         is_number = isinstance(value, int | float if hint is float else int) and not isinstance(value, bool)
         return is_number and 0 <= value < _MOST
@@ -150,5 +150,5 @@ def _is_of(value: Any, hint: Any) -> bool:
 
 
 def versions() -> dict[str, str]:
-    """The versions of what an export is made with."""
+    """Versions of the packages that an export depends on."""
     return installed(_PACKAGES)

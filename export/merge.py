@@ -1,7 +1,7 @@
-"""LoRA merged into its base, tensor by tensor from safetensors files; the model is never built in torch.
+"""Merging of a LoRA adapter into its base, tensor by tensor, without building the model in torch.
 
-Covers plain LoRA on linear layers (alpha/r, and alpha/sqrt(r) for rslora). Everything else that PEFT can save
-is refused by name, because merging it wrongly would still give a model that loads.
+Supports plain LoRA on linear layers (alpha/r, and alpha/sqrt(r) for rsLoRA). Every other PEFT feature is an error that
+names it, because a wrong merge would still give a model that loads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from securecoderl_edge.system.files import read_json, write_atomically
 if TYPE_CHECKING:
     import torch
 
-# What goes with the weights into a Hugging Face folder, where the base has it.
+# Files of the base that are copied next to the weights of a Hugging Face folder, if they exist.
 COMPANION_FILES = (
     "generation_config.json",
     "tokenizer.json",
@@ -47,7 +47,7 @@ class LoraUpdate:
     """A low-rank update of base weights: ``weight += scale * B @ A``.
 
     Attributes:
-        factors: for each base tensor's name its A (r, in) and B (out, r), float32.
+        factors: A (r, in) and B (out, r) in float32, by the name of the base tensor.
     """
 
     scale: float
@@ -55,10 +55,10 @@ class LoraUpdate:
 
 
 def tensor_shapes(base: Path) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every tensor of a model folder, in the order that `merged_tensors` yields them.
+    """Read name and shape of every tensor of a model folder, in the order of `merged_tensors`.
 
     Raises:
-        SceError: a file is damaged, or holds weights that are already quantised.
+        SceError: a file is damaged, or its weights are already quantized.
     """
     shapes = {}
     for path in weight_files(base):
@@ -67,7 +67,7 @@ def tensor_shapes(base: Path) -> dict[str, tuple[int, ...]]:
                 view = tensors.get_slice(name)
                 if view.get_dtype() not in ("F32", "F16", "BF16", "F64"):
                     raise SceError(
-                        f"{path}: {name} has type {view.get_dtype()}; export starts from the unquantised base model"
+                        f"{path}: {name} has type {view.get_dtype()}; export needs the unquantized base model"
                     )
                 shapes[name] = tuple(view.get_shape())
     return shapes
@@ -77,39 +77,39 @@ def read_adapter(adapter: Path) -> LoraUpdate:
     """Read a PEFT LoRA folder.
 
     Raises:
-        UsageError: the folder is no LoRA adapter, or uses a feature that cannot be merged here (named).
+        UsageError: the folder is not a LoRA adapter, or uses a feature that cannot be merged (named).
         SceError: a file is damaged.
     """
     import torch
 
     if not (adapter / ADAPTER_CONFIG).is_file() or not (adapter / ADAPTER_WEIGHTS).is_file():
-        raise UsageError(f"{adapter} is not a LoRA folder; it needs {ADAPTER_CONFIG} and {ADAPTER_WEIGHTS}")
+        raise UsageError(f"{adapter} is not a LoRA folder: {ADAPTER_CONFIG} or {ADAPTER_WEIGHTS} is missing")
     config = read_lora_config(adapter)
     try:
         rank, alpha = int(config["r"]), float(config["lora_alpha"])
     except (KeyError, TypeError, ValueError, OverflowError):
-        raise SceError(f"{adapter}: {ADAPTER_CONFIG} has no rank (r) or no lora_alpha that is a number") from None
+        raise SceError(f"{adapter}: {ADAPTER_CONFIG}: r and lora_alpha must be numbers") from None
     halves: dict[str, dict[str, torch.Tensor]] = {}
     with open_tensors(adapter / ADAPTER_WEIGHTS) as tensors:
         for key in _names(tensors):
             name, dot, half = key.removeprefix("base_model.model.").rpartition(".lora_")
             if not dot or half not in ("A.weight", "B.weight"):
-                raise UsageError(f"{adapter}: tensor {key} is no LoRA factor of a linear layer; it cannot be merged")
+                raise UsageError(f"{adapter}: cannot merge tensor {key}, not a LoRA factor of a linear layer")
             halves.setdefault(f"{name}.weight", {})[half[0]] = tensors.get_tensor(key).to(torch.float32)
     factors = {}
     for name, pair in halves.items():
         if set(pair) != {"A", "B"} or pair["A"].shape[0] != rank or pair["B"].shape[1] != rank:
-            raise SceError(f"{adapter}: the factors of {name} are incomplete or not of rank {rank}")
+            raise SceError(f"{adapter}: the LoRA factors of {name} are incomplete or not of rank {rank}")
         factors[name] = (pair["A"], pair["B"])
     scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
     return LoraUpdate(scale, factors)
 
 
 def merged_tensors(base: Path, adapter: Path | None) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield every tensor of ``base`` as float32, with the adapter's update added where it has one.
+    """Yield every tensor of ``base`` as float32, with the adapter's update added.
 
     Raises:
-        UsageError: the adapter does not fit the base: it was trained on another model.
+        UsageError: the adapter was trained on another base model.
         SceError: a file is damaged.
     """
     import torch
@@ -129,14 +129,14 @@ def merged_tensors(base: Path, adapter: Path | None) -> Iterator[tuple[str, torc
 def write_merged(
     base: Path, adapter: Path | None, out: Path, dtype: str = "float32", prompt_style: str | None = None
 ) -> None:
-    """Write ``base`` with ``adapter`` merged in as a Hugging Face folder that needs neither.
+    """Write ``base`` with ``adapter`` merged in as a Hugging Face folder that needs neither of them.
 
-    Shards hold about 1 GiB each, so that no more than one of them is in memory. What was written stays there
-    when an error stops it, so callers write to a temporary folder.
+    Only one shard of about 1 GiB is in memory at a time. An error leaves a part of the folder, so callers write to a
+    temporary one.
 
     Args:
         dtype: ``float32`` or ``float16``.
-        prompt_style: the style of prompts that the model was trained with here; config.json will say so.
+        prompt_style: prompt style that the model was trained with; it is written to config.json.
     """
     import torch
 
@@ -160,11 +160,11 @@ def write_merged(
 
 
 def copy_companions(base: Path, out: Path, prompt_style: str | None, dtype: str = "float32") -> None:
-    """Write what goes with a model's weights into ``out``: its config.json, tokenizer, licence.
+    """Write the files that belong to a model's weights into ``out``: config.json, tokenizer, license.
 
     Args:
-        prompt_style: the style of prompts that the model was trained with here; config.json will say so.
-        dtype: of the weights that are written; config.json will say so.
+        prompt_style: prompt style that the model was trained with; it is written to config.json.
+        dtype: dtype of the written weights; it is written to config.json.
     """
     config = read_json(base / "config.json")
     config.pop("torch_dtype", None)
@@ -177,7 +177,7 @@ def copy_companions(base: Path, out: Path, prompt_style: str | None, dtype: str 
 
 @contextmanager
 def open_tensors(path: Path) -> Iterator[Any]:
-    """A safetensors file, open for reading through torch.
+    """Open a safetensors file for reading through torch.
 
     Raises:
         SceError: the file is damaged.
@@ -188,37 +188,37 @@ def open_tensors(path: Path) -> Iterator[Any]:
         with safe_open(path, framework="pt") as tensors:
             yield tensors
     except SafetensorError as error:
-        raise SceError(f"{path}: not a whole safetensors file ({error}); download or train it again") from None
+        raise SceError(f"{path}: not a complete safetensors file ({error}). Download it or train again.") from None
 
 
 def _names(tensors: Any) -> list[str]:
-    """Names in a safetensors handle, which is no mapping."""
+    """List the names in a safetensors handle, which is not a mapping."""
     return list(tensors.keys())
 
 
 def weights_of(base: Path, shape: Architecture) -> list[str]:
-    """The names of a model's weights, in the order that `merged_tensors` yields them; copies of others left out.
+    """List the names of a model's weights in the order of `merged_tensors`, without copies of other weights.
 
     Raises:
-        UsageError: a weight is missing, of another shape, or has no place in a model of this kind.
+        UsageError: a weight is missing, has another shape, or does not belong to a model of this kind.
         SceError: see `tensor_shapes`.
     """
     found, expected = tensor_shapes(base), shape.tensors()
     for name, sizes in expected.items():
         if found.get(name) != sizes:
-            raise UsageError(f"{base}: weight {name} should be {sizes}, found {found.get(name, 'none')}")
+            raise UsageError(f"{base}: weight {name}: expected shape {sizes}, found {found.get(name, 'none')}")
     for name in found:
         is_copy = name.endswith("rotary_emb.inv_freq") or (name == "lm_head.weight" and shape.tied)
         if name not in expected and not is_copy:
-            raise UsageError(f"{base}: weight {name} has no place in a {shape.family} model")
+            raise UsageError(f"{base}: unknown weight {name} for a {shape.family} model")
     return [name for name in found if name in expected]
 
 
 def check_fit(base: Path, adapter: Path | None, update: LoraUpdate) -> None:
-    """Check that the weights that an update changes are there, in its shapes.
+    """Check that the base has the weights that an update changes, in the same shapes.
 
     Raises:
-        UsageError: they are not: the adapter was trained on another model.
+        UsageError: it does not: the adapter was trained on another model.
     """
     shapes = tensor_shapes(base)
     for name, (lower, upper) in update.factors.items():
@@ -226,8 +226,8 @@ def check_fit(base: Path, adapter: Path | None, update: LoraUpdate) -> None:
         if shapes.get(name) != expected:
             found = "has no such tensor" if name not in shapes else f"has {shapes[name]}"
             raise UsageError(
-                f"{adapter}: does not fit {base}: it changes {name} {expected}, the base {found}; "
-                "the adapter was trained on another model"
+                f"{adapter} was trained on another base model than {base}: it changes {name} {expected}, but the base "
+                f"{found}"
             )
 
 
@@ -249,8 +249,8 @@ def _cast(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
     cast = tensor.to(dtype).contiguous()
     if not bool(cast.isfinite().all()):
-        hint = "" if dtype == torch.float32 else "; export as f32 instead"
-        raise SceError(f"{name} has values that {str(dtype).removeprefix('torch.')} cannot hold{hint}")
+        hint = "" if dtype == torch.float32 else ". Export with --quant f32."
+        raise SceError(f"{name} exceeds the range of {str(dtype).removeprefix('torch.')}{hint}")
     return cast
 
 

@@ -1,10 +1,10 @@
-"""A Llama or Qwen2 model as an ONNX graph, written with the `onnx` package alone, tensor by tensor.
+"""ONNX graphs of Llama and Qwen2 models, written with the `onnx` package, tensor by tensor.
 
     input_ids (batch, seq), attention_mask (batch, total), past_key_values.N.key|value (batch, heads, past, head size)
       -> logits (batch, seq, vocabulary), present.N.key|value (batch, heads, total, head size)
 
-Two kinds of graph: one for onnxruntime (`onnx_graph`), in float32, 8 or 4 bits; and one in standard operators
-(`onnx_portable`), in float32 or float16, for any runtime that knows operator set 23.
+There are two kinds of graph. One is for onnxruntime (`onnx_graph`), in float32, 8 or 4 bits. The other has only
+standard operators (`onnx_portable`), in float32 or float16, for any runtime that supports opset 23.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from securecoderl_edge.export.onnx_weights import DATA, Weights, onnx_package
 from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.runtimes.onnx.model import CACHE_KEY, MODEL
 
-# Bits of the linear layers; None is float32. The output layer and the embedding have 8 where the others have 4.
+# Bits of the linear layers; None is float32. The output layer and the embedding have at least 8.
 BITS = {"f32": None, "int8": 8, "int4": 4}
 PORTABLE_TYPES = ("f32", "f16")
 
 
 @dataclass(frozen=True)
 class OnnxSummary:
-    """What was written.
+    """Summary of a written graph.
 
     Attributes:
-        bits_per_weight: bits of weight data, scales included, over parameters.
+        bits_per_weight: bits of weight data per parameter, scales included.
     """
 
     parameters: int
@@ -43,19 +43,19 @@ def write_onnx(base: Path, adapter: Path | None, quant: str, folder: Path, porta
 
     Args:
         quant: one of `BITS`, or of `PORTABLE_TYPES`.
-        folder: exists; callers pass a temporary one and rename it.
-        portable: in standard operators.
+        folder: an existing folder; callers pass a temporary one and rename it.
+        portable: use only standard operators.
 
     Raises:
         UsageError: architecture or adapter that export does not support (named).
-        SceError: a source file is missing or damaged, or has numbers that the type cannot hold.
+        SceError: a source file is missing or damaged, or a weight exceeds the range of the type.
         MissingExtra: onnx is not installed.
     """
     onnx = onnx_package()
     shape = read_architecture(base)
     require_known_rope(base, shape)
     if shape.head_size % 8 and not portable:
-        raise UsageError(f"{base}: heads of {shape.head_size} numbers are not supported by onnxruntime's attention")
+        raise UsageError(f"{base}: onnxruntime does not support a head size of {shape.head_size}, only multiples of 8")
     expected = set(weights_of(base, shape))
     with (folder / DATA).open("wb") as data:
         weights = Weights(data, shape, None if portable else BITS[quant], is_half=quant == "f16")

@@ -1,8 +1,8 @@
-"""A Llama or Qwen2 model in the operators of onnxruntime (domain com.microsoft): it runs there and nowhere else.
+"""Graphs of Llama and Qwen2 models in the operators of onnxruntime (domain com.microsoft), the only runtime for them.
 
-Attention is GroupQueryAttention: it rotates, keeps keys and values in place when past and present are one buffer, and
-takes rows of different lengths padded on the right, whose lengths it reads from the mask. Quantised weights are 8 or 4
-bits in blocks of 32 (MatMulNBits, products in int8), the embedding then in 8 bits too (GatherBlockQuantized).
+Attention is GroupQueryAttention. It applies the rotary embedding, updates the KV cache in place when past and present
+are one buffer, and takes right-padded rows, whose lengths it reads from the mask. Quantized weights have 8 or 4 bits in
+blocks of 32 (MatMulNBits, products in int8); the embedding then has 8 bits, too (GatherBlockQuantized).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.runtimes.onnx.model import IN_PLACE
 
 _MICROSOFT = "com.microsoft"
-# The sums of products are made in int8: ten times as fast as float32, at little cost.
+# Products are computed in int8: ten times as fast as float32, with little loss.
 _ACCURACY_LEVEL = 4
 
 
 class Graph:
-    """The nodes, from the token ids to the logits."""
+    """Builder of the nodes, from the token ids to the logits."""
 
     # Versions of the operators by domain, and of the file format.
     OPERATORS: ClassVar[dict[str, int]] = {"": 21, _MICROSOFT: 1}
@@ -33,7 +33,7 @@ class Graph:
         self._nodes: list[Any] = []
 
     def build(self) -> Any:
-        """The graph, with its inputs, outputs and initialisers."""
+        """Build the graph with its inputs, outputs and initializers."""
         shape, make = self._shape, self._onnx.helper.make_tensor_value_info
         self._read_masks()
         skip = self._embed()
@@ -52,8 +52,8 @@ class Graph:
             inputs.append(make(f"past_key_values.{layer}.{half}", floats, sizes))
             sizes = ["batch", shape.key_value_heads, "total", shape.head_size]
             outputs.append(make(f"present.{layer}.{half}", floats, sizes))
-        initialisers = list(self._weights.initialisers.values())
-        return self._onnx.helper.make_graph(self._nodes, shape.family, inputs, outputs, initialisers)
+        initializers = list(self._weights.initializers.values())
+        return self._onnx.helper.make_graph(self._nodes, shape.family, inputs, outputs, initializers)
 
     def _caches(self) -> Iterator[tuple[int, str]]:
         for layer in range(self._shape.layers):
@@ -61,7 +61,7 @@ class Graph:
             yield layer, "value"
 
     def _cache_type(self) -> int:
-        """Of keys and values."""
+        """Element type of the KV cache."""
         return int(self._onnx.TensorProto.FLOAT)
 
     def _constants(self, **numbers: Any) -> None:
@@ -69,10 +69,10 @@ class Graph:
 
         for name, number in numbers.items():
             constant = self._onnx.numpy_helper.from_array(np.array(number, dtype=np.int64), name)
-            self._weights.initialisers[name] = constant
+            self._weights.initializers[name] = constant
 
     def _read_masks(self) -> None:
-        """What attention asks for: the last position of each row, and how many positions there are."""
+        """Add the inputs of attention: the last position of each row, and the number of positions."""
         integers = self._onnx.TensorProto.INT32
         self._constants(axis_1=[1], one=[1], index_1=1)
         self._node("ReduceSum", ["attention_mask", "axis_1"], "lengths", keepdims=0)
@@ -90,7 +90,7 @@ class Graph:
                           bits=bits, block_size=BLOCK, gather_axis=0, quantize_axis=1)  # fmt: skip
 
     def _layer(self, layer: int, normed: str, skip: str) -> tuple[str, str]:
-        """One layer; its input, normalised and not, to that of the next."""
+        """Add one layer; input and output are pairs: normalized, and the residual stream."""
         shape = self._shape
         stem, is_last = f"{layer}", layer == shape.layers - 1
         joined = self._linear(normed, f"{stem}.qkv", f"{stem}.qkv.o")
@@ -109,7 +109,7 @@ class Graph:
         return self._add_and_norm(down, middle[1], following, f"{stem}.end")
 
     def _attend(self, layer: int, joined: str) -> str:
-        """Attention of one layer, of queries, keys and values side by side."""
+        """Add the attention of one layer; ``joined`` is the concatenation of queries, keys and values."""
         shape, stem = self._shape, f"{layer}"
         past = [f"past_key_values.{layer}.{half}" for half in ("key", "value")]
         present = [f"present.{layer}.{half}" for half in ("key", "value")]
@@ -121,7 +121,7 @@ class Graph:
         )  # fmt: skip
 
     def _norm(self, value: str, weight: str, name: str) -> str:
-        """Root mean square normalisation."""
+        """Add an RMS norm."""
         return self._node("SimplifiedLayerNormalization", [value, weight], name, epsilon=self._shape.norm_epsilon,
                           axis=-1, stash_type=1)  # fmt: skip
 
@@ -129,16 +129,16 @@ class Graph:
         self._linear(normed, "head", "logits")
 
     def _add_and_norm(self, value: str, skip: str, weight: str, name: str) -> tuple[str, str]:
-        """The sum with the residual stream, normalised and as it is."""
+        """Add ``value`` to the residual stream; return the sum normalized, and the sum."""
         outputs = [f"{name}.normed", "", "", f"{name}.sum"]
         self._node("SkipSimplifiedLayerNormalization", [value, skip, weight], outputs, _MICROSOFT,
                    epsilon=self._shape.norm_epsilon)  # fmt: skip
         return outputs[0], outputs[3]
 
     def _linear(self, value: str, name: str, output: str) -> str:
-        if f"{name}.w" in self._weights.initialisers:
+        if f"{name}.w" in self._weights.initializers:
             return self._node("MatMul", [value, f"{name}.w"], output)
-        codes = self._weights.initialisers[f"{name}.q"]
+        codes = self._weights.initializers[f"{name}.q"]
         rows, _, size = codes.dims
         return self._node(
             "MatMulNBits", [value, f"{name}.q", f"{name}.s"], output, _MICROSOFT, K=self._columns(name),
@@ -146,7 +146,7 @@ class Graph:
         )  # fmt: skip
 
     def _columns(self, name: str) -> int:
-        """Inputs of a linear layer, which its blocks may exceed."""
+        """Input size of a linear layer; its blocks may be padded."""
         shape = self._shape
         sizes = {"o_proj": shape.query_size, "down_proj": shape.intermediate}
         return sizes.get(name.rpartition(".")[2], shape.hidden)

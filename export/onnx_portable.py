@@ -1,11 +1,11 @@
-"""A Llama or Qwen2 model in standard operators of ONNX (operator set 23): any runtime that knows them can run it.
+"""Graphs of Llama and Qwen2 models in standard ONNX operators, for any runtime that supports opset 23.
 
     input_ids (batch, seq), attention_mask (batch, past + seq), past_key_values.N.key|value
     (batch, heads, past, head size)
       -> logits (batch, seq, vocabulary), present.N.key|value (batch, heads, past + seq, head size)
 
-New keys and values are appended to the past ones. Rows may be padded on either side, with zeros in the mask; a position
-is the number of ones before it. In float16 all but norms, softmax and logits is float16.
+The KV cache grows by appending. Rows may be padded on either side, with zeros in the mask; a position is the number of
+ones before it. In a float16 graph, only norms, softmax and logits are float32.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from securecoderl_edge.runtimes.onnx.model import APPENDED
 
 
 class PortableGraph(Graph):
-    """The nodes, from the token ids to the logits."""
+    """Builder of the nodes, from the token ids to the logits."""
 
     OPERATORS: ClassVar[dict[str, int]] = {"": 23}
     IR_VERSION = 11
@@ -34,7 +34,7 @@ class PortableGraph(Graph):
         return int(types.FLOAT16 if self._is_half else types.FLOAT)
 
     def _read_masks(self) -> None:
-        """Positions of the new tokens (batch, seq), and which tokens each may look at (batch, 1, seq, total)."""
+        """Add the positions of the new tokens (batch, seq) and their attention mask (batch, 1, seq, total)."""
         truth = self._onnx.TensorProto.BOOL
         shape = self._shape
         self._constants(
@@ -58,7 +58,7 @@ class PortableGraph(Graph):
         self._node("Cast", ["attention_mask"], "is_token", to=truth)
         self._node("Unsqueeze", ["is_token", "axes_1_2"], "is_token_across")
         self._node("And", ["before", "is_token_across"], "tokens_before")
-        # Padding looks at itself: a softmax over nothing is no number, and 0 times that is none either.
+        # Padding attends to itself: a softmax over nothing is NaN, and so is 0 times NaN.
         self._node("Equal", ["slots", "new_slots_down"], "itself")
         self._node("Or", ["tokens_before", "itself"], "visible")
 

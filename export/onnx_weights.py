@@ -1,4 +1,4 @@
-"""Weights of an ONNX graph: a file beside it, written as the tensors come, and the initialisers that point into it."""
+"""Weights of an ONNX graph: a file next to it, and the initializers that point into the file."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _ROWS_AT_A_TIME = 2048
 _LAYER = "model.layers."
 
 
-def quantise_blocks(weight: Floats, bits: int) -> tuple[npt.NDArray[np.uint8], Floats]:
-    """Round to ``bits`` in blocks of 32 along a row, as MatMulNBits reads them.
+def quantize_blocks(weight: Floats, bits: int) -> tuple[npt.NDArray[np.uint8], Floats]:
+    """Quantize to ``bits`` in blocks of 32 along a row, in the layout of MatMulNBits.
 
-    The number of a block that is furthest from 0 is met exactly; the zero point is 2^(bits - 1).
+    The largest absolute value of a block is exact; the zero point is 2^(bits - 1).
 
     Args:
         weight: (N, K).
 
     Returns:
-        codes (N, blocks, 32 * bits / 8), two to a byte with 4 bits, the first in the lower half; scales (N, blocks).
+        codes (N, blocks, 32 * bits / 8), with 4 bits two per byte, the first in the lower half; scales (N, blocks).
     """
     import numpy as np
 
@@ -57,7 +57,7 @@ def quantise_blocks(weight: Floats, bits: int) -> tuple[npt.NDArray[np.uint8], F
 
 
 def onnx_package() -> Any:
-    """The module ``onnx``.
+    """Import the onnx package.
 
     Raises:
         MissingExtra: it is not installed.
@@ -68,32 +68,32 @@ def onnx_package() -> Any:
 
 
 class Weights:
-    """Initialisers in one file beside the graph, written as the tensors come, whatever their order.
+    """Writer of the initializers, in one file next to the graph; tensors may come in any order.
 
     A linear layer ``NAME`` becomes ``NAME.w`` (in, out), or ``NAME.q`` and ``NAME.s``; q, k and v become one, ``qkv``.
 
     Args:
-        data: where the numbers go.
+        data: the file to write to.
         bits: of linear layers; None for floating point.
-        is_half: floating point is float16.
+        is_half: whether floating point is float16.
     """
 
     def __init__(self, data: IO[bytes], shape: Architecture, bits: int | None, is_half: bool = False) -> None:
         self._data, self._shape, self._bits, self._is_half = data, shape, bits, is_half
         self._waiting: dict[str, Floats] = {}
-        self.initialisers: dict[str, Any] = {}
+        self.initializers: dict[str, Any] = {}
         self.bytes = 0
 
     def add(self, name: str, value: Floats) -> None:
         """Write one tensor, under its Hugging Face name; parts of ``qkv`` wait for each other.
 
         Raises:
-            SceError: it holds numbers that are not finite, or that float16 cannot hold where that is written.
+            SceError: it has NaN or Inf, or exceeds the range of float16.
         """
         import numpy as np
 
         if not np.isfinite(value).all():
-            raise SceError(f"weight {name} has values that are not finite; the model or its adapter is broken")
+            raise SceError(f"weight {name} has NaN or Inf: the model or its adapter is damaged")
         before, stem = self._data.tell(), name.removeprefix(_LAYER)
         if name == "model.embed_tokens.weight":
             self._add_vocabulary(value)
@@ -109,17 +109,17 @@ class Weights:
 
     @property
     def vocabulary_bits(self) -> int | None:
-        """Of embedding and output layer."""
+        """Bits of the embedding and the output layer."""
         return None if self._bits is None else max(self._bits, _SMALLEST_BITS_OF_VOCABULARY)
 
     def add_rotation(self) -> None:
-        """Write cosines and sines (context, head_size / 2) of every position."""
+        """Write the cosines and sines of the rotary embedding (context, head_size / 2)."""
         import numpy as np
 
         shape = self._shape
         speeds = shape.rope_theta ** -(np.arange(0, shape.head_size, 2, dtype=np.float64) / shape.head_size)
         speeds /= np.array(shape.rope_divisors) if shape.rope_divisors else shape.rope_factor
-        # As transformers: speeds and positions in float32, so that the angles of far positions are the same.
+        # As in transformers: frequencies and positions in float32, for equal angles at far positions.
         angles = np.outer(np.arange(shape.context, dtype=np.float32), speeds.astype(np.float32))
         self._write("cosines", np.cos(angles))
         self._write("sines", np.sin(angles))
@@ -131,11 +131,11 @@ class Weights:
             if self._shape.tied:
                 self._add_linear("head", value, None)
             return
-        codes, scales = quantise_blocks(value, bits)
+        codes, scales = quantize_blocks(value, bits)
         self._write("embedding.q", codes.reshape(len(codes), -1))
         self._write("embedding.s", scales)
         if self._shape.tied:
-            # The same bytes under the names that the output layer has for them.
+            # The same bytes, under the names of the output layer.
             self._alias("head.q", "embedding.q", codes.shape)
             self._alias("head.s", "embedding.s", scales.shape)
 
@@ -158,7 +158,7 @@ class Weights:
         if bits is None:
             self._write(f"{name}.w", value.T)
             return
-        codes, scales = quantise_blocks(value, bits)
+        codes, scales = quantize_blocks(value, bits)
         self._write(f"{name}.q", codes)
         self._write(f"{name}.s", scales)
 
@@ -168,7 +168,7 @@ class Weights:
         onnx = onnx_package()
         if self._is_half:
             if value.size and np.abs(value).max() > np.finfo(np.float16).max:
-                raise SceError(f"weight {name} has values beyond float16; export it as f32")
+                raise SceError(f"weight {name} exceeds the range of float16. Export with --quant f32.")
             value = value.astype(np.float16)
         value = np.ascontiguousarray(value)
         alignment = _PAGE if value.nbytes >= _LARGE else 64
@@ -183,11 +183,11 @@ class Weights:
         for key, text in place.items():
             tensor.external_data.add(key=key, value=text)
         self._data.write(value.data.cast("B"))
-        self.initialisers[name] = tensor
+        self.initializers[name] = tensor
 
     def _alias(self, name: str, of: str, sizes: Sequence[int]) -> None:
-        tensor = type(self.initialisers[of])()
-        tensor.CopyFrom(self.initialisers[of])
+        tensor = type(self.initializers[of])()
+        tensor.CopyFrom(self.initializers[of])
         tensor.name = name
         tensor.dims[:] = sizes
-        self.initialisers[name] = tensor
+        self.initializers[name] = tensor

@@ -1,7 +1,7 @@
-"""llama.cpp's name for how a tokenizer.json splits text before it merges bytes.
+"""Names of pre-tokenizers in llama.cpp, by the tokenizer.json.
 
-llama.cpp knows pre-tokenizers by name and splits text otherwise, without a word, when the name is wrong. The name comes
-from what a tokenizer does to a probe text, or from how it is built; one that matches nothing is refused.
+With a wrong name, llama.cpp splits text differently without a warning. The name is found by the token ids of a probe
+text, or by the parts of the pre-tokenizer; an unknown one is an error.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _KNOWN_PARTS = {
     (("Split", _QWEN_2, "isolated", False), _BYTES_ALONE): "qwen2",
     (("Digits", True), _BYTES_AND_REGEX): "smollm",
 }
-# Of these llama.cpp takes a whole word that is a token as it is, before it merges, as ``ignore_merges`` says.
+# With these, llama.cpp takes a whole word that is a token before it merges, like ``ignore_merges``.
 IGNORES_MERGES = ("llama-bpe",)
 
 
 def name_of(pre_tokenizer: dict[str, Any] | None, fingerprint: str) -> str | None:
-    """The name, None if it is not known.
+    """Find the name; None if it is unknown.
 
     Args:
-        pre_tokenizer: that part of a tokenizer.json.
-        fingerprint: of what the tokenizer does, see `vocabulary.fingerprint`.
+        pre_tokenizer: the ``pre_tokenizer`` of a tokenizer.json.
+        fingerprint: see `vocabulary.fingerprint`.
     """
     return _KNOWN_FINGERPRINTS.get(fingerprint) or _KNOWN_PARTS.get(_parts(pre_tokenizer or {}))
 
 
 def _parts(step: dict[str, Any]) -> tuple[tuple[Any, ...], ...]:
-    """The steps of a pre-tokenizer with what matters of each."""
+    """List the steps of a pre-tokenizer with their relevant settings."""
     kind = step.get("type")
     if kind == "Sequence":
         return tuple(part for inner in step.get("pretokenizers", []) for part in _parts(inner))

@@ -1,4 +1,4 @@
-"""An exported file once more: is it still what its manifest says, and does it still say what its source says?"""
+"""Repeated verification of an exported file, against its manifest and the original model."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from securecoderl_edge.runtimes.manifests import manifest_path
 
 @dataclass(frozen=True)
 class Recheck:
-    """What was found; ``agreement`` is None where the source was not at hand."""
+    """Result of a repeated verification; ``agreement`` is None without the original model."""
 
     file: str
     sha256: str
     agreement: Agreement | None
 
     def to_record(self) -> dict[str, Any]:
-        """The JSON document of ``sce export --verify --json``."""
+        """Convert to the JSON document of ``sce export --verify --json``."""
         return asdict(self)
 
 
 def recheck(file: Path, base: Path | None, adapter: Path | None, pre_tokenizer: str | None = None) -> Recheck:
-    """Check a file against its manifest and, if there is one, its source.
+    """Check a file against its manifest and, if given, the original model.
 
     Args:
-        base: the folder that it was made from; None checks the manifest alone.
-        pre_tokenizer: llama.cpp's name of one that is not recognised, to try an adapter on its base.
+        base: folder of the base model; None checks only the manifest.
+        pre_tokenizer: llama.cpp's name of an unrecognized pre-tokenizer, to verify an adapter on its base.
 
     Raises:
-        UsageError: no such file, or no manifest beside it.
-        SceError: its content, its type, its source or what it says is not what the manifest says.
+        UsageError: the file or its manifest is missing.
+        SceError: content, type, sources or agreement differ from the manifest.
     """
     if not file.exists():
         raise UsageError(f"{file}: no such file or folder")
     if not manifest_path(file).is_file():
-        raise UsageError(f"{manifest_path(file)}: no such file; sce export writes it beside what it exports")
+        raise UsageError(f"{manifest_path(file)}: no such file. sce export writes it next to each export.")
     manifest, found = check_content(file)
     if base is None:
         return Recheck(file.name, found, None)
     given, sources, kind = hash_sources(base, adapter), manifest.sources, manifest.quant
     if sources != given:
         changed = sorted(name for name in {*given, *sources} if given.get(name) != sources.get(name))
-        raise SceError(f"{file} was made from something else: {', '.join(changed[:4])} differ")
+        raise SceError(f"{file} was made from another model: {', '.join(changed[:4])} differ")
     with Workbench(base, adapter, pre_tokenizer=pre_tokenizer) as workbench:
         if isinstance(manifest, OnnxManifest):
             agreement = verify_onnx(file, base, kind, workbench.reference())

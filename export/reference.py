@@ -1,7 +1,7 @@
-"""What the source of an export says: tokens and logits in a folder, made once for all files that are compared with it.
+"""Reference outputs of the original model: tokens and logits in a folder, shared by all exports of it.
 
-The source is put together from base and adapter by PEFT and run by transformers in float32, not by our merging and our
-layers, so an error in those shows too. As a module this is a child process: it needs much memory, for a while.
+PEFT combines base and adapter, and transformers runs the model in float32. Neither uses our merging or our layers, so
+that errors in those are found, too. This module runs as a child process, because it needs much memory for a short time.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.system import processes
 from securecoderl_edge.system.processes import write_message
 
-# Tokens that llama.cpp takes at once; longer prompts are cut, so that each is one batch.
+# Batch size of llama.cpp; longer prompts are cut to one batch.
 LONGEST = 512
 _TOKENS = "tokens.json"
 
 
 def write_reference(base: Path, adapter: Path | None, prompts: Sequence[str], new_tokens: int, folder: Path) -> None:
-    """Run each prompt and its greedy continuation of ``new_tokens`` through the source; see `read_reference`."""
+    """Run each prompt and its greedy continuation of ``new_tokens`` through the original; see `read_reference`."""
     import torch
 
     tokenizer, source = read_tokenizer(base), _load_source(base, adapter)
@@ -43,7 +43,7 @@ def write_reference(base: Path, adapter: Path | None, prompts: Sequence[str], ne
 
 
 def read_reference(folder: Path) -> Iterator[Trace]:
-    """What `write_reference` left, one prompt in memory at a time."""
+    """Read the output of `write_reference`, one prompt in memory at a time."""
     for number, row in enumerate(json.loads((folder / _TOKENS).read_text(encoding="utf-8"))):
         yield Trace(row["tokens"], row["prompt_length"], np.load(folder / f"{number}.npy", allow_pickle=False))
 

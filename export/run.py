@@ -1,4 +1,4 @@
-"""One export from start to end: write under a temporary name, verify, rename, describe in a manifest."""
+"""Exports from start to end: write under a temporary name, verify, write a manifest, rename."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from securecoderl_edge.export.manifest import (
 )
 from securecoderl_edge.export.merge import copy_companions, write_merged
 from securecoderl_edge.export.onnx_weights import DATA
-from securecoderl_edge.export.quantise import LLAMA_CPP_TYPES
+from securecoderl_edge.export.quantize import LLAMA_CPP_TYPES
 from securecoderl_edge.export.targets import check_file_target, check_folder_target
 from securecoderl_edge.export.verify import verify_gguf, verify_onnx
 from securecoderl_edge.export.workbench import Workbench
@@ -46,7 +46,7 @@ M = TypeVar("M", bound=Manifest)
 
 @dataclass(frozen=True)
 class ExportResult:
-    """A verified file; ``reused`` when an earlier export of the same sources was already there."""
+    """A verified file; ``reused`` if the same export already existed."""
 
     path: Path
     manifest: Manifest
@@ -54,19 +54,19 @@ class ExportResult:
 
 
 def export_gguf(workbench: Workbench, quant: str, out: Path, force: bool) -> ExportResult:
-    """Write the workbench's model as the GGUF file ``out``, verified before it gets that name.
+    """Write the workbench's model to the GGUF file ``out``, which appears only after verification.
 
     Args:
         quant: one of `QUANTS`.
-        force: replace a file that is not this same export.
+        force: replace a file that is another export.
 
     Raises:
-        UsageError: ``out`` exists, or the model is of a kind that export does not support (named).
-        SceError: the written file does not agree with its source; no file is left under ``out``'s name.
-        MissingExtra: a package that writing or verifying needs is not installed.
+        UsageError: ``out`` exists, or export does not support the model (named).
+        SceError: the file does not agree with the original; it is deleted.
+        MissingExtra: a required package is not installed.
     """
     if quant not in QUANTS:
-        raise UsageError(f"unknown quantisation {quant!r}; known: {', '.join(QUANTS)}")
+        raise UsageError(f"unknown quantization {quant!r}; choose from {', '.join(QUANTS)}")
     _require_packages()
     check_file_target(out, workbench.base, workbench.adapter)
     source = _Source.of(workbench, quant)
@@ -74,8 +74,8 @@ def export_gguf(workbench: Workbench, quant: str, out: Path, force: bool) -> Exp
         return ExportResult(out, earlier, reused=True)
     with _written_for(out) as temporary:
         summary = workbench.write(quant, temporary, out)
-        workbench.log("verifying against the source ...")
-        with _kept_only_if_right():
+        workbench.log("verifying against the original ...")
+        with _deleted_on_failure():
             agreement = verify_gguf(temporary, workbench.base, quant, workbench.reference())
         manifest = GgufManifest(**_facts_of(temporary, out), **asdict(summary), **source.described(agreement))
         _write_manifest(manifest, out, temporary)
@@ -85,17 +85,17 @@ def export_gguf(workbench: Workbench, quant: str, out: Path, force: bool) -> Exp
 
 
 def export_adapter(workbench: Workbench, quant: str, out: Path, force: bool) -> ExportResult:
-    """Write the adapter alone as the GGUF file ``out``, verified on a float file of its base before it gets that name.
+    """Write only the adapter to the GGUF file ``out``, which appears after verification on a float file of its base.
 
     Args:
-        quant: ``f16`` or ``f32``. Others as in `export_gguf`, as are the errors.
+        quant: ``f16`` or ``f32``; other arguments and errors as in `export_gguf`.
 
     Raises:
         UsageError: as in `export_gguf`, or the model is a base model without an adapter.
     """
     base, adapter = workbench.base, workbench.adapter
     if adapter is None:
-        raise UsageError(f"{base.name} is a base model without an adapter; export a run or an adapter folder")
+        raise UsageError(f"{base.name} is a base model without an adapter. Export a training run or an adapter folder.")
     _require_packages()
     check_file_target(out, base, adapter)
     source = _Source.of(workbench, quant)
@@ -105,8 +105,8 @@ def export_adapter(workbench: Workbench, quant: str, out: Path, force: bool) -> 
         workbench.log("writing the adapter ...")
         summary = write_adapter(base, adapter, quant, temporary, out.stem, workbench.prompt_style)
         base_file, base_quant = workbench.base_file(out)
-        workbench.log("verifying it on the base ...")
-        with _kept_only_if_right():
+        workbench.log("verifying the adapter on the base ...")
+        with _deleted_on_failure():
             agreement = verify_gguf(base_file, base, wider(quant, base_quant), workbench.reference(), temporary)
         manifest = AdapterManifest(**_facts_of(temporary, out), **asdict(summary), **source.described(agreement))
         _write_manifest(manifest, out, temporary)
@@ -114,13 +114,13 @@ def export_adapter(workbench: Workbench, quant: str, out: Path, force: bool) -> 
 
 
 def export_onnx(workbench: Workbench, quant: str, out: Path, force: bool, portable: bool = False) -> ExportResult:
-    """Write the workbench's model as the ONNX folder ``out``, verified before it gets that name.
+    """Write the workbench's model to the ONNX folder ``out``, which appears only after verification.
 
-    The folder has the graph, its weights, the tokenizer and what else belongs to the model, and its manifest.
+    The folder has the graph, its weights, the tokenizer and other files of the model, and the manifest.
 
     Args:
-        quant: one of `ONNX_TYPES`, or of `PORTABLE_TYPES`. Others as in `export_gguf`, as are the errors.
-        portable: in standard operators, for any runtime.
+        quant: one of `ONNX_TYPES` or `PORTABLE_TYPES`; other arguments and errors as in `export_gguf`.
+        portable: use only standard operators, for any runtime.
     """
     base, adapter = workbench.base, workbench.adapter
     _require_packages(("onnx", "onnxruntime"), "onnx")
@@ -134,8 +134,8 @@ def export_onnx(workbench: Workbench, quant: str, out: Path, force: bool, portab
         workbench.log(f"writing {quant} ...")
         summary = onnx.write_onnx(base, adapter, quant, temporary, portable)
         copy_companions(base, temporary, workbench.prompt_style)
-        workbench.log("verifying against the source ...")
-        with _kept_only_if_right():
+        workbench.log("verifying against the original ...")
+        with _deleted_on_failure():
             agreement = verify_onnx(temporary, base, quant, workbench.reference())
         manifest = OnnxManifest(
             files={path.name: sha256_of(path) for path in sorted(temporary.iterdir())},
@@ -151,7 +151,7 @@ def export_onnx(workbench: Workbench, quant: str, out: Path, force: bool, portab
 def export_merged(
     base: Path, adapter: Path | None, dtype: str, out: Path, force: bool, prompt_style: str | None = None
 ) -> Path:
-    """Write a merged Hugging Face folder; it gets its name when it is whole. Its config.json names ``prompt_style``.
+    """Write a merged Hugging Face folder atomically; its config.json has ``prompt_style``.
 
     Raises:
         UsageError: ``out`` exists, or the adapter cannot be merged.
@@ -159,7 +159,7 @@ def export_merged(
     """
     check_folder_target(out, base, adapter, {"config.json"}, "a model folder")
     if out.exists() and not force:
-        raise UsageError(f"{out} exists; replace it with --force or choose another --out")
+        raise UsageError(f"{out} exists. Replace it with --force, or choose another --out.")
     with _written_for(out, is_folder=True) as temporary:
         write_merged(base, adapter, temporary, dtype, prompt_style)
     return out
@@ -167,7 +167,7 @@ def export_merged(
 
 @dataclass(frozen=True)
 class _Source:
-    """What an export is made of, and as what: two of the same are the same export."""
+    """Identity of an export: two with the same sources, type and prompt style are the same export."""
 
     sources: dict[str, str]
     quant: str
@@ -178,7 +178,7 @@ class _Source:
         return cls(hash_sources(workbench.base, workbench.adapter), quant, workbench.prompt_style)
 
     def described(self, agreement: Agreement) -> dict[str, Any]:
-        """The part of a manifest that all kinds have."""
+        """Build the fields that all kinds of manifests have."""
         own = {"format_version": FORMAT_VERSION, "agreement": agreement, "versions": versions()}
         return {**vars(self), **own}
 
@@ -189,7 +189,7 @@ class _Source:
 
 @contextmanager
 def _written_for(out: Path, is_folder: bool = False) -> Iterator[Path]:
-    """Where to write what becomes ``out`` when all went well; what killed exports left there is cleared away."""
+    """Provide a temporary path that becomes ``out`` on success; leftovers of killed exports are deleted."""
     remove_abandoned(out)
     with _manifest_of(out), temporary_beside(out, replace_folder=is_folder) as temporary:
         yield temporary
@@ -197,7 +197,7 @@ def _written_for(out: Path, is_folder: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def _manifest_of(out: Path) -> Iterator[None]:
-    """Put the manifest of a file back if the export that is to replace both fails after the manifest was."""
+    """Restore the manifest of a file if its new export fails after the manifest was replaced."""
     path = manifest_path(out)
     before = path.read_bytes() if out.is_file() and path.is_file() else None
     try:
@@ -210,13 +210,13 @@ def _manifest_of(out: Path) -> Iterator[None]:
 
 
 def _facts_of(file: Path, out: Path) -> dict[str, Any]:
-    """The part of a manifest that depends on the bytes of a file that will be called ``out``."""
+    """Build the fields of a manifest that depend on the bytes of a file, which will be renamed to ``out``."""
     return {"file": out.name, "sha256": sha256_of(file), "bytes": file.stat().st_size}
 
 
 @contextmanager
-def _kept_only_if_right() -> Iterator[None]:
-    """Say of what fails in here that nothing of it is left."""
+def _deleted_on_failure() -> Iterator[None]:
+    """Add to an error that the file was not kept."""
     try:
         yield
     except UsageError:
@@ -228,10 +228,10 @@ def _kept_only_if_right() -> Iterator[None]:
 def _find_earlier(
     out: Path, kind: type[M], source: _Source, force: bool, is_alike: Callable[[M], bool] = lambda manifest: True
 ) -> M | None:
-    """The manifest of ``out`` if it is this very export, whole.
+    """Find the manifest of ``out`` if it is this same export, complete.
 
     Raises:
-        UsageError: it is something else, and not to be replaced.
+        UsageError: it is another one, and ``force`` is not set.
     """
     if not out.exists():
         return None
@@ -242,7 +242,7 @@ def _find_earlier(
     if isinstance(manifest, kind) and source.is_that_of(manifest) and is_alike(manifest):
         return manifest
     if not force:
-        raise UsageError(f"{out} exists and is not this export; replace it with --force or choose another --out")
+        raise UsageError(f"{out} exists and is another export. Replace it with --force, or choose another --out.")
     return None
 
 
@@ -252,10 +252,10 @@ def _has_pre_tokenizer(file: Path, workbench: Workbench) -> bool:
 
 
 def _write_manifest(manifest: Manifest, out: Path, written: Path | None = None) -> None:
-    """Write it before the export gets its name: a process that is killed leaves no export without its manifest.
+    """Write a manifest before its export is renamed: a killed process leaves no export without a manifest.
 
-    A file's manifest replaces that of an earlier export at once, so nothing slow may come between it and the file's
-    name: what was ``written`` is brought to the disk first.
+    The manifest replaces that of an earlier export at once, so nothing slow may happen before the rename. Therefore the
+    file ``written`` is synced to the disk first.
     """
     if written is not None:
         sync(written)
@@ -264,7 +264,7 @@ def _write_manifest(manifest: Manifest, out: Path, written: Path | None = None) 
 
 
 def _require_packages(packages: tuple[str, ...] = ("gguf", "llama_cpp"), extra: str = "gguf") -> None:
-    """Say what is missing before minutes are spent on writing."""
+    """Check for missing packages before the slow work begins."""
     needed = dict.fromkeys(packages, extra) | dict.fromkeys(("torch", "transformers", "peft"), "train")
     for package, missing in needed.items():
         if importlib.util.find_spec(package) is None:

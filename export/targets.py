@@ -1,5 +1,6 @@
-"""Where an export may go, with --force or without: never over its own source, over a file without an export's manifest,
-or over a folder with a file that no export writes.
+"""Checks of the path of an export.
+
+Even with --force an export never replaces its own source, a file without a manifest, or a folder with other files.
 """
 
 from __future__ import annotations
@@ -29,17 +30,16 @@ def check_file_target(out: Path, base: Path, adapter: Path | None) -> None:
     """
     check_name(out)
     if out.exists() and not out.is_file():
-        raise UsageError(f"{out} is no regular file; choose another --out")
+        raise UsageError(f"{out}: not a regular file. Choose another --out.")
     if not out.exists():
         return
     for source in (base, adapter):
         if source is not None and any(out.samefile(file) for file in source.iterdir()):
-            raise UsageError(f"{out} is a file of the model that is exported; choose another --out")
-    # What an export left there and something else has damaged still has its manifest.
+            raise UsageError(f"{out} belongs to the model to export. Choose another --out.")
+    # A damaged export still has its manifest.
     if not manifest_path(out).is_file():
         raise UsageError(
-            f"{out} has no manifest of sce export beside it, so --force does not replace it; move it or choose another "
-            "--out"
+            f"{out} has no manifest of sce export, so --force does not replace it. Move it, or choose another --out."
         )
 
 
@@ -47,38 +47,39 @@ def check_folder_target(out: Path, base: Path, adapter: Path | None, signs: set[
     """Check a path that a folder will be written to.
 
     Args:
-        signs: files by which a folder of this kind is known. kind: its name, for messages.
+        signs: files that every folder of this kind has.
+        kind: name of the kind, for messages.
 
     Raises:
-        UsageError: no folder can or should have this name, or one that has it holds what no export wrote.
+        UsageError: no folder can or should have this name, or an existing one has other files.
     """
     check_name(out)
     target = out.resolve()
     for source in (base, adapter):
         if source is not None and (target == source.resolve() or target in source.resolve().parents):
-            raise UsageError(f"{out} holds the model that is exported; choose another --out")
+            raise UsageError(f"{out} contains the model to export. Choose another --out.")
     if not out.exists():
         return
     if not all((out / name).is_file() for name in signs):
-        raise UsageError(f"{out} is not {kind}, so --force does not replace it; choose another --out")
+        raise UsageError(f"{out} is not {kind}, so --force does not replace it. Choose another --out.")
     written = _WRITTEN | ({CARD} if MODEL in signs else set())
     others = sorted(
         path.name for path in out.iterdir() if path.name not in written and not _WEIGHTS.fullmatch(path.name)
     )
     if others:
         raise UsageError(
-            f"{out} holds files that sce export does not write ({', '.join(others[:3])}), so --force does not replace "
-            "it; move them or choose another --out"
+            f"{out} contains other files ({', '.join(others[:3])}), so --force does not replace it. Move them, or "
+            "choose another --out."
         )
 
 
 def check_name(out: Path) -> None:
-    """Check the name alone, and that of its papers.
+    """Check the name, and that names of sidecar files are not too long.
 
     Raises:
-        UsageError: it names nothing, cannot be printed, or is too long.
+        UsageError: it is empty, cannot be printed, or is too long.
     """
     if out.name in ("", "..") or not out.name.isprintable():
-        raise UsageError(f"--out {str(out)!r}: no file can sensibly have this name; choose another --out")
+        raise UsageError(f"--out {str(out)!r}: not a valid file name. Choose another --out.")
     if len(os.fsencode(out.name)) + len(_LONGEST_ENDING) > _LONGEST_NAME:
-        raise UsageError(f"--out {out.name[:40]}...: the name is too long; choose another --out")
+        raise UsageError(f"--out {out.name[:40]}...: the name is too long. Choose another --out.")

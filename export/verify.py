@@ -1,7 +1,7 @@
-"""An exported file against its source, in a fresh process: a file that loads may still talk gibberish.
+"""Verification of an exported file against the original, in a new process: a file that loads may still be wrong.
 
-Covers what goes wrong in practice: a missing q/k permutation, rope scaling or theta that was dropped, a wrong
-pre-tokenizer, a merge that went wrong, damaged weights. It does not measure the quality of the model itself.
+It finds typical conversion errors: a missing q/k permutation, RoPE scaling or theta that was dropped, a wrong
+pre-tokenizer, a wrong merge, damaged weights. It does not measure the quality of the model.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ PROMPTS: tuple[str, ...] = (
 
 @contextmanager
 def reference_of(base: Path, adapter: Path | None) -> Iterator[Path]:
-    """A folder with what ``base`` plus ``adapter`` say, for comparing any number of files with it.
+    """Provide a folder with the outputs of ``base`` plus ``adapter``, to compare any number of files with.
 
     Raises:
-        SceError: the source cannot be loaded or run.
+        SceError: the model cannot be loaded or run.
     """
-    # Hundreds of megabytes for a large vocabulary: what a killed export has left goes with the next.
+    # Hundreds of megabytes for a large vocabulary: the next export deletes leftovers of a killed one.
     place = Path(tempfile.gettempdir()) / "sce-reference"
     remove_abandoned(place)
     with tempfile.TemporaryDirectory(prefix=temporary_prefix(place)) as name:
@@ -69,20 +69,20 @@ def reference_of(base: Path, adapter: Path | None) -> Iterator[Path]:
 
 
 def verify_gguf(path: Path, base: Path, quant: str, reference: Path, adapter: Path | None = None) -> Agreement:
-    """Compare ``path`` with its source.
+    """Compare ``path`` with the original.
 
     Args:
-        reference: of the source, see `reference_of`.
+        reference: outputs of the original, see `reference_of`.
         adapter: a GGUF file with a LoRA adapter to apply to ``path``.
 
     Raises:
-        SceError: they disagree beyond `BOUNDS`, or the file crashes llama.cpp; the message has the figures.
+        SceError: they disagree beyond `BOUNDS`, or the file crashes llama.cpp; the message has the numbers.
     """
     return _verify("gguf", path, base, quant, reference, adapter)
 
 
 def verify_onnx(folder: Path, base: Path, quant: str, reference: Path) -> Agreement:
-    """`verify_gguf` for an ONNX folder, run by onnxruntime."""
+    """Compare an ONNX folder, run by onnxruntime, with the original, like `verify_gguf`."""
     return _verify("onnx", folder, base, quant, reference, None)
 
 
@@ -101,7 +101,7 @@ def _verify(format: str, path: Path, base: Path, quant: str, reference: Path, ad
 
 
 def probe_texts(base: Path) -> list[str]:
-    """Texts that must tokenise equally: the prompts, some of Python's own library, the special tokens."""
+    """Texts that must tokenize identically: the prompts, parts of Python's library, the special tokens."""
     import json.decoder
     import textwrap
 
@@ -112,10 +112,10 @@ def probe_texts(base: Path) -> list[str]:
 
 
 def _ask_child(module: str, request: dict[str, Any]) -> dict[str, Any]:
-    """The answer of a fresh process that runs ``module``; what crashes there is a sentence here."""
+    """Run ``module`` in a new process and return its answer; a crash there is an error here."""
     answers = ask(module, request, HF_HUB_OFFLINE="1")
     if answers.death or not answers.messages:
-        raise SceError(f"verification of the export {answers.obituary()}")
+        raise SceError(f"the verification of the export {answers.obituary()}")
     answer = answers.messages[0]
     if "error" in answer:
         raise SceError(f"the export cannot be verified: {answer['error']}")

@@ -1,4 +1,4 @@
-"""Compares an exported file, run as users will run it, with what its source said: the child of `verify`."""
+"""Child process of `verify`: runs an exported file in its usual runtime, and compares it with the original."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def measure(path: Path, base: Path, texts: Sequence[str], reference: Path, adapt
 
 
 def measure_onnx(folder: Path, base: Path, texts: Sequence[str], reference: Path) -> Agreement:
-    """`measure` for an ONNX folder, run by onnxruntime; its tokenizer is its own copy."""
+    """Run an ONNX folder in onnxruntime, like `measure`; its tokenizer is the copy in the folder."""
     from securecoderl_edge.runtimes.onnx.model import OnnxModel
 
     own, given = read_tokenizer(folder), read_tokenizer(base)

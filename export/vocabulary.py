@@ -1,6 +1,6 @@
-"""A tokenizer as llama.cpp needs it: byte-level BPE with the name of its pre-tokenizer, or SentencePiece-style BPE.
+"""Tokenizers in the form of llama.cpp: byte-level BPE with the name of its pre-tokenizer, or SentencePiece-style BPE.
 
-What llama.cpp would not follow is refused by name; what is written is compared on a corpus by `verify`.
+A feature that llama.cpp does not support is an error that names it. `verify` compares the result on a corpus.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from securecoderl_edge.system.files import read_json
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 _BYTE_TOKENS = {f"<0x{byte:02X}>" for byte in range(256)}
 _SPACE = "▁"
-# Below the score of every token that a merge makes.
+# Below the score of every token that a merge produces.
 _NO_MERGE = -1e6
 
-# Touches what pre-tokenizers disagree on: line ends, spaces, digits, fractions, CJK, marks, contractions.
+# Text that pre-tokenizers split differently: line ends, spaces, digits, fractions, CJK, marks, contractions.
 _PROBE = (
     "\n\n\t \r\n    def f(x1, y22):\r\n        return  x1**2+3.1415 # it's WE'LL\u00a0done\n"
     "12345 4 ½ ²³ ٣٤ 我们今天12点 カタカナ 한국어 नमस्ते Ελλάδα naïve e\u0301 🙂🙂 "
@@ -33,16 +33,17 @@ _PROBE = (
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """A tokenizer, ready to be written into a GGUF header.
+    """A tokenizer in the form of a GGUF header.
 
     Attributes:
         model: llama.cpp's name of the kind: ``gpt2`` is byte-level BPE, ``llama`` is SentencePiece-style.
         pre: llama.cpp's name of the pre-tokenizer; ``default`` for SentencePiece, which has none.
         fingerprint: sha256 of the ids of a fixed probe text.
-        merges: of byte-level BPE. scores: of SentencePiece, higher ones are merged first.
-        eot: a second token that ends an answer, when the configurations name others than the tokenizer.
-        adds_space: whether a text is tokenised as if a space stood before it.
-        normaliser: a Unicode normal form that text is brought to first, which llama.cpp does not do itself.
+        merges: merges of byte-level BPE.
+        scores: scores of SentencePiece; higher ones are merged first.
+        eot: a second EOS token, if the model's configuration has other ones than the tokenizer.
+        adds_space: whether a text is tokenized with a space before it.
+        normalizer: a Unicode normal form that is applied first; llama.cpp does not do this itself.
     """
 
     model: Literal["gpt2", "llama"]
@@ -60,12 +61,12 @@ class Vocabulary:
     adds_bos: bool
     adds_eos: bool
     adds_space: bool
-    normaliser: str | None
+    normalizer: str | None
     chat_template: str | None
 
 
 def fingerprint(tokenizer: Any) -> str:
-    """sha256 of the ids of a fixed probe text, without special tokens."""
+    """Compute the sha256 of the ids of a fixed probe text, without special tokens."""
     ids = tokenizer.encode(_PROBE, add_special_tokens=False).ids
     return hashlib.sha256(" ".join(map(str, ids)).encode()).hexdigest()
 
@@ -74,10 +75,10 @@ def read_vocabulary(base: Path, size: int, pre_tokenizer: str | None = None) -> 
     """Read the tokenizer of ``base``, padded to the model's vocabulary of ``size`` tokens.
 
     Args:
-        pre_tokenizer: llama.cpp's name of it, for one that is not known here.
+        pre_tokenizer: llama.cpp's name of an unrecognized pre-tokenizer.
 
     Raises:
-        UsageError: no tokenizer that llama.cpp can follow, or larger than the model's vocabulary.
+        UsageError: llama.cpp does not support the tokenizer, or it is larger than the model's vocabulary.
         SceError: a file is missing or damaged.
     """
     where = base / "tokenizer.json"
@@ -85,14 +86,14 @@ def read_vocabulary(base: Path, size: int, pre_tokenizer: str | None = None) -> 
     document = read_json(where)
     model = document["model"]
     if model.get("type") != "BPE":
-        raise UsageError(f"{where}: export writes BPE tokenizers, this one is {model.get('type')}")
+        raise UsageError(f"{where}: export supports only BPE tokenizers, not {model.get('type')}")
     digest = fingerprint(tokenizer)
     is_sentencepiece = bool(model.get("byte_fallback"))
     if is_sentencepiece:
-        pre, adds_space, normaliser = "default", _prepends_space(where, document), None
+        pre, adds_space, normalizer = "default", _prepends_space(where, document), None
     else:
         pre, adds_space = _pre_tokenizer(document, digest, where, pre_tokenizer), False
-        normaliser = _normaliser(where, document)
+        normalizer = _normalizer(where, document)
     _refuse_unsupported(where, document, pre)
     tokens, types = _tokens(document, size, where, is_sentencepiece)
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
@@ -119,7 +120,7 @@ def read_vocabulary(base: Path, size: int, pre_tokenizer: str | None = None) -> 
         adds_bos=len(with_specials) > len(bare) and with_specials[0] == bos,
         adds_eos=len(with_specials) > len(bare) and with_specials[-1] == eos,
         adds_space=adds_space,
-        normaliser=normaliser,
+        normalizer=normalizer,
         chat_template=template.source if template is not None else None,
     )
 
@@ -128,39 +129,37 @@ def _refuse_unsupported(where: Path, document: dict[str, Any], pre: str) -> None
     model = document["model"]
     for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges"):
         if model.get(key) and not (key == "ignore_merges" and pre in IGNORES_MERGES):
-            raise UsageError(f"{where}: the tokenizer uses {key}, which llama.cpp would not follow")
+            raise UsageError(f"{where}: the tokenizer uses {key}, which llama.cpp does not support")
     for token in document.get("added_tokens", []):
         for key in ("lstrip", "rstrip", "single_word"):
             if token.get(key):
-                raise UsageError(f"{where}: token {token['content']!r} uses {key}, which llama.cpp would not follow")
+                raise UsageError(f"{where}: token {token['content']!r} uses {key}, which llama.cpp does not support")
 
 
 def _pre_tokenizer(document: dict[str, Any], digest: str, where: Path, given: str | None) -> str:
     name = given or name_of(document.get("pre_tokenizer"), digest)
     if name is None:
         raise UsageError(
-            f"{where}: llama.cpp has no known pre-tokenizer for it (fingerprint {digest[:12]}); name one "
-            "of llama.cpp's with --pre-tokenizer, and the export will be compared with the tokenizer before it is kept"
+            f"{where}: unknown pre-tokenizer (fingerprint {digest[:12]}). Give its name in llama.cpp with "
+            "--pre-tokenizer; the export is then verified against this tokenizer."
         )
     return name
 
 
-def _normaliser(where: Path, document: dict[str, Any]) -> str | None:
-    """The normal form that the tokenizer brings text to; runtimes of ours do that before llama.cpp sees it."""
-    normaliser = document.get("normalizer")
-    if not normaliser:
+def _normalizer(where: Path, document: dict[str, Any]) -> str | None:
+    """Read the normal form of the tokenizer; our runtimes apply it before llama.cpp gets the text."""
+    normalizer = document.get("normalizer")
+    if not normalizer:
         return None
-    if normaliser.get("type") != "NFC":
-        raise UsageError(
-            f"{where}: the tokenizer normalises text ({normaliser.get('type')}), which nothing would follow"
-        )
+    if normalizer.get("type") != "NFC":
+        raise UsageError(f"{where}: export does not support the normalizer {normalizer.get('type')}, only NFC")
     return "NFC"
 
 
 def _prepends_space(where: Path, document: dict[str, Any]) -> bool:
-    """Whether a space is put before a text.
+    """Whether a space is added before a text.
 
-    Tokenizers that do so with ``Metaspace`` leave out texts that begin with one, which llama.cpp does not.
+    Tokenizers with ``Metaspace`` do not add one to texts that begin with a space; llama.cpp does.
     """
     steps = _steps(document.get("normalizer"), "normalizers")
     kinds = [step.get("type") for step in steps]
@@ -171,7 +170,7 @@ def _prepends_space(where: Path, document: dict[str, Any]) -> bool:
     if not metaspace and kinds in (["Prepend", "Replace"], ["Replace"]) and steps[-1].get("content") == _SPACE:
         return bool(kinds[0] == "Prepend")
     raise UsageError(
-        f"{where}: this SentencePiece tokenizer puts spaces before texts in a way that llama.cpp would not follow"
+        f"{where}: this SentencePiece tokenizer adds spaces before texts in a way that llama.cpp does not support"
     )
 
 
@@ -182,7 +181,7 @@ def _steps(part: dict[str, Any] | None, key: str) -> list[dict[str, Any]]:
 
 
 def _tokens(document: dict[str, Any], size: int, where: Path, is_sentencepiece: bool) -> tuple[list[str], list[int]]:
-    """Text and type of every id: added tokens keep their place, gaps up to ``size`` become unused tokens."""
+    """List text and type of every id: added tokens keep their ids, gaps up to ``size`` become unused tokens."""
     texts = {index: (text, NORMAL) for text, index in document["model"]["vocab"].items()}
     if is_sentencepiece:
         unknown = document["model"].get("unk_token")
@@ -193,13 +192,13 @@ def _tokens(document: dict[str, Any], size: int, where: Path, is_sentencepiece: 
         kept = texts.get(token["id"], ("", NORMAL))[1] == UNKNOWN
         texts[token["id"]] = (token["content"], UNKNOWN if kept else CONTROL if special else USER_DEFINED)
     if max(texts) >= size:
-        raise UsageError(f"{where}: has token id {max(texts)}, but the model's vocabulary ends at {size - 1}")
+        raise UsageError(f"{where}: token id {max(texts)} exceeds the model's vocabulary, which ends at {size - 1}")
     rows = [texts.get(index, (f"[PAD{index}]", UNUSED)) for index in range(size)]
     return [text for text, _ in rows], [kind for _, kind in rows]
 
 
 def _scores(tokens: list[str], types: list[int], merges: list[str]) -> list[float]:
-    """Tokens in the order in which merges make them, first ones highest: how SentencePiece's BPE scores its pieces."""
+    """Compute scores as SentencePiece's BPE does: tokens of earlier merges are higher."""
     ranks: dict[str, int] = {}
     for rank, merge in enumerate(merges):
         ranks.setdefault(merge.replace(" ", ""), rank)

@@ -1,4 +1,4 @@
-"""What several exports of one source share, so that it is made once."""
+"""Cache that several exports of one model share: reference outputs and float file."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from pathlib import Path
 
 from securecoderl_edge.export.contents import tensor_types
 from securecoderl_edge.export.gguf import OWN_TYPES, GgufSummary, OutOfRangeError, write_gguf
-from securecoderl_edge.export.quantise import quantise
+from securecoderl_edge.export.quantize import quantize
 from securecoderl_edge.export.verify import reference_of, verify_gguf
 from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.system.files import temporary_prefix
 
-# Up to so many weights a base is written in f32 to try an adapter on.
+# A base of at most this many parameters is written in f32 to verify an adapter.
 _SMALL_MODEL = 200_000_000
 
 
 class Workbench:
-    """What several exports of one source share: what the source says, and the float file that llama.cpp quantises.
+    """Cache that several exports of one model share: reference outputs, and the float file that llama.cpp quantizes.
 
-    Use it as a context manager; what was made is deleted at the end.
+    It is a context manager, and deletes its files at the end.
 
     Args:
-        adapter: a LoRA adapter on ``base``, merged into what is exported; None exports the base itself.
-        prompt_style: the style of prompts that the model was trained with here; exports will say so.
-        log: told what is being done.
-        pre_tokenizer: llama.cpp's name of the pre-tokenizer, for one that is not recognised.
+        adapter: a LoRA adapter on ``base``, merged into the exports; None exports the base itself.
+        prompt_style: prompt style that the model was trained with; it is written to the exports.
+        log: called with progress messages.
+        pre_tokenizer: llama.cpp's name of an unrecognized pre-tokenizer.
     """
 
     def __init__(
@@ -53,39 +53,39 @@ class Workbench:
         self._stack.close()
 
     def reference(self) -> Path:
-        """See `reference_of`; made once."""
+        """Compute the reference outputs once; see `reference_of`."""
         if self._reference is None:
             self._reference = self._stack.enter_context(reference_of(self.base, self.adapter))
         return self._reference
 
     def write(self, quant: str, path: Path, out: Path) -> GgufSummary:
-        """Write one file at ``path``, which will be called ``out``; what is in it."""
+        """Write one file at ``path``, which will be renamed to ``out``, and return its summary."""
         if quant in OWN_TYPES:
             self.log(f"writing {quant} ...")
             return self._write(quant, path, out)
         source, summary = self._float_file(out)
         self.log(f"writing {quant} ...")
-        quantise(source, path, quant)
+        quantize(source, path, quant)
         types, data_bytes = tensor_types(path)
         bits = round(8 * data_bytes / summary.parameters, 3)
         return replace(summary, tensor_types=types, bits_per_weight=bits)
 
     def use_float_file(self, path: Path, summary: GgufSummary) -> None:
-        """Quantise from ``path``, a verified float file, instead of one made for it."""
+        """Quantize from ``path``, a verified float file, instead of writing one."""
         if self._float is None:
             self._float = path, summary
 
     def base_file(self, out: Path) -> tuple[Path, str]:
-        """A float file of the base without the adapter, to try the adapter on, and its type: f32 if that is small."""
+        """Write a float file of the base, to verify the adapter; return it and its type: f32 for a small model."""
         parameters = sum(math.prod(sizes) for sizes in read_architecture(self.base).tensors().values())
         kind = "f32" if parameters <= _SMALL_MODEL else "f16"
         path = self._folder(out) / "base.gguf"
-        self.log("writing the base that it is tried on ...")
+        self.log("writing the base model, to verify the adapter ...")
         write_gguf(self.base, None, kind, path, out.stem, None, self.pre_tokenizer)
         return path, kind
 
     def _folder(self, out: Path) -> Path:
-        """A folder for what is deleted at the end, on the disk where ``out`` will be."""
+        """Create a folder for temporary files, on the disk of ``out``."""
         out.parent.mkdir(parents=True, exist_ok=True)
         folder = tempfile.TemporaryDirectory(prefix=temporary_prefix(out), dir=out.parent)
         return Path(self._stack.enter_context(folder))
@@ -94,11 +94,11 @@ class Workbench:
         return write_gguf(self.base, self.adapter, kind, path, out.stem, self.prompt_style, self.pre_tokenizer)
 
     def _float_file(self, out: Path) -> tuple[Path, GgufSummary]:
-        """A verified float file to quantise, on the disk where ``out`` will be; in f32 where f16 cannot hold it."""
+        """Write a verified float file to quantize, on the disk of ``out``; f32 if a weight exceeds f16."""
         if self._float is None:
             path = self._folder(out) / "float.gguf"
             kind = "f16"
-            self.log("writing the float file that is quantised ...")
+            self.log("writing a float file to quantize ...")
             try:
                 summary = self._write(kind, path, out)
             except OutOfRangeError:

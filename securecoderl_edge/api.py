@@ -1,8 +1,8 @@
-"""The Python interface: what the commands do, as six functions.
+"""The Python API: six functions that do the work of the commands.
 
-What a function needs is imported when it is called, so this module costs nothing to import. Models are named as on
-the command line: ``nano``, a run or one of its phases (``runs/starter``, ``starter:sft``), a GGUF file, an ONNX or a
-Hugging Face folder, a hub id. Programs of models run in the sandbox and nowhere else.
+Each function imports its dependencies when it is called, so that importing this module is cheap. Models have the same
+names as on the command line: ``nano``, a run or one of its phases (``runs/starter``, ``starter:sft``), a GGUF file, an
+ONNX or Hugging Face folder, or a Hugging Face repo id. Generated programs run in the sandbox only.
 """
 
 from __future__ import annotations
@@ -37,17 +37,18 @@ def score(
     """Run programs on the tests of their problems, scan them, and compute R (paper, Eq. 1-2 and Table 1).
 
     Args:
-        programs: (problem, Python text) pairs. The text is scored as it is: nothing is taken out of it.
-        credit_rule: tests that must be clean and print for a step: ``any``, ``all``, ``fraction`` or ``published``.
-        severity: what a finding costs: ``bandit`` or ``cwe``.
-        workers: programs that run side by side; one a core by default.
+        programs: (problem, Python text) pairs. The text is scored unchanged; no code is extracted from it.
+        credit_rule: how many tests must run (print) to reach a reward level: ``any``, ``all``, ``fraction`` or
+            ``published``.
+        severity: scale of the penalty for a finding: ``bandit`` or ``cwe``.
+        workers: programs that run at the same time; by default one per core.
 
     Returns:
-        one `Score` a pair, in order. ``reward`` is R, from 0 to 1, with 0 for text that does not parse, to which
-        ``reward_paper`` gives 0.4; ``verdicts`` has a word for each test; ``seconds`` is processor time.
+        one `Score` per pair, in order. ``reward`` is R, from 0 to 1. Unparsable output gets 0 in ``reward`` and 0.4 in
+        ``reward_paper``. ``verdicts`` has one word per test; ``seconds`` is CPU time.
 
     Raises:
-        ValueError: an unknown rule, scale or level.
+        ValueError: an unknown rule, scale or isolation level.
         SceError: this system cannot isolate programs.
     """
     from securecoderl_edge.scoring.scorer import Scorer
@@ -63,23 +64,25 @@ def train(
     settings: Sequence[str] = (),
     resume: bool = True,
     log: Callable[[dict[str, Any]], None] = lambda row: None,
-    **given: Any,
+    **overrides: Any,
 ) -> Run:
-    """Train a policy, or go on with the run in ``out``; what is done is not done again.
+    """Train a policy, or resume the run in ``out``; finished updates are not repeated.
 
     Args:
-        recipe: a built-in one or a TOML file.
-        out: the run's folder, ``runs/RECIPE`` by default.
+        recipe: name of a built-in recipe, or a TOML file.
+        out: the run's folder; by default ``runs/RECIPE``.
         settings: ``KEY=VALUE`` as for ``--set``, such as ``ppo.epochs=2``.
+        resume: False deletes the run in ``out`` and starts again.
         log: called with each row of ``metrics.jsonl``.
-        given: top-level settings by name, such as ``model``, ``problems``, ``phases`` (a tuple) and ``published``.
+        overrides: top-level settings by name, such as ``model``, ``problems``, ``phases`` (a tuple) and ``published``.
 
     Returns:
-        the `Run`: ``policy`` is the folder of the final adapter, ``outcomes()`` says what each phase kept and why.
+        the `Run`. ``policy`` is the folder of the final adapter; ``outcomes()`` has the selected checkpoint of each
+        phase and the reason.
 
     Raises:
-        UsageError: an impossible setting, or ``out`` is something else than this run.
-        SceError: unusable model or problems, no memory, no disk space, a number that is not finite.
+        UsageError: an invalid setting, or ``out`` is not a folder of this run.
+        SceError: unusable model or problems, no memory, no disk space, NaN or Inf.
         MissingExtra: the ``train`` extra is not installed.
     """
     from securecoderl_edge.models.loading import require_torch
@@ -90,7 +93,7 @@ def train(
     from securecoderl_edge.training.train import train as run_training
 
     folder = default_folder(recipe) if out is None else Path(out)
-    return run_training(resolve(recipe, tuple(settings), given), folder, resume=resume, log=log)
+    return run_training(resolve(recipe, tuple(settings), overrides), folder, resume=resume, log=log)
 
 
 def export(
@@ -101,22 +104,22 @@ def export(
     out: str | Path | None = None,
     force: bool = False,
 ) -> ExportResult:
-    """Write a policy or a base model as a file for a CPU, verified in the runtime that will be used.
+    """Export a policy or a base model to a file for a CPU, verified in llama.cpp or onnxruntime.
 
     Args:
-        model: a run or a Hugging Face folder; the latest run by default.
+        model: a run or a Hugging Face folder; by default the latest run.
         kind: ``gguf``, ``onnx``, ``portable`` (ONNX in standard operators) or ``adapter``.
-        quant: type of the weights; by default q8_0, int8, f32, f16 in that order.
-        out: where; by default among the exports of the run, or in the current folder.
-        force: replace what is there.
+        quant: type of the weights; by default q8_0, int8, f32 and f16 for these kinds, in the same order.
+        out: path to write; by default in the exports of the run, or in the current folder.
+        force: replace an existing file or folder.
 
     Returns:
         ``path``; ``manifest`` with hashes, tensor types and ``agreement`` (largest difference of logits, mean KL in
-        nats, top-1); ``reused`` if this export was there already.
+        nats per token, top-1); ``reused``, which is true if the same export already existed.
 
     Raises:
-        UsageError: an unknown type, a model that is not supported, or ``out`` exists.
-        SceError: the file does not agree with its source; nothing is left.
+        UsageError: an unknown type, an unsupported model, or ``out`` exists.
+        SceError: the file does not agree with the original; it is deleted.
         MissingExtra: a package is not installed.
     """
     from securecoderl_edge.errors import UsageError
@@ -125,7 +128,7 @@ def export(
     from securecoderl_edge.models.files import base_folder
 
     if kind not in DEFAULTS or kind == "hf":
-        raise UsageError(f"no kind of file {kind!r}; there are gguf, onnx, portable and adapter")
+        raise UsageError(f"unknown kind {kind!r}; choose from gguf, onnx, portable, adapter")
     spec, chosen = find_source(model), quant or DEFAULTS[kind]
     check_type(kind, chosen)
     target = target_of(spec, kind, chosen, out)
@@ -142,20 +145,22 @@ def bench(
     out: str | Path | None = None,
     **settings: Any,
 ) -> list[EvaluationSummary]:
-    """Measure quality, speed and memory of models on problems.
+    """Evaluate quality, speed and memory of models on problems.
 
     Args:
-        problems: a built-in set, ``humaneval``, ``mbpp``, or a file in any format that is imported.
-        samples: programs for each problem. limit: only so many problems.
-        out: a folder for the rows; an interrupted bench goes on there.
+        models: names of models.
+        problems: a built-in set, ``humaneval``, ``mbpp``, or a file in any format that ``sce data import`` reads.
+        samples: completions per problem.
+        limit: use only the first problems, this many.
+        out: a folder for the rows; an interrupted evaluation resumes from it.
         settings: further fields of `BenchSettings`, such as ``temperature``, ``seed``, ``threads``.
 
     Returns:
-        a summary for each model: ``metrics`` are intervals (``value``, ``low``, ``high``; rates as fractions), speeds
-        in tokens a second, times in seconds, sizes in bytes.
+        one summary per model. ``metrics`` are 95 % intervals (``value``, ``low``, ``high``; rates as fractions); speeds
+        are in tokens per second, times in seconds, sizes in bytes.
 
     Raises:
-        UsageError: an unknown model, set of problems or setting.
+        UsageError: an unknown model, problem set or setting.
         SceError: a model cannot be run.
     """
     from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems, choose_models, measure
@@ -181,17 +186,17 @@ def generate(
     sandbox: str = "auto",
     **sampling: Any,
 ) -> Answer:
-    """Write programs for a prompt, and check them.
+    """Generate programs for a prompt, test them and scan them.
 
     Args:
         model: by default the newest export of the latest run, else its policy, else nano.
-        n: how many to sample; the best comes first.
-        tests: (input, expected output) pairs; by default the examples in the prompt, if it has some.
+        n: programs to sample; the best one comes first.
+        tests: (input, expected output) pairs; by default the examples in the prompt, if it has any.
         sampling: ``temperature``, ``max_tokens``, ``seed``, ``top_k``, ``top_p``, ``min_p``.
 
     Returns:
-        an `Answer`: ``best.score.program`` is the text; ``best.is_accepted`` says whether it parses, has no findings
-        and passes, ``verdict()`` the same in words.
+        an `Answer`. ``best.score.program`` is the program. ``best.is_accepted`` is true if it parses, Bandit has no
+        medium or high finding, and it passes all tests; ``verdict()`` is the same in words.
 
     Raises:
         UsageError: an unknown model or setting.
@@ -206,7 +211,7 @@ def generate(
     from securecoderl_edge.scoring.scorer import Scorer
 
     given = tuple(Test(*pair) for pair in tests) or tuple(example_tests(prompt))
-    spec, drawn = resolve_model(model), build(SamplingSettings, sampling, "generate").sampling()
+    spec, settings = resolve_model(model), build(SamplingSettings, sampling, "generate").sampling()
     with Scorer(sandbox=sandbox) as scorer, contextlib.closing(open_runtime(spec, threads=threads)) as runtime:
         format = choose_format("auto", spec.prompt_style or runtime.prompt_style, runtime.chat_template)
-        return answer(runtime, scorer, [Problem("prompt", prompt, tests=given)], n, drawn, format=format)[0]
+        return answer(runtime, scorer, [Problem("prompt", prompt, tests=given)], n, settings, format=format)[0]

@@ -1,4 +1,4 @@
-"""The ``sce`` group: commands are imported when they are called, errors become exit codes."""
+"""The ``sce`` group. Commands are imported when they are called; errors become exit codes."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ import click
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.text import escape_controls
 
-# Each command's one-line help stands here too, so that `sce --help` imports no command.
+# A copy of each command's one-line help, so that `sce --help` imports no command.
 COMMANDS = {
-    "train": "Train a policy: supervised warm start, then PPO on execution rewards.",
-    "export": "Write a trained policy as verified files for a laptop CPU.",
-    "bench": "Measure quality, speed and memory of models on problems.",
-    "generate": "Write a program for a prompt, checked before it is shown.",
-    "score": "Score programs against problems in the sandbox.",
+    "train": "Train a model: SFT, then PPO with rewards from running its programs.",
+    "export": "Export a model to GGUF or ONNX files, verified against the original.",
+    "bench": "Evaluate quality, speed and memory of models on problems.",
+    "generate": "Generate a program for a prompt; test and scan it before printing it.",
+    "score": "Score programs: run their tests in the sandbox, scan them with Bandit.",
     "data": "Import, check, show, count and split problem files.",
-    "reproduce": "Make the paper's tables again, with seeds and intervals.",
-    "report": "Show a training run as one page: what was kept, curves, programs.",
-    "doctor": "Check this machine: processor, sandbox, extras, llama.cpp and torch.",
-    "completion": "Print a script that completes commands and models in your shell.",
+    "reproduce": "Reproduce the paper's tables, with several seeds and 95 % intervals.",
+    "report": "Write a training run as one HTML page: results, curves, programs.",
+    "doctor": "Check this machine: CPU, sandbox, optional packages, llama.cpp, torch.",
+    "completion": "Print a shell script that completes commands and model names.",
 }
 
 
 class LazyGroup(click.Group):
-    """A group whose commands live in ``securecoderl_edge.commands.<name>`` under the same name."""
+    """A group that loads the command ``NAME`` from the module ``securecoderl_edge.commands.NAME``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -76,25 +76,25 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool)
     callback=_print_version,
     help="Show the version.",
 )
-def sce(debug: bool) -> None:  # which `main` looks for before there are commands
-    """Make small code models reliable, and run them on a laptop.
+def sce(debug: bool) -> None:  # `main` reads --debug before click does
+    """Train small code models with rewards from running their programs; export and evaluate them on a CPU.
 
-    Without arguments, in this order, on a machine with no GPU and no network:
+    Run these in this order. They need no GPU and no network, and only generate needs an argument:
 
     \b
-      sce train       a small model learns from running code
-      sce export      the result becomes one verified file
-      sce bench       before and after, side by side
-      sce generate    a program, checked before it is shown
+      sce train       train the built-in model: SFT, then reinforcement learning
+      sce export      export the result to one GGUF file, and verify it
+      sce bench       compare the model before and after training
+      sce generate    generate a program, test it and scan it
     """
 
 
 def main(args: list[str] | None = None) -> Any:
-    """Entry point: run ``sce`` and exit with 0, 1 (failure), 2 (usage) or 130 (interrupted)."""
+    """Run ``sce`` and exit with 0, 1 (failure), 2 (usage) or 130 (interrupted)."""
     args = sys.argv[1:] if args is None else args
     debug = "--debug" in args
     if not debug:
-        # Deprecations inside the libraries that we call are ours to read, not the user's.
+        # Deprecation warnings of libraries are for developers, not for users.
         warnings.simplefilter("ignore")
     try:
         # Outside standalone mode click returns the code of `ctx.exit` instead of raising it.
@@ -116,23 +116,23 @@ def main(args: list[str] | None = None) -> Any:
         _say(str(error), debug)
         sys.exit(error.exit_code)
     except BrokenPipeError:
-        # The reader of our output (head, say) has left: nothing is wrong, and nobody is there to tell.
+        # The reader of our output, such as `head`, has closed the pipe: no failure, and nobody reads a message.
         sys.stderr.close()
         sys.exit(1)
     except OSError as error:
-        # A file or a stream that the system refuses: no space, no permission.
+        # The system rejected a file or a stream: no space, no permission.
         place = f"{error.filename}: " if error.filename is not None else ""
         _say(f"{place}{error.strerror or error}", debug)
         sys.exit(1)
     except Exception as error:
-        _say(f"{type(error).__name__}: {error} (a bug in sce; --debug shows where)", debug)
+        _say(f"{type(error).__name__}: {error} (a bug in sce; run with --debug for the traceback)", debug)
         sys.exit(1)
 
 
 def _say(message: str, debug: bool) -> None:
     if debug:
         traceback.print_exc()
-    click.echo(f"sce: {escape_controls(message)}", err=True)  # it may quote a file of somebody else's
+    click.echo(f"sce: {escape_controls(message)}", err=True)  # it may quote an untrusted file
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ T = TypeVar("T")
 
 MAX_SEED = 2**32 - 1  # the largest that torch and llama.cpp both take
 
-# What was renamed before 0.1.0. An old name of a setting is an error that gives the new one; what was written under an
-# old name, a run's config.toml or a result file, is translated where it is read.
+# Names that changed before 0.1.0. An old name of a setting is an error that gives the new one. Files with old names (the
+# config.toml of a run, result files) are translated when they are read.
 # Old name -> new name, both with their table.
 OLD_SETTINGS = {
     "rate_schedule": "lr_schedule",
@@ -64,7 +64,7 @@ def setting(
     maximum: float | None = None,
     metavar: str | None = None,
 ) -> Any:
-    """A dataclass field with what its flag needs; ``minimum`` and ``maximum`` are inclusive bounds."""
+    """A dataclass field with the metadata of its flag; ``minimum`` and ``maximum`` are inclusive bounds."""
     metadata = {
         "help": help,
         "choices": tuple(choices),
@@ -108,7 +108,7 @@ def build(schema: type[T], values: Mapping[str, Any], where: str, table: str = "
 
 
 def to_table(settings: Any) -> dict[str, Any]:
-    """The nested plain values of a settings dataclass, None left out: what a TOML file of it holds."""
+    """The nested plain values of a settings dataclass, as a TOML file holds them; None is left out."""
     table: dict[str, Any] = {}
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
@@ -151,7 +151,7 @@ def apply_overrides(table: dict[str, Any], overrides: Sequence[str]) -> dict[str
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or not key.strip():
-            raise UsageError(f"--set {override}: expected key=value, such as ppo.learning_rate=1e-4")
+            raise UsageError(f"--set {override}: expected key=value, for example ppo.learning_rate=1e-4")
         try:
             value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
@@ -161,7 +161,7 @@ def apply_overrides(table: dict[str, Any], overrides: Sequence[str]) -> dict[str
         for part in tables:
             target = target.setdefault(part, {})
             if not isinstance(target, dict):
-                raise UsageError(f"--set {override}: {part} is no table of settings")
+                raise UsageError(f"--set {override}: {part} is a setting, not a table of settings")
         target[name] = value
     return merged
 

@@ -1,13 +1,15 @@
-"""Failures that a user can act on: one sentence each, with the exit code that the command line returns."""
+"""Failures that a user can act on: two short sentences at most, with the exit code that the command line returns."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 class SceError(Exception):
-    """Something outside the program is wrong; the message says what, where and what to do. Exit code 1."""
+    """Something outside the program is wrong; the message names the problem, its place and the fix. Exit code 1."""
 
     exit_code = 1
 
@@ -27,12 +29,21 @@ class MissingExtra(SceError):
     """
 
     def __init__(self, package: str, extra: str, note: str = "") -> None:
-        hint = f"{package} is not installed; run: pip install 'securecoderl-edge[{extra}]'"
-        super().__init__(f"{hint} {note}".rstrip())
+        super().__init__(f"{package} is not installed; run: {install_command(extra)} {note}".rstrip())
+
+
+def install_command(extra: str = "") -> str:
+    """The command line that installs this project with an extra, from its checkout if it runs from one."""
+    checkout = Path(__file__).parents[1]
+    if (checkout / "constraints.txt").is_file():
+        place = f"'.[{extra}]'" if extra else "."
+        enter = "" if Path.cwd() == checkout else f"cd {shlex.quote(str(checkout))} && "
+        return f"{enter}pip install -c constraints.txt -e {place}"
+    return f"pip install 'securecoderl-edge[{extra}]'" if extra else "pip install securecoderl-edge"
 
 
 def not_utf8(what: object, error: UnicodeDecodeError) -> SceError:
-    """The error of a file, or of something else that is read, that is no UTF-8 text."""
+    """The error for a file, or any other input, that is not UTF-8 text."""
     return SceError(f"{what}: not UTF-8 text ({error.reason} at byte {error.start})")
 
 
@@ -41,8 +52,8 @@ def needs(package: str, extra: str, note: str = "") -> Iterator[None]:
     """Around the imports of an optional dependency; arguments as those of `MissingExtra`.
 
     Raises:
-        MissingExtra: it, or something that it needs, is not installed.
-        SceError: it is installed and does not load.
+        MissingExtra: the package, or one that it needs, is not installed.
+        SceError: the package is installed but cannot be imported.
     """
     try:
         yield
@@ -50,9 +61,9 @@ def needs(package: str, extra: str, note: str = "") -> Iterator[None]:
         raise MissingExtra(error.name or package, extra, note) from None
     except ImportError as error:
         reason = next(iter(str(error).strip().splitlines()), "")
-        raise SceError(f"{package} is installed, but does not load: {reason}") from None
+        raise SceError(f"{package} is installed but cannot be imported: {reason}") from None
 
 
 def first_line(error: Exception) -> str:
-    """What an exception of a library says, without the rest; its name where it says nothing."""
+    """The first line of an exception's message, or its class name if the message is empty."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)

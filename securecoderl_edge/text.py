@@ -6,7 +6,7 @@ import re
 import unicodedata
 
 # Where export writes the Unicode normal form that a model's tokenizer brings text to; llama.cpp has no place for it.
-NORMALISER_KEY = "securecoderl_edge.normalizer"
+NORMALIZER_KEY = "securecoderl_edge.normalizer"
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\\\": "\\"}
 
 
@@ -15,7 +15,7 @@ def replace_surrogates(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def normalise(text: str, form: str | None) -> str:
+def normalize(text: str, form: str | None) -> str:
     """``text`` in the Unicode normal form ``NFC``, or as it is without a form."""
     return unicodedata.normalize("NFC", text) if form == "NFC" else text
 

@@ -95,7 +95,7 @@ def sources(once: Once) -> Sources:
 
 @pytest.fixture(scope="session")
 def base(once: Once) -> Path:
-    """A model to export, with a licence, wide enough for every type of llama.cpp's; read only."""
+    """A model to export, with a license, wide enough for every type of llama.cpp's; read only."""
     from export_runs import make_base
 
     return once("mine", make_base)

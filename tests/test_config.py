@@ -40,7 +40,7 @@ def test_missing_values_take_their_defaults() -> None:
     assert build(Settings, {}, "file") == Settings()
 
 
-def test_values_and_nested_tables_are_taken_over() -> None:
+def test_values_and_nested_tables_are_read() -> None:
     values = {"steps": 5, "words": ["c"], "limit": 2, "fast": True, "inner": {"rate": 0.25}}
     expected = Settings(steps=5, words=("c",), limit=2, fast=True, inner=Inner(0.25))
     assert build(Settings, values, "file") == expected

@@ -13,16 +13,38 @@ import pytest
 from docs_blocks import Block, Command, matches, read_blocks, run_block
 from places import ROOT
 
+from securecoderl_edge.problems.sources import load_problems
+from securecoderl_edge.problems.splits import find_leaks
+from securecoderl_edge.problems.starter.splits import SPLITS
+
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 
 
-def test_the_reference_is_what_the_commands_say() -> None:
-    assert docs_reference.PAGE.read_text(encoding="utf-8") == docs_reference.page(), "python tests/docs_reference.py"
+def test_generated_pages_are_up_to_date() -> None:
+    for path, text in docs_reference.pages().items():
+        assert path.read_text(encoding="utf-8") == text, "run: python tests/docs_reference.py"
 
 
 def test_every_page_is_in_the_menu_and_every_entry_is_a_page() -> None:
     menu = re.findall(r"\b([a-z0-9]+\.md)\b", (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("nav:")[2])
     assert sorted(menu) == [page.name for page in PAGES]
+
+
+def test_the_readme_is_short_and_so_are_pages() -> None:
+    text = re.sub(r"^```.*?^```$|<!--.*?-->", "", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.M | re.S)
+    assert len(text.split()) <= 1300
+    generated = {"cli.md", "settings.md", "study.md", "study-tables.md"}
+    lines = {page.name: len(page.read_text(encoding="utf-8").splitlines()) for page in PAGES}
+    assert {name: count for name, count in lines.items() if count > 125 and name not in generated} == {}
+
+
+def test_the_table_of_built_in_sets_is_true() -> None:
+    page = (ROOT / "docs" / "datasets.md").read_text(encoding="utf-8")
+    rows = [re.split(r" *\| *", line.strip("| ")) for line in page.splitlines() if line.startswith("| `starter:")]
+    sizes = {name: int(row[1].replace(",", "")) for row in rows for name in re.findall(r"starter:([\w-]+)", row[0])}
+    assert sizes == {split: len(load_problems(f"starter:{split}")) for split in SPLITS}
+    for name, alike, train in re.findall(r"^\| `(starter:\w+)`.* (\d+) of \d+ \(`([\w-]+)`\)", page, re.M):
+        assert len(find_leaks(load_problems(name), load_problems(f"starter:{train}"))) == int(alike)
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)

@@ -56,7 +56,7 @@ def build_model(folder: Path, family: str = "llama", **changes: Any) -> Path:
         "bos_token_id": None,
         "eos_token_id": 1,
         "pad_token_id": 0,
-        # The usual initialisation gives near-uniform output, where rounding decides which token is best.
+        # The usual initialization gives near-uniform output, where rounding decides which token is best.
         "initializer_range": 0.2,
     }
     torch.manual_seed(7)
@@ -95,13 +95,13 @@ def build_adapter(folder: Path, base: Path, **changes: Any) -> Path:
 
 
 def int8_of(linear: Any) -> Any:
-    """The quantised twin of a linear layer."""
+    """The quantized twin of a linear layer."""
     from torch import nn
 
     from securecoderl_edge.models.int8 import Int8Linear
 
     layer = Int8Linear(linear.in_features, linear.out_features, bias=linear.bias is not None)
-    layer.quantise(linear.weight.detach())
+    layer.quantize(linear.weight.detach())
     if linear.bias is not None:
         layer.bias = nn.Parameter(linear.bias.detach(), requires_grad=False)
     return layer

@@ -1,4 +1,4 @@
-"""What this machine can do for `sce`: facts, tried out where a fact alone would not tell.
+"""Checks of this machine for `sce doctor`: facts, and a trial run where a fact alone is not enough.
 
 Whatever may crash or takes seconds to import (llama.cpp, torch) is tried in child processes.
 """
@@ -32,7 +32,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Nothing is bad; what is merely missing does not count."""
+        """Nothing is bad; a missing optional package does not count."""
         return all(finding.state != "bad" for finding in self.findings)
 
     def to_record(self) -> dict[str, Any]:

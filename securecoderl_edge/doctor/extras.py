@@ -1,4 +1,4 @@
-"""Which of the optional dependencies are installed, from their metadata alone: nothing is imported."""
+"""Installed versions of the optional dependencies, from their metadata alone: nothing is imported."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
-from securecoderl_edge.doctor.findings import Check, Section, State, install_command
+from securecoderl_edge.doctor.findings import Check, Section, State
+from securecoderl_edge.errors import install_command
 
 PROJECT = "securecoderl-edge"
-NOTES = {"gguf": "  (llama-cpp-python is built from source: a C++ compiler and about four minutes)"}
+NOTES = {"gguf": "  (builds llama-cpp-python: needs a C++ compiler, takes about four minutes)"}
 
 
 def examine_extras() -> Section:
-    """Base and extras: the version of each package, or that it is missing or outside what the project asks for."""
+    """Base and extras: the version of each package, or that it is missing or outside the required range."""
     section = Section({})
     needed = requirements()
     if not needed:
-        section.findings.append(Check("extras", "base", "note", "not known: the project runs without being installed"))
+        section.findings.append(Check("extras", "base", "note", "unknown: the project is not installed"))
     for extra, asked in needed.items():
         found = {each.name: installed_version(each.name) for each in asked}
         missing = [name for name, installed in found.items() if installed is None]
@@ -30,16 +31,16 @@ def examine_extras() -> Section:
         elif unfit:
             state = "note"
         shown = ", ".join(f"{name} {installed or 'is missing'}" for name, installed in found.items())
-        wanted = f"; asked for: {', '.join(unfit)}" if unfit and not missing else ""
+        wanted = f"; required: {', '.join(unfit)}" if unfit and not missing else ""
         step = "" if state == "ok" else install_command("" if extra == "base" else extra) + NOTES.get(extra, "")
         section.findings.append(Check("extras", extra, state, shown + wanted, step))
     return section
 
 
 def requirements() -> dict[str, list[Requirement]]:
-    """What the project needs, by extra, ``base`` first; extras that only put others together are left out.
+    """Requirements of the project by extra, ``base`` first, without extras that only combine others.
 
-    Empty where the project runs from a folder that was never installed.
+    Empty if the project is not installed.
     """
     try:
         extras, every = metadata(PROJECT).get_all("Provides-Extra") or [], map(Requirement, requires(PROJECT) or ())
@@ -61,7 +62,7 @@ def installed_version(package: str) -> str | None:
 
 
 def satisfies(installed: str | None, requirement: Requirement) -> bool:
-    """Whether a version is what is asked for; None, not installed, contradicts nothing.
+    """Whether a version meets the requirement; None (not installed) does.
 
     Only the numbers of a release count: ``2.13.0+cpu`` is 2.13.0. A version of somebody's own making is not.
     """

@@ -1,14 +1,13 @@
-"""What `sce doctor` finds: sentences with a state, and the same facts as plain values."""
+"""Findings of `sce doctor`: sentences with a state, and the same facts as plain values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 # ``note`` is worth knowing and ``missing`` is optional; only ``bad`` makes the examination fail.
 State = Literal["ok", "note", "missing", "bad"]
-# What a child tries out has ended by then, or hangs.
+# A child that takes longer than this hangs.
 CHILD_SECONDS = 120.0
 
 
@@ -34,13 +33,6 @@ class Section:
     facts: dict[str, Any]
     findings: list[Check] = field(default_factory=list)
 
-
-def install_command(extra: str = "") -> str:
-    """The command line that installs this project with an extra, from the checkout where there is one."""
-    if (Path(__file__).parents[2] / "constraints.txt").is_file():
-        place = f"'.[{extra}]'" if extra else "."
-        return f"pip install -c constraints.txt -e {place}"
-    return f"pip install 'securecoderl-edge[{extra}]'" if extra else "pip install securecoderl-edge"
 
 
 def gibibytes(size: int) -> str:

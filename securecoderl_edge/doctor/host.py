@@ -12,7 +12,7 @@ from securecoderl_edge.sandbox.pool import default_workers
 from securecoderl_edge.system.machine import available_memory_bytes, cpu_flags, describe_machine
 
 OLDEST_PYTHON = (3, 11)
-# What kernels of llama.cpp and torch are chosen by, as Linux names it.
+# Processor flags, as Linux names them, by which llama.cpp and torch choose kernels.
 FEATURES = {
     "x86_64": ("avx2", "avx512f", "avx512_bf16", "amx_int8", "amx_bf16"),
     "aarch64": ("asimd", "asimddp", "i8mm", "bf16", "sve"),
@@ -37,7 +37,7 @@ def examine_host() -> Section:
 
     oldest = ".".join(map(str, OLDEST_PYTHON))
     if sys.version_info >= OLDEST_PYTHON:
-        add("Python", "ok", f"{platform.python_version()} ({oldest} or newer is needed)")
+        add("Python", "ok", f"{platform.python_version()} (needs {oldest} or newer)")
     else:
         add("Python", "bad", f"{platform.python_version()} is too old", f"install Python {oldest} or newer")
     add("sce", "ok", __version__)
@@ -46,24 +46,24 @@ def examine_host() -> Section:
     free, limit = facts["available_memory_bytes"], Limits().memory_mib << 20
     memory = f"{gibibytes(free)} free for new processes of {gibibytes(facts['memory_bytes'])}"
     if free < limit:
-        add("memory", "note", f"{memory}: less than one tested program may take", "close other programs")
+        add("memory", "note", f"{memory}: less than the limit of one tested program", "close other programs")
     else:
-        add("memory", "ok", f"{memory}: room to test {facts['default_workers']} programs at a time")
+        add("memory", "ok", f"{memory}: enough to test {facts['default_workers']} programs at a time")
     add("load", *_describe_load(facts["load_average"], facts["cores"]))
     return section
 
 
 def _describe_features(features: dict[str, bool]) -> tuple[State, str]:
     if not features:
-        return "note", "not known for this system"
+        return "note", "unknown on this system"
     here, absent = ([name for name, has in features.items() if has is wanted] for wanted in (True, False))
-    return "ok", (" ".join(here) or "none that matter") + (f"; without {' '.join(absent)}" if absent else "")
+    return "ok", (" ".join(here) or "none that sce uses") + (f"; without {' '.join(absent)}" if absent else "")
 
 
 def _describe_load(load: list[float], cores: int) -> tuple[State, str]:
     if not load:
-        return "note", "this system does not say"
+        return "note", "unknown on this system"
     shown = " ".join(f"{each:.2f}" for each in load)
     if load[0] > cores:
-        return "note", f"{shown}: others use the cores, so speeds measured now mean little"
+        return "note", f"{shown}: other processes use the cores, so speed measurements are unreliable"
     return "ok", shown

@@ -1,4 +1,4 @@
-"""The sandbox: its level, what each layer really is in a running worker, and the self-test."""
+"""The sandbox: its level, the state of each layer in a running worker, and the self-test."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.sandbox.levels import LEVELS, OFF_HINT, choose_level, has_seccomp, landlock_abi
 from securecoderl_edge.sandbox.selftest import SelfTest, run_selftest
 
-_ELSEWHERE = "run programs on Linux on x86_64 or aarch64; a virtual machine will do"
-_REFUSED = "look for a container or a security module that refuses seccomp or Landlock"
-_LEAKS = "run no program of a model at this level; report it with the output of: sce doctor --json"
-_OFF = "leave --sandbox off to programs that you trust"
+_ELSEWHERE = "use Linux on x86_64 or aarch64; a virtual machine is enough"
+_REFUSED = "check whether a container or a security module blocks seccomp or Landlock"
+_LEAKS = "do not run generated programs at this level; report it with the output of: sce doctor --json"
+_OFF = "use --sandbox off only for programs that you trust"
 _SECCOMP_FILTERED = "2"  # /proc/PID/status
 
 
 def examine_sandbox(choice: str = "auto") -> Section:
-    """Choose the level as `sce` does, look at its layers, and run the self-test."""
+    """Choose the level as `sce` does, check its layers, and run the self-test."""
     section = Section({"level": None, "layers": {}, "self_test": None})
     try:
         level = choose_level(choice)
@@ -50,34 +50,34 @@ def _failed(section: Section, name: str, error: Exception, step: str) -> Section
 
 
 def _layers(level: str, status: dict[str, str]) -> list[tuple[str, State, str]]:
-    """Name, state and description of each layer; what a worker has is read from its ``/proc/PID/status``."""
+    """Name, state and description of each layer; the state of a worker is read from its ``/proc/PID/status``."""
     off = level == "off"
     abi = landlock_abi()
     covers = ["files", *(["TCP"] if abi >= 4 else []), *(["signals"] if abi >= 6 else [])]
     landlock: tuple[State, str]
     if abi == 0:
-        landlock = "missing", "not in this kernel (5.13 or newer, with landlock among its security modules)"
+        landlock = "missing", "not available: needs Linux 5.13 or newer with the landlock security module enabled"
     elif level == "full":
         landlock = "ok", f"ABI {abi}: {', '.join(covers)}"
     else:
-        landlock = "note", f"ABI {abi} is here, but not used at this level"
-    seccomp = _seen(status, "Seccomp", _SECCOMP_FILTERED, off, "on in the worker, one more in each test")
+        landlock = "note", f"ABI {abi} is available, but not used at this level"
+    seccomp = _seen(status, "Seccomp", _SECCOMP_FILTERED, off, "one filter in the worker, another in each test")
     if off and has_seccomp():
-        seccomp = "note", "in this kernel, but not used at this level"
+        seccomp = "note", "available, but not used at this level"
     capabilities = status.get("CapEff", "").lstrip("0")
     return [
         ("seccomp", *seccomp),
         ("Landlock", *landlock),
         ("no new privileges", *_seen(status, "NoNewPrivs", "1", off, "on in the worker")),
-        ("capabilities", *_seen(status | {"CapEff": capabilities}, "CapEff", "", off, "the worker has none")),
-        ("memory files", *_memory_files()),
+        ("capabilities", *_seen(status | {"CapEff": capabilities}, "CapEff", "", off, "none in the worker")),
+        ("memfd", *_memory_files()),
         ("pidfd", *_pidfd()),
     ]
 
 
 def _seen(status: dict[str, str], field: str, wanted: str, off: bool, shown: str) -> tuple[State, str]:
     if not status:
-        return "note", "cannot be seen: /proc shows no other processes"
+        return "note", "unknown: /proc does not show other processes"
     if status.get(field) == wanted:
         return "ok", shown
     found = f"the worker's {field} is {status.get(field, 'unknown')}"
@@ -88,31 +88,31 @@ def _memory_files() -> tuple[State, str]:
     if hasattr(os, "memfd_create"):
         with suppress(OSError):
             os.close(os.memfd_create("doctor"))
-            return "ok", "texts and outputs of tests are never on a disk"
-    return "note", "needs Linux 3.17: temporary files without a name stand in"
+            return "ok", "inputs and outputs of tests never touch a disk"
+    return "note", "needs Linux 3.17: unnamed temporary files are used instead"
 
 
 def _pidfd() -> tuple[State, str]:
     if hasattr(os, "pidfd_open"):
         with suppress(OSError):
             os.close(os.pidfd_open(os.getpid()))
-            return "ok", "the end of a test is noticed at once"
-    return "note", "needs Linux 5.3: the end of a test is noticed a little later"
+            return "ok", "the end of a test is detected at once"
+    return "note", "needs Linux 5.3: the end of a test is detected a little later"
 
 
 def _judge(test: SelfTest) -> list[Check]:
     findings = [
         Check(
             "sandbox",
-            outcome.deed,
+            outcome.attack,
             "ok" if outcome.contained else "bad",
             f"{'contained' if outcome.contained else 'NOT contained'} ({outcome.how})",
         )
         for outcome in test.outcomes
     ]
     contained = sum(outcome.contained for outcome in test.outcomes)
-    honest = "an honest one ran" if test.honest else "an honest one did not run"
-    summary = f"{contained} of {len(test.outcomes)} hostile programs contained; {honest}"
+    benign = "the benign program ran" if test.benign_ran else "the benign program did not run"
+    summary = f"{contained} of {len(test.outcomes)} attacks contained; {benign}"
     step = "" if test.passed else _OFF if test.level == "off" else _LEAKS
     return [Check("sandbox", "self-test", "ok" if test.passed else "bad", summary, step), *findings]
 
@@ -120,6 +120,6 @@ def _judge(test: SelfTest) -> list[Check]:
 def _record(test: SelfTest) -> dict[str, Any]:
     return {
         "passed": test.passed,
-        "honest": test.honest,
-        "hostile": {outcome.deed: {"contained": outcome.contained, "how": outcome.how} for outcome in test.outcomes},
+        "honest": test.benign_ran,
+        "hostile": {outcome.attack: {"contained": outcome.contained, "how": outcome.how} for outcome in test.outcomes},
     }

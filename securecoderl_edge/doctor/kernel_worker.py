@@ -1,7 +1,7 @@
-"""Runs a tiny random model through llama.cpp's quantised kernels: the child of `kernels`, which may well die.
+"""Child process of `kernels`: runs a tiny random model through llama.cpp's quantized kernels, which may crash.
 
-Two tokens in one batch take other kernels than the same tokens one by one, so the two are compared; and the batch with
-a float file of the very same weights, in case all quantised kernels are wrong alike.
+A batch of two tokens uses other kernels than the same tokens one by one, so the results are compared. The batch is also
+compared with a float file of the same weights, in case all quantized kernels have the same error.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from securecoderl_edge.system import processes
 from securecoderl_edge.system.processes import write_message
 
-# Rows of whole blocks of every type, in numbers that the repacking kernels take.
+# Rows consist of whole blocks of every type, and their numbers suit the repacking kernels.
 HIDDEN, INNER, HEADS, VOCABULARY = 256, 512, 4, 256
 MATRICES = {
     "token_embd": (VOCABULARY, HIDDEN),
@@ -34,7 +34,7 @@ Array = np.ndarray[Any, np.dtype[np.float32]]
 
 
 def main() -> None:
-    """Answer with the build and, where a type is asked for, with the errors of its kernels."""
+    """Answer with the build and, if a type is requested, with the errors of its kernels."""
     request, answers = processes.request(), processes.answers()
     import llama_cpp
 
@@ -45,23 +45,23 @@ def main() -> None:
     write_message(answers, build)
     if request["quant"] is None:
         return
-    quantised, same = (Path(request["folder"]) / name for name in ("blocks.gguf", "float.gguf"))
-    _write_models(quantised, same, request["quant"])
-    batch = _logits(quantised, request["extra_buffers"], at_once=True)
-    single = _logits(quantised, request["extra_buffers"], at_once=False)
+    quantized, same = (Path(request["folder"]) / name for name in ("blocks.gguf", "float.gguf"))
+    _write_models(quantized, same, request["quant"])
+    batch = _logits(quantized, request["extra_buffers"], at_once=True)
+    single = _logits(quantized, request["extra_buffers"], at_once=False)
     expected = _logits(same, extra_buffers=False, at_once=True)
     errors = {"batch_error": _relative_error(batch, single), "float_error": _relative_error(batch, expected)}
     write_message(answers, errors)
 
 
-def _write_models(quantised: Path, same: Path, quant: str) -> None:
+def _write_models(quantized: Path, same: Path, quant: str) -> None:
     """A Llama of one layer without a vocabulary, and its weights after rounding as float32."""
     import gguf
 
     kinds = gguf.GGMLQuantizationType
     kind = kinds[quant.upper()]
     generator = np.random.default_rng(7)
-    writers = [gguf.GGUFWriter(path, "llama") for path in (quantised, same)]
+    writers = [gguf.GGUFWriter(path, "llama") for path in (quantized, same)]
     for writer in writers:
         writer.add_block_count(1)
         writer.add_context_length(256)

@@ -1,4 +1,4 @@
-"""llama.cpp: its build, and whether its quantised kernels work on this processor.
+"""llama.cpp: its build, and a test of its quantized kernels on this processor.
 
 The build of llama-cpp-python by gcc 12 dies on processors with AMX as soon as two tokens are decoded together
 (llama.cpp issue 20824), and a build made elsewhere may use instructions that are not here.
@@ -12,20 +12,21 @@ import tempfile
 from typing import Any
 
 from securecoderl_edge.doctor.extras import NOTES
-from securecoderl_edge.doctor.findings import CHILD_SECONDS, Check, Section, State, install_command
+from securecoderl_edge.doctor.findings import CHILD_SECONDS, Check, Section, State
+from securecoderl_edge.errors import install_command
 from securecoderl_edge.system.processes import Answers, ask
 
 WORKER = "securecoderl_edge.doctor.kernel_worker"
 QUANTS = ("q8_0", "q4_0")
 # The name of each way to load a model, and whether it repacks weights (llama.cpp's `use_extra_bufts`).
 WAYS = {"stock": True, "plain": False}
-# Relative to the largest logit; sound kernels were seen to be off by less than 1e-3 and 2e-2.
+# Relative to the largest logit; the errors of correct kernels were below 1e-3 and 2e-2.
 MOST_BATCH_ERROR, MOST_FLOAT_ERROR = 1e-2, 5e-2
-_REBUILD = "build it again here: pip install --force-reinstall --no-deps --no-cache-dir 'llama-cpp-python<0.4'"
+_REBUILD = "rebuild it on this machine: pip install --force-reinstall --no-deps --no-cache-dir 'llama-cpp-python<0.4'"
 
 
 def examine_llama_cpp() -> Section:
-    """Build facts, and each quantised type decoded with llama.cpp's own settings and with those of `sce`."""
+    """Build facts, and each quantized type decoded with llama.cpp's own settings and with those of `sce`."""
     section = Section({"installed": False})
 
     def add(name: str, state: State, found: str, next_step: str = "") -> None:
@@ -33,7 +34,7 @@ def examine_llama_cpp() -> Section:
 
     step = install_command("gguf") + NOTES["gguf"]
     if importlib.util.find_spec("llama_cpp") is None:
-        add("llama.cpp", "missing", "llama-cpp-python is not installed: no GGUF file can be run", step)
+        add("llama.cpp", "missing", "llama-cpp-python is not installed: GGUF files cannot run", step)
         return section
     section.facts["installed"] = True
     has_gguf = importlib.util.find_spec("gguf") is not None
@@ -45,9 +46,9 @@ def examine_llama_cpp() -> Section:
     used = "stock" if build["sound_repacking"] else "plain"
     features = re.findall(r"(\w+) = 1\b", build["system_info"])
     section.facts |= {"version": build["version"], "features": features, "way": used}
-    add("build", "ok", f"llama-cpp-python {build['version']}: {' '.join(features) or 'no processor features'}")
+    add("build", "ok", f"llama-cpp-python {build['version']}: {' '.join(features) or 'no CPU features'}")
     if not has_gguf:
-        add("kernels", "missing", "not tried: the gguf package, which writes the test files, is not installed", step)
+        add("kernels", "missing", "not tested: the gguf package, which writes the test files, is not installed", step)
         return section
     section.facts["kernels"] = {}
     for quant in QUANTS:
@@ -58,7 +59,7 @@ def examine_llama_cpp() -> Section:
 
 
 def judge(tried: dict[str, dict[str, Any]], used: str) -> tuple[State, str, str]:
-    """State, sentence and next step for one quantised type.
+    """State, sentence and next step for one quantized type.
 
     Args:
         tried: for each of `WAYS`, ``{"works", "death", "batch_error", "float_error"}``.
@@ -67,7 +68,7 @@ def judge(tried: dict[str, dict[str, Any]], used: str) -> tuple[State, str, str]
     stock, plain = (_trouble(tried[name]) for name in ("stock", "plain"))
     setting = "use_extra_bufts = False"
     if stock and plain:
-        return "bad", f"stock kernels {stock} on this CPU, and with {setting} they {plain}", _REBUILD
+        return "bad", f"stock kernels {stock} on this CPU; with {setting} they {plain}", _REBUILD
     if stock and used == "plain":
         return "note", f"stock kernels {stock} on this CPU; sce loads models with {setting}, which works", ""
     if stock:
@@ -75,12 +76,12 @@ def judge(tried: dict[str, dict[str, Any]], used: str) -> tuple[State, str, str]
     if plain:
         return "note" if used == "stock" else "bad", f"stock kernels work; with {setting} they {plain}", _REBUILD
     batch, exact = (max(tried[name][error] for name in tried) for error in ("batch_error", "float_error"))
-    shown = f"a batch of two tokens differs from one by one by {batch:.1g}, from float weights by {exact:.1%}"
-    return "ok", shown if used == "stock" else f"{shown} (sce still uses {setting}, as in every build with AMX)", ""
+    shown = f"error of a batch of two tokens: {batch:.1g} relative to single tokens, {exact:.1%} to float weights"
+    return "ok", shown if used == "stock" else f"{shown} (sce uses {setting} anyway, as in every build with AMX)", ""
 
 
 def _ask(quant: str | None, extra_buffers: bool) -> Answers:
-    """A child for each try: what one dies of says nothing about the others."""
+    """Run each trial in its own child: a crash in one does not affect the others."""
     with tempfile.TemporaryDirectory(prefix="sce-doctor-") as folder:
         request = {"folder": folder, "extra_buffers": extra_buffers, "quant": quant}
         return ask(WORKER, request, CHILD_SECONDS)
@@ -99,4 +100,4 @@ def _trouble(result: dict[str, Any]) -> str:
         return ""
     if result["death"]:
         return f"crash ({result['death']})"
-    return f"compute nonsense (error {max(result['batch_error'], result['float_error']):.2g})"
+    return f"compute wrong results (error {max(result['batch_error'], result['float_error']):.2g})"

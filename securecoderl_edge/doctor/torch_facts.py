@@ -1,4 +1,4 @@
-"""torch: its build, the number formats that are fast here, and what applies to each GPU."""
+"""torch: its build, the dtypes that are fast on this machine, and the limits of each GPU."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from securecoderl_edge.doctor.findings import CHILD_SECONDS, Check, Section, State, gibibytes, install_command
+from securecoderl_edge.doctor.findings import CHILD_SECONDS, Check, Section, State, gibibytes
+from securecoderl_edge.errors import install_command
 from securecoderl_edge.models.architecture import architecture_of, read_architecture
 from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.models.sizes import HAS_BF16, HAS_INT8_UNITS, Formats
@@ -24,14 +25,14 @@ _OLDER_CUDA = "pip install --force-reinstall 'torch<2.15' --index-url https://do
 
 
 def examine_torch() -> Section:
-    """What torch says in a process of its own."""
+    """Report the build of torch, the CPU and the GPUs, as a separate process finds them."""
     section = Section({"installed": False})
 
     def add(name: str, state: State, found: str, next_step: str = "") -> None:
         section.findings.append(Check("torch", name, state, found, next_step))
 
     if importlib.util.find_spec("torch") is None:
-        add("torch", "missing", "not installed: no training, no export", install_command("train"))
+        add("torch", "missing", "not installed: needed for training and export", install_command("train"))
         return section
     section.facts["installed"] = True
     answers = ask(WORKER, {}, CHILD_SECONDS)
@@ -39,17 +40,17 @@ def examine_torch() -> Section:
         section.facts |= message
     facts = section.facts
     if answers.death:
-        again = f"install it again: {install_command('train')} --force-reinstall"
-        place = "looking for GPUs" if answers.messages else "import"
+        again = f"reinstall it: {install_command('train')} --force-reinstall"
+        place = "search for GPUs" if answers.messages else "import"
         add("torch", "bad", f"{place} failed: {answers.death}", again)
     if not answers.messages:
         return section
     build = f"CUDA {facts['cuda']}" if facts["cuda"] else f"ROCm {facts['hip']}" if facts["hip"] else "CPU"
     add("build", "ok", f"torch {facts['version']}, {build} build, {facts['threads']} threads")
     if facts["cpu_has_bf16"]:
-        add("CPU", "ok", "multiplies bfloat16 natively, which sce uses")
+        add("CPU", "ok", "native bfloat16 arithmetic; sce uses it")
     else:
-        add("CPU", "note", "no bfloat16 products (AVX-512 BF16 or AMX): sce computes in fp32 on it")
+        add("CPU", "note", "no native bfloat16 arithmetic (AVX-512 BF16 or AMX): sce computes in fp32")
     add("recipe", *judge_recipe("starter", "cpu", memory_limit_bytes()))
     gpus: list[dict[str, Any]] = facts.get("gpus", [])
     for gpu in gpus:
@@ -62,17 +63,17 @@ def examine_torch() -> Section:
 
 
 def judge_gpu(gpu: dict[str, Any], architectures: Sequence[str], build: str) -> list[tuple[State, str, str]]:
-    """State, sentence and next step of what applies to a GPU.
+    """State, sentence and next step of each finding about a GPU.
 
     Args:
         gpu: ``{"name", "capability": [major, minor], "memory_bytes", "free_bytes"}``.
-        architectures: those that torch has kernels for, such as ``sm_80`` or ``compute_90`` (of which kernels for later
-            ones can be made).
+        architectures: those that torch has kernels for, such as ``sm_80``, or ``compute_90``, which can be compiled for
+            later ones.
         build: in words, for the sentence.
     """
     capability = tuple(gpu["capability"])
     number = "{}.{}".format(*capability)
-    sizes = f"{gibibytes(gpu['memory_bytes'])}, {gibibytes(gpu['free_bytes'])} of it free"
+    sizes = f"{gibibytes(gpu['memory_bytes'])} ({gibibytes(gpu['free_bytes'])} free)"
     name = f"{gpu['name']}, compute capability {number}, {sizes}"
     found: list[tuple[State, str, str]] = []
     if build.startswith("CUDA") and not _has_kernels(capability, architectures):
@@ -81,27 +82,27 @@ def judge_gpu(gpu: dict[str, Any], architectures: Sequence[str], build: str) -> 
         found.append(("bad", f"{name}: this torch ({build}) has no kernels for it, only for {known}", step))
     else:
         works = [format for format, needed in _NEEDED_CAPABILITY.items() if capability >= needed]
-        found.append(("ok", f"{name}; works: --base-precision {', '.join(works)}, 8-bit optimizers", ""))
+        found.append(("ok", f"{name}; supports --base-precision {', '.join(works)} and 8-bit optimizers", ""))
     if capability < HAS_BF16:
-        found.append(("note", f"{gpu['name']}: no bfloat16; products are float16, the loss is scaled for them", ""))
+        found.append(("note", f"{gpu['name']}: no bfloat16; sce computes in float16 with loss scaling", ""))
     if capability < HAS_INT8_UNITS:
-        needs = "LLM.int8 of bitsandbytes needs compute capability 7.5; the int8 layers of sce itself do not"
+        needs = "int8-bnb (LLM.int8 of bitsandbytes) needs compute capability 7.5; int8 works"
         found.append(("note", f"{gpu['name']}: {needs}", ""))
     return found
 
 
 def judge_recipe(name: str, device: str, limit: int) -> tuple[State, str, str]:
-    """Whether a built-in recipe fits into ``limit`` bytes of the device, from sizes alone."""
+    """Estimate whether a built-in recipe fits into ``limit`` bytes of the device, from sizes alone."""
     settings = resolve(name, (), {})
     config = known_shapes().get(settings.model)
     shape = architecture_of(config, name) if config else read_architecture(base_folder(settings.model))
     formats = Formats.of(device, *(("int8", "fp16", "fp16") if device == "cuda" else ("fp32", "fp32", "fp32")))
     longest = settings.prompt_room(shape.context)
     peak = max(plan_memory(shape, settings, formats, longest, phase).peak for phase in settings.phases)
-    found = f"{name} needs at most {gibibytes(peak)} of {gibibytes(limit)}"
+    found = f"{name}: estimated peak {gibibytes(peak)} of {gibibytes(limit)}"
     if peak <= limit:
         return "ok", found, ""
-    return "note", found, f"sce train --recipe {name} --dry-run names what to lower"
+    return "note", found, f"to see which settings to lower: sce train --recipe {name} --dry-run"
 
 
 def _has_kernels(capability: tuple[int, ...], architectures: Sequence[str]) -> bool:

@@ -1,4 +1,4 @@
-"""Imports torch and says what it finds: the child of `torch_facts`, since the import takes seconds and may fail."""
+"""Child process of `torch_facts`: imports torch, which takes seconds and may fail, and reports what it finds."""
 
 from __future__ import annotations
 

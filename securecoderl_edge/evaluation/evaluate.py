@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.log import EvaluationLog
-from securecoderl_edge.evaluation.summary import EvaluationSummary, summarise
+from securecoderl_edge.evaluation.summary import EvaluationSummary, summarize
 from securecoderl_edge.problems.problem import Problem, digest_of_problems
 from securecoderl_edge.prompts.extraction import Asked, extract_program
 from securecoderl_edge.prompts.fitting import fit_problem
@@ -50,11 +50,11 @@ class Evaluation:
     prompt_style: str = OURS.style
     bits_per_weight: float | None = None
     log: Path | None = None  # the folder of its rows, if they were kept
-    taken_over: int = 0  # rows that an earlier bench had left there
+    reused: int = 0  # rows that an earlier bench had left there
 
     def summary(self) -> EvaluationSummary:
         """The figures with their intervals."""
-        return summarise(self.label, self.rows, self.usage, self.file_bytes, self.prompt_style, self.bits_per_weight)
+        return summarize(self.label, self.rows, self.usage, self.file_bytes, self.prompt_style, self.bits_per_weight)
 
 
 def evaluate(
@@ -120,7 +120,7 @@ def evaluate(
         raise
     usage = log.usage() if log is not None else runtime.usage() - total
     return Evaluation(
-        label or runtime.name, collected.in_order(), usage, file_bytes, format.style, taken_over=collected.taken_over
+        label or runtime.name, collected.in_order(), usage, file_bytes, format.style, reused=collected.reused
     )
 
 
@@ -162,7 +162,7 @@ class _Collected:
             for key in self._wanted
             if key in logged and logged[key].get("batch_hash") == self._digests[key[0]]
         }
-        self.taken_over = len(self._rows)
+        self.reused = len(self._rows)
         self._pending: list[tuple[dict[str, Any], Future[Score]]] = []
         if self._rows:
             self._report()
@@ -213,7 +213,7 @@ class _Collected:
 
 
 def batch_seed(seed: int, start: int) -> int:
-    """The seed of the batch that begins at problem ``start``; neighbouring seeds and batches share
+    """The seed of the batch that begins at problem ``start``; neighboring seeds and batches share
     nothing."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{start}".encode()).digest()[:4], "big") >> 1
 

@@ -8,7 +8,7 @@ disagree make it wide, and many problems with little noise make it narrow: in si
 problems 92 to 98 % of such intervals held the truth. With one seed nothing is said about others.
 
 All intervals are two-sided 95 %. Values are nested lists, by seed, problem and sample; a problem may lack samples (of
-what applies to programs that parse, say), and counts as much as it has: means are ratios, linearised (delta method).
+what applies to programs that parse, say), and counts as much as it has: means are ratios, linearized (delta method).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def mean_over_seeds(values: Values) -> Interval:
         ValueError: the seeds have different numbers of problems, or there is no sample.
     """
     sums, counts = _tables(values)
-    mean, influences = _linearised(sums, counts)
+    mean, influences = _linearized(sums, counts)
     half = _half_width(influences)
     return Interval(mean, mean - half, mean + half, int(counts.sum()))
 
@@ -50,7 +50,7 @@ def rate_over_seeds(outcomes: Values) -> Interval:
         ValueError: as in `mean_over_seeds`.
     """
     sums, counts = _tables([[[float(bool(each)) for each in samples] for samples in row] for row in outcomes])
-    rate, influences = _linearised(sums, counts)
+    rate, influences = _linearized(sums, counts)
     half, n = _half_width(influences), float(counts.sum())
     effective = float((counts.sum(0) > 0).sum())
     if half > 0 and 0 < rate < 1:
@@ -71,7 +71,7 @@ def difference_over_seeds(first: Values, second: Values) -> Interval:
     tables = [_tables(first), _tables(second)]
     if tables[0][0].shape != tables[1][0].shape:
         raise ValueError(f"{tables[0][0].shape} and {tables[1][0].shape} (seeds, problems) cannot be paired")
-    (before, of_before), (after, of_after) = (_linearised(*table) for table in tables)
+    (before, of_before), (after, of_after) = (_linearized(*table) for table in tables)
     half = _half_width(of_after - of_before) or math.nan
     value = after - before
     return Interval(value, value - half, value + half, int(min(counts.sum() for _, counts in tables)))
@@ -90,7 +90,7 @@ def _tables(values: Values) -> tuple[Floats, Floats]:
     return sums, counts
 
 
-def _linearised(sums: Floats, counts: Floats) -> tuple[float, Floats]:
+def _linearized(sums: Floats, counts: Floats) -> tuple[float, Floats]:
     """The mean, and by how much each seed and problem moves it: (S, P), with mean 0."""
     mean = float(sums.sum() / counts.sum())
     return mean, (sums - mean * counts) / counts.mean()
@@ -102,12 +102,12 @@ def _half_width(influences: Floats) -> float:
     if problems < 2:
         return math.nan
     of_seeds, of_problems = influences.mean(1), influences.mean(0)
-    centre = float(influences.mean())
-    square_p, freedom_p = seeds * float(((of_problems - centre) ** 2).sum()) / (problems - 1), problems - 1
+    center = float(influences.mean())
+    square_p, freedom_p = seeds * float(((of_problems - center) ** 2).sum()) / (problems - 1), problems - 1
     if seeds < 2:
         return student_95(freedom_p) * math.sqrt(square_p / (seeds * problems))
-    rest = influences - of_seeds[:, None] - of_problems[None, :] + centre
-    square_s, freedom_s = problems * float(((of_seeds - centre) ** 2).sum()) / (seeds - 1), seeds - 1
+    rest = influences - of_seeds[:, None] - of_problems[None, :] + center
+    square_s, freedom_s = problems * float(((of_seeds - center) ** 2).sum()) / (seeds - 1), seeds - 1
     freedom_r = freedom_s * freedom_p
     square_r = float((rest**2).sum()) / freedom_r
     # A part whose mean square is below that of the rest adds nothing: estimates of variances must not be negative.

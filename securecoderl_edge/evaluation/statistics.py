@@ -55,10 +55,10 @@ def wilson_interval(successes: float, n: float) -> tuple[float, float]:
     if n <= 0 or not 0 <= successes <= n:
         raise ValueError(f"no rate has {successes} successes in {n} trials")
     rate, spread = successes / n, Z_95**2 / n
-    centre = (rate + spread / 2) / (1 + spread)
+    center = (rate + spread / 2) / (1 + spread)
     half = Z_95 * math.sqrt(rate * (1 - rate) / n + spread / (4 * n)) / (1 + spread)
-    low = 0.0 if successes == 0 else max(0.0, centre - half)
-    high = 1.0 if successes == n else min(1.0, centre + half)
+    low = 0.0 if successes == 0 else max(0.0, center - half)
+    high = 1.0 if successes == n else min(1.0, center + half)
     return low, high
 
 
@@ -226,7 +226,7 @@ def mcnemar_exact(only_first: int, only_second: int) -> float:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The percentile of ``values``, of which there is one at least, interpolated linearly between neighbours."""
+    """The percentile of ``values``, of which there is one at least, interpolated linearly between neighbors."""
     import numpy as np
 
     return float(np.percentile(np.asarray(values, dtype=np.float64), percent))

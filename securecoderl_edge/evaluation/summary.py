@@ -73,7 +73,7 @@ class EvaluationSummary:
     cut_prompts: int = 0
 
 
-def summarise(
+def summarize(
     label: str,
     rows: Sequence[Row],
     usage: Usage | None = None,
@@ -87,7 +87,7 @@ def summarise(
         ValueError: there are no rows.
     """
     if not rows:
-        raise ValueError("no rows to summarise")
+        raise ValueError("no rows to summarize")
     groups = by_problem(rows)
     stages = Counter(int(row["stage"]) for row in rows)
     first_tokens = [row["first_token_seconds"] for row in rows if "first_token_seconds" in row]

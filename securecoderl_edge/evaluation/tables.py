@@ -1,6 +1,6 @@
 """Evaluations as text and data: table cells, CSV, markdown, JSON objects, and paired comparisons.
 
-Nothing here prints; widths and colours are the caller's.
+Nothing here prints; widths and colors are the caller's.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def read_lora_config(adapter: Path) -> dict[str, Any]:
     # PiSSA, LoftQ and their kin change the base weights at the start of training.
     if config.get("init_lora_weights", True) not in (True, False, "gaussian"):
         raise UsageError(
-            f"{adapter}: the adapter was initialised with {config['init_lora_weights']}, which cannot be merged here"
+            f"{adapter}: the adapter was initialized with {config['init_lora_weights']}, which cannot be merged here"
         )
     return config
 

@@ -68,7 +68,7 @@ class Architecture:
 
     @property
     def gguf_permutes_rotary(self) -> bool:
-        """Whether llama.cpp rotates neighbouring numbers of a head, so that rows of q and k change places in a file."""
+        """Whether llama.cpp rotates neighboring numbers of a head, so that rows of q and k change places in a file."""
         return self.family == "llama"
 
     @property
@@ -128,7 +128,7 @@ def architecture_of(config: dict[str, Any], where: str) -> Architecture:
     if name not in FAMILIES:
         raise UsageError(f"{where}: architecture {name} is not supported ({', '.join(FAMILIES)})")
     if config.get("quantization_config"):
-        raise UsageError(f"{where}: the model is already quantised; give the folder of its original weights")
+        raise UsageError(f"{where}: the model is already quantized; give the folder of its original weights")
     rope = _rope(config, where)
     for key, only in _ONLY_SUPPORTED.items():
         found = rope.get(key, config.get(key, only))

@@ -18,15 +18,15 @@ _BLOCK_ROWS = 64
 
 class _Int8MatMul(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, quantised: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(quantised, scale)
-        return functional.linear(inputs, _expand(quantised, scale, inputs.dtype), bias)
+    def forward(ctx: Any, inputs: Tensor, quantized: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(quantized, scale)
+        return functional.linear(inputs, _expand(quantized, scale, inputs.dtype), bias)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         (gradient,) = gradients
-        quantised, scale = ctx.saved_tensors
-        return gradient @ _expand(quantised, scale, gradient.dtype), None, None, None
+        quantized, scale = ctx.saved_tensors
+        return gradient @ _expand(quantized, scale, gradient.dtype), None, None, None
 
 
 class Int8Linear(nn.Linear):
@@ -35,7 +35,7 @@ class Int8Linear(nn.Linear):
     scale: Tensor
 
     def __init__(self, in_features: int, out_features: int, *, bias: bool = False) -> None:
-        """A layer without content, on the meta device; `quantise` gives it a weight."""
+        """A layer without content, on the meta device; `quantize` gives it a weight."""
         nn.Module.__init__(self)
         self.in_features, self.out_features = in_features, out_features
         shape = (out_features, in_features)
@@ -44,7 +44,7 @@ class Int8Linear(nn.Linear):
         empty = nn.Parameter(torch.empty(out_features, device="meta"), requires_grad=False) if bias else None
         self.register_parameter("bias", empty)
 
-    def quantise(self, weight: Tensor) -> None:
+    def quantize(self, weight: Tensor) -> None:
         """Take the content of ``weight`` (out, in), on its device."""
         wide = weight.float()
         scale = wide.abs().amax(1).clamp_min(1e-12) / 127
@@ -74,12 +74,12 @@ def with_int8_linears(model: nn.Module) -> None:
                 setattr(parent, name, Int8Linear(child.in_features, child.out_features, bias=child.bias is not None))
 
 
-def _expand(quantised: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
+def _expand(quantized: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
     # Multiplied in float32: a small scale has few digits in float16, and the sampler expands in float32 too. In blocks
     # a CPU keeps what it converts in its cache, which is as fast as a product in 16 bits.
-    expanded = torch.empty(quantised.shape, dtype=dtype, device=quantised.device)
-    rows = _BLOCK_ROWS if quantised.device.type == "cpu" else len(quantised)
-    for start in range(0, len(quantised), rows):
+    expanded = torch.empty(quantized.shape, dtype=dtype, device=quantized.device)
+    rows = _BLOCK_ROWS if quantized.device.type == "cpu" else len(quantized)
+    for start in range(0, len(quantized), rows):
         block = slice(start, start + rows)
-        torch.mul(quantised[block], scale[block, None], out=expanded[block])
+        torch.mul(quantized[block], scale[block, None], out=expanded[block])
     return expanded

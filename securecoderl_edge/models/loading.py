@@ -70,7 +70,7 @@ def load_base(
         other_dtype: with int8, the format of what stays as it is: embedding, output, norms. float32 by default.
 
     Raises:
-        SceError: not a supported architecture, already quantised, or no readable safetensors weights.
+        SceError: not a supported architecture, already quantized, or no readable safetensors weights.
     """
     require_torch()
     import torch

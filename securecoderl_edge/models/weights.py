@@ -81,7 +81,7 @@ def _put(model: nn.Module, name: str, tensor: Tensor, dtype: torch.dtype, folder
     if not tensor.is_floating_point():
         raise SceError(f"{folder}: {name} has the type {tensor.dtype}; a base model must have its original weights")
     if isinstance(module, Int8Linear) and last == "weight":
-        module.quantise(tensor)
+        module.quantize(tensor)
         return
     cast = tensor.to(dtype, copy=True)
     if dtype == torch.float16 and not bool(cast.isfinite().all()):

@@ -1,4 +1,4 @@
-"""Which problems say the same thing: by their normalised statements, and by the share of word pairs that they have in
+"""Which problems say the same thing: by their normalized statements, and by the share of word pairs that they have in
 common.
 
 Two problems are *near-duplicates* when the Jaccard similarity of their sets of word pairs is at least `SIMILARITY`.
@@ -35,7 +35,7 @@ _TASK = re.compile(
 )
 
 
-def normalised_words(problem: Problem) -> list[str]:
+def normalized_words(problem: Problem) -> list[str]:
     """The words of statement and given code: case, punctuation, numbers and typography do not count."""
     text = f"{_TASK.sub('', problem.statement)}\n{problem.starter_code}"
     text = unicodedata.normalize("NFKC", text).casefold()
@@ -43,13 +43,13 @@ def normalised_words(problem: Problem) -> list[str]:
 
 
 def statement_hash(problem: Problem) -> str:
-    """Equal for problems whose `normalised_words` are."""
-    return hashlib.sha256(" ".join(normalised_words(problem)).encode("utf-8", "surrogatepass")).hexdigest()
+    """Equal for problems whose `normalized_words` are."""
+    return hashlib.sha256(" ".join(normalized_words(problem)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def word_pairs(problem: Problem) -> frozenset[str]:
-    """Pairs of neighbouring words; a single word is a pair of its own."""
-    words = normalised_words(problem)
+    """Pairs of neighboring words; a single word is a pair of its own."""
+    words = normalized_words(problem)
     return frozenset(" ".join(words[start : start + 2]) for start in range(max(1, len(words) - 1)))
 
 

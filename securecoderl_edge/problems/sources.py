@@ -74,7 +74,7 @@ def open_problems(
         tell: called with a sentence about records that cannot be used, if there are any.
 
     Raises:
-        UsageError: no such set or file, or a format that is not recognised.
+        UsageError: no such set or file, or a format that is not recognized.
         SceError: it holds no problem that can be used; a problem file of ours breaks the format.
     """
     if is_built_in(source):

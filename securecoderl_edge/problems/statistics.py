@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from securecoderl_edge.errors import MissingExtra
-from securecoderl_edge.problems.giveaways import constant_passes
+from securecoderl_edge.problems.leakage import constant_passes
 from securecoderl_edge.problems.problem import Problem
 
 

@@ -251,7 +251,7 @@ def _end_of_sentences(text: str) -> int:
 
 
 def _block(text: str, fences: Sequence[re.Match[str]]) -> tuple[str, bool]:
-    """The body of the first block of Python, or of the first block if none is labelled so; whether it is the former,
+    """The body of the first block of Python, or of the first block if none is labeled so; whether it is the former,
     with its closing fence."""
     bodies: list[str] = []
     opening: re.Match[str] | None = None

@@ -1,17 +1,17 @@
-"""Runs untrusted programs, and has Bandit read them: no root, no containers, a millisecond or two a test.
+"""Runs untrusted programs and scans them with Bandit: no root, no containers, one or two milliseconds per test.
 
 Three processes, whose files are in `inside/`:
 
     zygote   a fresh interpreter without our environment, under the first seccomp filter    `zygote`
-    box      one a program: compiles it, under Landlock, and waits for its tests             `supervision`
-    test     one a test: the program, under the second filter and resource limits            `testprocess`, `script`
+    box      one per program: compiles it, under Landlock, and supervises its tests          `supervision`
+    test     one per test: the program, under the second filter and resource limits          `testprocess`, `script`
 
 Stops: reading files outside the Python library, writing anywhere, network, other processes, signals to any but
-itself, and using more processor time, time, memory, threads or output than allowed. `confinement` says what each
-level consists of.
+itself, and using more CPU time, wall time, memory, threads or output than allowed. `confinement` defines the layers of
+each level.
 
 Does not stop: asking whether a path exists, using a core until a limit is reached, side channels, bugs of the
-kernel. The level ``macos`` has never been run; ``off`` stops nothing but overuse. SECURITY.md says it to users.
+kernel. The level ``macos`` is untested; ``off`` stops only overuse. SECURITY.md documents this for users.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "SandboxPool":  # what starts processes is imported by those who do; settings and --help need it not
+    if name == "SandboxPool":  # settings and --help do not need the code that starts processes
         from securecoderl_edge.sandbox.pool import SandboxPool
 
         return SandboxPool

@@ -1,4 +1,4 @@
-"""How slow this processor is at running Python, so that time limits mean the same work everywhere."""
+"""Calibration of time limits: they are scaled by the speed of the CPU, so that they allow the same work everywhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.system.files import read_json_if_there, write_atomically
 from securecoderl_edge.system.machine import cpu_model
 
-# Processor seconds of `_work` in Python 3.11 on the virtual Xeon (Sapphire Rapids) where the limits were chosen.
+# CPU seconds of `_work` in Python 3.11 on the virtual Xeon (Sapphire Rapids) where the limits were chosen.
 REFERENCE_SECONDS = 0.017
 CALIBRATION_FILE = "calibration.json"
 _TRIES, _REPEATS = 7, 10
@@ -19,14 +19,14 @@ _WORDS = 3000
 
 
 def time_factor(folder: Path | None = None) -> float:
-    """What time limits are multiplied by: 1 on a processor as fast as the reference or faster, else a power of √2.
+    """The factor for time limits: 1 on a CPU at least as fast as the reference, else a power of √2.
 
     Args:
-        folder: of a bench that may be continued. What was found there on this kind of processor holds again: next to
-            a step a second look could say something else, and rows with other limits do not belong together.
+        folder: of an evaluation that may be resumed. A factor that it holds for this CPU model is used again: near a
+            step a second measurement could differ, and rows with different limits must not be mixed.
 
     Raises:
-        SceError: what the folder says cannot be read, or the folder cannot be written.
+        SceError: the folder's file cannot be read, or the folder cannot be written.
     """
     if folder is None:
         return factor_for(min(_seconds() for _ in range(_TRIES)))
@@ -38,13 +38,13 @@ def time_factor(folder: Path | None = None) -> float:
             file.write(json.dumps(known, indent=1) + "\n")
     factor = known[processor]
     if isinstance(factor, bool) or not isinstance(factor, int | float) or not 1 <= factor < math.inf:
-        raise SceError(f"{path}: {factor!r} is no factor for time limits; remove the file to measure it again")
+        raise SceError(f"{path}: {factor!r} is not a factor for time limits; remove the file to measure it again")
     return float(factor)
 
 
 def factor_for(seconds: float) -> float:
-    """`time_factor` of a processor that takes so long for the work."""
-    # A fifth slower is within what one and the same processor varies.
+    """`time_factor` of a CPU that takes ``seconds`` for the work."""
+    # One and the same CPU varies by up to a fifth.
     steps = math.ceil(2 * math.log2(max(1.0, seconds / REFERENCE_SECONDS / 1.2)))
     return round(2 ** (steps / 2), 3)
 
@@ -57,7 +57,7 @@ def _seconds() -> float:
 
 
 def _work() -> int:
-    """What programs that solve problems do: count, look up, sort, build text."""
+    """The work that typical solutions do: count, look up, sort, build text."""
     counts: dict[str, int] = {}
     for number in range(_WORDS):
         word = str(number * 7919 % 1009)

@@ -1,7 +1,7 @@
-"""What one test is given and what it leaves, in memory files.
+"""Inputs and outputs of one test, in memfds.
 
-A box says how a test ended; since it compiled hostile text it is not believed blindly: a report that makes no
-sense is a lost worker.
+A box reports how a test ended. It has compiled untrusted text, so its reports are checked: an invalid one counts as a
+lost worker.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from securecoderl_edge.sandbox.inside.script import MEMORY_STATUS, THREADS_STATU
 from securecoderl_edge.sandbox.limits import STDERR_TAIL_BYTES, Limits
 from securecoderl_edge.sandbox.records import Call, Execution, StoppedBy, WorkerLost
 
-# What a supervisor says it stopped a test for; - for none.
+# The limit for which a supervisor stopped a test, as it reports it; - for none.
 STOPPED_BY: dict[str, StoppedBy] = {"-": "", "cpu": "cpu", "wall": "wall", "memory": "memory", "threads": "threads"}
 
-# Ends of a process that tell of a limit which the supervisor did not have to enforce.
+# Exit codes of a process that hit a limit before the supervisor had to enforce it.
 _ENDS: dict[int, StoppedBy] = {MEMORY_STATUS: "memory", THREADS_STATUS: "threads", -signal.SIGXCPU: "cpu"}
 
 
 class Exchange:
-    """The memory files of one test: written before, read after the process that used them has died."""
+    """The memfds of one test: written before its process starts, read after it has died."""
 
     def __init__(self, stdin: str, call: Call | None, limits: Limits) -> None:
         self._call, self._limits = call, limits
@@ -55,12 +55,12 @@ class Exchange:
         return [stdin, stdout, stderr, *request, *value, *self._pieces]
 
     def execution(self, status: str, limit_hit: str, cpu_seconds: str) -> Execution:
-        """What happened, from the supervisor's report and the bytes that the process left."""
+        """The outcome, from the supervisor's report and the bytes that the process left."""
         limit = self._limits.output_bytes
         stdout, stderr, *value = self._outputs
         returncode = exit_code(status)
         if limit_hit not in STOPPED_BY:
-            raise WorkerLost(f"a reply that makes no sense: {limit_hit[:40]!r}")
+            raise WorkerLost(f"invalid reply: {limit_hit[:40]!r}")
         stopped_by = STOPPED_BY[limit_hit]
         if not stopped_by:
             stopped_by = _ENDS.get(returncode, "")
@@ -99,12 +99,12 @@ def exit_code(status: str) -> int:
     try:
         return os.waitstatus_to_exitcode(int(status) if len(status) < 10 else -1)
     except ValueError:
-        raise WorkerLost(f"a reply that makes no sense: {status[:40]!r}") from None
+        raise WorkerLost(f"invalid reply: {status[:40]!r}") from None
 
 
 def _seconds(word: str) -> float:
     if not re.fullmatch(r"\d{1,10}(\.\d+)?(e-\d+)?", word):
-        raise WorkerLost(f"a reply that makes no sense: {word[:40]!r}")
+        raise WorkerLost(f"invalid reply: {word[:40]!r}")
     return float(word)
 
 
@@ -119,7 +119,7 @@ def memory_file(text: str = "") -> int:
 
 
 def _unlinked_file() -> int:
-    """What stands for a memory file on macOS."""
+    """An unlinked temporary file, which replaces a memfd on macOS."""
     descriptor, name = tempfile.mkstemp(prefix="sce-")
     os.unlink(name)
     return descriptor

@@ -1,4 +1,4 @@
-"""The levels of isolation, and which of them this system offers."""
+"""The levels of isolation, and the choice of one that this system offers."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from securecoderl_edge.sandbox.inside.seccomp import AUDIT_ARCHITECTURES
 Level = Literal["full", "no-landlock", "macos", "off"]
 SANDBOX_CHOICES = ("auto", "full", "no-landlock", "off")
 LEVELS: dict[str, str] = {
-    "full": "seccomp and Landlock: no network, no processes, no writing, reads of the Python library alone",
-    "no-landlock": "seccomp without Landlock: as full, but a test can open no file at all, the Python library included",
-    "macos": "Seatbelt: meant to be as full; never run on a Mac, so trust the self-test of `sce doctor`",
-    "off": "nothing but limits on time and memory: programs can do whatever you can",
+    "full": "seccomp and Landlock: no network, no processes, no writes; reads of the Python library only",
+    "no-landlock": "seccomp without Landlock: like full, but a test cannot open any file, not even the Python library",
+    "macos": "Seatbelt: designed to match full, untested on a Mac; run the self-test of `sce doctor` first",
+    "off": "only limits on time and memory: programs can do everything that you can",
 }
-OFF_HINT = "`sce doctor` tells more; --sandbox off runs programs without isolation"
+OFF_HINT = "see `sce doctor`, or use --sandbox off to run programs without isolation"
 
 
 def choose_level(choice: str = "auto") -> Level:
-    """The level that programs run under: the best there is for ``auto``, else the one that is named.
+    """The level that programs run under: the best available one for ``auto``, else the one that is named.
 
     Raises:
-        ValueError: no such choice.
+        ValueError: unknown choice.
         SceError: this system does not offer it; ``auto`` never means ``off``.
     """
     if choice not in SANDBOX_CHOICES:
         raise ValueError(f"sandbox must be one of {', '.join(SANDBOX_CHOICES)}, not {choice!r}")
     if not hasattr(os, "fork"):
-        raise SceError(f"programs cannot be run on {sys.platform}, which has no fork; use Linux, macOS or WSL")
+        raise SceError(f"cannot run programs on {sys.platform}: it has no fork; use Linux, macOS or WSL")
     if choice == "off":
         return "off"
     if sys.platform == "darwin" and choice == "auto":
@@ -40,12 +40,12 @@ def choose_level(choice: str = "auto") -> Level:
     _demand_seccomp()
     has_landlock = landlock_abi() > 0
     if choice == "full" and not has_landlock:
-        raise SceError("--sandbox full: this kernel has no Landlock; --sandbox no-landlock does without it")
+        raise SceError("--sandbox full: this kernel has no Landlock; use --sandbox no-landlock")
     return "full" if has_landlock and choice != "no-landlock" else "no-landlock"
 
 
 def describe_levels(choice: str = "auto") -> dict[str, Any]:
-    """What programs run under, as a JSON object; for records of runs and for `sce doctor`.
+    """The isolation that programs run under, as a JSON object; for records of runs and for `sce doctor`.
 
     Raises:
         SceError: as `choose_level`.
@@ -75,18 +75,20 @@ def has_seccomp() -> bool:
 def _demand_seccomp() -> None:
     machine = platform.machine()
     if sys.platform != "linux":
-        raise SceError(f"programs cannot be isolated on {sys.platform}; {OFF_HINT}")
+        raise SceError(f"cannot isolate programs on {sys.platform}; {OFF_HINT}")
     if machine not in AUDIT_ARCHITECTURES:
         known = " and ".join(AUDIT_ARCHITECTURES)
         raise SceError(
-            f"programs cannot be isolated on {machine}: system call numbers are known for {known} only; {OFF_HINT}"
+            f"cannot isolate programs on {machine}: only {known} are supported; {OFF_HINT}"
         )
     if not has_seccomp():
-        raise SceError(f"programs cannot be isolated: this kernel has no seccomp (CONFIG_SECCOMP_FILTER); {OFF_HINT}")
+        raise SceError(f"cannot isolate programs: this kernel has no seccomp (CONFIG_SECCOMP_FILTER); {OFF_HINT}")
 
 
 def sandbox_setting() -> Any:
-    """How programs are isolated."""
+    """The setting for the isolation level of programs."""
     return setting(
-        "auto", "Isolation of programs: the best there is, one level, or none (off).", choices=SANDBOX_CHOICES
+        "auto",
+        "Isolation level of programs; auto: the best that this system offers; off: none.",
+        choices=SANDBOX_CHOICES,
     )

@@ -1,10 +1,10 @@
-"""What a program may use before it is stopped."""
+"""Limits on the resources of a program."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-# The compiler works on hostile text too; its bounds are fixed, so that "parses" depends on no problem's
+# The compiler works on untrusted text too; its bounds are fixed, so that "parses" depends on no problem's
 # limits.
 COMPILE_CPU_SECONDS = 5.0
 COMPILE_MEMORY_MIB = 1024
@@ -19,9 +19,9 @@ class Limits:
     """Bounds of one test run.
 
     Attributes:
-        cpu_seconds: processor time, so a verdict does not flip when the machine is busy.
-        wall_seconds: elapsed time; stops programs that sleep or wait.
-        memory_mib: address space (``RLIMIT_AS``), the interpreter's own 50 MiB included.
+        cpu_seconds: CPU time, so that a busy machine does not change a verdict.
+        wall_seconds: wall time; stops programs that sleep or wait.
+        memory_mib: address space (``RLIMIT_AS``), including the 50 MiB of the interpreter.
         output_bytes: the most that stdout, and separately stderr, may hold.
     """
 
@@ -34,11 +34,11 @@ class Limits:
         if not (self.cpu_seconds > 0 and self.wall_seconds > 0):
             raise ValueError("cpu_seconds and wall_seconds must be positive")
         if self.memory_mib < 128:
-            raise ValueError("memory_mib must be at least 128: the interpreter itself needs about half of that")
+            raise ValueError("memory_mib must be at least 128, of which the interpreter needs about half")
         if self.output_bytes < 1:
             raise ValueError("output_bytes must be at least 1")
 
     def slower(self, factor: float) -> Limits:
-        """As much work on a processor that is slower by ``factor``."""
+        """Limits for the same work on a CPU that is slower by ``factor``."""
         wall = min(self.wall_seconds * factor, MAX_WALL_SECONDS)
         return replace(self, cpu_seconds=self.cpu_seconds * factor, wall_seconds=wall)

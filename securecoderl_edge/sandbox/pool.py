@@ -19,7 +19,7 @@ PROGRAMS_PER_WORKER = 2000
 
 
 class SandboxPool:
-    """Runs programs in parallel, each in processes of its own below a worker.
+    """Runs programs in parallel, each in separate processes below a worker.
 
     Workers are started when first needed, by executing a fresh interpreter (never by forking this process,
     which may hold secrets, expected outputs and a GPU). All methods may be called from several threads.
@@ -48,8 +48,8 @@ class SandboxPool:
     ) -> ProgramRun:
         """Compile ``program`` once and run it on each stdin, then once for each call.
 
-        What is lost because a process of ours was killed, or a test by others than its supervisor, is run again,
-        once; a program that does it to itself does it again.
+        A run is repeated once if a process of the sandbox was killed, or a test by anybody but its supervisor. If the
+        program was the cause, this happens again.
 
         Raises:
             SceError: the pool is closed, or its workers die for reasons that have nothing to do with the
@@ -70,12 +70,12 @@ class SandboxPool:
             # Twice with this program and a fresh worker the second time: the program did it.
             if not lost.parses:
                 return ProgramRun(False, f"the compiler was killed twice ({lost})")
-            died = Execution(-signal.SIGKILL, "", "", f"the program ended its supervisor ({lost})", 0.0)
+            died = Execution(-signal.SIGKILL, "", "", f"the program killed its supervisor ({lost})", 0.0)
             return ProgramRun(True, "", (died,) * (len(stdins) + len(calls)))
-        raise SceError(f"sandbox workers keep dying ({lost}); is the machine out of memory? Try fewer workers")
+        raise SceError(f"sandbox workers keep dying ({lost}); free some memory or use fewer workers")
 
     def idle_pids(self) -> list[int]:
-        """Zygotes that wait for work."""
+        """Process ids of the zygotes that wait for work."""
         return [worker.pid for worker in list(self._idle.queue) if worker is not None]
 
     def close(self) -> None:
@@ -90,7 +90,7 @@ class SandboxPool:
         for worker in [self._idle.get() for _ in range(self.workers)]:
             if worker is not None:
                 worker.close()
-            self._idle.put(None)  # whoever comes now finds the sandbox closed
+            self._idle.put(None)  # later callers find the sandbox closed
 
     @contextmanager
     def _worker(self) -> Iterator[Worker]:
@@ -123,10 +123,10 @@ class SandboxPool:
 
 
 def _was_killed(execution: Execution) -> bool:
-    """By its own hand, a person's or the kernel's when memory is short; not by its supervisor."""
+    """Whether the program itself, a person or the kernel (out of memory) killed it, not its supervisor."""
     return execution.returncode == -signal.SIGKILL and not execution.stopped_by
 
 
 def default_workers(limits: Limits) -> int:
-    """One worker a usable core, but no more than could all fill their memory limit at once."""
+    """One worker per usable core, but no more than fit into memory if all reach their memory limit."""
     return max(1, min(cpu_count(), available_memory_bytes() // (limits.memory_mib << 20)))

@@ -1,4 +1,4 @@
-"""What goes into the sandbox and what comes back."""
+"""Jobs for the sandbox and their results."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ StoppedBy = Literal["", "cpu", "wall", "output", "memory", "threads"]
 
 @dataclass(frozen=True)
 class Call:
-    """One test of a function: what is evaluated after the program has run as the module ``solution``.
+    """One test of a function, evaluated after the program has run as the module ``solution``.
 
     Attributes:
         expression: text to evaluate; with ``is_assertion``, statements to execute that raise
             ``AssertionError`` when the answer is wrong.
         setup: statements to execute before, such as the imports that an assertion needs.
         entry_point: the function; when only a class ``Solution`` has it, an instance's method takes its name.
-        prelude: names given to the program beforehand: ``typing``, or ``contest`` for what APPS solutions
-            presume.
+        prelude: names defined for the program beforehand: ``typing``, or ``contest`` for those that APPS solutions
+            expect.
     """
 
     expression: str
@@ -35,8 +35,8 @@ class Execution:
 
     Attributes:
         returncode: exit status, or minus the signal number.
-        stopped_by: the limit that was hit; ``memory`` and ``threads`` also when an unhandled error of Python's that
-            tells of it ended the program.
+        stopped_by: the limit that was hit; ``memory`` and ``threads`` also if an unhandled Python error about it ended
+            the program.
         stdout: at most ``Limits.output_bytes``, decoded as UTF-8 with replacement characters.
         stderr: its last 2 KiB.
         value: for a `Call`, the value as Python literal text (``True`` or ``False`` for an assertion that
@@ -70,7 +70,7 @@ class ProgramRun:
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker is to run: a program on each of the inputs, or asked each of the calls."""
+    """A job for a worker: a program and its inputs or its calls."""
 
     program: str
     stdins: Sequence[str] = ()
@@ -78,13 +78,13 @@ class Job:
 
 
 class WorkerLost(Exception):
-    """The zygote died or fell silent; says nothing about the program."""
+    """The zygote died or does not answer, for a reason unrelated to the program."""
 
 
 class BoxLost(Exception):
-    """The process that compiles a program and supervises its tests was killed, which is out of a program's reach.
+    """The process that compiles a program and supervises its tests was killed, which a program cannot do.
 
-    ``parses`` says whether it had compiled the program before.
+    ``parses`` is true if it had compiled the program before.
     """
 
     def __init__(self, why: str, parses: bool) -> None:

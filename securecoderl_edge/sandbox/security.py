@@ -1,7 +1,7 @@
-"""How dangerous a program looks: Bandit's findings.
+"""Security findings of a program, from Bandit.
 
-Covers what Bandit's plugins see in the text. Does not cover what they cannot see: ``getattr(os, "sys" +
-"tem")`` has no finding; the sandbox is what stops it. Nothing in a program can silence a finding: ``# nosec``
+Covers the patterns that Bandit's plugins find in the text. Does not cover indirect calls: ``getattr(os, "sys" +
+"tem")`` has no finding; only the sandbox stops it. Nothing in a program can silence a finding: ``# nosec``
 and coding cookies are ignored, and a scan that fails counts as the worst severity.
 """
 
@@ -22,7 +22,7 @@ from securecoderl_edge.errors import SceError
 
 WORKER = Path(__file__).with_name("security_worker.py")
 START_SECONDS = 120.0
-# The worker limits its own processor time; this is for a machine so busy that it does not get any.
+# The worker limits its own CPU time; this limit is for a machine so busy that the worker gets none.
 ANSWER_SECONDS = 120.0
 SERIOUS = ("MEDIUM", "HIGH")
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "PYTHONHOME")
@@ -34,7 +34,7 @@ class Finding:
 
     Attributes:
         test_id: Bandit's name of the check, such as ``B602``.
-        cwe: number in the Common Weakness Enumeration; 0 when there is none.
+        cwe: number in the Common Weakness Enumeration; 0 if Bandit gives none.
         severity: ``LOW``, ``MEDIUM`` or ``HIGH``.
         confidence: the same words.
         line: in the program, from 1.
@@ -75,8 +75,8 @@ class SecurityScanner:
     def scan(self, program: str) -> Scan:
         """Scan one program.
 
-        A worker that dies is replaced and the program scanned again, once: somebody else may have killed it. A
-        worker that dies twice, or that takes too long, has failed because of the program.
+        A worker that dies is replaced and the program is scanned again, once: something else may have killed it. If it
+        dies twice, or takes too long, the program is the cause.
         """
         with self._lock:
             answer, was_killed = self._ask(program)
@@ -87,7 +87,7 @@ class SecurityScanner:
         return Scan(tuple(Finding(*finding) for finding in answer["findings"]))
 
     def _ask(self, program: str) -> tuple[dict[str, Any] | None, bool]:
-        """The worker's answer, or None; and whether it died, but not of its limit on processor time."""
+        """The worker's answer, or None; and whether it died for a reason other than its CPU time limit."""
         process = self._running()
         try:
             self._send(process, {"program": program})
@@ -104,13 +104,13 @@ class SecurityScanner:
     @staticmethod
     def _has_ended(process: subprocess.Popen[bytes]) -> bool:
         try:
-            process.wait(timeout=1)  # its output has ended, or it says nothing
+            process.wait(timeout=1)  # its output has ended, or it is silent
         except subprocess.TimeoutExpired:
             return False
         return True
 
     def pids(self) -> list[int]:
-        """The worker, if there is one at this moment."""
+        """Process id of the worker, if one is running."""
         return [self._process.pid] if self._process is not None else []
 
     def close(self) -> None:
@@ -125,7 +125,7 @@ class SecurityScanner:
             if self._receive(self._process, START_SECONDS) is None:
                 self._stop()
                 raise SceError(
-                    f"bandit does not start with {sys.executable}; check it with: python -m bandit --version"
+                    f"cannot start bandit with {sys.executable}; check it with: python -m bandit --version"
                 )
             self._ready = True
         return self._process
@@ -155,7 +155,7 @@ class SecurityScanner:
             process.stdin.write(json.dumps(message).encode() + b"\n")
             process.stdin.flush()
         except BrokenPipeError:
-            pass  # it died; the missing answer says so
+            pass  # it died; the answer will be missing
 
     @staticmethod
     def _receive(process: subprocess.Popen[bytes], seconds: float) -> dict[str, Any] | None:

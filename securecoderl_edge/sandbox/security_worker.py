@@ -1,9 +1,9 @@
-"""A process that scans programs with Bandit: one JSON object a line in, one out.
+"""A process that scans programs with Bandit: one JSON object per line in, one out.
 
-Run as ``python -s -B security_worker.py SYS_PATH_AS_JSON``. It parses hostile text, so it is apart from the
-process that trains, its memory is limited, a signal kills it when one scan takes too long, and where the
-sandbox has seccomp it can write no file, open no connection and start no process. Of the package it loads
-the sandbox's filter alone, by path.
+Run as ``python -s -B security_worker.py SYS_PATH_AS_JSON``. It parses untrusted text, so it is separate from the
+process that trains, its memory is limited, and a signal kills it when a scan takes too long. With seccomp it cannot
+write files, open connections or start processes. The only code of the package that it loads is the sandbox's filter,
+by path.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def serve(replies: int) -> None:
     os.write(replies, b'{"ready": true}\n')
     for line in sys.stdin.buffer:
         source = json.loads(line)["program"]
-        # By processor time, so that a busy machine changes no score; the signal kills this process.
+        # By CPU time, so that a busy machine changes no score; the signal kills this process.
         signal.setitimer(signal.ITIMER_PROF, SCAN_CPU_SECONDS)
         try:
             answer: dict[str, Any] = {
@@ -142,7 +142,7 @@ def serve(replies: int) -> None:
                     for issue in scan(source)
                 ]
             }
-        except Exception as error:  # whatever hostile text does to Bandit is a failed scan, which is charged in full
+        except Exception as error:  # any error that untrusted text causes is a failed scan, the worst severity
             answer = {"failed": type(error).__name__}
         signal.setitimer(signal.ITIMER_PROF, 0)
         reply = json.dumps(answer).encode() + b"\n"
@@ -151,9 +151,9 @@ def serve(replies: int) -> None:
 
 
 def lock_down() -> None:
-    """Put on the sandbox's first filter, where the system has one; a parser's bug is then worth little."""
+    """Install the sandbox's first filter, if the system has seccomp, so that a bug in a parser does little harm."""
     folder = Path(__file__).parent / "inside"
-    with suppress(OSError, KeyError):  # another system or processor: programs are run without it, or not at all
+    with suppress(OSError, KeyError):  # another system or CPU: programs run without it, or not at all
         lockdown, seccomp = (_module(folder / f"{name}.py") for name in ("lockdown", "seccomp"))
         lockdown.prctl(lockdown.PR_SET_NO_NEW_PRIVS, 1)
         lockdown.Filter(seccomp.supervisor_filter()).install()

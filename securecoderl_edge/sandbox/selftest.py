@@ -1,10 +1,10 @@
-"""Hostile programs against canaries: whether this system's sandbox does what its level says.
+"""Self-test of the sandbox: attack programs against canaries, to check that this system contains them.
 
-Every program exits with 0 only when its deed is done, and most deeds leave a mark outside: a program is contained
-when it started, did not end well, and left no mark. Each is harmless where nothing contains it: it reads, writes,
-connects to and kills nothing but what was put there for it, ``/etc/passwd`` excepted, of which it prints one line.
+A program exits with 0 only if its attack succeeded, and most attacks leave a mark outside. A program is contained if it
+started, did not exit with 0, and left no mark. All attacks are harmless even without isolation: they touch only canaries
+that were set up for them, except for one that prints a line of ``/etc/passwd``.
 
-Covers one way of each kind; `tests/sandbox/test_adversarial.py` has the others.
+Covers one attack of each kind; `tests/sandbox/test_adversarial.py` has the others.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from securecoderl_edge.sandbox.pool import SandboxPool
 
 LIMITS = Limits(cpu_seconds=1, wall_seconds=3, memory_mib=256)
 SECRET_NAME = "SCE_DOCTOR_SECRET"
-# Modules come before the mark: a program that cannot even import must not pass for one that was contained.
+# Imports come before "started": a program that fails to import must not count as contained.
 _HEAD = """\
 import json, os, socket, sys, time
 canary = json.loads(input())
 print("started", flush=True)
 """
-HOSTILE = {
+ATTACKS = {
     "read /etc/passwd": "print(open('/etc/passwd').readline())",
     "read your file": "print(open(canary['file']).read())",
     "write a file": "open(canary['folder'] + '/written', 'w').write('x')",
@@ -48,16 +48,16 @@ print(seen)
 if canary['variable'] not in seen: sys.exit("found nothing")
 """,
     "fill the memory": "held = [b'x' * (8 << 20) for _ in range(48)]",
-    "run for ever": "end = time.monotonic() + 10\nwhile time.monotonic() < end: pass",
+    "run forever": "end = time.monotonic() + 10\nwhile time.monotonic() < end: pass",
 }
-HONEST = "print(sum(int(word) for word in input().split()))"
+BENIGN = "print(sum(int(word) for word in input().split()))"
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """What became of one hostile program; ``how`` is the limit or the error that stopped it, or what it did."""
+    """The outcome of one attack; ``how`` is the limit or error that stopped it, or the damage it did."""
 
-    deed: str
+    attack: str
     contained: bool
     how: str
 
@@ -68,57 +68,57 @@ class SelfTest:
 
     Attributes:
         level: the level that was chosen.
-        honest: whether an ordinary program ran and printed what it should.
+        benign_ran: whether a benign program ran and printed the right output.
         status: of the process that all tests descend from, as in ``/proc/PID/status``; empty without /proc.
     """
 
     level: str
-    honest: bool
+    benign_ran: bool
     outcomes: tuple[Attempt, ...]
     status: dict[str, str]
 
     @property
     def passed(self) -> bool:
-        """Everything hostile was contained, and what was honest ran."""
-        return self.honest and all(outcome.contained for outcome in self.outcomes)
+        """All attacks were contained, and the benign program ran."""
+        return self.benign_ran and all(outcome.contained for outcome in self.outcomes)
 
 
 def run_selftest(choice: str = "auto") -> SelfTest:
-    """Run the honest program and every hostile one; takes about two seconds.
+    """Run the benign program and every attack; takes about two seconds.
 
     Adds a variable to ``os.environ`` while it runs.
 
     Raises:
-        SceError: there is no such level here, or the sandbox does not start.
+        SceError: this system does not offer the level, or the sandbox does not start.
         OSError: a canary cannot be set up.
     """
     secret = secrets.token_hex(16)
     with _variable(SECRET_NAME, secret), SandboxPool(1, LIMITS, choice) as pool:
-        honest = pool.run(HONEST, ["20 22\n"]).executions
+        benign = pool.run(BENIGN, ["20 22\n"]).executions
         status = _process_status(pool.idle_pids())
-        outcomes = tuple(_try_out(pool, deed, secret) for deed in HOSTILE)
-    well = len(honest) == 1 and honest[0].clean and honest[0].stdout == "42\n"
-    return SelfTest(pool.level, well, outcomes, status)
+        outcomes = tuple(_try_out(pool, attack, secret) for attack in ATTACKS)
+    benign_ran = len(benign) == 1 and benign[0].clean and benign[0].stdout == "42\n"
+    return SelfTest(pool.level, benign_ran, outcomes, status)
 
 
-def _try_out(pool: SandboxPool, deed: str, secret: str) -> Attempt:
-    # Canaries of its own, so that the marks of one program are not taken for those of the next.
-    with _Canaries.put_up(secret) as canaries:
-        run = pool.run(_HEAD + HOSTILE[deed], [canaries.as_json()])
+def _try_out(pool: SandboxPool, attack: str, secret: str) -> Attempt:
+    # New canaries for each attack, so that its marks are not taken for those of the next one.
+    with _Canaries.set_up(secret) as canaries:
+        run = pool.run(_HEAD + ATTACKS[attack], [canaries.as_json()])
         execution = run.executions[0] if run.parses else None
         if execution is None or not execution.stdout.startswith("started"):
-            return Attempt(deed, False, "the program did not start, so nothing was tried")
+            return Attempt(attack, False, "the program did not start, so the attack was not tested")
         marks = canaries.marks(execution.stdout)
     if marks or execution.clean:
-        return Attempt(deed, False, "; ".join(marks) or "it was done")
+        return Attempt(attack, False, "; ".join(marks) or "the attack succeeded")
     if execution.stopped_by:
-        return Attempt(deed, True, f"stopped at the limit: {execution.stopped_by}")
+        return Attempt(attack, True, f"stopped at the limit: {execution.stopped_by}")
     complaint = execution.stderr.strip().splitlines()
-    return Attempt(deed, True, complaint[-1] if complaint else f"it ended with status {execution.returncode}")
+    return Attempt(attack, True, complaint[-1] if complaint else f"exit status {execution.returncode}")
 
 
 class _Canaries:
-    """What a hostile program would touch: a file, a folder, a process, a port."""
+    """Targets of the attacks: a file, a folder, a process, a port."""
 
     def __init__(self, folder: Path, process: subprocess.Popen[bytes], listener: socket.socket, secret: str) -> None:
         self._folder, self._process, self._listener, self._secret = folder, process, listener, secret
@@ -127,9 +127,9 @@ class _Canaries:
 
     @classmethod
     @contextmanager
-    def put_up(cls, secret: str) -> Iterator[_Canaries]:
-        """Set them up, and take them away afterwards; the secret stands in the file and in our environment."""
-        # It waits until it is killed or its input is closed; its environment is what ours is now.
+    def set_up(cls, secret: str) -> Iterator[_Canaries]:
+        """Set them up, and remove them afterwards; the file and our environment hold the secret."""
+        # This process waits until it is killed or its input is closed; it inherits our environment.
         command = [sys.executable, "-S", "-c", "import sys; sys.stdin.read()"]
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sce-doctor-")))
@@ -140,28 +140,28 @@ class _Canaries:
             yield cls(folder, process, listener, secret)
 
     def as_json(self) -> str:
-        """What the programs are told, on their standard input; not the secret itself."""
-        told = {
+        """The places of the canaries, as the programs get them on standard input; without the secret itself."""
+        places = {
             "file": str(self._file),
             "folder": str(self._folder),
             "port": self._listener.getsockname()[1],
             "process": self._process.pid,
             "variable": SECRET_NAME,
         }
-        return f"{json.dumps(told)}\n"
+        return f"{json.dumps(places)}\n"
 
     def marks(self, stdout: str) -> list[str]:
-        """What was touched."""
+        """The traces that an attack left."""
         touched = []
         if self._secret in stdout:
             touched.append("the secret was read")
         if (self._folder / "written").exists():
-            touched.append("the file is there")
+            touched.append("the file was written")
         if self._process.poll() is not None:
-            touched.append("the process is dead")
+            touched.append("the process was killed")
         with suppress(BlockingIOError):
             self._listener.accept()[0].close()
-            touched.append("the connection was made")
+            touched.append("the connection was opened")
         return touched
 
 

@@ -66,10 +66,14 @@ def bandit_weight(finding: Finding) -> float:
 
 
 def cwe_weight(finding: Finding) -> float:
-    """Likelihood of exploit times confidence; for a weakness outside the table Bandit's weight stands for the first."""
+    """Likelihood of exploit times confidence; Bandit's weight replaces the first for a weakness outside the table."""
     return CWE_WEIGHTS.get(finding.cwe, bandit_weight(finding)) * CONFIDENCE_WEIGHTS.get(finding.confidence, 1.0)
 
 
 def severity_setting() -> Any:
-    """What a security finding costs."""
-    return setting("bandit", "What a finding costs: Bandit's severity, or CWE and confidence.", choices=SEVERITY_SCALES)
+    """The setting for the severity scale of security findings."""
+    return setting(
+        "bandit",
+        "How findings are weighted. bandit: by Bandit's severity; cwe: by CWE and confidence.",
+        choices=SEVERITY_SCALES,
+    )

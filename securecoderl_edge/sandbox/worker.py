@@ -1,4 +1,4 @@
-"""One zygote and the protocol spoken with it."""
+"""A zygote process, and the protocol for talking to it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from securecoderl_edge.sandbox.limits import COMPILE_CPU_SECONDS, COMPILE_MEMORY
 from securecoderl_edge.sandbox.records import BoxLost, Call, Execution, Job, ProgramRun, WorkerLost
 
 ZYGOTE = Path(__file__).parent / "inside" / "zygote.py"
-# How long a worker may be silent beyond a program's own limits; generous, for machines that are busy.
+# A worker may take this much longer to reply than a program's own limits; generous, for busy machines.
 GRACE_SECONDS = 60.0
 # The kernel passes at most 253 descriptors in one message; a test has up to 7.
 TESTS_AT_ONCE = 32
@@ -26,7 +26,7 @@ MEBIBYTE = 1 << 20
 
 
 class Worker:
-    """One zygote and the protocol spoken with it; used by one thread at a time."""
+    """A zygote process, and the protocol for talking to it; used by one thread at a time."""
 
     def __init__(self, level: Level) -> None:
         self.programs = 0
@@ -53,19 +53,19 @@ class Worker:
             refused = self._greeting(complaints)
         except OSError as error:
             self._socket.close()
-            raise SceError(f"the sandbox cannot start {python}: {error.strerror}") from None
+            raise SceError(f"cannot start the sandbox with {python}: {error.strerror}") from None
         finally:
             os.close(complaints)
         if refused:
             self.kill()
             self.close()
-            raise SceError(f"the sandbox cannot start: {refused}; {OFF_HINT}")
+            raise SceError(f"cannot start the sandbox: {refused}; {OFF_HINT}")
 
     def run(self, job: Job, limits: Limits) -> ProgramRun:
         """Compile a program and run its tests.
 
         Raises:
-            WorkerLost: the zygote is gone, or says what is no answer.
+            WorkerLost: the zygote has died, or its reply is invalid.
             BoxLost: the box was killed.
         """
         self.programs += 1
@@ -96,7 +96,7 @@ class Worker:
                     raise BoxLost(f"wait status {rest}", parses=True)
                 endings = rest.split()
                 if kind != "endings" or len(endings) != 3 * len(running):
-                    raise WorkerLost(f"a reply that makes no sense: {kind[:40]!r}")
+                    raise WorkerLost(f"invalid reply: {kind[:40]!r}")
                 executions += [test.execution(*endings[3 * n : 3 * n + 3]) for n, test in enumerate(running)]
             finally:
                 for test in running:
@@ -111,12 +111,12 @@ class Worker:
         self._send(" ".join(("tests", str(int(last)), *words)), [each for own in files for each in own])
 
     def _greeting(self, complaints: int) -> str:
-        """Wait until the zygote is ready; returns why it cannot be."""
+        """Wait until the zygote is ready; returns the reason if it fails, else an empty string."""
         try:
             return self._receive(GRACE_SECONDS).partition(" ")[2]
         except WorkerLost:
             lines = os.pread(complaints, MEBIBYTE, 0).decode("utf-8", "replace").splitlines()
-            return f"{ZYGOTE} does not run ({lines[-1] if lines else 'no message'})"
+            return f"{ZYGOTE} failed ({lines[-1] if lines else 'no message'})"
 
     @property
     def pid(self) -> int:
@@ -156,7 +156,7 @@ class Worker:
 def _why_the_compiler_ended(status: str) -> str:
     returncode = exit_code(status)
     if returncode == -signal.SIGKILL:  # no text makes a compiler do that
-        raise BoxLost("killed while it compiled", parses=False)
+        raise BoxLost("killed while compiling", parses=False)
     if returncode == -signal.SIGPROF:
         return f"compiling took more than {COMPILE_CPU_SECONDS:g} s"
     if returncode < 0:

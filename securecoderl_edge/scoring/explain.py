@@ -1,4 +1,4 @@
-"""A score in words, for someone who wonders why a program does not pass."""
+"""Explanation of a score in words: why a program does not pass."""
 
 from __future__ import annotations
 
@@ -12,59 +12,59 @@ from securecoderl_edge.scoring.score import Score
 LONGEST_LINE = 200
 STDERR_LINES = 12
 PERMITTED = {
-    "full": "no network, no processes, and files of the Python library only",
+    "full": "no network, no processes, and only files of the Python library",
     "no-landlock": "no network, no processes and no files",
 }
 
 
 def explain(score: Score, run: ProgramRun, expected: str, limits: Limits) -> str:
-    """Several lines about a program's one test: the verdict, its reason, the security findings, the reward.
+    """Explain the score of a program on one test: the verdict, its reason, the security findings, the reward.
 
-    The text holds output of the program; escape control characters before showing it.
+    The lines contain output of the program; escape control characters before showing them.
     """
     lines = about_test(score, run, expected, limits) + about_security(score)
-    lines.append(f"stage {score.stage} ({STAGE_NAMES[score.stage]}), reward {score.reward:.2f}")
+    lines.append(f"level {score.stage} ({STAGE_NAMES[score.stage]}), reward {score.reward:.2f}")
     return "\n".join(lines)
 
 
 def about_test(score: Score, run: ProgramRun, expected: str, limits: Limits) -> list[str]:
-    """What a program's one test says, as lines."""
+    """Explain the result of the one test, as lines."""
     if not run.parses:
-        return ["does not parse: no Python program", f"  {run.error}"]
+        return ["does not parse: not a Python program", f"  {run.error}"]
     lines = _about_run(score.verdicts[0], run.executions[0], expected, limits)
     if score.verdicts[0] == "crash" and "PermissionError" in run.executions[0].stderr:
-        lines += [f"  (the sandbox permits {PERMITTED[score.sandbox]})"] if score.sandbox in PERMITTED else []
+        lines += [f"  (the sandbox allows {PERMITTED[score.sandbox]})"] if score.sandbox in PERMITTED else []
     return lines
 
 
 def about_security(score: Score) -> list[str]:
-    """The findings, as lines."""
+    """List the security findings, as lines."""
     lines = [
         f"{finding.severity.lower()} security finding {finding.test_id} (CWE-{finding.cwe}) in line {finding.line}"
         for finding in score.findings
     ]
     if score.severity == 1.0 and not score.findings:
-        lines.append("the security scan failed, which counts as the worst severity")
+        lines.append("the security scan failed, which counts as a high finding")
     return lines
 
 
 def _about_run(verdict: str, execution: Execution, expected: str, limits: Limits) -> list[str]:
     if verdict == "pass":
-        return ["passes: it prints what is expected"]
+        return ["passes: it prints the expected output"]
     if verdict == "wrong":
-        return ["wrong: it runs, but prints something else", *_first_difference(execution.stdout, expected)]
+        return ["wrong: it prints a different output", *_first_difference(execution.stdout, expected)]
     if verdict == "silent":
-        return ["silent: it runs, but prints nothing"]
+        return ["silent: it prints nothing"]
     if verdict == "timeout":
         seconds = limits.cpu_seconds if execution.stopped_by == "cpu" else limits.wall_seconds
-        kind = "of processor time" if execution.stopped_by == "cpu" else "(it may wait for more input)"
+        kind = "of CPU time" if execution.stopped_by == "cpu" else "of wall time (it may wait for more input)"
         return [f"timeout: it was stopped after {seconds:g} s {kind}"]
     if verdict == "output_limit":
         return [f"output limit: it prints more than {limits.output_bytes} bytes"]
     if verdict == "memory":
         return [f"memory: it needs more than {limits.memory_mib} MiB", *_stderr_lines(execution)]
     if execution.stopped_by == "threads":
-        return ["crash: it was stopped because it started hundreds of threads, or more than there was memory for"]
+        return ["crash: it was stopped because it started hundreds of threads, or more than its memory allows"]
     ending = f"signal {-execution.returncode}" if execution.returncode < 0 else f"exit status {execution.returncode}"
     return [f"crash: it ends with {ending}", *_stderr_lines(execution)]
 
@@ -74,7 +74,7 @@ def _stderr_lines(execution: Execution) -> list[str]:
 
 
 def _first_difference(stdout: str, expected: str) -> list[str]:
-    """The first line that differs, compared as tests are."""
+    """Find the first line that differs, compared as in tests."""
     pairs = zip_longest(compared_lines(stdout), compared_lines(expected))
     for number, (printed, wanted) in enumerate(pairs, 1):
         if printed != wanted:

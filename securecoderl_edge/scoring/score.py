@@ -43,7 +43,7 @@ class Score:
         r_tests: k/T.
         findings: medium and high ones.
         program: the text that was scored, taken out of the completion as ``extract`` says.
-        seconds: processor time of all test runs.
+        seconds: CPU time of all test runs.
         extract, credit_rule, severity_scale: how the program was taken out of the completion, and the switches that
             the parts of R depend on.
         sandbox: the level that the program ran under.

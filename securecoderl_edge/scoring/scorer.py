@@ -137,7 +137,7 @@ class Scorer:
         limits = self._pool.limits
         if problem.time_limit_s is None:
             return limits
-        # The wall limit keeps its distance: a program must be able to use all of its processor time.
+        # The wall limit keeps its distance: a program must be able to use all of its CPU time.
         cpu = problem.time_limit_s * self._time_factor
         wall = max(limits.wall_seconds, cpu * limits.wall_seconds / limits.cpu_seconds)
         return dataclasses.replace(limits, cpu_seconds=cpu, wall_seconds=min(wall, MAX_WALL_SECONDS))

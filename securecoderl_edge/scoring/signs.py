@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from securecoderl_edge.problems.giveaways import is_visible
+from securecoderl_edge.problems.leakage import is_visible
 from securecoderl_edge.problems.problem import Problem
 
 if TYPE_CHECKING:

@@ -85,7 +85,7 @@ def _is_due(number: int, share: Fraction) -> bool:
 
 
 def train_tokenizer(documents: list[Document]) -> Any:
-    """A byte-level BPE tokenizer with GPT-2's pre-tokenisation, which GGUF runtimes know by that name."""
+    """A byte-level BPE tokenizer with GPT-2's pre-tokenization, which GGUF runtimes know by that name."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 

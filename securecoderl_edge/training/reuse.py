@@ -54,7 +54,7 @@ def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, 
     return keys
 
 
-def take_over(run: Run, number: int, phase: str, key: str) -> str:
+def reuse_phase(run: Run, number: int, phase: str, key: str) -> str:
     """Copy the result of a phase from a run beside this one, if one has made it from the same inputs.
 
     Returns:

@@ -30,7 +30,7 @@ from securecoderl_edge.training.checkpoint import check_published, publish
 from securecoderl_edge.training.parallel import Team, join
 from securecoderl_edge.training.phase import Phase, Stopped
 from securecoderl_edge.training.record import prepare_folder, refuse_other_things
-from securecoderl_edge.training.reuse import phase_keys, take_over
+from securecoderl_edge.training.reuse import phase_keys, reuse_phase
 from securecoderl_edge.training.settings import TrainSettings
 from securecoderl_edge.training.workplace import Log, Sources, find_sources, prepare_phase, workplace
 
@@ -122,7 +122,7 @@ def _train_phases(
     ):
         for number, phase in enumerate(settings.phases, 1):
             if resume and team.is_writer:
-                other = take_over(run, number, phase, keys[phase])
+                other = reuse_phase(run, number, phase, keys[phase])
                 if other:
                     say(f"{phase}: taken over from the run {other}, which made it from the same inputs")
             team.wait()

@@ -30,7 +30,7 @@ from securecoderl_edge.models.files import base_folder, sha256_of_folder
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.sizes import GIB
 from securecoderl_edge.models.tokenizer import encode_prompt, end_tokens, load_tokenizer
-from securecoderl_edge.problems.giveaways import without_visible_tests
+from securecoderl_edge.problems.leakage import without_visible_tests
 from securecoderl_edge.problems.problem import Problem, digest_of_problems
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.prompts.chat import read_chat_template

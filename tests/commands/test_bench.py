@@ -257,7 +257,7 @@ def test_several_samples_give_pass_at_k_in_every_format(folder: Path, opened: Op
 
 def test_pass_at_k_is_the_mean_of_the_unbiased_estimates(folder: Path, opened: Opened) -> None:
     from securecoderl_edge.evaluation.statistics import pass_at_k
-    from securecoderl_edge.evaluation.summary import summarise
+    from securecoderl_edge.evaluation.summary import summarize
 
     rows = [
         {"id": str(n), "sample": sample, "stage": 4, "passed": int(sample < n), "total": 1, "reward": 1.0,
@@ -266,7 +266,7 @@ def test_pass_at_k_is_the_mean_of_the_unbiased_estimates(folder: Path, opened: O
     ]  # fmt: skip
     # A program that passes some of its tests has not passed.
     rows = [{**row, "passed": 3 if row["passed"] else row["sample"] % 3, "total": 3} for row in rows]
-    found = summarise("m", rows).pass_at
+    found = summarize("m", rows).pass_at
     assert list(found) == [1, 5, 6]
     for k, interval in found.items():
         assert interval.value == pytest.approx(sum(pass_at_k(6, n, k) for n in range(4)) / 4)

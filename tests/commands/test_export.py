@@ -15,7 +15,7 @@ from export_runs import make_run, run
 from fake_runtime import problem
 
 from securecoderl_edge.export import workbench
-from securecoderl_edge.export.card import licence_of
+from securecoderl_edge.export.card import license_of
 from securecoderl_edge.problems.problem import write_problems
 from securecoderl_edge.runtimes.gguf.header import header_strings, is_adapter, read_header
 from securecoderl_edge.runtimes.spec import default_models, resolve_model
@@ -72,12 +72,12 @@ def test_the_card_says_base_licence_training_agreement_and_limits(folder: Path) 
     assert 'PARAMETER stop "### Instruction:"' in modelfile
 
 
-def test_the_licence_of_a_base_is_looked_up_in_its_folder(base: Path, tmp_path: Path) -> None:
-    assert licence_of(base) == "apache-2.0"
+def test_the_license_of_a_base_is_looked_up_in_its_folder(base: Path, tmp_path: Path) -> None:
+    assert license_of(base) == "apache-2.0"
     (tmp_path / "LICENSE").write_text("\nMIT License\n\nCopyright\n")
-    assert licence_of(tmp_path) == "MIT License (see the LICENSE file of the base)"
+    assert license_of(tmp_path) == "MIT License (see the LICENSE file of the base)"
     (tmp_path / "LICENSE").unlink()
-    assert licence_of(tmp_path).startswith("not stated")
+    assert license_of(tmp_path).startswith("not stated")
 
 
 def test_an_adapter_is_exported_alone_and_is_no_model(folder: Path) -> None:
@@ -139,7 +139,7 @@ def test_one_type_that_fails_does_not_cost_the_others(folder: Path, monkeypatch:
         content[middle : middle + 100_000] = bytes(range(100)) * 1000
         target.write_bytes(content)
 
-    monkeypatch.setattr(workbench, "quantise", garble)
+    monkeypatch.setattr(workbench, "quantize", garble)
     code, _, err = run("--quant", "f16,q4_0")
     assert code == 1
     assert "1 of 2 files were not written" in err

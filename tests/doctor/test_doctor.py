@@ -103,7 +103,7 @@ def test_without_a_sandbox_the_deeds_succeed_and_the_report_says_so(no_packages:
     assert result.exit_code == 1
     sandbox = json.loads(result.stdout)["sandbox"]
     done = {deed for deed, outcome in sandbox["self_test"]["hostile"].items() if not outcome["contained"]}
-    assert done == set(selftest.HOSTILE) - {"fill the memory", "run for ever"}
+    assert done == set(selftest.ATTACKS) - {"fill the memory", "run forever"}
     assert not sandbox["self_test"]["passed"]
     assert sandbox["self_test"]["honest"]
 
@@ -119,7 +119,7 @@ def test_the_self_test_leaves_the_environment_and_the_temporary_folder_as_they_w
 
 
 def test_a_program_that_does_not_start_is_not_taken_for_contained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selftest, "HOSTILE", {"deed": "os.fork()"})
+    monkeypatch.setattr(selftest, "ATTACKS", {"attack": "os.fork()"})
     monkeypatch.setattr(selftest, "_HEAD", "import no_such_module\nprint('started')\n")
     (outcome,) = selftest.run_selftest().outcomes
     assert not outcome.contained
@@ -128,9 +128,9 @@ def test_a_program_that_does_not_start_is_not_taken_for_contained(monkeypatch: p
 
 def test_a_mark_counts_whatever_the_program_says(monkeypatch: pytest.MonkeyPatch) -> None:
     write = "open(canary['folder'] + '/written', 'w').close()\nraise PermissionError('no, no')"
-    monkeypatch.setattr(selftest, "HOSTILE", {"write a file": write})
+    monkeypatch.setattr(selftest, "ATTACKS", {"write a file": write})
     (outcome,) = selftest.run_selftest("off").outcomes
-    assert outcome == Attempt("write a file", False, "the file is there")
+    assert outcome == Attempt("write a file", False, "the file was written")
 
 
 def test_a_machine_without_a_sandbox_is_bad_and_names_the_way_out(
@@ -139,19 +139,19 @@ def test_a_machine_without_a_sandbox_is_bad_and_names_the_way_out(
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     result = doctor()
     assert result.exit_code == 1
-    assert "cannot be isolated on riscv64" in " ".join(result.stdout.split())
-    assert "-> run programs on Linux on x86_64 or aarch64" in result.stdout
-    assert result.stdout.rstrip().endswith("findings are bad; an arrow says what to do.")
+    assert "cannot isolate programs on riscv64" in " ".join(result.stdout.split())
+    assert "-> use Linux on x86_64 or aarch64" in result.stdout
+    assert result.stdout.rstrip().endswith("checks failed (bad). Follow the arrows (->).")
 
 
 def test_a_sandbox_that_does_not_start_is_bad(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: str) -> SelfTest:
-        raise SceError("the sandbox cannot start: prctl: Operation not permitted")
+        raise SceError("cannot start the sandbox: prctl: Operation not permitted")
 
     monkeypatch.setattr(isolation, "run_selftest", refuse)
     section = isolation.examine_sandbox()
     assert only(section, "self-test").state == "bad"
-    assert section.facts["error"] == "the sandbox cannot start: prctl: Operation not permitted"
+    assert section.facts["error"] == "cannot start the sandbox: prctl: Operation not permitted"
 
 
 def test_a_layer_that_the_worker_does_not_have_is_bad() -> None:
@@ -162,12 +162,12 @@ def test_a_layer_that_the_worker_does_not_have_is_bad() -> None:
 
 
 def test_what_leaks_is_named_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    leaky = SelfTest("macos", True, (Attempt("start a process", False, "it was done"),), {})
+    leaky = SelfTest("macos", True, (Attempt("start a process", False, "the attack succeeded"),), {})
     monkeypatch.setattr(isolation, "run_selftest", lambda _: leaky)
     section = isolation.examine_sandbox()
-    assert only(section, "start a process").found == "NOT contained (it was done)"
+    assert only(section, "start a process").found == "NOT contained (the attack succeeded)"
     assert only(section, "self-test").state == "bad"
-    assert "run no program of a model" in only(section, "self-test").next_step
+    assert "do not run generated programs" in only(section, "self-test").next_step
 
 
 def test_it_works_without_torch_llama_cpp_and_gguf(no_packages: None, no_selftest: None) -> None:
@@ -279,10 +279,10 @@ def test_kernels_are_bad_when_those_that_sce_uses_do_not_work(
 
 
 @pytest.mark.parametrize(("batch", "exact"), [(0.5, 0.01), (0.0, 0.5), (1e30, 1e30)])
-def test_kernels_that_compute_nonsense_do_not_work(batch: float, exact: float) -> None:
+def test_kernels_with_wrong_results_do_not_work(batch: float, exact: float) -> None:
     result = kernels._result(processes.Answers([{}, {"batch_error": batch, "float_error": exact}]))
     assert not result["works"]
-    assert "compute nonsense" in kernels.judge({"stock": result, "plain": WORKS}, "stock")[1]
+    assert "compute wrong results" in kernels.judge({"stock": result, "plain": WORKS}, "stock")[1]
 
 
 def test_a_child_that_never_ends_is_ended_and_what_it_said_is_kept(worker: Any) -> None:
@@ -320,8 +320,8 @@ def test_a_v100_under_cuda_13_has_no_kernels_and_is_sent_to_the_wheels_that_have
 
 def test_what_a_gpu_can_compute_in_is_named() -> None:
     (volta, *_) = torch_facts.judge_gpu(V100, ["sm_70"], "CUDA 12.6")
-    assert "15.0 GiB of it free" in volta[1]
-    assert "works: --base-precision int8, fp16, fp32, 8-bit optimizers" in volta[1]
+    assert "(15.0 GiB free)" in volta[1]
+    assert "supports --base-precision int8, fp16, fp32 and 8-bit optimizers" in volta[1]
     (ampere, *_) = torch_facts.judge_gpu(V100 | {"capability": [8, 0]}, ["sm_80"], "CUDA 12.6")
     assert "int8-bnb, bf16" in ampere[1]
 
@@ -329,7 +329,7 @@ def test_what_a_gpu_can_compute_in_is_named() -> None:
 def test_whether_the_recipe_of_the_device_fits_is_said() -> None:
     state, found, step = torch_facts.judge_recipe("paper-v100", "cuda", 16 << 30)
     assert (state, step) == ("ok", "")
-    assert re.fullmatch(r"paper-v100 needs at most \d+\.\d GiB of 16\.0 GiB", found)
+    assert re.fullmatch(r"paper-v100: estimated peak \d+\.\d GiB of 16\.0 GiB", found)
     state, _, step = torch_facts.judge_recipe("paper-v100", "cuda", 4 << 30)
     assert state == "note"
     assert "--dry-run" in step
@@ -383,5 +383,5 @@ def test_the_report_is_aligned_and_what_others_wrote_cannot_steer_the_terminal(m
         "  bad      a GPU  evil \\x1b]0;x\\x07",
         "                  -> replace it",
         "",
-        "1 of 2 findings are bad; an arrow says what to do.",
+        "1 of 2 checks failed (bad). Follow the arrows (->).",
     ]

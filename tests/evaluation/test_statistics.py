@@ -211,7 +211,7 @@ def test_mcnemar_stays_finite_for_thousands_of_problems() -> None:
     assert 0 < mcnemar_exact(2000, 3000) < 1e-40
 
 
-def test_a_percentile_lies_between_its_neighbours() -> None:
+def test_a_percentile_lies_between_its_neighbors() -> None:
     assert percentile([1.0, 2.0, 3.0, 4.0], 50) == 2.5
 
 

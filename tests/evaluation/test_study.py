@@ -21,7 +21,7 @@ import pytest
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.evaluation.study import steps
 from securecoderl_edge.evaluation.study.arms import Measured, Split, Study
-from securecoderl_edge.evaluation.study.ledger import STEPS, Ledger, Step
+from securecoderl_edge.evaluation.study.run_log import STEPS, RunLog, Step
 from securecoderl_edge.evaluation.study.steps import all_steps, chains, preparations, run_study
 from securecoderl_edge.evaluation.study.table3 import PRESETS, table3
 from securecoderl_edge.problems.problem import Problem, Test, write_problems
@@ -201,7 +201,7 @@ def test_the_key_of_a_step_is_that_of_what_it_does(tmp_path: Path, monkeypatch: 
     def keys(folder: str) -> list[str]:
         own = Split("own", "train.jsonl", "eval.jsonl")
         study = table3("mine.toml", Path(folder), splits=(own,), variants=("sft",), seeds=1, quants=())
-        return [Ledger(study.folder).key(step) for step in steps.all_steps(study, 1)]
+        return [RunLog(study.folder).key(step) for step in steps.all_steps(study, 1)]
 
     first = keys("runs/x")
     assert len(set(first)) == 3
@@ -237,10 +237,10 @@ def test_a_folder_that_another_process_works_in_is_refused(folder: Path, script:
 
 def test_the_wall_time_counts_what_overlaps_once(tmp_path: Path) -> None:
     made = {name: Step(name, ("worker", name), tmp_path / "log", ()) for name in ("a", "b", "c", "other")}
-    ledger = Ledger(tmp_path)
+    run_log = RunLog(tmp_path)
     for name, (began, seconds) in {"a": (0, 10), "b": (5, 10), "c": (100, 5), "other": (50, 40)}.items():
-        ledger.add(made[name], began, seconds, name != "c")
-    again = Ledger(tmp_path)
+        run_log.add(made[name], began, seconds, name != "c")
+    again = RunLog(tmp_path)
     assert again.wall_seconds([made["a"], made["b"], made["c"]]) == 20
     assert [again.is_done(made[name]) for name in ("a", "b", "c", "other")] == [True, True, False, True]
     assert again.seconds(made["b"]) == 10
@@ -277,7 +277,7 @@ def test_the_papers_recipe_keeps_the_papers_updates() -> None:
     assert found["eval-sched"]["scheduled"] == 1000
 
 
-def test_seeds_are_worked_through_a_few_at_a_time_and_neighbours_share_no_seed() -> None:
+def test_seeds_are_worked_through_a_few_at_a_time_and_neighbors_share_no_seed() -> None:
     study = table3("starter", Path("runs"), seeds=4)
     trainings = [chain()[0].title for chain in chains(study, 2) if "training" in chain()[0].title]
     seeds = [int(title.partition("seed ")[2].partition(":")[0]) for title in trainings]

@@ -14,7 +14,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.seeds import difference_over_seeds, rate_over_seeds
 from securecoderl_edge.evaluation.study import steps
 from securecoderl_edge.evaluation.study.arms import Arm, Base, Split, Study
-from securecoderl_edge.evaluation.study.ledger import Ledger
+from securecoderl_edge.evaluation.study.run_log import RunLog
 from securecoderl_edge.evaluation.study.record import study_record, training_curves
 from securecoderl_edge.evaluation.study.steps import preparations
 from securecoderl_edge.evaluation.study.table3 import table3
@@ -92,9 +92,9 @@ def finished(tmp_path: Path) -> Study:
             for split in arm.measured_on:
                 skills = [SKILLS[arm.name, split.name][seed == 43]] * len(study.measured(arm, seed, split))
                 write_bench(study.bench_folder(arm, seed, split), [passes(seed, skill) for skill in skills])
-    ledger = Ledger(tmp_path)
+    run_log = RunLog(tmp_path)
     for number, step in enumerate(steps.all_steps(study, 1)):
-        ledger.add(step, 10.0 * number, 5.0, True)
+        run_log.add(step, 10.0 * number, 5.0, True)
     return study
 
 
@@ -261,7 +261,7 @@ def test_tables_have_the_papers_columns_and_a_row_for_every_model(finished: Stud
     (difference,) = difference_table(record, "eval").rows
     assert difference[0] == "simple − SFT"
     titles = [title for title, _ in study_tables(record)]
-    assert sum(title.startswith("Learnt from other problems") for title in titles) == 1
+    assert sum(title.startswith("Trained on other problems") for title in titles) == 1
 
 
 def test_a_record_can_be_written_before_anything_is_done(tmp_path: Path) -> None:

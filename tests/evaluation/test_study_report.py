@@ -1,4 +1,4 @@
-"""The report of the studies: every number comes from a record, and the committed page is what the records make."""
+"""The pages of the study: every number comes from a record, and the committed pages are what the records make."""
 
 from __future__ import annotations
 
@@ -15,11 +15,18 @@ BENCHMARKS = ROOT / "benchmarks"
 def report() -> Any:
     sys.path.insert(0, str(BENCHMARKS))
     try:
+        import study_plots  # noqa: F401  it is imported while a page is made
         import study_report
 
         return study_report
     finally:
         sys.path.remove(str(BENCHMARKS))
+
+
+@pytest.fixture(scope="module")
+def committed(report: Any) -> dict[str, Any]:
+    found: dict[str, Any] = report.read_records()
+    return found
 
 
 def interval(value: float, low: float, high: float) -> dict[str, float]:
@@ -31,20 +38,28 @@ def arm(name: str, rate: float) -> dict[str, Any]:
     result = {"split": "eval", "model": "policy", "metrics": metrics, "all_tests_by_seed": [rate, rate + 0.01]}
     return {
         "name": name, "title": name.upper(), "split": "eval", "seeds": [42, 43], "command": f"sce train {name}",
-        "train_seconds": [60, 90], "results": [result],
+        "train_seconds": [60, 90], "results": [result], "kept": [{"sft": 0}, {"sft": 10}],
         "training": {"updates": [20, 40, 60, 80], "sample_copy": {"mean": [0.01, 0.03, 0.04, 0.06]}},
     }  # fmt: skip
 
 
 def records(low: float = 0.05) -> dict[str, dict[str, Any]]:
-    difference = {"all_tests_rate": interval(0.2, low, 0.35)}
+    difference = {
+        "all_tests_rate": interval(0.2, low, 0.35),
+        "reward": interval(-0.1, -0.2, -0.05),
+        "tokens": interval(2, -1, 5),
+    }
+    base = {"name": "eval", "train": "x", "eval": "y", "base": arm("n", 0.1)["results"][0]["metrics"]}
+    exported = {"all_tests_rate": interval(0.0, -0.1, 0.1), "reward": interval(0.1, 0.05, 0.2)}
+    arms = [arm("a", 0.3), arm("b", 0.5)]
+    arms[1]["results"].append(arms[1]["results"][0] | {"model": "q8_0", "minus_policy": exported})
     return {
         "table3": {
-            "arms": [arm("a", 0.3), arm("b", 0.5)],
-            "splits": [{"name": "eval", "train": "x", "eval": "y", "base": arm("n", 0.1)["results"][0]["metrics"]}],
+            "arms": arms,
+            "splits": [base | {"prepare_seconds": 90}],
             "comparisons": [{"first": "a", "second": "b", "split": "eval", "metrics": difference}],
             "seeds": [42, 43], "steps": 9, "steps_done": 8, "wall_seconds": 5400,
-            "machine": {"cores": 2, "cpu": "a processor"},
+            "machine": {"cores": 2, "cpu": "old processor"},
         }
     }  # fmt: skip
 
@@ -52,72 +67,138 @@ def records(low: float = 0.05) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize(
     ("directive", "expected"),
     [
-        ("{{value table3 a eval all_tests_rate}}", "30.0 [20.0, 40.0]"),
-        ("{{value table3 base eval all_tests_rate}}", "10.0 [0.0, 20.0]"),
-        ("{{difference table3 a b eval all_tests_rate}}", "+20.0 [+5.0, +35.0]"),
-        ("{{says table3 a b eval all_tests_rate}}", "higher"),
-        ("{{by_seed table3 b eval}}", "50.0, 51.0"),
-        ("{{over_training table3 b sample_copy 1 40}}", "2.0"),
-        ("{{over_training table3 b sample_copy 41 80}}", "5.0"),
-        ("{{alike starter:eval starter:eval}}", "200 of 200 problems"),
+        ("{{value table3 a}}", "30.0 %"),
+        ("{{bounds table3 a}}", "[20.0, 40.0]"),
+        ("{{interval table3 a}}", "30.0 % [20.0, 40.0]"),
+        ("{{interval table3 a reward}}", "0.500 [0.400, 0.600]"),
+        ("{{value table3 base all_tests_rate eval}}", "10.0 %"),
+        ("{{higher table3 b a}}", "+20.0 points [+5.0, +35.0]"),
+        ("{{lower table3 b a reward}}", "-0.100 [-0.200, -0.050]"),
+        ("{{no_difference table3 b a tokens}}", "+2.0 tokens [-1.0, +5.0]"),
+        ("{{count higher table3 b a all_tests_rate,reward}}", "1 of 2"),
+        ("{{count lower table3 * * all_tests_rate,reward}}", "1 of 2"),
+        ("{{quantized_count higher table3 all_tests_rate,reward}}", "1 of 2"),
+        ("{{by_seed table3 b}}", "50.0, 51.0"),
+        ("{{kept table3 b sft}}", "0, 10"),
+        ("{{kept_base table3 b sft}}", "1 of 2"),
+        ("{{minutes table3 b}}", "1.2 min"),
+        ("{{over_training table3 b sample_copy 1 40}}", "2.0 %"),
+        ("{{over_training table3 b sample_copy 41 80}}", "5.0 %"),
+        ("{{near_duplicates starter:eval starter:eval}}", "200 of 200"),
         ("{{same_solution starter:eval starter:eval}}", "200 of 200"),
         ("{{same_solution starter:eval starter:plain-train}}", "0 of 200"),
-        ("{{machine}}", "2 cores of a processor"),
-        ("{{figure name What it shows}}", "![What it shows](results/plots/name.svg)"),
+        ("{{base_model_time table3 eval}}", "1.5 min"),
+        ("{{machine}}", "2 cores of an old processor"),
     ],
 )
-def test_a_directive_is_a_figure_of_a_record(report: Any, directive: str, expected: str) -> None:
+def test_a_directive_is_a_number_of_a_record(report: Any, directive: str, expected: str) -> None:
     assert report.render(f"({directive})", records()) == f"({expected})"
 
 
-def test_a_difference_whose_interval_holds_zero_is_none(report: Any) -> None:
-    assert report.render("{{says table3 a b eval all_tests_rate}}", records(-0.05)) == "not distinguishable"
+@pytest.mark.parametrize(
+    ("directive", "low"),
+    [
+        ("{{lower table3 b a}}", 0.05),
+        ("{{no_difference table3 b a}}", 0.05),
+        ("{{higher table3 b a}}", -0.05),
+        ("{{higher table3 b a reward}}", 0.05),
+    ],
+)
+def test_a_sentence_that_the_results_contradict_is_an_error(report: Any, directive: str, low: float) -> None:
+    with pytest.raises(ValueError, match="the text claims"):
+        report.render(directive, records(low))
 
 
 def test_tables_have_a_row_for_each_arm_with_the_command_that_repeats_it(report: Any) -> None:
     shown = report.render("{{results table3 eval all_tests_rate}}", records())
-    assert "| B | float | 50.0 [40.0, 60.0] | 2 | `table3 --arm b` |" in shown
+    assert "| B | float | 50.0 [40.0, 60.0] | 2 | 1.2 min | `table3 --only b` |" in shown
     assert "8 of 9 | 1.5 h" in report.render("{{costs}}", records())
-    assert "| A | `sce train a` | 1.0 min, 1.5 min |" in report.render("{{commands table3}}", records())
 
 
 def test_a_table_without_exported_files(report: Any) -> None:
-    made = records()
-    trained = made["table3"]["arms"][0]["results"]
-    trained.append(trained[0] | {"model": "q8_0"})
-    assert "| A | q8_0 |" in report.render("{{results table3 eval all_tests_rate}}", made)
-    shown = report.render("{{results table3 eval all_tests_rate float}}", made)
+    assert "| B | q8_0 |" in report.render("{{results table3 eval all_tests_rate}}", records())
+    shown = report.render("{{results table3 eval all_tests_rate float}}", records())
     assert "q8_0" not in shown
     assert [line[:12] for line in shown.splitlines()[2:]] == ["| base model", "| A | float ", "| B | float "]
 
 
-def test_a_section_waits_for_its_figures(report: Any) -> None:
-    text = "always\n<!-- needs: table3 -->\nfirst\n<!-- needs: table3 security -->\nsecond\n<!-- needs: -->\nlast\n"
-    assert report.render(text, records()) == "always\nfirst\nlast\n"
+def test_columns_have_the_names_of_the_field(report: Any, committed: dict[str, Any]) -> None:
+    shown = report.render("{{results hacking shown sample_copy,solved_rate}}", committed)
+    assert "| Hard-coded example % | pass@8 % |" in shown
 
 
 @pytest.mark.parametrize(
-    "directive", ["{{guess table3}}", "{{value table3 z eval all_tests_rate}}", "{{value table3 a eval colour}}"]
+    "directive",
+    [
+        "{{guess table3}}",
+        "{{value table3 z}}",
+        "{{value table3 a color}}",
+        "{{value table4 a}}",
+        "{{higher table3 a b}}",
+        "{{count higher table3 z *}}",
+        "{{figure guess}}",
+        "{{bench higher quantised-sched color}}",
+    ],
 )
-def test_what_no_record_has_is_an_error(report: Any, directive: str) -> None:
-    with pytest.raises(ValueError, match=r"study_text\.md"):
-        report.render(directive, records())
+def test_a_result_that_no_record_has_is_an_error(report: Any, directive: str) -> None:
+    with pytest.raises(ValueError, match=r"^page\.md: \{\{"):
+        report.render(directive, records(), "page.md")
 
 
-def test_the_committed_page_is_what_its_figures_make(report: Any) -> None:
-    found = report.read_records()
-    assert report.REPORT.read_text(encoding="utf-8") == report.render(report.TEXT.read_text(encoding="utf-8"), found), (
-        "make study"
-    )
-    for name in found:
-        assert name in report.NAMES
+def test_paragraphs_are_wrapped_and_nothing_else(report: Any) -> None:
+    long = "word " * 30
+    made = report.render(f"# {long}\n\n* {long}\n  {long}\n* b\n\n| {long} |\n\n```\n{long}\n```\n", {})
+    heading, *items, table, _, code, _ = [line for line in made.splitlines() if line]
+    assert (heading, table, code) == (f"# {long}", f"| {long} |", long)
+    assert [line[:6] for line in items] == ["* word", "  word", "  word", "* b"]
+    assert max(map(len, items)) <= 120
 
 
-def test_readme_has_the_results_that_the_figures_make(report: Any) -> None:
+def test_an_interval_is_not_broken_over_two_lines(report: Any) -> None:
+    made = report.render("word " * 23 + "[+1.0, +2.0]", {})
+    assert "[+1.0, +2.0]" in made
+
+
+def test_the_committed_pages_are_what_the_results_make(report: Any, committed: dict[str, Any]) -> None:
+    assert list(committed) == list(report.STUDIES)
+    made = report.pages(committed)
+    assert {path.name for path in made} == {path.name for path in report.TEMPLATES.glob("*.md")} - {"readme.md"}
+    for path, text in made.items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name}: make study"
+
+
+def test_readme_has_the_results_that_the_records_make(report: Any, committed: dict[str, Any]) -> None:
     text = report.README.read_text(encoding="utf-8")
-    assert text == report.in_readme(text, report.read_records()), "make study"
+    assert text == report.in_readme(text, committed), "make study"
 
 
-def test_a_readme_without_the_marks_is_refused(report: Any) -> None:
-    with pytest.raises(ValueError, match="made by make study"):
-        report.in_readme("# Readme\n", records())
+def test_a_part_of_readme_is_put_between_its_marks(
+    report: Any, committed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = report.readme_parts(committed)
+    assert list(parts) == ["security-table", "security-differences", "findings"]
+    marked = "".join(f"before\n\n<!-- made by make study: {name} -->\nold\n<!-- end -->\n" for name in parts)
+    made = report.in_readme(f"{marked}after\n", committed)
+    assert "old" not in made
+    assert made.startswith(
+        f"before\n\n<!-- made by make study: security-table -->\n\n{parts['security-table']}\n\n<!-- end"
+    )
+    assert made.endswith(f"{parts['findings']}\n\n<!-- end -->\nafter\n")
+    assert report.in_readme(made, committed) == made
+
+    monkeypatch.setattr(report, "readme_parts", lambda records: parts)
+    mark = "<!-- made by make study: findings -->"
+    for broken in (
+        "# Readme\n",
+        marked.replace(mark, ""),
+        marked.replace("<!-- end -->", "", 1),
+        marked.replace(mark, "<!-- made by make study: guess -->"),
+        marked + f"{mark}\nagain\n<!-- end -->\n",
+    ):
+        with pytest.raises(ValueError, match="made by make study: security-table"):
+            report.in_readme(broken, committed)
+
+
+def test_titles_are_those_of_today_and_not_those_of_the_old_files(committed: dict[str, Any]) -> None:
+    titles = {arm["name"]: arm["title"] for study in committed.values() for arm in study["arms"]}
+    assert titles["groups-4"] == "4 samples per prompt"

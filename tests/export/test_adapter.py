@@ -22,7 +22,7 @@ from securecoderl_edge.export.adapter import write_adapter
 from securecoderl_edge.export.agreement import Agreement, check_bounds
 from securecoderl_edge.export.contents import check_content
 from securecoderl_edge.export.gguf import write_gguf
-from securecoderl_edge.export.quantise import quantise
+from securecoderl_edge.export.quantize import quantize
 from securecoderl_edge.export.reference import write_reference
 from securecoderl_edge.export.verify import PROMPTS
 from securecoderl_edge.export.verify_worker import measure
@@ -75,7 +75,7 @@ def test_on_a_quantised_base_its_error_is_that_of_the_merged_file(
             write_gguf(base, merged, kind, tmp_path / f"{name}.gguf", name)
         else:
             write_gguf(base, merged, "f32", tmp_path / f"{name}-f32.gguf", name)
-            quantise(tmp_path / f"{name}-f32.gguf", tmp_path / f"{name}.gguf", kind)
+            quantize(tmp_path / f"{name}-f32.gguf", tmp_path / f"{name}.gguf", kind)
     applied = agreement(tmp_path / "base.gguf", base, reference, tmp_path / "lora.gguf")
     merged_file = agreement(tmp_path / "merged.gguf", base, reference)
     check_bounds(applied, kind)

@@ -27,7 +27,7 @@ from securecoderl_edge.export.agreement import Agreement, check_bounds
 from securecoderl_edge.export.gguf import write_gguf
 from securecoderl_edge.export.merge import merged_tensors
 from securecoderl_edge.export.onnx import write_onnx
-from securecoderl_edge.export.quantise import LLAMA_CPP_TYPES
+from securecoderl_edge.export.quantize import LLAMA_CPP_TYPES
 from securecoderl_edge.export.reference import write_reference
 from securecoderl_edge.export.verify import PROMPTS, probe_texts
 from securecoderl_edge.export.verify_worker import measure as compare_with_reference
@@ -184,7 +184,7 @@ def test_an_error_of_the_conversion_is_caught_before_anything_is_quantised(
         break_permutation(monkeypatch)
     else:
         change_shape(monkeypatch, rope_divisors=())
-    monkeypatch.setattr(workbench_module, "quantise", lambda *arguments: pytest.fail("it was quantised"))
+    monkeypatch.setattr(workbench_module, "quantize", lambda *arguments: pytest.fail("it was quantised"))
     with pytest.raises(SceError, match="the f16 export does not agree"):
         export_gguf(llama3_model, None, "q4_k_m", tmp_path / "m.gguf", force=False)
     assert list(tmp_path.iterdir()) == []

@@ -22,7 +22,7 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export import run as export_run
 from securecoderl_edge.export.agreement import Agreement, check_bounds
 from securecoderl_edge.export.onnx import BITS, write_onnx
-from securecoderl_edge.export.onnx_weights import quantise_blocks
+from securecoderl_edge.export.onnx_weights import quantize_blocks
 from securecoderl_edge.export.recheck import recheck
 from securecoderl_edge.runtimes.manifests import manifest_path
 from securecoderl_edge.runtimes.onnx.model import OnnxModel
@@ -71,7 +71,7 @@ def test_blocks_are_rounded_as_a_slow_loop_rounds_them(bits: int, columns: int) 
     rng = np.random.default_rng(columns)
     weight = rng.normal(size=(5, columns)).astype(np.float32)
     weight[2, :32] = 0
-    codes, scales = quantise_blocks(weight, bits)
+    codes, scales = quantize_blocks(weight, bits)
     assert codes.shape == (5, -(-columns // 32), 32 * bits // 8)
     zero = 1 << (bits - 1)
     for row in range(5):
@@ -93,7 +93,7 @@ def test_blocks_are_rounded_as_a_slow_loop_rounds_them(bits: int, columns: int) 
 def test_the_number_furthest_from_zero_is_met_exactly(bits: int, sign: int) -> None:
     weight = np.random.default_rng(bits).uniform(-1, 1, (3, 32)).astype(np.float32)
     weight[:, 7] = 2.5 * sign
-    codes, scales = quantise_blocks(weight, bits)
+    codes, scales = quantize_blocks(weight, bits)
     code = codes[:, 0, 7] if bits == 8 else codes[:, 0, 3] >> 4
     np.testing.assert_array_equal((code.astype(np.int32) - (1 << (bits - 1))) * scales[:, 0], weight[:, 7])
 

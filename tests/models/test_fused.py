@@ -76,17 +76,17 @@ def layers() -> list[Any]:
             super().__init__()
             self.first = nn.Linear(8, 6, bias=False)
             self.plain = nn.Linear(8, 5, bias=False)
-            self.quantised = int8_of(nn.Linear(8, 7))
+            self.quantized = int8_of(nn.Linear(8, 7))
             self.last = nn.Linear(8, 7, bias=False)
             self.config: dict[str, Any] = {}
 
     torch.manual_seed(1)
-    model = get_peft_model(Model(), LoraConfig(r=2, lora_alpha=6, target_modules=["first", "quantised", "last"]))
+    model = get_peft_model(Model(), LoraConfig(r=2, lora_alpha=6, target_modules=["first", "quantized", "last"]))
     inner = model.base_model.model
     for parameter in inner.parameters():
         if parameter.requires_grad:
             nn.init.normal_(parameter)
-    return [inner.first, inner.plain, inner.quantised, inner.last]
+    return [inner.first, inner.plain, inner.quantized, inner.last]
 
 
 def test_projections_and_their_gradients_are_those_of_peft(layers: list[Any]) -> None:

@@ -50,7 +50,7 @@ def test_records_without_a_name_are_numbered(tmp_path: Path) -> None:
         assert [problem.id for problem in import_problems(path).problems] == ["apps-plus/0", "apps-plus/1"]
 
 
-def test_the_hub_s_jsonl_is_recognised_and_its_inner_json_read(tmp_path: Path) -> None:
+def test_the_hub_s_jsonl_is_recognized_and_its_inner_json_read(tmp_path: Path) -> None:
     record = {
         "problem_id": 7, "question": "Add.", "solutions": json.dumps(["print(3)"]), "difficulty": "introductory",
         "input_output": json.dumps({"inputs": ["1\n"], "outputs": ["3\n"]}), "url": "", "starter_code": "",
@@ -233,8 +233,8 @@ def test_text_in_utf_16_is_named(tmp_path: Path) -> None:
         list(import_problems(path, "apps-plus").problems)
 
 
-def test_an_array_of_something_else_is_not_recognised(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"not recognised .*'text'"):
+def test_an_array_of_something_else_is_not_recognized(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"not recognized .*'text'"):
         import_problems(write(tmp_path / "data.json", [{"text": "hello"}]))
     with pytest.raises(UsageError, match="expected a JSON object, found int"):
         import_problems(write(tmp_path / "numbers.json", [1, 2]))

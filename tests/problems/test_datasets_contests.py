@@ -124,7 +124,7 @@ def write(path: Path, records: list[dict[str, Any]], indent: int | None = 2) -> 
 
 
 @pytest.mark.parametrize("indent", [2, None])
-def test_the_prompts_of_the_paper_are_recognised_and_their_statements_taken_out(
+def test_the_prompts_of_the_paper_are_recognized_and_their_statements_taken_out(
     tmp_path: Path, indent: int | None
 ) -> None:
     path = write(tmp_path / "ppo_prompts_with_tests.json", prompts(2), indent)

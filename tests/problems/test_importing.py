@@ -1,4 +1,4 @@
-"""Importers of JSONL formats, and how a format is recognised."""
+"""Importers of JSONL formats, and how a format is recognized."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_an_imported_problem_survives_writing_and_loading(tmp_path: Path, format
     ("record", "format"),
     [(MBPP_RECORD, "mbpp"), (HUMANEVAL_RECORD, "humaneval"), ({"id": "a", "statement": "s"}, "jsonl")],
 )
-def test_a_jsonl_format_is_recognised_by_its_keys(tmp_path: Path, record: Any, format: str) -> None:
+def test_a_jsonl_format_is_recognized_by_its_keys(tmp_path: Path, record: Any, format: str) -> None:
     assert detect_format(write_lines(tmp_path / "any-name.txt", [record])) == format
 
 

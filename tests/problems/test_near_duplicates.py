@@ -17,7 +17,7 @@ from securecoderl_edge.problems.near_duplicates import (
     SIMILARITY,
     clusters,
     jaccard,
-    normalised_words,
+    normalized_words,
     pairs_between,
     similar_pairs,
     statement_hash,
@@ -60,7 +60,7 @@ def test_another_word_makes_another_hash_but_a_near_duplicate() -> None:
 
 def test_what_importers_add_to_a_statement_does_not_make_problems_alike() -> None:
     task = "\n\nWrite the function `f(a, b)`. For example:\nassert f(1, 2) == 3"
-    assert normalised_words(problem(f"Add.{task}")) == ["add"]
+    assert normalized_words(problem(f"Add.{task}")) == ["add"]
     assert list(similar_pairs([problem(f"Add.{task}"), problem(f"Multiply.{task}")])) == []
 
 
@@ -74,7 +74,7 @@ def test_given_code_is_compared_too() -> None:
 def test_text_without_spaces_is_compared_by_characters() -> None:
     first = problem("整数の列が与えられます。最大の値を出力してください。")
     second = problem("整数の列が与えられます。最小の値を出力してください。")
-    assert len(normalised_words(first)) > 20
+    assert len(normalized_words(first)) > 20
     assert len(list(similar_pairs([first, second]))) == 1
 
 

@@ -81,7 +81,7 @@ def test_our_own_records_are_opened_in_any_outer_form(tmp_path: Path) -> None:
         assert [each.id for each in open_problems(str(path))] == ["a", "b"]
 
 
-def test_a_file_in_the_format_that_another_was_named_for_is_recognised(tmp_path: Path) -> None:
+def test_a_file_in_the_format_that_another_was_named_for_is_recognized(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "x.jsonl", [{**MBPP_RECORD, "task_id": 1}, {**MBPP_RECORD, "task_id": 2}])
     with pytest.raises(UsageError, match="holds no humaneval records; it looks like mbpp: --format mbpp"):
         list(import_problems(path, "humaneval").problems)

@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.problems.giveaways import is_visible
+from securecoderl_edge.problems.leakage import is_visible
 from securecoderl_edge.problems.problem import MAX_TESTS, Problem
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.problems.starter.families._compose import compose, piece

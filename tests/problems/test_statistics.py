@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from securecoderl_edge.models.files import NANO
-from securecoderl_edge.problems.giveaways import constant_passes
+from securecoderl_edge.problems.leakage import constant_passes
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.problems.statistics import Spread, compute_stats, spread

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 
 from securecoderl_edge.export.gguf import write_gguf
-from securecoderl_edge.export.quantise import quantise
+from securecoderl_edge.export.quantize import quantize
 from securecoderl_edge.runtimes.gguf import llama, repacking
 from securecoderl_edge.runtimes.gguf.header import read_header
 from securecoderl_edge.runtimes.gguf.repacking import repacked_weights
@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if quant == "q8_0":
             write_gguf(base, None, quant, made / f"{quant}.gguf", "m")
         else:
-            quantise(made / "f16.gguf", made / f"{quant}.gguf", quant)
+            quantize(made / "f16.gguf", made / f"{quant}.gguf", quant)
     return made
 
 

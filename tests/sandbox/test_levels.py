@@ -39,7 +39,7 @@ def test_a_named_level_is_taken_or_refused(monkeypatch: pytest.MonkeyPatch) -> N
     assert [choose_level(choice) for choice in ("no-landlock", "off")] == ["no-landlock", "off"]
     monkeypatch.setattr(lockdown, "landlock_version", lambda: 0)
     assert choose_level() == "no-landlock"
-    with pytest.raises(SceError, match="no Landlock; --sandbox no-landlock"):
+    with pytest.raises(SceError, match="no Landlock; use --sandbox no-landlock"):
         choose_level("full")
     with pytest.raises(ValueError, match="one of"):
         choose_level("most")  # type: ignore[arg-type]

@@ -83,7 +83,7 @@ def test_a_program_that_starts_thousands_of_threads_is_stopped(sandbox: SandboxP
     assert execute(sandbox, "print(1)").stdout == "1\n"
 
 
-def test_a_program_that_is_refused_a_thread_is_recognised_though_few_run(sandbox: SandboxPool) -> None:
+def test_a_program_that_is_refused_a_thread_is_recognized_though_few_run(sandbox: SandboxPool) -> None:
     """Between two looks of the supervisor a program can take all the address space that threads would need."""
     program = """
         import threading
@@ -95,13 +95,13 @@ def test_a_program_that_is_refused_a_thread_is_recognised_though_few_run(sandbox
     assert "can't start new thread" in execution.stderr
 
 
-def test_a_program_that_takes_too_much_memory_is_recognised(sandbox: SandboxPool) -> None:
+def test_a_program_that_takes_too_much_memory_is_recognized(sandbox: SandboxPool) -> None:
     execution = execute(sandbox, "x = 'a' * 10**10")
     assert execution.stopped_by == "memory"
     assert "MemoryError" in execution.stderr
 
 
-def test_output_beyond_the_limit_is_cut_and_recognised(sandbox: SandboxPool) -> None:
+def test_output_beyond_the_limit_is_cut_and_recognized(sandbox: SandboxPool) -> None:
     limits = Limits(output_bytes=1000)
     execution = execute(sandbox, "while True: print('x' * 99)", limits=limits)
     assert execution.stopped_by == "output"

@@ -36,7 +36,7 @@ MISTAKES = {
         "test_tokens_are_drawn_as_often_as_their_probability_says",
     ],
     "dropout in the new log-probabilities": ["test_the_same_forward_pass_twice_gives_a_ratio_of_exactly_one"],
-    "text is tokenised again, so the end of sequence is lost": [
+    "text is tokenized again, so the end of sequence is lost": [
         "test_the_mask_covers_completions_with_their_end_token_and_nothing_else",
     ],
     "early stopping compares the wrong KL and leaves the wrong loop": [

@@ -14,7 +14,7 @@ from torch import Tensor
 from securecoderl_edge.training.update.ppo import (
     chunked_log_probs,
     explained_variance,
-    generalised_advantages,
+    generalized_advantages,
     kl_shaped_rewards,
     last_token,
     leave_one_out_advantages,
@@ -54,7 +54,7 @@ def test_gae_equals_a_slow_loop(random: torch.Generator, discount: float, trace:
     mask = ragged_mask()
     rewards = torch.randn(mask.shape, generator=random) * mask
     values = torch.randn(mask.shape, generator=random)
-    advantages, returns = generalised_advantages(rewards, values, mask, discount, trace)
+    advantages, returns = generalized_advantages(rewards, values, mask, discount, trace)
     for row in range(len(mask)):
         steps = [t for t in range(mask.shape[1]) if mask[row, t]]
         for place, t in enumerate(steps):
@@ -90,7 +90,7 @@ def test_the_policy_gradient_depends_on_the_reference(random: torch.Generator) -
     for seed in (1, 2):
         reference = torch.randn(mask.shape, generator=torch.Generator().manual_seed(seed))
         shaped = kl_shaped_rewards(torch.zeros(2), log_probs, reference, mask, 0.1)
-        advantages, _ = generalised_advantages(shaped, torch.zeros_like(mask), mask)
+        advantages, _ = generalized_advantages(shaped, torch.zeros_like(mask), mask)
         current = log_probs.clone().requires_grad_()
         (gradient,) = torch.autograd.grad(policy_loss(current, log_probs, advantages, mask, 0.2).loss, current)
         gradients.append(gradient)
@@ -232,7 +232,7 @@ def test_whitening_gives_mean_zero_and_unit_variance_inside_the_mask_only(random
     assert masked_mean(white, mask).item() == pytest.approx(0, abs=1e-6)
     assert masked_mean(white**2, mask).item() == pytest.approx(1, abs=1e-4)
     assert not (white * (1 - mask)).any()
-    scaled = whiten(values, mask, centre=False)
+    scaled = whiten(values, mask, center=False)
     assert torch.equal(scaled.sign(), (values * mask).sign())
 
 
@@ -250,7 +250,7 @@ def test_padding_changes_nothing(random: torch.Generator, extra: int) -> None:
         wide = torch.cat([mask, torch.zeros(len(mask), width)], 1)
         new, before, ref, value = (padded(tensor) for tensor in (log_probs, old, reference, values))
         shaped = kl_shaped_rewards(scores, before, ref, wide, 0.1)
-        advantages, returns = generalised_advantages(shaped, value, wide)
+        advantages, returns = generalized_advantages(shaped, value, wide)
         surrogate = policy_loss(new, before, whiten(advantages, wide), wide, 0.2).loss
         grouped = leave_one_out_advantages(shaped, wide, 3)
         return (

@@ -27,7 +27,7 @@ def whole(settings: Callable[..., TrainSettings], tmp_path_factory: pytest.TempP
     return train(settings(), tmp_path_factory.mktemp("runs") / "whole")
 
 
-def test_a_phase_that_is_taken_over_brings_its_snapshots(
+def test_a_phase_that_is_reused_brings_its_snapshots(
     settings: Callable[..., TrainSettings], tmp_path: Path
 ) -> None:
     one = train(settings("snapshot_every=2", phases=("sft", "binary")), tmp_path / "one")
@@ -38,7 +38,7 @@ def test_a_phase_that_is_taken_over_brings_its_snapshots(
         assert equal(taken / "snapshots" / step, one.path / "phases/2-binary/snapshots" / step)
 
 
-def test_finished_phases_of_a_run_with_the_same_inputs_are_taken_over(
+def test_finished_phases_of_a_run_with_the_same_inputs_are_reused(
     settings: Callable[..., TrainSettings], whole: Run, tmp_path: Path
 ) -> None:
     shutil.copytree(whole.path, tmp_path / "first")
@@ -68,7 +68,7 @@ def test_finished_phases_of_a_run_with_the_same_inputs_are_taken_over(
         (("checkpoint_every=7",), {}, 3),
     ],
 )
-def test_only_what_depends_on_the_same_settings_is_taken_over(
+def test_only_what_depends_on_the_same_settings_is_reused(
     settings: Callable[..., TrainSettings],
     whole: Run,
     tmp_path: Path,
@@ -82,7 +82,7 @@ def test_only_what_depends_on_the_same_settings_is_taken_over(
     assert len(said) == taken
 
 
-def test_a_damaged_phase_is_trained_instead_of_taken_over(
+def test_a_damaged_phase_is_trained_instead_of_reused(
     settings: Callable[..., TrainSettings], whole: Run, tmp_path: Path
 ) -> None:
     shutil.copytree(whole.path, tmp_path / "first")
@@ -93,7 +93,7 @@ def test_a_damaged_phase_is_trained_instead_of_taken_over(
     assert said == []
 
 
-def test_nothing_is_taken_over_when_a_run_is_to_start_anew(
+def test_nothing_is_reused_when_a_run_is_to_start_anew(
     settings: Callable[..., TrainSettings], whole: Run, tmp_path: Path
 ) -> None:
     shutil.copytree(whole.path, tmp_path / "first")

@@ -183,13 +183,13 @@ def test_an_adapter_comes_back_from_its_file_and_peft_reads_it(model: Any, tiny_
     torch.testing.assert_close(plain(tokens).logits, fresh(tokens).logits)
 
 
-def test_int8_linear_computes_with_its_dequantised_weight_and_passes_gradients_through() -> None:
+def test_int8_linear_computes_with_its_dequantized_weight_and_passes_gradients_through() -> None:
     torch.manual_seed(0)
     linear = torch.nn.Linear(32, 16)
-    quantised = int8_of(linear)
+    quantized = int8_of(linear)
     inputs = torch.randn(4, 32, requires_grad=True)
-    output = quantised(inputs)
-    weight = quantised.expanded(torch.float32)
+    output = quantized(inputs)
+    weight = quantized.expanded(torch.float32)
     torch.testing.assert_close(output, torch.nn.functional.linear(inputs, weight, linear.bias))
     (gradient,) = torch.autograd.grad(output.sum(), inputs)
     torch.testing.assert_close(gradient, weight.sum(0).expand_as(gradient))

@@ -70,7 +70,7 @@ class Measured:
     """One model of an arm: the trained policy, a snapshot on the way, or an export.
 
     Attributes:
-        name: ``policy``, ``step-60`` (updates of reinforcement learning so far), or a quantisation type.
+        name: ``policy``, ``step-60`` (updates of reinforcement learning so far), or a quantization type.
         source: what ``sce bench`` takes.
     """
 

@@ -10,7 +10,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.seeds import Values, difference_over_seeds, mean_over_seeds, rate_over_seeds
 from securecoderl_edge.evaluation.statistics import Interval
 from securecoderl_edge.evaluation.study.arms import FINAL, Arm, Measured, Split, Study
-from securecoderl_edge.evaluation.study.ledger import Ledger
+from securecoderl_edge.evaluation.study.run_log import RunLog
 from securecoderl_edge.evaluation.study.steps import all_steps, base_step, bench_step, prepare_step, train_step
 from securecoderl_edge.evaluation.tables import interval_record
 from securecoderl_edge.runs import Run
@@ -60,8 +60,8 @@ def study_record(study: Study, jobs: int) -> dict[str, Any]:
     Raises:
         SceError: a file that a finished step wrote is damaged, or its problems cannot be read.
     """
-    ledger = Ledger(study.folder)
-    found = {arm.name: _samples_of(study, arm, ledger) for arm in study.arms}
+    run_log = RunLog(study.folder)
+    found = {arm.name: _samples_of(study, arm, run_log) for arm in study.arms}
     steps = all_steps(study, jobs)
     return {
         "study": study.name,
@@ -69,27 +69,27 @@ def study_record(study: Study, jobs: int) -> dict[str, Any]:
         "seeds": list(study.seeds),
         "samples": study.samples,
         "limit": study.limit,
-        "splits": [_split_record(study, each, ledger) for each in study.splits],
-        "arms": [_arm_record(study, arm, found[arm.name], ledger) for arm in study.arms],
+        "splits": [_split_record(study, each, run_log) for each in study.splits],
+        "arms": [_arm_record(study, arm, found[arm.name], run_log) for arm in study.arms],
         "comparisons": [
             comparison
             for first, second in study.comparisons
             for comparison in _compare(first, second, found[first], found[second])
         ],
         "steps": len(steps),
-        "steps_done": sum(map(ledger.is_done, steps)),
+        "steps_done": sum(map(run_log.is_done, steps)),
         "jobs": jobs,
-        "wall_seconds": round(ledger.wall_seconds(steps)),
+        "wall_seconds": round(run_log.wall_seconds(steps)),
         "machine": describe_machine(),
     }
 
 
-def _samples_of(study: Study, arm: Arm, ledger: Ledger) -> dict[tuple[str, str], Samples]:
+def _samples_of(study: Study, arm: Arm, run_log: RunLog) -> dict[tuple[str, str], Samples]:
     """Rows by split and measured model, then by seed."""
     found: dict[tuple[str, str], Samples] = {}
     for seed in study.seeds:
         for split in arm.measured_on:
-            if ledger.is_done(train_step(study, arm, seed)) and ledger.is_done(bench_step(study, arm, seed, split)):
+            if run_log.is_done(train_step(study, arm, seed)) and run_log.is_done(bench_step(study, arm, seed, split)):
                 models = study.measured(arm, seed, split)
                 rows = read_rows(study, study.bench_folder(arm, seed, split), split, len(models))
                 for model, of_model in zip(models, rows, strict=True):
@@ -155,20 +155,20 @@ def _metrics_record(samples: Samples) -> dict[str, Any]:
     return {metric.name: _rounded(estimate(samples, metric)) for metric in STUDY_METRICS}
 
 
-def _split_record(study: Study, split: Split, ledger: Ledger) -> dict[str, Any]:
+def _split_record(study: Study, split: Split, run_log: RunLog) -> dict[str, Any]:
     record: dict[str, Any] = {"name": split.name, "train": split.train, "eval": split.eval}
     prepare, measured = prepare_step(study, split), base_step(study, split)
     if prepare is not None:
-        record |= {"prepare": prepare.command, "prepare_seconds": round(ledger.seconds(prepare))}
-    if ledger.is_done(measured):
+        record |= {"prepare": prepare.command, "prepare_seconds": round(run_log.seconds(prepare))}
+    if run_log.is_done(measured):
         (rows,) = read_rows(study, study.base_folder(split), split, 1)
         record |= {"problems": len(by_problem(rows)), "base": _metrics_record({study.seeds[0]: rows})}
     return record
 
 
-def _arm_record(study: Study, arm: Arm, found: Mapping[tuple[str, str], Samples], ledger: Ledger) -> dict[str, Any]:
+def _arm_record(study: Study, arm: Arm, found: Mapping[tuple[str, str], Samples], run_log: RunLog) -> dict[str, Any]:
     trained = {seed: train_step(study, arm, seed) for seed in study.seeds}
-    seeds = [seed for seed, step in trained.items() if ledger.is_done(step)]
+    seeds = [seed for seed, step in trained.items() if run_log.is_done(step)]
     record: dict[str, Any] = {
         "name": arm.name,
         "title": arm.title,
@@ -177,7 +177,7 @@ def _arm_record(study: Study, arm: Arm, found: Mapping[tuple[str, str], Samples]
         "settings": list(arm.settings),
         "seeds": seeds,
         "command": trained[study.seeds[0]].command,
-        "train_seconds": [round(ledger.seconds(trained[seed])) for seed in seeds],
+        "train_seconds": [round(run_log.seconds(trained[seed])) for seed in seeds],
         "kept": [{phase: facts["chosen_step"] for phase, facts in _run(study, arm, seed).outcomes()} for seed in seeds],
         "results": [],
     }

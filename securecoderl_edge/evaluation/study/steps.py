@@ -1,4 +1,4 @@
-"""The commands of a study, run as processes of their own, some side by side, none of them twice (`ledger`)."""
+"""The commands of a study, run as processes of their own, some side by side, none of them twice (`run_log`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import NoReturn
 from securecoderl_edge.config import to_table
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.study.arms import Arm, Split, Study
-from securecoderl_edge.evaluation.study.ledger import Ledger, Step, learnt_from, measured_on
+from securecoderl_edge.evaluation.study.run_log import RunLog, Step, evaluation_problems, training_problems
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.system.files import locked
 from securecoderl_edge.system.machine import cpu_count
@@ -111,7 +111,7 @@ def chains(study: Study, jobs: int) -> Iterator[Chain]:
     """The study's steps in chains that need nothing of each other.
 
     As many seeds as there are jobs are worked through at a time, so that a study that was stopped has some seeds whole,
-    and so that neighbours are of different seeds, where enough are left: two arms of one seed, side by side, would
+    and so that neighbors are of different seeds, where enough are left: two arms of one seed, side by side, would
     train their common phases twice.
     """
     for split in study.splits:
@@ -137,8 +137,8 @@ def check_study(study: Study) -> None:
     for arm in study.arms:
         study.settings(arm, study.seeds[0])
     for train, test in dict.fromkeys((arm.split.train, split.eval) for arm in study.arms for split in arm.measured_on):
-        learnt = {_words(problem) for problem in learnt_from(train)}
-        both = [problem.id for problem in measured_on(test) if _words(problem) in learnt]
+        learnt = {_words(problem) for problem in training_problems(train)}
+        both = [problem.id for problem in evaluation_problems(test) if _words(problem) in learnt]
         if both:
             raise SceError(
                 f"{len(both)} problems of {test} are in {train} too (first: {both[0]}); what is learnt from cannot be "
@@ -196,12 +196,12 @@ def _interruptible() -> Iterator[None]:
 
 
 class _Runner:
-    """The processes that run at a time, and the ledger of those that ended."""
+    """The processes that run at a time, and the run_log of those that ended."""
 
     def __init__(self, study: Study, jobs: int, on_step: OnStep) -> None:
         self._study, self._jobs, self._on_step = study, jobs, on_step
-        self._ledger = Ledger(study.folder)
-        self._ledger.open()
+        self._run_log = RunLog(study.folder)
+        self._run_log.open()
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._stops = False
@@ -211,8 +211,8 @@ class _Runner:
     def run(self) -> None:
         first, every = preparations(self._study), list(chains(self._study, self._jobs))
         steps = [*first, *(step for chain in every for step in chain())]
-        self._total, self._done = len(steps), sum(map(self._ledger.is_done, steps))
-        missing = [chain for chain in every if not all(map(self._ledger.is_done, chain()))]
+        self._total, self._done = len(steps), sum(map(self._run_log.is_done, steps))
+        missing = [chain for chain in every if not all(map(self._run_log.is_done, chain()))]
         with ThreadPoolExecutor(self._jobs) as pool, self._ends_children():
             pool.submit(self._run_chain, lambda: first).result()
             self._threads = max(1, cpu_count() // self._jobs)
@@ -237,7 +237,7 @@ class _Runner:
         for number in range(len(chain())):
             step = chain()[number]
             with self._lock:
-                is_done = self._ledger.is_done(step)
+                is_done = self._run_log.is_done(step)
             if not is_done:
                 self._run_step(step)
 
@@ -264,7 +264,7 @@ class _Runner:
         seconds = time.monotonic() - started
         with self._lock:
             self._running.discard(process)
-            self._ledger.add(step, began, seconds, status == 0)
+            self._run_log.add(step, began, seconds, status == 0)
             if self._stops:
                 return
             if status == 0:

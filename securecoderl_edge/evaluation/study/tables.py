@@ -24,12 +24,12 @@ def interval_of(record: Mapping[str, Any] | None) -> Interval | None:
 def metric_cells(
     metrics: Mapping[str, Any], columns: Sequence[Metric], *, lines: int, signed: bool = False
 ) -> list[str]:
-    """One cell a metric, of what `study_record` wrote."""
+    """One cell per metric, from the results that `study_record` wrote."""
     return [interval_cell(interval_of(metrics.get(each.name)), each, lines=lines, signed=signed) for each in columns]
 
 
 def result_rows(record: Record, split: str) -> list[tuple[Record, Record]]:
-    """(arm, result) for every model that learnt on a split and was measured there, snapshots left out."""
+    """(arm, result) of every model that was trained and evaluated on a split, without snapshots."""
     return [
         (arm, result)
         for arm in record["arms"]
@@ -40,7 +40,7 @@ def result_rows(record: Record, split: str) -> list[tuple[Record, Record]]:
 
 
 def result_table(record: Record, split: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1) -> Table:
-    """What was measured on a split: the base model, then each arm that learnt there, before and after quantisation."""
+    """Results on a split: the base model, then each arm trained for it, before and after quantization."""
     base = split_of(record, split).get("base")
     rows = [] if base is None else [("base model", "", *metric_cells(base, columns, lines=lines))]
     for arm, result in result_rows(record, split):
@@ -50,9 +50,9 @@ def result_table(record: Record, split: str, columns: Sequence[Metric] = METRICS
 
 
 def transfer_table(record: Record, split: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1) -> Table:
-    """What arms that learnt elsewhere do on a split."""
+    """Results on a split of arms that were trained for other splits."""
     rows = [
-        (f"{arm['title']}, from {arm['split']}", *metric_cells(result["metrics"], columns, lines=lines))
+        (f"{arm['title']}, trained on {arm['split']}", *metric_cells(result["metrics"], columns, lines=lines))
         for arm in record["arms"]
         for result in arm["results"]
         if arm["split"] != split == result["split"] and result["model"] == FINAL
@@ -63,7 +63,7 @@ def transfer_table(record: Record, split: str, columns: Sequence[Metric] = METRI
 def difference_table(
     record: Record, split: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1, first: str | None = None
 ) -> Table:
-    """Paired differences on a split, of arms that learnt there; ``first`` picks those from one arm."""
+    """Paired differences on a split between arms trained for it; ``first`` picks those from one arm."""
     arms = {arm["name"]: arm for arm in record["arms"]}
     rows = [
         (_pair(arms, each), *metric_cells(each["metrics"], columns, lines=lines, signed=True))
@@ -76,7 +76,7 @@ def difference_table(
 def transfer_difference_table(
     record: Record, split: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1
 ) -> Table:
-    """Paired differences on a split of arms that learnt elsewhere from the first arm that learnt there."""
+    """Paired differences on a split between arms trained for another one and the first arm of that other split."""
     arms = {arm["name"]: arm for arm in record["arms"]}
     first_of: dict[str, str] = {}
     for arm in record["arms"]:
@@ -86,7 +86,7 @@ def transfer_difference_table(
         home = arms[each["second"]]["split"]
         if each["split"] == split != home and each["first"] == first_of[home]:
             cells = metric_cells(each["metrics"], columns, lines=lines, signed=True)
-            rows.append((f"{_pair(arms, each)}, from {home}", *cells))
+            rows.append((f"{_pair(arms, each)}, trained on {home}", *cells))
     return Table(("Difference", *(metric.title for metric in columns)), tuple(rows))
 
 
@@ -94,8 +94,8 @@ def _pair(arms: Mapping[str, Record], comparison: Record) -> str:
     return " − ".join(arms[comparison[side]]["title"].removeprefix("PPO-") for side in ("second", "first"))
 
 
-def quantisation_table(record: Record, split: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1) -> Table:
-    """Paired differences of each export from the policy that it was made from."""
+def quantization_table(record: Record, split: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1) -> Table:
+    """Paired differences between each export and its policy."""
     rows = [
         (
             f"{arm['title']}, {result['model']}",
@@ -104,25 +104,28 @@ def quantisation_table(record: Record, split: str, columns: Sequence[Metric] = M
         for arm, result in result_rows(record, split)
         if "minus_policy" in result
     ]
-    return Table(("Quantised − float", *(metric.title for metric in columns)), tuple(rows))
+    return Table(("Quantized − float", *(metric.title for metric in columns)), tuple(rows))
 
 
 def split_of(record: Record, name: str) -> Record:
-    """What the record says of a split."""
+    """The part of a record about a split."""
     found: Record = next(each for each in record["splits"] if each["name"] == name)
     return found
 
 
 def study_tables(record: Record, *, lines: int = 1) -> list[tuple[str, Table]]:
-    """All tables of a study, each with its title; those without rows are left out."""
+    """All tables of a study that have rows, each with its title."""
     found = []
     for each in record["splits"]:
-        split, measured = each["name"], f"{each.get('problems', '?')} problems of {each['eval']}"
+        split, evaluated = each["name"], f"evaluated on {each.get('problems', '?')} problems of {each['eval']}"
         found += [
-            (f"Learnt from {each['train']}, measured on {measured}:", result_table(record, split, lines=lines)),
+            (f"Trained on {each['train']}, {evaluated}:", result_table(record, split, lines=lines)),
             ("Differences, paired by problem and seed:", difference_table(record, split, lines=lines)),
-            ("What quantisation costs, paired by problem and seed:", quantisation_table(record, split, lines=lines)),
-            (f"Learnt from other problems, measured on {measured}:", transfer_table(record, split, lines=lines)),
-            ("Differences of these, paired:", transfer_difference_table(record, split, lines=lines)),
+            ("Quantized minus float, paired by problem and seed:", quantization_table(record, split, lines=lines)),
+            (f"Trained on other problems, {evaluated}:", transfer_table(record, split, lines=lines)),
+            (
+                "Differences between these, paired by problem and seed:",
+                transfer_difference_table(record, split, lines=lines),
+            ),
         ]
     return [(title, table) for title, table in found if table.rows]

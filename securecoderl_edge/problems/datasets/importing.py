@@ -60,13 +60,13 @@ def import_problems(
 
     Args:
         source: a file, the parts of one, or for APPS a folder.
-        format: one of `FORMATS`, or ``auto`` to recognise it.
+        format: one of `FORMATS`, or ``auto`` to recognize it.
         kind: ``stdin``, ``call`` or ``all``: which problems to keep, judged by their data.
         max_tests: keep the first so many tests of a problem.
         strict: what cannot be used is an error.
 
     Raises:
-        UsageError: no such file, format or kind, or a format that is not recognised.
+        UsageError: no such file, format or kind, or a format that is not recognized.
         SceError: while problems are consumed: the file cannot be read at all, is of another format, or holds what
             ``strict`` forbids.
     """
@@ -122,7 +122,7 @@ def _format_of(record: dict[str, Any]) -> str | None:
 
 def _refuse(path: Path, record: dict[str, Any]) -> str:
     keys = ", ".join(sorted(map(repr, record))[:12]) or "none"
-    raise UsageError(f"{path}: not recognised as {', '.join(FORMATS)} (keys of the first record: {keys})")
+    raise UsageError(f"{path}: not recognized as {', '.join(FORMATS)} (keys of the first record: {keys})")
 
 
 def _reader(format: str, path: Path) -> _Reader:

@@ -168,7 +168,7 @@ class BatchDecoder:
         self.spent += Usage(len(rows), time.perf_counter() - started)
 
     def _close_gaps(self) -> None:
-        """Move the last samples into empty places: llama.cpp batches only neighbouring sequences."""
+        """Move the last samples into empty places: llama.cpp batches only neighboring sequences."""
         while None in self._places:
             last = self._places.pop()
             if last is None:

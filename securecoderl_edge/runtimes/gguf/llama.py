@@ -17,7 +17,7 @@ import numpy as np
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.runtimes.gguf.repacking import repacked_weights
 from securecoderl_edge.runtimes.protocol import Sampling
-from securecoderl_edge.text import NORMALISER_KEY, normalise
+from securecoderl_edge.text import NORMALIZER_KEY, normalize
 
 BATCH = 512
 _LOG_ERROR = 4  # ggml's level; llama_cpp's own logger still maps it to DEBUG
@@ -69,7 +69,7 @@ class LlamaModel:
         self.vocabulary_size = int(llama_cpp.llama_vocab_n_tokens(self._vocabulary))
         self.context_length = int(llama_cpp.llama_model_n_ctx_train(self._model))
         self.is_float32 = self.metadata("general.file_type") == "0"
-        self._normaliser = self.metadata(NORMALISER_KEY)
+        self._normalizer = self.metadata(NORMALIZER_KEY)
 
     def metadata(self, key: str) -> str | None:
         """A value of the file's header as text."""
@@ -94,13 +94,13 @@ class LlamaModel:
         return {name: text.decode("utf-8", "replace") for name, text in texts.items() if text}
 
     def tokenize(self, text: str) -> list[int]:
-        """Token ids, special tokens added as the file says, but no second start token; normalised as it says."""
-        encoded = normalise(text, self._normaliser).encode("utf-8")
+        """Token ids, special tokens added as the file says, but no second start token; normalized as it says."""
+        encoded = normalize(text, self._normalizer).encode("utf-8")
         room = len(encoded) + 8
         tokens = (llama_cpp.llama_token * room)()
         count = llama_cpp.llama_tokenize(self._vocabulary, encoded, len(encoded), tokens, room, True, True)
         if count < 0:
-            raise SceError(f"llama.cpp cannot tokenise a text of {len(encoded)} bytes")
+            raise SceError(f"llama.cpp cannot tokenize a text of {len(encoded)} bytes")
         ids = list(tokens[:count])
         start = llama_cpp.llama_vocab_bos(self._vocabulary)
         return ids[1:] if ids[:2] == [start, start] else ids

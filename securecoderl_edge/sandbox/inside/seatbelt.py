@@ -3,7 +3,7 @@
 Meant to cover: a process may read the Python library and use the descriptors that it has; no other files, no
 writing, no network, no children, no signals to others. Apple calls the interface deprecated, and its profile
 language is documented by examples only. **None of this has been run on a Mac**: the profile was written on
-Linux, and `sce doctor`, which runs hostile programs against it, is what tells.
+Linux, and `sce doctor`, which runs malicious programs against it, is what tells.
 
 This file is loaded by path in an interpreter without the package, so it imports the standard library only.
 """
@@ -47,10 +47,10 @@ def install(text: str) -> None:
         OSError: the system refuses it, or has no ``sandbox_init``.
     """
     try:
-        initialise = ctypes.CDLL("/usr/lib/libsandbox.dylib").sandbox_init
+        initialize = ctypes.CDLL("/usr/lib/libsandbox.dylib").sandbox_init
     except (OSError, AttributeError) as error:
         raise OSError(f"sandbox_init: {error}") from None
     message = ctypes.c_char_p()
-    initialise.argtypes = [ctypes.c_char_p, ctypes.c_uint64, ctypes.POINTER(ctypes.c_char_p)]
-    if initialise(text.encode(), 0, ctypes.byref(message)) != 0:
+    initialize.argtypes = [ctypes.c_char_p, ctypes.c_uint64, ctypes.POINTER(ctypes.c_char_p)]
+    if initialize(text.encode(), 0, ctypes.byref(message)) != 0:
         raise OSError(f"sandbox_init: {(message.value or b'refused').decode('utf-8', 'replace')}")

@@ -1,6 +1,6 @@
 """Watching a test process from outside: its end, the time and threads it uses, the limits that stop it.
 
-Covers: processor time and elapsed time to a few milliseconds; the number of threads, and without
+Covers: CPU time and wall time to a few milliseconds; the number of threads, and without
 ``RLIMIT_AS`` (macOS) memory, looked at every 50 ms; processes that a program left behind in its process
 group. Does not cover: processes that moved to a group of their own, which only a program at a level that
 permits forking can do.
@@ -174,7 +174,7 @@ if sys.platform == "darwin":
         return usage
 
     def cpu_seconds(pid: int) -> float:
-        """Processor time of a child so far."""
+        """CPU time of a child so far."""
         base, usage = _Timebase(), _usage(pid)
         _libc.mach_timebase_info(ctypes.byref(base))
         return (usage.user + usage.system) * base.numerator / base.denominator / 1e9
@@ -185,7 +185,7 @@ if sys.platform == "darwin":
 else:
 
     def cpu_seconds(pid: int) -> float:
-        """Processor time of a child so far."""
+        """CPU time of a child so far."""
         return time.clock_gettime(((~pid) << 3) | 2)  # the kernel's CPUCLOCK_SCHED of that process
 
     def _excess(pid: int, memory: int) -> str:

@@ -152,7 +152,7 @@ def _box(zygote: int, request: str, source_file: int, control: socket, layers: A
         testprocess.set_limit(resource.RLIMIT_CPU, BOX_CPU_SECONDS, keep_hard=True)
         testprocess.set_limit(resource.RLIMIT_AS, int(compile_memory), keep_hard=True)
         source = _text(source_file).removeprefix("\ufeff")
-        # By processor time, so a busy machine changes nothing; the signal kills the box.
+        # By CPU time, so a busy machine changes nothing; the signal kills the box.
         signal.setitimer(signal.ITIMER_PROF, float(compile_cpu))
         code: CodeType | None = None
         answer = "parses"

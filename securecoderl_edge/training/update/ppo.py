@@ -1,4 +1,4 @@
-"""Proximal policy optimisation for token sequences, as pure functions.
+"""Proximal policy optimization for token sequences, as pure functions.
 
 One update reads: 1 sample, 2 score, 3 KL-shape, 4 advantages, 5 whiten, 6 clipped loss (`ppo_update.py` calls them in
 this order). Shapes: ``B`` completions of ``T`` tokens, right-padded; ``mask`` (B, T) is 1.0 on tokens (the
@@ -31,30 +31,30 @@ class _ChunkedLogProbs(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float, chunk: int) -> Tensor:
         log_probs = torch.empty(len(hidden), dtype=torch.float32, device=hidden.device)
-        normalisers = torch.empty_like(log_probs)
+        normalizers = torch.empty_like(log_probs)
         kept = hidden.new_empty(0)
         for start in range(0, len(hidden), chunk):
             part = slice(start, start + chunk)
             logits = (hidden[part] @ weight.T).float().div_(temperature)
             # Row by row the same; its copy of a few rows stays in the processor's cache.
-            normalisers[part] = torch.cat([rows.logsumexp(-1) for rows in logits.split(_ROWS)])
-            log_probs[part] = logits.gather(-1, targets[part, None])[:, 0] - normalisers[part]
+            normalizers[part] = torch.cat([rows.logsumexp(-1) for rows in logits.split(_ROWS)])
+            log_probs[part] = logits.gather(-1, targets[part, None])[:, 0] - normalizers[part]
             if len(logits) == len(hidden) and logits.nbytes <= _KEPT_LOGITS_BYTES and ctx.needs_input_grad[0]:
                 kept = logits
-        ctx.save_for_backward(hidden, weight, targets, normalisers, kept)
+        ctx.save_for_backward(hidden, weight, targets, normalizers, kept)
         ctx.temperature, ctx.chunk = temperature, chunk
         return log_probs
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
         (gradient,) = gradients
-        hidden, weight, targets, normalisers, kept = ctx.saved_tensors
+        hidden, weight, targets, normalizers, kept = ctx.saved_tensors
         hidden_gradient = torch.empty_like(hidden)
         for start in range(0, len(hidden), ctx.chunk):
             part = slice(start, start + ctx.chunk)
             logits = kept if len(kept) else (hidden[part] @ weight.T).float().div_(ctx.temperature)
             # d log p(target) / d logits = onehot(target) - softmax(logits)
-            slope = logits.sub_(normalisers[part, None]).exp_().neg_()
+            slope = logits.sub_(normalizers[part, None]).exp_().neg_()
             slope.scatter_add_(1, targets[part, None], torch.ones_like(slope[:, :1]))
             scale = gradient[part, None] / ctx.temperature
             hidden_gradient[part] = (slope.to(weight.dtype) @ weight).mul_(scale.to(weight.dtype))
@@ -112,10 +112,10 @@ def last_token(mask: Tensor) -> Tensor:
     return (positions * (mask > 0)).amax(1)
 
 
-def generalised_advantages(
+def generalized_advantages(
     rewards: Tensor, values: Tensor, mask: Tensor, discount: float = 1.0, gae_lambda: float = 0.95
 ) -> tuple[Tensor, Tensor]:
-    """Generalised advantage estimation: A_t = delta_t + gamma lambda A_(t+1), delta_t = r_t + gamma V_(t+1) - V_t.
+    """Generalized advantage estimation: A_t = delta_t + gamma lambda A_(t+1), delta_t = r_t + gamma V_(t+1) - V_t.
 
     The value after the last masked token is 0: a completion ends there.
 
@@ -160,9 +160,9 @@ def leave_one_out_advantages(rewards: Tensor, mask: Tensor, group_size: int) -> 
     return (totals - others).view(-1, 1) * mask
 
 
-def whiten(values: Tensor, mask: Tensor, *, centre: bool = True) -> Tensor:
-    """Scale to mean square 1 over the masked positions, first to mean 0 if ``centre``; zero outside the mask."""
-    shifted = values - masked_mean(values, mask) if centre else values
+def whiten(values: Tensor, mask: Tensor, *, center: bool = True) -> Tensor:
+    """Scale to mean square 1 over the masked positions, first to mean 0 if ``center``; zero outside the mask."""
+    shifted = values - masked_mean(values, mask) if center else values
     return shifted * (masked_mean(shifted**2, mask) + 1e-8).rsqrt() * mask
 
 
@@ -186,7 +186,7 @@ class PolicyLoss:
     """The clipped surrogate and what it says about the step.
 
     Attributes:
-        loss: scalar to minimise.
+        loss: scalar to minimize.
         clip_fraction: share of tokens whose ratio left the clip range.
         approximate_kl: k3 estimate of KL(old || new), in nats a token (Schulman, "Approximating KL divergence", 2020).
         ratio_mean, ratio_square: means of pi/pi_old and of its square.
@@ -226,7 +226,7 @@ def value_loss(values: Tensor, old: Tensor, returns: Tensor, mask: Tensor, clip_
     """Half the squared error to the returns, the worse of the clipped and the unclipped estimate at each token.
 
     Returns:
-        the loss to minimise, and the share of tokens at which the clipped estimate was the worse one.
+        the loss to minimize, and the share of tokens at which the clipped estimate was the worse one.
     """
     clipped = old + (values - old).clamp(-clip_range, clip_range)
     plain_error, clipped_error = (values - returns) ** 2, (clipped - returns) ** 2

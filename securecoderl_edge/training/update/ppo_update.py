@@ -24,7 +24,7 @@ from securecoderl_edge.training.update.learner import (
 )
 from securecoderl_edge.training.update.ppo import (
     explained_variance,
-    generalised_advantages,
+    generalized_advantages,
     kl_shaped_rewards,
     leave_one_out_advantages,
     masked_mean,
@@ -145,14 +145,14 @@ def _learn(
     # 3 KL-shape, 4 advantages, 5 whiten
     shaped = kl_shaped_rewards(rewards[rows].to(old.device), old, reference, batch.mask, ppo.kl_coefficient)
     if ppo.advantage == "gae":
-        advantages, returns = generalised_advantages(shaped, old_values, batch.mask, ppo.discount, ppo.gae_lambda)
+        advantages, returns = generalized_advantages(shaped, old_values, batch.mask, ppo.discount, ppo.gae_lambda)
     else:
         advantages = leave_one_out_advantages(shaped, batch.mask, ppo.samples_per_prompt)
         returns = torch.zeros_like(advantages)
     share = float(batch.mask.sum()) / sum(len(completion.token_ids) for completion in rollout.completions)
     if len(rewards) >= _MIN_SEQUENCES_TO_WHITEN:
-        # A leave-one-out advantage is centred by its construction; the zeros of the others lower its mean square.
-        scaled = whiten(advantages, batch.mask, centre=ppo.advantage == "gae") / share**0.5
+        # A leave-one-out advantage is centerd by its construction; the zeros of the others lower its mean square.
+        scaled = whiten(advantages, batch.mask, center=ppo.advantage == "gae") / share**0.5
     else:
         mean_square = running_mean_square(learner.running, "advantage", share * masked_mean(advantages**2, batch.mask))
         scaled = advantages * (mean_square + 1e-8) ** -0.5

@@ -13,7 +13,7 @@ import torch
 
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.sampling import Sampled, sample, sample_with_generate
-from securecoderl_edge.problems.giveaways import constant_passes
+from securecoderl_edge.problems.leakage import constant_passes
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.extraction import extract_program
 from securecoderl_edge.scoring.score import Score, score_from_record

@@ -1,4 +1,4 @@
-"""What quantisation costs: the same problems and samples for the float model and each exported file."""
+"""Quantization report: each exported file against the float model, on the same problems and samples."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Losses:
-    """One row a file: its size, how far it agrees with its source, and its scores minus those of the float model."""
+class QuantizationReport:
+    """One row per file: size, agreement with the original, scores, and differences from the float model."""
 
     table: Table
     problems: int
     float_label: str
 
     def to_markdown(self) -> str:
-        """The table with a sentence about what it shows."""
+        """Format the table in Markdown, with a sentence below."""
         return f"{to_markdown(self.table)}\n{self.sentence()}\n"
 
     def sentence(self) -> str:
-        """What the differences are of."""
+        """Describe the differences of the table."""
         return f"Differences from {self.float_label}, paired over {self.problems} problems, with 95 % intervals."
 
 
-def measure_losses(
+def measure_quantization(
     spec: ModelSpec,
     results: Sequence[ExportResult],
     problems: Sequence[Problem],
     scorer: Scorer,
     on_file: Callable[[ExportResult], None] = lambda result: None,
-) -> Losses:
-    """Bench the float model and each file on ``problems``.
+) -> QuantizationReport:
+    """Evaluate the float model and each file on ``problems``.
 
     The float model is the first of the files in f32 or f16, else the model in torch.
 
     Args:
-        on_file: called before a file is measured.
+        on_file: called before a file is evaluated.
 
     Raises:
         SceError: a model cannot be run.
@@ -68,11 +68,11 @@ def measure_losses(
         else:
             found = measure(resolve_model(str(result.path)), problems, scorer, settings)
             rows.append(_row(result, found, baseline))
-    return Losses(Table(_COLUMNS, tuple(rows)), len(problems), baseline.label)
+    return QuantizationReport(Table(_COLUMNS, tuple(rows)), len(problems), baseline.label)
 
 
 def _row(result: ExportResult, found: Evaluation, baseline: Evaluation | None) -> tuple[str, ...]:
-    """The cells of a file; without differences where it is itself what the others are compared with."""
+    """Format the cells of a file; no differences if it is the baseline itself."""
     manifest, agreement = result.manifest, result.manifest.agreement
     bits = f"{manifest.bits_per_weight:.2f}" if isinstance(manifest, GgufManifest | OnnxManifest) else ""
     summary = found.summary()

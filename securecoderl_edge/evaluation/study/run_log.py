@@ -55,7 +55,7 @@ class Step:
         return shlex.join(("python", "-m", *self.words))
 
 
-class Ledger:
+class RunLog:
     """The attempts at a study's steps."""
 
     def __init__(self, folder: Path) -> None:
@@ -80,8 +80,8 @@ class Ledger:
                 "words": [_below(word, self._folder) for word in step.words],
                 "after": None if step.after is None else self.key(step.after),
                 "facts": _below(step.facts, self._folder),
-                "learns_from": None if step.learns_from is None else _digest(learnt_from(step.learns_from)),
-                "measures": None if step.measures is None else _digest(measured_on(step.measures)),
+                "learns_from": None if step.learns_from is None else _digest(training_problems(step.learns_from)),
+                "measures": None if step.measures is None else _digest(evaluation_problems(step.measures)),
                 "version": __version__,
             }
             self._keys[step] = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
@@ -125,12 +125,12 @@ class Ledger:
         return total
 
 
-def learnt_from(source: str) -> tuple[Problem, ...]:
+def training_problems(source: str) -> tuple[Problem, ...]:
     """The problems that ``sce train`` finds under a name; errors as in `load_problems`."""
     return _read_problems(source, _signature(source), False)
 
 
-def measured_on(source: str) -> tuple[Problem, ...]:
+def evaluation_problems(source: str) -> tuple[Problem, ...]:
     """The problems that ``sce bench`` finds under a name; errors as in `bench_problems`."""
     return _read_problems(source, _signature(source), True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from securecoderl_edge.problems.giveaways import LEAST_HIDDEN, is_visible, without_visible_tests
+from securecoderl_edge.problems.leakage import LEAST_HIDDEN, is_visible, without_visible_tests
 from securecoderl_edge.problems.problem import Problem, Test
 
 SHOWN, FIRST, SECOND = Test("1 2\n", "3\n"), Test("4 4\n", "8\n"), Test("10 9\n", "19\n")

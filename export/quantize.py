@@ -1,15 +1,15 @@
-"""Types of weights that llama.cpp makes itself, from a float GGUF file, in a child process.
+"""Quantization by llama.cpp, from a float GGUF file, in a child process.
 
-    q8_0             half the size of f16, hardly to be told from it
-    q6_k             a little smaller, a little worse
+    q8_0             half the size of f16 (`gguf` writes it itself)
+    q6_k             smaller
     q5_k_m, q5_k_s, q5_0
-    q4_k_m           a third of f16; the usual choice where memory is short
-    q4_k_s, q4_0     smaller, faster on some processors, worse
-    iq4_nl, iq4_xs   as small, with a table of values that are not evenly spaced
-    q3_k_m           the smallest that is offered; small models suffer
+    q4_k_m           a third of the size of f16; the usual choice for little memory
+    q4_k_s, q4_0     smaller
+    iq4_nl, iq4_xs   similar size, with unevenly spaced values
+    q3_k_m           the smallest type
 
-A type cannot take every row: k-quants need rows of a multiple of 256. llama.cpp then takes another type for that
-tensor, so the size of a file is read from the file.
+k-quants need rows of a multiple of 256. For other rows llama.cpp chooses another type, so the size of a file is read
+from the file.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ LLAMA_CPP_TYPES = {
 }
 
 
-def quantise(source: Path, target: Path, kind: str) -> None:
-    """Write ``target``, the float GGUF file ``source`` in the type ``kind``.
+def quantize(source: Path, target: Path, kind: str) -> None:
+    """Quantize the float GGUF file ``source`` to the type ``kind``, and write it to ``target``.
 
     Raises:
-        SceError: llama.cpp refuses, or crashes.
+        SceError: llama.cpp fails or crashes.
     """
     request = {"source": str(source), "target": str(target), "type": LLAMA_CPP_TYPES[kind]}
-    answers = ask("securecoderl_edge.export.quantise", request)
+    answers = ask("securecoderl_edge.export.quantize", request)
     if answers.death:
-        raise SceError(f"llama.cpp could not make {kind} of the float file: it {answers.obituary()}")
+        raise SceError(f"llama.cpp could not quantize the float file to {kind}: it {answers.obituary()}")
 
 
 def main() -> None:
-    """Read a request from standard input and serve it; the exit status is what llama.cpp returns."""
+    """Read a request from standard input and serve it; the exit status is that of llama.cpp."""
     import llama_cpp
 
     from securecoderl_edge.runtimes.gguf.llama import quiet
 
-    request, _ = processes.request(), processes.answers()  # whatever llama.cpp prints is no answer
+    request, _ = processes.request(), processes.answers()  # output of llama.cpp is not an answer
     quiet()
     llama_cpp.llama_backend_init()
     parameters = llama_cpp.llama_model_quantize_default_params()

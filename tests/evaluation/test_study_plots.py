@@ -1,0 +1,98 @@
+"""The plots of the study: alt texts and titles state what the committed results hold."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import ROOT
+
+from securecoderl_edge.config import current_keys
+
+BENCHMARKS = ROOT / "benchmarks"
+NAMES = ("learning-eval", "learning-hard", "security", "ablations")
+
+
+@pytest.fixture(scope="module")
+def plots() -> Any:
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        import study_plots
+
+        return study_plots
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+
+
+@pytest.fixture
+def records() -> Any:
+    files = {name: BENCHMARKS / "results" / f"study-{name}.json" for name in ("table3", "security", "ablations")}
+    return {name: current_keys(json.loads(file.read_text(encoding="utf-8"))) for name, file in files.items()}
+
+
+def set_difference(record: Any, first: str, second: str, metric: str, *bounds: float) -> None:
+    for each in record["comparisons"]:
+        if (each["first"], each["second"]) == (first, second):
+            each["metrics"][metric] = dict(zip(("low", "value", "high", "n"), (*bounds, 10), strict=True))
+
+
+def test_alt_texts_need_no_matplotlib(plots: Any, records: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert tuple(plots.PLOTS) == NAMES
+    assert all(plots.alt_text(name, records) for name in NAMES)
+
+
+def test_an_alt_text_states_the_difference_and_its_significance(plots: Any, records: Any) -> None:
+    table = records["table3"]
+    for variant, low in (("simple", 0.01), ("fresh", 0.01), ("cont", -0.01), ("sched", -0.01)):
+        set_difference(table, "eval-sft", f"eval-{variant}", "all_tests_rate", low, 0.055, 0.1)
+    text = plots.alt_text("learning-eval", records)
+    assert "significantly higher in 2 of 4 variants: simple +5.5 [1.0, 10.0]" in text
+    assert "200 held-out problems, 2 samples per problem, 5 seeds, 95 % CI" in text
+    for variant in ("simple", "fresh", "cont", "sched"):
+        set_difference(table, "eval-sft", f"eval-{variant}", "all_tests_rate", -0.1, -0.05, 0.1)
+    assert "pass all tests: no significant difference in any of 4 variants" in plots.alt_text("learning-eval", records)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "finding"),
+    [(-0.2, -0.1, "alone lowers"), (-0.2, 0.1, "alone does not change"), (0.1, 0.2, "raises")],
+)
+def test_the_title_follows_the_result(plots: Any, records: Any, low: float, high: float, finding: str) -> None:
+    set_difference(records["security"], "security-sft", "security-beta-0.0", "secure_rate", low, (low + high) / 2, high)
+    assert finding in plots.PLOTS["security"].title(records["security"])
+
+
+def test_every_ablation_has_a_name_in_plain_words(plots: Any, records: Any) -> None:
+    pairs = {(each["second"], each["first"]) for each in records["ablations"]["comparisons"]}
+    assert pairs == set(plots._ABLATIONS)
+
+
+def test_an_unknown_plot_is_an_error(plots: Any, records: Any) -> None:
+    with pytest.raises(KeyError):
+        plots.alt_text("hacking", records)
+
+
+def test_the_same_records_give_the_same_files(plots: Any, records: Any, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    for folder in ("one", "two"):
+        plots.draw_all(records, tmp_path / folder)
+    made = {file.stem: file.read_bytes() for file in (tmp_path / "one").iterdir()}
+    assert set(made) == set(NAMES)
+    assert made == {file.stem: file.read_bytes() for file in (tmp_path / "two").iterdir()}
+    plots.draw_all({"security": records["security"]}, tmp_path / "three")
+    assert [file.name for file in (tmp_path / "three").iterdir()] == ["security.svg"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_committed_plot_describes_the_committed_results(plots: Any, records: Any, name: str) -> None:
+    svg = (ROOT / "docs" / "plots" / f"{name}.svg").read_text(encoding="utf-8")
+    (text,) = re.findall("<desc>(.*?)</desc>", svg)
+    assert html.unescape(text) == plots.alt_text(name, records), "run: make study"
+    (title,) = re.findall("<title>(.*?)</title>", svg)
+    assert html.unescape(title) == plots.PLOTS[name].title(records[plots.PLOTS[name].study]), "run: make study"
