@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from securecoderl_edge.evaluation.plot import GRID, INK, PALETTE, SOFT_INK, plotting
+from securecoderl_edge.evaluation.plot import GRID, INK, PALETTE, SOFT_INK, fix_layout, plotting
 from securecoderl_edge.evaluation.statistics import Interval
 from securecoderl_edge.evaluation.study.tables import interval_of, split_of
 from securecoderl_edge.system.files import write_atomically
@@ -382,6 +382,7 @@ def _head(figure: Figure, title: str, note: str) -> None:
 def _svg(figure: Figure, title: str, text: str) -> str:
     """The figure on its panel, with a title and a description for those who do not see it."""
     figure.patch.set(facecolor="white", edgecolor=GRID, linewidth=1)
+    fix_layout(figure)
     out = io.StringIO()
     figure.savefig(out, format="svg", metadata={"Date": None})
     svg = re.sub(r"\s*<metadata>.*?</metadata>", "", out.getvalue(), flags=re.DOTALL)

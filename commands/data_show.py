@@ -151,7 +151,7 @@ def _facts(found: Stats, model: str | None) -> dict[str, str]:
         lengths = found.lengths
         facts["prompt tokens"] = f"{_spread(lengths.prompts)} (style {lengths.style}, {model})"
         if lengths.context is not None:
-            facts["too long"] = f"{lengths.too_long} prompts, for a context of {lengths.context} tokens"
+            facts["too long"] = f"{lengths.too_long} prompts do not fit the context of {lengths.context} tokens"
         if lengths.solutions is not None:
             facts["solution tokens"] = f"{_spread(lengths.solutions)} (shortest solution of each problem)"
     return facts

@@ -69,7 +69,7 @@ class ExportConfig:
 def export(source: str | None, config: ExportConfig) -> None:
     """Export a model to GGUF or ONNX files, verified against the original.
 
-    RUN is a training run (default: the latest). HF_DIR is a Hugging Face folder or nano, exported without an adapter.
+    RUN is a training run or one of its phases (default: the latest run). HF_DIR is a Hugging Face folder, or nano.
 
     llama.cpp or onnxruntime loads each file. Its tokens, logits and greedy text are compared with the original model in
     transformers, and the file is deleted if they disagree. Merged Hugging Face folders are not compared.

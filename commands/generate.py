@@ -105,9 +105,9 @@ def generate(
 ) -> None:
     """Generate a program for a prompt; test it and scan it before printing it.
 
-    PROMPT is a text, @FILE, or - for standard input. The program is parsed and scanned with Bandit. With tests, or an
-    example in the prompt, it also runs in the sandbox. The program goes to stdout, the verdict to stderr. Exit code 1
-    if no program passes its checks.
+    PROMPT is a text, @FILE, or - (the default in a pipe) for standard input. The program is parsed and scanned with
+    Bandit. With tests, or an example in the prompt, it also runs in the sandbox. The program goes to stdout, the
+    verdict to stderr. Exit code 1 if no program passes its checks.
 
     With --jsonl FILE, each line of FILE is {"prompt": ...} or a problem record. Each output line is a JSON object with
     the best program, its completion and its score.

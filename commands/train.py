@@ -141,9 +141,9 @@ def _print_plan(plan: Plan) -> None:
             f"{counts.usable} of {counts.problems} fit the context{cut}; {counts.held_out} more for validation"
         )
     for name, fact in facts.items():
-        data.print(escape_controls(f"{name:15} {fact}"))
+        data.print(escape_controls(f"{name:15} {fact}"), soft_wrap=True)
     for line in plan.missing:
-        data.print(escape_controls(f"{'missing':15} {line}"))
+        data.print(escape_controls(f"{'missing':15} {line}"), soft_wrap=True)
     _print_phases(plan)
     _print_memory(plan)
     tokens = sum(phase.most_tokens or 0 for phase in plan.phases)

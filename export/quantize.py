@@ -47,7 +47,7 @@ def quantize(source: Path, target: Path, kind: str) -> None:
     request = {"source": str(source), "target": str(target), "type": LLAMA_CPP_TYPES[kind]}
     answers = ask("securecoderl_edge.export.quantize", request)
     if answers.death:
-        raise SceError(f"llama.cpp could not quantize the float file to {kind}: it {answers.obituary()}")
+        raise SceError(f"llama.cpp could not quantize the float file to {kind}: it {answers.crash_report()}")
 
 
 def main() -> None:

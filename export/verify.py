@@ -115,7 +115,7 @@ def _ask_child(module: str, request: dict[str, Any]) -> dict[str, Any]:
     """Run ``module`` in a new process and return its answer; a crash there is an error here."""
     answers = ask(module, request, HF_HUB_OFFLINE="1")
     if answers.death or not answers.messages:
-        raise SceError(f"the verification of the export {answers.obituary()}")
+        raise SceError(f"the verification of the export {answers.crash_report()}")
     answer = answers.messages[0]
     if "error" in answer:
         raise SceError(f"the export cannot be verified: {answer['error']}")

@@ -23,9 +23,9 @@ T = TypeVar("T")
 
 MAX_SEED = 2**32 - 1  # the largest that torch and llama.cpp both take
 
-# Names that changed before 0.1.0. An old name of a setting is an error that gives the new one. Files with old names (the
-# config.toml of a run, result files) are translated when they are read.
-# Old name -> new name, both with their table.
+# Names that changed before 0.1.0. An old name of a setting is an error that gives the new one. Files with old names
+# (the config.toml of a run, result files) are translated when they are read. Old name -> new name, both with their
+# table.
 OLD_SETTINGS = {
     "rate_schedule": "lr_schedule",
     "ppo.gradient_norm": "ppo.max_grad_norm",

@@ -1,10 +1,10 @@
-"""Run folders: where training leaves its results and where the other commands find them.
+"""Run folders: training writes its results here, and the other commands read them.
 
 runs/<name>/            config.toml environment.json metrics.jsonl samples.jsonl report.html
   phases/1-sft/ ...     checkpoints/, evaluations.jsonl, best/, snapshots/, adapter/ (the phase's result, PEFT format)
   policy/               the final adapter, PEFT format, usable alone
   exports/
-runs/latest             the name of the last run
+runs/latest             the name of the latest run
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from securecoderl_edge.system.files import read_json, write_atomically
 
 RUNS = Path("runs")
 LATEST = "latest"
-SNAPSHOTS = "snapshots"  # of a phase: adapters on the way, one folder each
-ENVIRONMENT = "environment.json"  # how a run was made; a folder without it is no run
-DONE_FILE = "done.json"  # beside a finished adapter: how it was made, and its hash
+SNAPSHOTS = "snapshots"  # intermediate checkpoints of a phase, one folder each
+ENVIRONMENT = "environment.json"  # how a run was made; a folder without it is not a run
+DONE_FILE = "done.json"  # next to a finished adapter: how it was made, and its hash
 
 
 def step_name(step: int) -> str:
@@ -47,7 +47,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The folder's name, also where the path to it does not say it."""
+        """The folder's name, also if the path (such as ``.``) does not contain it."""
         return self.path.resolve().name
 
     @property
@@ -61,7 +61,7 @@ class Run:
 
     @property
     def base_model(self) -> str:
-        """What the adapters belong to: ``nano``, a folder or a hub id, as recorded when the run began.
+        """The base model of the adapters: ``nano``, a folder or a Hugging Face repo id, as recorded at the start.
 
         Raises:
             UsageError: the folder is not a run.
@@ -69,26 +69,26 @@ class Run:
         """
         record = self.path / ENVIRONMENT
         if not record.is_file():
-            raise UsageError(f"{self.path} is not a training run (no environment.json); train one with: sce train")
+            raise UsageError(f"{self.path}: not a training run (no environment.json); train one with: sce train")
         try:
             return str(read_json(record)["base_model"])
         except (SceError, KeyError):
-            raise SceError(f"{record} does not say which base model the run trained; train again") from None
+            raise SceError(f"{record}: base_model is missing; train again in another folder") from None
 
     @property
     def command(self) -> str:
-        """The command line that goes on with the run: the one that began it."""
+        """The command line that resumes the run: the one that started it."""
         try:
             program, *arguments = map(str, read_json(self.path / ENVIRONMENT)["command"])
         except (SceError, KeyError, TypeError, ValueError):
             program, arguments = "", []
         if program not in ("sce", "__main__.py"):
-            return "the command that began it"  # a script of the user's own
+            return "the command that started it"  # a script of the user
         return shlex.join(["sce", *(word for word in arguments if word != "--no-resume")])
 
     @property
     def prompt_style(self) -> str:
-        """The style of prompts that the run trains with; our own where its settings do not say.
+        """The prompt style that the run trains with; the default style if its settings do not name one.
 
         Raises:
             SceError: the settings are damaged.
@@ -99,17 +99,17 @@ class Run:
         return style if style in STYLES else OURS.style
 
     def export_path(self, ending: str, part: str = "") -> Path:
-        """Where an export goes: of the policy, or of another ``part`` such as the base; ``ending`` says as what."""
+        """The path of an export of the policy, or of another ``part`` such as the base; ``ending`` is its format."""
         return self.exports / f"{self.name}{f'-{part}' if part else ''}{ending}"
 
     def exported_part(self, name: str) -> str:
-        """What the export of that name is of, as `export_path` named it; empty for the policy."""
+        """The part of the run that the export ``name`` (from `export_path`) was made of; empty for the policy."""
         parts = "|".join(["base", *map(phase_of, self.phase_folders())])
         found = re.match(rf"{re.escape(self.name)}-((?:{parts})(?:-step-\d+)?)-", name)
         return found[1] if found else ""
 
     def phase_folder(self, number: int, name: str) -> Path:
-        """Where the phase ``name``, the ``number``-th from 1, keeps its files."""
+        """The folder of the phase ``name``, the ``number``-th from 1."""
         return self.path / "phases" / f"{number}-{name}"
 
     def phase_folders(self) -> list[Path]:
@@ -118,7 +118,7 @@ class Run:
         return sorted(folders, key=lambda path: int(path.name.split("-")[0]))
 
     def outcomes(self) -> list[tuple[str, dict[str, Any]]]:
-        """The finished phases in order, each with what its `DONE_FILE` says.
+        """The finished phases in order, each with the content of its `DONE_FILE`.
 
         Raises:
             SceError: one is damaged.
@@ -134,24 +134,26 @@ class Run:
         """
         if phase is None:
             if not (self.policy / ADAPTER_WEIGHTS).is_file():
-                raise UsageError(f"{self.path} has no finished policy yet; go on with: {self.command}")
+                raise UsageError(f"{self.path}: training has not finished; resume it with: {self.command}")
             return self.policy
         for folder in self.phase_folders():
             if phase_of(folder) == phase:
                 if not (folder / "adapter" / ADAPTER_WEIGHTS).is_file():
-                    raise UsageError(f"phase {phase} of {self.path} has not finished")
+                    raise UsageError(f"{self.path}: phase {phase} has not finished; resume it with: {self.command}")
                 return folder / "adapter"
-        known = ", ".join(map(phase_of, self.phase_folders())) or "none"
-        raise UsageError(f"{self.path} has no phase {phase!r} (phases there: {known})")
+        known = ", ".join(map(phase_of, self.phase_folders()))
+        raise UsageError(
+            f"{self.path}: unknown phase {phase!r}; {f'choose from {known}' if known else 'no phase has started yet'}"
+        )
 
 
 def default_folder(recipe: str) -> Path:
-    """Where a run goes that names no other place: `RUNS`, by the name of its recipe or of the recipe's file."""
+    """The default folder of a run: in `RUNS`, with the name of its recipe or of the recipe's file."""
     return RUNS / Path(recipe).stem
 
 
 def run_of(path: Path) -> Run | None:
-    """The run that a file or folder lies in, if it lies in one; its path is relative where that of the run can be."""
+    """The run that contains a file or folder, if any; its path is relative if it is below the current folder."""
     for folder in path.resolve().parents:
         if (folder / ENVIRONMENT).is_file():
             return Run(Path(os.path.relpath(folder)) if folder.is_relative_to(Path.cwd()) else folder)
@@ -159,14 +161,14 @@ def run_of(path: Path) -> Run | None:
 
 
 def mark_latest(run: Run) -> None:
-    """Make ``run`` the one that commands pick up by default, if it lies where they look, in `RUNS`."""
+    """Make ``run`` the one that commands use by default, if it is in `RUNS`, where they look."""
     if is_found_by_default(run):
         with write_atomically(RUNS / LATEST) as out:
             out.write(f"{os.path.basename(run.path)}\n")
 
 
 def is_found_by_default(run: Run) -> bool:
-    """Whether commands without a model can pick up ``run``."""
+    """Whether commands without a model argument can find ``run``."""
     return run.path.parent.resolve() == RUNS.resolve()
 
 
@@ -183,7 +185,7 @@ def latest_run() -> Run | None:
 
 
 def newest_run() -> Run | None:
-    """The run in `RUNS` that was last worked on or made the latest, finished or not."""
+    """The run in `RUNS` that was changed or made the latest most recently, finished or not."""
     latest = latest_run()
 
     def changed(run: Run) -> float:
@@ -195,13 +197,13 @@ def newest_run() -> Run | None:
 
 
 def only_unfinished() -> str:
-    """What to say where training has begun and no run is finished; empty elsewhere."""
+    """A message if training has started but no run has finished; empty otherwise."""
     begun = newest_run() if latest_run() is None else None
-    return f"no training run here has finished; {begun.path} goes on with: {begun.command}" if begun else ""
+    return f"no training run has finished; resume {begun.path} with: {begun.command}" if begun else ""
 
 
 def find_run(text: str) -> Run | None:
-    """The run that ``text`` names: its folder, its name under ``runs/``, or ``latest``; None if there is none."""
+    """The run that ``text`` names: its folder, its name under ``runs/``, or ``latest``; None if not found."""
     if text in (LATEST, str(RUNS / LATEST)):
         return latest_run()
     candidates = [Path(text)]

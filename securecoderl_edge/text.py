@@ -1,17 +1,17 @@
-"""Text that came from elsewhere, made safe for a terminal or a tokenizer, or read as its author meant it."""
+"""Text from outside, made safe for a terminal or a tokenizer; and escapes in command-line text."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 
-# Where export writes the Unicode normal form that a model's tokenizer brings text to; llama.cpp has no place for it.
+# The GGUF key for the Unicode normal form of a model's tokenizer; llama.cpp has no key for it.
 NORMALIZER_KEY = "securecoderl_edge.normalizer"
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\\\": "\\"}
 
 
 def replace_surrogates(text: str) -> str:
-    """``text`` with ``?`` for each half of a surrogate pair, which JSON can hold and no tokenizer accepts."""
+    """``text`` with ``?`` for each half of a surrogate pair: JSON allows them, tokenizers do not."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

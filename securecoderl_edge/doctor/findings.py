@@ -34,7 +34,6 @@ class Section:
     findings: list[Check] = field(default_factory=list)
 
 
-
 def gibibytes(size: int) -> str:
     """``15.6 GiB``."""
     return f"{size / (1 << 30):.1f} GiB"

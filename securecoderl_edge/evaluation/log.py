@@ -15,7 +15,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.runtimes.protocol import Usage
 from securecoderl_edge.scoring.metrics import Row
 from securecoderl_edge.system.files import locked, write_atomically
-from securecoderl_edge.system.rows import RowFile, drop_torn_line
+from securecoderl_edge.system.rows import RowFile, drop_truncated_line
 
 
 class EvaluationLog:
@@ -51,7 +51,7 @@ class EvaluationLog:
             with write_atomically(log.folder / "settings.json") as file:
                 file.write(text + "\n")
             for path in (log._rows, log._usage):
-                drop_torn_line(path)
+                drop_truncated_line(path)
             yield log
 
     def rows(self) -> dict[tuple[str, int], Row]:

@@ -71,6 +71,18 @@ def plotting(**settings: Any) -> Iterator[type[Figure]]:
         yield Figure
 
 
+def fix_layout(figure: Figure) -> None:
+    """Lay out the panels once, and round their places.
+
+    The last digits of the computed places change from call to call, and with them the ids in an SVG file.
+    """
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        left, bottom, width, height = (round(each, 4) for each in axes.get_position().bounds)
+        axes.set_position((left, bottom, width, height))
+
+
 def plot_bench(summaries: Sequence[EvaluationSummary], path: Path) -> None:
     """Draw one row per model: rates with their 95 % intervals, decoding speed, and peak memory.
 
@@ -90,6 +102,7 @@ def plot_bench(summaries: Sequence[EvaluationSummary], path: Path) -> None:
         panels[0].set_ylim(len(summaries) - 0.5, -0.5)
         figure.suptitle("Quality, speed and memory of each model", fontsize=11, fontweight="bold")
         figure.supxlabel(_sizes(summaries), fontsize=8, color=SOFT_INK)
+        fix_layout(figure)
         with temporary_beside(path) as temporary:
             figure.savefig(temporary, format=path.suffix.lower().lstrip("."), dpi=150, metadata=_without_date(path))
 

@@ -44,7 +44,7 @@ class Candidate:
         return is_program and self.score.severity == 0 and is_right
 
     def verdict(self, tests: str = "tests") -> str:
-        """The check in words: ``passed 3/3 tests, no security findings``; ``tests`` names what was run."""
+        """The check in words: ``passed 3/3 tests, Bandit: no findings``; ``tests`` names what was run."""
         if not self.score.program.strip():
             return "no program"
         if not self.score.parses:
@@ -59,9 +59,9 @@ class Candidate:
 
     def _security(self) -> str:
         if self.score.severity == 0:
-            return "no security findings"
+            return "Bandit: no findings"
         named = ", ".join(f"{finding.test_id} in line {finding.line}" for finding in self.score.findings)
-        return f"security: {named or 'could not be checked'}"
+        return f"Bandit: {named or 'scan failed'}"
 
 
 @dataclass(frozen=True)

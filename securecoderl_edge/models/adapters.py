@@ -1,10 +1,10 @@
-"""LoRA folders in PEFT's format, and which of PEFT's many kinds are understood here.
+"""LoRA folders in PEFT's format, and the kinds of adapters that are supported.
 
-Plain LoRA on linear layers, scaled by alpha/r or (rslora) alpha/sqrt(r). Every reader, the one that computes and the
-one that exports, refuses the rest by name: merged wrongly it would still give a model that loads.
+Supported: plain LoRA on linear layers, scaled by alpha/r or (rslora) alpha/sqrt(r). All readers reject other kinds by
+name, because a wrongly merged adapter still gives a model that loads.
 
 In training one frozen base carries two adapters: `POLICY_ADAPTER`, which is trained, and `REFERENCE_ADAPTER`, a frozen
-copy of what supervised training left, which the KL penalty is measured against.
+copy of the SFT result, the reference of the KL penalty.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ def read_lora_config(adapter: Path) -> dict[str, Any]:
     """The decoded adapter_config.json of a plain LoRA adapter.
 
     Raises:
-        UsageError: it is another kind of adapter, or uses a feature that is not computed here (named).
+        UsageError: it is another kind of adapter, or uses an unsupported feature (named).
         SceError: the file is missing or damaged.
     """
     config = read_json(adapter / ADAPTER_CONFIG)
     if config.get("peft_type") != "LORA":
-        raise UsageError(f"{adapter}: adapters of type {config.get('peft_type')} cannot be merged, only LORA")
+        raise UsageError(f"{adapter}: adapter type {config.get('peft_type')} is not supported, only LORA")
     for feature in _UNSUPPORTED:
         if config.get(feature):
-            raise UsageError(f"{adapter}: the adapter uses {feature}, which cannot be merged here")
+            raise UsageError(f"{adapter}: adapters with {feature} are not supported")
     if config.get("bias", "none") != "none":
-        raise UsageError(f"{adapter}: the adapter trains biases (bias = {config['bias']}), which cannot be merged here")
-    # PiSSA, LoftQ and their kin change the base weights at the start of training.
+        raise UsageError(f"{adapter}: adapters that train biases (bias = {config['bias']}) are not supported")
+    # PiSSA, LoftQ and similar methods change the base weights at the start of training.
     if config.get("init_lora_weights", True) not in (True, False, "gaussian"):
         raise UsageError(
-            f"{adapter}: the adapter was initialized with {config['init_lora_weights']}, which cannot be merged here"
+            f"{adapter}: adapters with init_lora_weights = {config['init_lora_weights']} are not supported"
         )
     return config
 
@@ -73,15 +73,15 @@ def read_lora_config(adapter: Path) -> dict[str, Any]:
 class LoraSettings:
     """Low-rank adaptation (arXiv:2106.09685) of the attention projections."""
 
-    rank: int = setting(16, "Rank of the update of each weight.", minimum=1)
-    alpha: int = setting(32, "Scale of the update: alpha / rank.", minimum=1)
-    targets: tuple[str, ...] = setting(("q_proj", "k_proj", "v_proj", "o_proj"), "Linear layers that get an adapter.")
+    rank: int = setting(16, "LoRA rank.", minimum=1)
+    alpha: int = setting(32, "LoRA alpha; the update is scaled by alpha / rank.", minimum=1)
+    targets: tuple[str, ...] = setting(("q_proj", "k_proj", "v_proj", "o_proj"), "Linear layers with a LoRA adapter.")
 
 
 def add_adapters(base: Any, lora: LoraSettings, seed: int) -> Any:
-    """Wrap ``base`` with a trainable policy adapter and a frozen reference adapter, both doing nothing yet.
+    """Wrap ``base`` with a trainable policy adapter and a frozen reference adapter, both without effect yet.
 
-    LoRA's first factor is drawn after seeding, so equal seeds give equal adapters; its second factor is zero.
+    LoRA's first factor is sampled after seeding, so equal seeds give equal adapters; its second factor is zero.
 
     Raises:
         SceError: a target layer that the model does not have.
@@ -96,7 +96,7 @@ def add_adapters(base: Any, lora: LoraSettings, seed: int) -> Any:
     try:
         model = get_peft_model(base, config, adapter_name=POLICY_ADAPTER, autocast_adapter_dtype=True)
     except ValueError as error:
-        raise SceError(f"LoRA does not fit this model: {error}") from None
+        raise SceError(f"lora.targets does not match this model: {error}") from None
     model.add_adapter(REFERENCE_ADAPTER, config)
     copy_adapter(model, POLICY_ADAPTER, REFERENCE_ADAPTER)
     return model.eval()
@@ -163,11 +163,11 @@ def load_adapter(model: Any, folder: Path, name: str = POLICY_ADAPTER) -> None:
     try:
         stored = load_file(file)
     except (OSError, SafetensorError) as error:
-        raise SceError(f"{file}: cannot be read ({error})") from None
+        raise SceError(f"cannot read {file} ({error})") from None
     wanted = adapter_parameters(model, name)
     named = {key.replace(f".{name}.", "."): value for key, value in wanted.items()}
     if stored.keys() != named.keys() or any(stored[key].shape != named[key].shape for key in named):
-        raise SceError(f"{folder}: the adapter does not belong to this base model or these LoRA settings")
+        raise SceError(f"{folder}: the adapter does not match the base model or the [lora] settings")
     with torch.no_grad():
         for key, value in named.items():
             value.copy_(stored[key])

@@ -1,4 +1,4 @@
-"""What a config.json says about a Llama or Qwen2 model; variants whose sums we would get wrong are refused."""
+"""Architecture of a Llama or Qwen2 model, from its config.json; unsupported variants are rejected."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ONLY_SUPPORTED = {
     "partial_rotary_factor": 1.0,
     "use_sliding_window": False,
 }
-# Others rotate differently as the text grows, so keys that are kept for a prompt would be wrong later on.
+# Other types change the rotation as the text grows, so cached keys of a prompt would become wrong.
 _ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 EXPORTED_ROPE_TYPES = ("default", "linear", "llama3")
 
@@ -107,7 +107,7 @@ class Architecture:
         return shapes
 
     def parameters(self) -> int:
-        """How many numbers the model has."""
+        """Number of parameters of the model."""
         return sum(math.prod(shape) for shape in self.tensors().values())
 
 
@@ -115,7 +115,7 @@ def read_architecture(folder: Path) -> Architecture:
     """Read and check ``folder/config.json``; missing keys have the defaults of transformers.
 
     Raises:
-        UsageError: another architecture, or a variant that is not computed here (named).
+        UsageError: another architecture, or an unsupported variant (named).
         SceError: no readable config.json.
     """
     return architecture_of(read_json(folder / "config.json"), str(folder / "config.json"))
@@ -126,9 +126,9 @@ def architecture_of(config: dict[str, Any], where: str) -> Architecture:
     names = config.get("architectures")
     name = names[0] if isinstance(names, list) and names else config.get("model_type", "unknown")
     if name not in FAMILIES:
-        raise UsageError(f"{where}: architecture {name} is not supported ({', '.join(FAMILIES)})")
+        raise UsageError(f"{where}: architecture {name} is not supported, only {', '.join(FAMILIES)}")
     if config.get("quantization_config"):
-        raise UsageError(f"{where}: the model is already quantized; give the folder of its original weights")
+        raise UsageError(f"{where}: the model is already quantized; give the folder with the original weights")
     rope = _rope(config, where)
     for key, only in _ONLY_SUPPORTED.items():
         found = rope.get(key, config.get(key, only))
@@ -140,7 +140,7 @@ def architecture_of(config: dict[str, Any], where: str) -> Architecture:
     try:
         heads, hidden = _size(config, "num_attention_heads"), _size(config, "hidden_size")
         head_size = int(config.get("head_dim") or hidden // heads)
-        # transformers 5 writes it into ``rope_parameters``, older versions beside ``rope_scaling``.
+        # transformers 5 writes it into ``rope_parameters``, older versions next to ``rope_scaling``.
         theta = float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0)
         if FAMILIES[name] == "qwen2" and head_size * heads != hidden:
             raise UsageError(f"{where}: head_dim = {config.get('head_dim')} is not supported, only hidden_size / heads")
@@ -163,24 +163,24 @@ def architecture_of(config: dict[str, Any], where: str) -> Architecture:
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise UsageError(f"{where}: a number of the model is missing or wrong ({what})") from None
+        raise UsageError(f"{where}: missing or invalid value ({what})") from None
 
 
 def _rope(config: dict[str, Any], where: str) -> dict[str, Any]:
-    """What is said of the rotary embedding, under the name of transformers 5 or that of older versions."""
+    """Settings of the rotary embedding, under the key of transformers 5 or that of older versions."""
     found = [config[name] for name in ("rope_parameters", "rope_scaling") if config.get(name)]
     for rope in found:
         if not isinstance(rope, dict):
             raise UsageError(f"{where}: rope type {rope} is not supported")
-    # Which of two that differ is meant depends on the version of transformers.
+    # If both exist and differ, the version of transformers decides between them.
     kinds = [(rope.get("rope_type") or rope.get("type") or "default", rope.get("factor", 1.0)) for rope in found]
     if len(set(map(str, kinds))) > 1:
-        raise UsageError(f"{where}: rope_parameters and rope_scaling say different things; remove one of them")
+        raise UsageError(f"{where}: rope_parameters and rope_scaling contradict each other; remove one of them")
     return found[0] if found else {}
 
 
 def _llama3_divisors(rope: dict[str, Any], theta: float, head_size: int) -> tuple[float, ...]:
-    """By how much Llama 3.1 slows each pair of a head down: slow ones by the factor, fast ones not, others in between.
+    """Divisors of the rotation speeds in Llama 3.1: the factor for slow pairs, 1 for fast pairs, in between for others.
 
     Source: transformers, "llama3" among its rope parameters; the Llama 3 report, arXiv:2407.21783, has no formula.
     """

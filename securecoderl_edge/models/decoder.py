@@ -1,7 +1,7 @@
-"""A decoder over merged weights with a KV cache: what sampling runs instead of the model that is trained.
+"""A decoder over merged weights with a KV cache, which sampling uses instead of the model in training.
 
-It holds plain tensors: LoRA merged into the weights, the q, k, v and the gate, up projections fused. That saves most of
-the Python and adapter overhead of a small model's decoding step.
+It holds plain tensors: LoRA is merged into the weights; the q, k, v and the gate, up projections are fused. This saves
+most of the Python and adapter overhead of a small model's decoding step.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class _MergedLayer:
 class Decoder:
     """A Llama or Qwen2 decoder over merged weights; `refresh` takes them from the (possibly adapted) model.
 
-    What is constant for a layer is multiplied into its weights: the scales of the norms, and that of the scores. As in
-    training the residual stream is float32, ``dtype`` is the format of the products.
+    Constant factors (the scales of the norms and of the attention scores) are multiplied into the weights. As in
+    training the residual stream is float32; ``dtype`` is the compute dtype.
     """
 
     def __init__(self, model: Any, dtype: torch.dtype) -> None:
@@ -48,7 +48,7 @@ class Decoder:
         self.head_size = getattr(config, "head_dim", None) or config.hidden_size // self.heads
         self.context = config.max_position_embeddings
         self._epsilon = config.rms_norm_eps
-        # With matrix units it takes half the time of the products, which in bfloat16 are slow in batches.
+        # With matrix units it takes half the time of two matrix products, which are slow in batches in bfloat16.
         self._fused = self.device.type == "cpu" and dtype == torch.bfloat16 and cpu_has_matrix_units()
         self.layers: list[_MergedLayer] = []
 
@@ -65,7 +65,7 @@ class Decoder:
 
     @property
     def cache_bytes_per_token(self) -> int:
-        """Size of one token's keys and values over all layers."""
+        """Size of one token in the KV cache of all layers."""
         layers = len(self._trunk.layers)
         return int(2 * layers * self.kv_heads * self.head_size * self.dtype.itemsize)
 
@@ -84,7 +84,7 @@ class Decoder:
         self.layers = [self._merged(layer) for layer in trunk.layers]
 
     def release(self) -> None:
-        """Give the memory of the merged weights back; `refresh` comes before the next sampling."""
+        """Free the memory of the merged weights; `refresh` is needed before the next sampling."""
         self.layers = []
         self._embedding = self._head = self._final_norm = self._cosine = self._sine = torch.empty(0)
 
@@ -112,7 +112,7 @@ class Decoder:
         )
 
     def new_cache(self, rows: int, length: int) -> list[tuple[Tensor, Tensor]]:
-        """Zeroed keys and values, (rows, kv heads, length, head size) for each layer."""
+        """A zeroed KV cache: keys and values of shape (rows, kv heads, length, head size) for each layer."""
         shape = (rows, self.kv_heads, length, self.head_size)
         return [
             (
@@ -148,7 +148,7 @@ class Decoder:
         return logits
 
     def _normed(self, hidden: Tensor) -> Tensor:
-        # One norm and one factor a row: fewer passes than rms_norm, which a CPU takes apart.
+        # One norm and one factor per row: fewer passes than rms_norm, which is not fused on a CPU.
         mean_square = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True).square_().div_(hidden.shape[-1])
         normed: Tensor = (hidden * mean_square.add_(self._epsilon).rsqrt_()).to(self.dtype)
         return normed
@@ -175,7 +175,7 @@ def attended(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor, *, fused
     """(B, heads, T, D) attention of scaled ``query`` to ``keys`` and ``values`` (B, kv heads, L, D).
 
     Args:
-        fused: also for one query by torch's fused kernel.
+        fused: use torch's fused kernel for a single query as well.
     """
     rows, heads, width, size = query.shape
     if width > 1 or fused:
@@ -183,8 +183,8 @@ def attended(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor, *, fused
         return functional.scaled_dot_product_attention(
             query, keys, values, attn_mask=bias, scale=1.0, enable_gqa=shared
         )
-    # In float32 two products of matrices are several times faster for one query than the fused kernel, which is made
-    # for many. The heads that share keys are its rows.
+    # In float32 two matrix products are several times faster for a single query than the fused kernel, which is made
+    # for many. The heads that share keys are the rows.
     scores = query.reshape(rows, keys.shape[1], -1, size) @ keys.transpose(-1, -2)
     mixed: Tensor = scores.add_(bias).softmax(-1) @ values
     return mixed.view(rows, heads, 1, size)

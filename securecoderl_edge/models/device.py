@@ -1,4 +1,4 @@
-"""Which device and number formats a run uses, decided in one place and said in environment.json."""
+"""Choice of the device and dtypes of a run; environment.json records it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ V100 = (7, 0)
 
 @dataclass(frozen=True)
 class Compute:
-    """Where and in which formats a run computes.
+    """Device and dtypes of a run.
 
     Attributes:
-        base_precision: format of the frozen base; ``int8`` is ours, ``int8-bnb`` LLM.int8 of bitsandbytes.
-        products: of the matrix products in training. In float16 the loss is scaled, so that small gradients survive.
-        rollout_dtype: of sampling.
+        base_precision: dtype of the frozen base; ``int8`` is `int8.Int8Linear`, ``int8-bnb`` LLM.int8 of bitsandbytes.
+        products: compute dtype of training. In float16 the loss is scaled, so that small gradients survive.
+        rollout_dtype: compute dtype of sampling.
         recompute: layers are computed again in the backward pass, to save memory.
     """
 
@@ -33,7 +33,7 @@ class Compute:
     recompute: bool = False
 
     def formats(self) -> Formats:
-        """The sizes of the formats."""
+        """The sizes of the dtypes."""
         names = (str(dtype).removeprefix("torch.") for dtype in (self.products, self.rollout_dtype))
         return Formats.of(self.device, self.base_precision, *names)
 
@@ -45,13 +45,13 @@ class Compute:
 
 
 def choose_compute(device: str, base_precision: str, *, recompute: bool = False) -> Compute:
-    """Resolve ``auto``: CUDA if there is one; int8 on it, float32 on a CPU; products in what is fastest there.
+    """Resolve ``auto``: CUDA if available, with an int8 base; else the CPU in float32. Use the fastest compute dtype.
 
     Raises:
-        UsageError: what was asked for is not there, or the GPU cannot compute it.
+        UsageError: the requested device is missing, or the GPU does not support the precision.
     """
     if device == "cuda" and not torch.cuda.is_available():
-        raise UsageError("--device cuda: this torch sees no CUDA device; use --device cpu or auto, or see: sce doctor")
+        raise UsageError("--device cuda: torch finds no CUDA device; use --device cpu or auto, or see: sce doctor")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda":
@@ -60,34 +60,33 @@ def choose_compute(device: str, base_precision: str, *, recompute: bool = False)
 
 
 def compute_on_cuda(capability: tuple[int, int], base_precision: str, *, recompute: bool = False) -> Compute:
-    """What a GPU of a compute capability computes in; Volta (7.0) has no bfloat16 and no int8 units.
+    """Dtypes for a GPU of a compute capability; Volta (7.0) has no bfloat16 and no int8 units.
 
     Raises:
-        UsageError: it cannot compute in ``base_precision``.
+        UsageError: the GPU does not support ``base_precision``.
     """
     number = "{}.{}".format(*capability)
     if base_precision == "int8-bnb" and capability < HAS_INT8_UNITS:
         raise UsageError(
-            f"int8-bnb: LLM.int8 of bitsandbytes needs compute capability 7.5, this GPU has {number}; "
-            "--base-precision int8 works on it"
+            f"int8-bnb (LLM.int8 of bitsandbytes) needs compute capability 7.5, this GPU has {number}; "
+            "use --base-precision int8"
         )
     if base_precision == "bf16" and capability < HAS_BF16:
         raise UsageError(f"bf16 needs compute capability 8.0, this GPU has {number}; use --base-precision fp16 or int8")
     half = torch.bfloat16 if capability >= HAS_BF16 else torch.float16
-    # A base in float16 may be so because of its range; products follow it.
+    # A float16 base may have been chosen for its range, so compute in float16 too.
     products = torch.float16 if base_precision == "fp16" else half
     return Compute("cuda", "int8" if base_precision == "auto" else base_precision, products, products, recompute)
 
 
 def compute_on_cpu(base_precision: str, *, recompute: bool = False) -> Compute:
-    """What this processor computes in.
+    """Dtypes for this CPU.
 
-    On a CPU bf16 always reads half the memory, which is what sampling waits for. Learning gains by it only with matrix
-    units (AMX): without them an update of the built-in model took 3.8 s instead of 2.9 s. Products in fp16 are slower
-    than either.
+    bf16 reads half the memory, which limits the speed of sampling on a CPU. Updates are faster in bf16 only with matrix
+    units (AMX): without them an update of the built-in model took 3.8 s instead of 2.9 s. fp16 is slower than both.
 
     Raises:
-        UsageError: for ``int8-bnb``, which computes otherwise on a CPU than on a GPU.
+        UsageError: for ``int8-bnb``, which gives other results on a CPU than on a GPU.
     """
     if base_precision == "int8-bnb":
         raise UsageError("int8-bnb needs a CUDA GPU; on a CPU use --base-precision int8")
@@ -97,10 +96,10 @@ def compute_on_cpu(base_precision: str, *, recompute: bool = False) -> Compute:
 
 
 def cpu_has_bf16() -> bool:
-    """Whether the processor multiplies bfloat16 natively (AVX-512 BF16 or AMX)."""
+    """Whether the CPU multiplies bfloat16 natively (AVX-512 BF16 or AMX)."""
     return bool({"avx512_bf16", "amx_bf16"} & cpu_flags())
 
 
 def cpu_has_matrix_units() -> bool:
-    """Whether it multiplies small matrices of bfloat16 in one instruction (AMX)."""
+    """Whether the CPU multiplies small matrices of bfloat16 in one instruction (AMX)."""
     return "amx_bf16" in cpu_flags()

@@ -1,4 +1,4 @@
-"""Where a base model's folder is, which of its files make up the model, and which of them hold the weights."""
+"""The folder of a base model, the files that make up the model, and those that hold its weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from securecoderl_edge.system.hub import download_model, is_hub_id
 
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
-# They decide what a model answers; notes and caches beside them do not.
+# These files decide the model's output; other files of the folder, such as notes and caches, do not.
 MODEL_FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "vocab.txt", "merges.txt")
 
 NANO = "nano"  # the built-in model
@@ -21,50 +21,50 @@ def weight_files(folder: Path) -> list[Path]:
     """The safetensors files of a model folder, in the order of their names.
 
     Raises:
-        UsageError: there are none, or one that the index names is missing.
+        UsageError: the folder has none, or one in the index is missing.
     """
     names = [WEIGHTS]
     if (folder / WEIGHTS_INDEX).is_file():
         places = read_json(folder / WEIGHTS_INDEX).get("weight_map")
         if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
-            raise UsageError(f"{folder / WEIGHTS_INDEX} is damaged (no weight_map)")
+            raise UsageError(f"{folder / WEIGHTS_INDEX}: damaged (no weight_map); download it again")
         names = sorted(set(places.values()))
     for name in names:
         # The names come from a file, so they must not lead out of the folder.
         if Path(name).name != name or not (folder / name).is_file():
-            raise UsageError(f"{folder} has no {name}; a base model must be there as safetensors files")
+            raise UsageError(f"{folder}: {name} is missing; the weights of a base model must be safetensors files")
     return [folder / name for name in names]
 
 
 def base_folder(name: str, *, download: bool = True) -> Path:
-    """The local folder of a base model: ``nano``, a folder, or a hub id (downloaded when named).
+    """The local folder of a base model: ``nano``, a folder, or a Hugging Face repo id (downloaded if necessary).
 
     Args:
-        download: otherwise a hub id must have been downloaded before.
+        download: if False, the repo must already be downloaded.
 
     Raises:
-        UsageError: no such folder, it holds no model, or a hub id is not on this disk.
-        SceError: a hub id that cannot be had.
+        UsageError: no such folder, it holds no model, or the repo is not downloaded.
+        SceError: the repo cannot be downloaded.
     """
     if name == NANO:
         return Path(__file__).parent / "nano"
     folder = Path(name)
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            raise UsageError(f"{folder} holds no model (no config.json)")
+            raise UsageError(f"{folder}: not a model folder (no config.json)")
         return folder
     if not is_hub_id(name):
-        raise UsageError(f"no model {name!r}: it is neither {NANO!r}, nor a folder, nor a hub id (owner/name)")
+        raise UsageError(f"unknown model {name!r}: expected {NANO!r}, a folder or a Hugging Face repo id (owner/name)")
     return download_model(name, MODEL_FILES, download)
 
 
 def lasting_name(name: str) -> str:
-    """What finds the base model ``name`` again from any working folder: a folder's whole path, else ``name``."""
+    """A name of the base model that is valid in any working folder: a folder's absolute path, else ``name``."""
     return str(Path(name).resolve()) if name != NANO and Path(name).is_dir() else name
 
 
 def sha256_of_folder(folder: Path) -> str:
-    """One digest over all that decides what a model folder answers, so that a run knows its base again."""
+    """One digest of all files that decide a model's output, by which a run recognizes its base."""
     digest = hashlib.sha256()
     for path in sorted({path for pattern in MODEL_FILES for path in folder.glob(pattern)}):
         digest.update(f"{path.name} {sha256_of(path)}\n".encode())

@@ -1,8 +1,8 @@
 """The operations of a decoder layer whose weights are frozen, each keeping as little as it can for its backward pass.
 
-Autograd keeps what every elementary step has read. A frozen weight needs no gradient, so its input need not be kept;
-an activation function can be computed again from its inputs. For a Llama layer trained by LoRA on its attention that
-leaves about 60 % of the memory, and half of the elementwise work.
+Autograd keeps the inputs of every elementary operation. A frozen weight needs no gradient, so its input need not be
+kept; an activation function can be computed again from its inputs. For a Llama layer with LoRA on its attention this
+leaves about 60 % of the memory and half of the elementwise work.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class Projection:
 
 
 def score_bias(visible: Tensor, dtype: torch.dtype) -> Tensor:
-    """What is added to attention scores: 0 where ``visible``, minus infinity elsewhere."""
+    """The bias that is added to attention scores: 0 where ``visible``, minus infinity elsewhere."""
     return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, float("-inf"))
 
 
 def shared_heads(query: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, bool]:
-    """Keys and values (B, kv heads, L, D) as attention takes them for the heads of ``query``, and its ``enable_gqa``.
+    """Expand ``keys`` and ``values`` (B, kv heads, L, D) for the heads of ``query``; also returns ``enable_gqa``.
 
-    Several heads may share them. A CPU's kernel knows how; on a GPU the ones that take a mask do not, and what is left
-    would hold all scores in float32. There each head gets its copy.
+    Several heads may share keys and values. The CPU kernel supports that. GPU kernels with a mask do not, and the
+    fallback would hold all scores in float32, so on a GPU each head gets a copy.
     """
     groups = query.shape[1] // keys.shape[1]
     if groups == 1 or query.device.type == "cpu":
@@ -53,7 +53,7 @@ def project(inputs: Tensor, layers: Sequence[Any], dtype: torch.dtype) -> list[T
 
     Args:
         layers: `nn.Linear`, `Int8Linear`, or one of them wrapped by peft. Another kind computes its output itself.
-        dtype: of the products.
+        dtype: the compute dtype.
     """
     projections: list[Projection] = []
     factors: list[Tensor] = []

@@ -1,8 +1,8 @@
 """Weight-only 8-bit linear layers for a frozen base model.
 
 Each output row is stored as int8 with one float32 scale, ``w ~ q * scale``, ``scale = max|w| / 127``. The weight is
-expanded to the input's dtype inside the matrix product, so train and eval compute the same numbers (PPO's ratios need
-that), any device works, and nothing but the int8 weight is kept for the backward pass.
+expanded to the input's dtype inside the matrix product. So training and evaluation compute the same numbers (PPO's
+ratios need that), all devices work, and only the int8 weight is kept for the backward pass.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def with_int8_linears(model: nn.Module) -> None:
 
 
 def _expand(quantized: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
-    # Multiplied in float32: a small scale has few digits in float16, and the sampler expands in float32 too. In blocks
-    # a CPU keeps what it converts in its cache, which is as fast as a product in 16 bits.
+    # Multiplied in float32: a small scale has few digits in float16, and the sampler expands in float32 too. A CPU
+    # works in blocks that fit into its cache, which is as fast as a matrix product in 16 bits.
     expanded = torch.empty(quantized.shape, dtype=dtype, device=quantized.device)
     rows = _BLOCK_ROWS if quantized.device.type == "cpu" else len(quantized)
     for start in range(0, len(quantized), rows):

@@ -1,4 +1,4 @@
-"""The frozen base model, in one of its precisions, onto a device."""
+"""Loading the frozen base model in a given precision onto a device."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 def require_torch() -> None:
-    """Import what training and Hugging Face models need.
+    """Import the packages that training and Hugging Face models need.
 
     Raises:
         MissingExtra: a package of the ``train`` extra is not installed.
         SceError: one is installed, but broken.
     """
-    # Read when torch loads: threads that wait are to sleep soon, since sandboxed programs need the same cores.
+    # Read when torch loads: waiting threads must sleep soon, since sandboxed programs need the same cores.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-    # oneDNN keeps its compiled products by shape, a thousand of them by default. Batches have ever other shapes: these
-    # would be half a gigabyte that is hardly ever used again.
+    # oneDNN caches a compiled kernel per shape, a thousand by default. Batches rarely repeat a shape, so the cache
+    # would hold half a gigabyte that is almost never used again.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
     _import_bitsandbytes()
     for package in ("torch", "transformers", "peft", "safetensors"):
@@ -39,20 +39,20 @@ def require_torch() -> None:
 
 
 def _import_bitsandbytes() -> None:
-    """Import it, if it is there, before peft does, which tells nobody how.
+    """Import bitsandbytes, if it is installed, before peft does.
 
-    It would fetch a kernel for 4-bit products from the hub, where the package that can do so is installed, and warn
-    where it is not. Nothing here computes in 4 bits, and nothing is fetched that nobody has named.
+    Otherwise it downloads a 4-bit kernel from the hub if the package ``kernels`` is installed, and warns if not.
+    Nothing here computes in 4 bits, and `sce` downloads only models and data that the user names.
     """
     # It also warns at every product whose inputs are not float16.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     if importlib.util.find_spec("bitsandbytes") is None or "bitsandbytes" in sys.modules:
         return
     before = sys.modules.get("kernels")
-    sys.modules["kernels"] = None  # type: ignore[assignment]  # to be imported is then an ImportError
+    sys.modules["kernels"] = None  # type: ignore[assignment]  # importing it then raises ImportError
     try:
         __import__("bitsandbytes")
-    except Exception:  # a build that does not load here; `int8-bnb` and the 8-bit optimizers will say so
+    except Exception:  # a build that does not load here; `int8-bnb` and the 8-bit optimizers report it
         pass
     finally:
         if before is None:
@@ -67,7 +67,7 @@ def load_base(
     """The frozen base model in ``fp32``, ``fp16``, ``bf16``, weight-only ``int8``, or ``int8-bnb`` (LLM.int8).
 
     Args:
-        other_dtype: with int8, the format of what stays as it is: embedding, output, norms. float32 by default.
+        other_dtype: with int8, the dtype of embedding, output and norms. float32 by default.
 
     Raises:
         SceError: not a supported architecture, already quantized, or no readable safetensors weights.
@@ -90,7 +90,7 @@ def load_base(
             if isinstance(error, torch.OutOfMemoryError):
                 raise
             raise SceError(f"cannot load the weights of {folder}: {first_line(error)}") from None
-    # What a model's folder says of sampling (a penalty, a filter) would make `generate` draw from another distribution.
+    # Sampling settings of the model's folder (a penalty, a filter) would make `generate` sample another distribution.
     model.generation_config = GenerationConfig()
     model.requires_grad_(False)
     return model.eval()

@@ -1,7 +1,7 @@
 """Batched sampling with a KV cache, on a merged copy of the policy; or, for comparison, with Hugging Face's generate.
 
-For training `sample` draws by temperature alone, so that the distribution sampled from is the one whose
-log-probabilities PPO computes.
+In training `sample` uses only the temperature, so that it samples the distribution whose log-probabilities PPO
+computes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.fused import score_bias
 from securecoderl_edge.models.sizes import CACHE_GROWTH, PREFILL_TOKENS
 
-# Rows of finished sequences are dropped from the batch once they make up this share of it: dropping copies the cache.
+# Rows of finished sequences are dropped once they make up this fraction of the batch: dropping copies the cache.
 _COMPACT_SHARE = 0.25
 
 
@@ -32,10 +32,10 @@ class Sampled:
     Attributes:
         prompt: index of the prompt it continues.
         sample: index among the samples of that prompt.
-        token_ids: with the end-of-sequence token when it was drawn.
-        log_probs: at temperature 1; PPO recomputes its own, these serve ranking and reports. Empty where the sampler
-            does not tell them.
-        finished: False when the length limit cut it off.
+        token_ids: with the end-of-sequence token if it was sampled.
+        log_probs: at temperature 1, for ranking and reports; PPO recomputes its own. Empty if the sampler does not
+            return them.
+        finished: False if the length limit cut it off.
     """
 
     prompt: int
@@ -58,23 +58,23 @@ def sample(
     on_token: Callable[[int, int, int], bool] | None = None,
     truncate: Callable[[Tensor], Tensor] | None = None,
 ) -> list[Sampled]:
-    """Draw ``samples`` completions of each prompt; prompts are processed once and shared by their samples.
+    """Sample ``samples`` completions of each prompt; each prompt is processed once for all its samples.
 
     Args:
         prompts: token ids; each must be non-empty and leave room for ``max_tokens`` in the context.
         temperature: 0 takes the most likely token.
         end_tokens: ids that finish a completion.
         uniforms: (prompts x samples, ``max_tokens``) numbers from [0, 1), the only source of randomness. Every
-            completion has its own, so what is drawn does not depend on what else is in the batch.
+            completion has its own row, so it does not depend on the rest of the batch.
         on_finished: called with each completion as soon as it ends, while the others are still being decoded.
-        on_token: called with (prompt index, sample index, token id) for every token drawn; True ends the completion.
-        truncate: given logits (B, V) over the temperature, those with minus infinity for what is not to be drawn.
+        on_token: called with (prompt index, sample index, token id) for every sampled token; True ends the completion.
+        truncate: given logits (B, V) over the temperature, returns them with minus infinity for excluded tokens.
 
     Returns:
         all completions, ordered by prompt, then by sample.
 
     Raises:
-        SceError: the logits are not finite: the weights are not, or the format is too narrow for them.
+        SceError: NaN or Inf in the logits, from the weights or from a dtype that is too narrow for them.
     """
     longest = max(len(prompt) for prompt in prompts)
     tokens = torch.zeros(len(prompts), longest, dtype=torch.long, device=decoder.device)
@@ -95,7 +95,7 @@ def sample(
     drawn: list[list[int]] = [[] for _ in owners]
     log_probs: list[list[float]] = [[] for _ in owners]
     done: dict[tuple[int, int], Sampled] = {}
-    live = list(range(len(owners)))  # which owner each row of the batch serves; -1 once it has finished
+    live = list(range(len(owners)))  # the owner of each row of the batch; -1 once it has finished
     uniforms = uniforms.to(decoder.device)
 
     for step in range(max_tokens):
@@ -105,7 +105,9 @@ def sample(
             if owner < 0:
                 continue
             if not math.isfinite(log_prob):
-                raise SceError(f"sampling gives numbers that are not finite in {decoder.dtype}; use a wider format")
+                dtype = str(decoder.dtype).removeprefix("torch.")
+                fix = "check the weights" if dtype == "float32" else "use --base-precision fp32 or bf16"
+                raise SceError(f"NaN or Inf in the logits with {dtype}; {fix}")
             drawn[owner].append(token)
             log_probs[owner].append(log_prob)
             key = owners[owner]
@@ -141,7 +143,7 @@ def _prefill(decoder: Decoder, tokens: Tensor, present: Tensor) -> tuple[Tensor,
     cache = decoder.new_cache(len(tokens), width)
     positions = (present.cumsum(1) - 1).clamp_min(0)
     causal = torch.ones(width, width, dtype=torch.bool, device=tokens.device).tril()
-    # A padding row would see nothing and turn to NaN; letting it see itself is harmless, since nobody reads it.
+    # A padding row would see nothing and become NaN; it may see itself, since its result is not used.
     itself = torch.eye(width, dtype=torch.bool, device=tokens.device)
     logits = []
     at_a_time = max(1, PREFILL_TOKENS // width)
@@ -154,7 +156,7 @@ def _prefill(decoder: Decoder, tokens: Tensor, present: Tensor) -> tuple[Tensor,
 
 
 def _change(cache: list[tuple[Tensor, Tensor]], change: Callable[[Tensor], Tensor]) -> None:
-    """Replace keys and values layer by layer, so that no second cache is ever there."""
+    """Replace the KV cache layer by layer, so that memory never holds two of them."""
     for number, (keys, values) in enumerate(cache):
         cache[number] = change(keys), change(values)
 
@@ -162,7 +164,9 @@ def _change(cache: list[tuple[Tensor, Tensor]], change: Callable[[Tensor], Tenso
 def draw_tokens(
     logits: Tensor, temperature: float, uniforms: Tensor, truncate: Callable[[Tensor], Tensor] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """One token for each row of ``logits`` (B, V), and its log-probability at temperature 1; 0 takes the likeliest.
+    """Sample one token per row of ``logits`` (B, V); returns it and its log-probability at temperature 1.
+
+    A temperature of 0 takes the most likely token.
 
     Args:
         uniforms: (B,) numbers from [0, 1).
@@ -172,7 +176,7 @@ def draw_tokens(
     if temperature == 0:
         chosen = logits.argmax(-1)
     else:
-        # The inverse of the distribution function: one random number a row, where multinomial draws one a word.
+        # Inverse transform sampling: one random number per row; multinomial needs one per token of the vocabulary.
         scores = logits / temperature
         below = (scores if truncate is None else truncate(scores)).softmax(-1).cumsum(-1)
         chosen = (below <= uniforms[:, None] * below[:, -1:]).sum(-1).clamp_max(logits.shape[-1] - 1)
@@ -192,10 +196,10 @@ def sample_with_generate(
     seed: int,
     autocast: AbstractContextManager[Any],
 ) -> list[Sampled]:
-    """Draw ``samples`` completions of each prompt by temperature alone; 0 takes the most likely token.
+    """Sample ``samples`` completions of each prompt, by temperature alone; 0 takes the most likely token.
 
     Returns:
-        as `sample`, without log-probabilities: ``generate`` would hold the logits of all tokens for them.
+        as `sample`, without log-probabilities: ``generate`` would keep the logits of all tokens for them.
     """
     from transformers import GenerationConfig
 

@@ -1,25 +1,25 @@
-"""Bytes of number formats, and the sizes that sampling and learning work in; without torch, for those who plan."""
+"""Sizes of dtypes, and chunk sizes of sampling and training; without torch, for estimates of memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 GIB = 1 << 30
-# Compute capabilities from which a GPU multiplies bfloat16, and int8 as LLM.int8 does.
+# The lowest compute capabilities that multiply bfloat16, and int8 as LLM.int8 does.
 HAS_BF16, HAS_INT8_UNITS = (8, 0), (7, 5)
 BYTES = {"fp32": 4, "float32": 4, "fp16": 2, "float16": 2, "bf16": 2, "bfloat16": 2}
 
-# Logits of so many bytes are in memory at a time while log-probabilities are computed.
+# Bytes of logits in memory at a time while log-probabilities are computed.
 LOGITS_CHUNK_BYTES = 128 << 20
-# A KV cache grows by so many tokens at a time: products of whole tensors need no copy of it at each token.
+# Tokens by which a KV cache grows at a time, so that it is not copied at each token.
 CACHE_GROWTH = 32
-# Prompts of so many tokens are processed at a time.
+# Prompt tokens that are processed at a time.
 PREFILL_TOKENS = 4096
 
 
 @dataclass(frozen=True)
 class Formats:
-    """Bytes of a number, by use; ``base`` is that of linear layers, ``other`` that of embedding and output."""
+    """Bytes per number, by use; ``base`` is for linear layers, ``other`` for embedding and output."""
 
     device: str
     base: int
@@ -29,7 +29,7 @@ class Formats:
 
     @classmethod
     def of(cls, device: str, base_precision: str, products: str, rollout: str) -> Formats:
-        """From the names of the formats, as `device.Compute` has them."""
+        """From the names of the dtypes, as in `device.Compute`."""
         eight_bit = base_precision in ("int8", "int8-bnb")
         other = BYTES[products if eight_bit else base_precision]
         return cls(device, 1 if eight_bit else other, other, BYTES[products], BYTES[rollout])

@@ -1,4 +1,4 @@
-"""A model's tokenizer, and which tokens start a prompt and end an answer, by the files beside its weights."""
+"""The tokenizer in a model folder, and its start, EOS and stop tokens."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def special_tokens(folder: Path) -> dict[str, str]:
 
 
 def end_tokens(folder: Path, end_of_sequence: int | None) -> frozenset[int]:
-    """The tokens that end an answer: the tokenizer's, and those that the model's configurations name besides.
+    """EOS and stop tokens: the tokenizer's, and those in the model's configuration files.
 
     Raises:
         SceError: a file is damaged.
@@ -43,7 +43,7 @@ def end_tokens(folder: Path, end_of_sequence: int | None) -> frozenset[int]:
 
 
 def needs_start(prompt: str, start: str | None) -> bool:
-    """Whether the start token is still to be added to a prompt: chat templates begin with it themselves."""
+    """Whether a prompt still needs the start token; chat templates already begin with it."""
     return not (start and prompt.startswith(start))
 
 
@@ -57,13 +57,13 @@ def load_tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
     if not (folder / "tokenizer.json").is_file():
-        raise SceError(f"{folder}: no tokenizer.json; download it from where the weights are from")
+        raise SceError(f"{folder}: no tokenizer.json; download it from the source of the weights")
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # the tokenizers library raises plain exceptions for a damaged file
         raise SceError(f"cannot load the tokenizer of {folder}: {first_line(error)}") from None
     if tokenizer.eos_token_id is None:
-        raise SceError(f"{folder}: the tokenizer names no end-of-sequence token")
+        raise SceError(f"{folder}: the tokenizer has no end-of-sequence (EOS) token")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
@@ -81,11 +81,11 @@ def read_tokenizer(folder: Path) -> Any:
         SceError: tokenizer.json is missing or damaged.
         MissingExtra: tokenizers is not installed.
     """
-    with needs("tokenizers", "onnx"):  # train brings it as well
+    with needs("tokenizers", "onnx"):  # the train extra has it as well
         from tokenizers import Tokenizer
     path = folder / "tokenizer.json"
     if not path.is_file():
-        raise SceError(f"{folder}: no tokenizer.json; download it from where the weights are from")
+        raise SceError(f"{folder}: no tokenizer.json; download it from the source of the weights")
     try:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # the bindings raise bare Exception

@@ -1,8 +1,8 @@
 """The forward pass that training differentiates: Llama and Qwen2 layers over frozen weights with LoRA.
 
-It computes what Hugging Face's model does (a test compares them) from the same modules, with three differences: prompts
-are processed once for all their completions, a layer keeps less for the backward pass (`fused`), and the residual
-stream is float32 whatever the products are computed in: on a V100 that is float16, whose range sums of 24 layers leave.
+It computes the same as Hugging Face's model (a test compares them) from the same modules, with three differences.
+Prompts are processed once for all their completions; a layer keeps less for the backward pass (`fused`); and the
+residual stream is always float32: sums over 24 layers exceed the range of float16, the compute dtype of a V100.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ KeysValues = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Past:
-    """What completions see of the prompts that they continue.
+    """The prompts that completions continue, as attention sees them.
 
     Attributes:
-        layers: each layer's keys and values (prompts, kv heads, C, D); gradients flow back through them.
+        layers: the KV cache of each layer (prompts, kv heads, C, D); gradients flow back through it.
         owners: (B,) the prompt of each completion.
         visible: (B, 1, L, C + L), True where a token sees a prompt's or a completion's token.
     """
@@ -46,16 +46,16 @@ def hidden_states(
     only: Tensor | None = None,
     recompute: bool = False,
 ) -> tuple[Tensor, list[KeysValues]]:
-    """(B, L, H) last hidden states, float32, of right-padded ``tokens`` (B, L), and each layer's keys and values.
+    """(B, L, H) last hidden states, float32, of right-padded ``tokens`` (B, L), and the KV cache of each layer.
 
     Under the causal mask no token sees the padding to its right.
 
     Args:
         positions: (B, L) places in their sequences, of tokens that continue a ``past``.
         dtype: of the matrix products; by default that of the embedding.
-        only: (B,) the one token of each row whose hidden state is wanted, (B, 1, H): of the last layer the others give
-            their keys and values alone. Without a past.
-        recompute: keep nothing but what goes from layer to layer, and compute a layer again in the backward pass
+        only: (B,) the one token of each row whose hidden state is needed, (B, 1, H); the last layer computes only keys
+            and values for the others. Not together with ``past``.
+        recompute: keep only the inputs of each layer, and compute the layer again in the backward pass
             (gradient checkpointing, arXiv:1604.06174).
     """
     trunk = model.get_base_model().model if hasattr(model, "peft_config") else model.model
@@ -67,7 +67,7 @@ def hidden_states(
     cosine, sine = trunk.rotary_emb(hidden, positions)
     half = cosine.shape[-1] // 2  # the second half repeats the first
     angles = cosine[:, None, :, :half].to(dtype), sine[:, None, :, :half].to(dtype)
-    # Added to the scores; made here once, since every layer's attention would make it of the booleans.
+    # Added to the scores; built once here instead of in the attention of each layer.
     bias = None if past is None else score_bias(past.visible, dtype)
     kept: list[KeysValues] = []
     for number, layer in enumerate(trunk.layers):
@@ -92,7 +92,7 @@ def _layer(
     only: Tensor | None,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """One decoder layer; returns its output and its keys and values, without those of the past."""
+    """One decoder layer; returns its output and its part of the KV cache, without that of ``past``."""
     attention, mlp = layer.self_attn, layer.mlp
     rows = len(hidden)
 
@@ -116,7 +116,7 @@ def _layer(
     keys, values = key, value
     if past is not None:
         past_keys, past_values, owners = past
-        # index_select, whose gradients add up in one order on a CPU: those of keys[owners] do not on several threads.
+        # index_select adds up gradients in a fixed order on a CPU; keys[owners] does not with several threads.
         keys = torch.cat([past_keys.index_select(0, owners), key], 2)
         values = torch.cat([past_values.index_select(0, owners), value], 2)
     keys, values, shared = shared_heads(query, keys, values)

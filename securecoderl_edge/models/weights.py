@@ -20,19 +20,19 @@ _COMPUTED = re.compile(r"rotary_emb\.inv_freq$")
 
 
 def load_model(folder: Path, dtype: torch.dtype, device: str, *, int8: bool = False) -> Any:
-    """The model of ``folder`` on ``device``, in ``dtype``; with ``int8`` its linear layers but the output are int8.
+    """The model of ``folder`` on ``device``, in ``dtype``; with ``int8`` all linear layers but the output are int8.
 
-    Memory peaks at the finished model and one tensor of the files, of which no other part is held.
+    Peak memory is the finished model and one tensor of the files.
 
     Raises:
-        SceError: a tensor is missing, damaged, unexpected, of another shape, or holds what ``dtype`` cannot.
+        SceError: a tensor is missing, damaged, unexpected, of another shape, or has values outside of ``dtype``.
     """
     from accelerate import init_empty_weights
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
     with init_empty_weights(include_buffers=False):
-        # The attention that takes the masks of ours as they are.
+        # The attention implementation that accepts our masks unchanged.
         model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=torch.float32)
     if int8:
         with_int8_linears(model)
@@ -45,7 +45,7 @@ def load_model(folder: Path, dtype: torch.dtype, device: str, *, int8: bool = Fa
         model.tie_weights()
     missing = [name for name, parameter in model.named_parameters() if parameter.is_meta]
     if missing:
-        raise SceError(f"{folder}: the weights have no {missing[0]}, so they are not those of its config.json")
+        raise SceError(f"{folder}: the weights do not match config.json ({missing[0]} is missing)")
     return model.to(device)  # its computed tables
 
 
@@ -60,11 +60,13 @@ def read_tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
             with safe_open(path, framework="pt") as file:
                 names = list(file.keys())
             for name in names:
-                # Opened anew each time: what a file's mapping has read stays in memory until it is closed.
+                # Opened anew each time: pages that were read stay in memory until the mapping is closed.
                 with safe_open(path, framework="pt") as file:
                     yield name, file.get_tensor(name)
         except SafetensorError as error:
-            raise SceError(f"cannot load the weights of {folder}: {path.name} is damaged ({error})") from None
+            raise SceError(
+                f"cannot load the weights of {folder}: {path.name} is damaged ({error}); download it again"
+            ) from None
 
 
 def _put(model: nn.Module, name: str, tensor: Tensor, dtype: torch.dtype, folder: Path) -> None:
@@ -74,16 +76,16 @@ def _put(model: nn.Module, name: str, tensor: Tensor, dtype: torch.dtype, folder
         module = model.get_submodule(owner)
         expected = dict(module.named_parameters(recurse=False))[last]
     except (AttributeError, KeyError):
-        raise SceError(f"{folder}: the weights hold {name}, which this architecture does not have") from None
+        raise SceError(f"{folder}: unexpected tensor {name} for this architecture") from None
     shape = tuple(expected.shape)
     if tuple(tensor.shape) != shape:
-        raise SceError(f"{folder}: {name} has the shape {tuple(tensor.shape)}; its config.json says {shape}")
+        raise SceError(f"{folder}: {name}: expected the shape {shape} (config.json), found {tuple(tensor.shape)}")
     if not tensor.is_floating_point():
-        raise SceError(f"{folder}: {name} has the type {tensor.dtype}; a base model must have its original weights")
+        raise SceError(f"{folder}: {name} is {tensor.dtype}; give a folder with the original, unquantized weights")
     if isinstance(module, Int8Linear) and last == "weight":
         module.quantize(tensor)
         return
     cast = tensor.to(dtype, copy=True)
     if dtype == torch.float16 and not bool(cast.isfinite().all()):
-        raise SceError(f"{folder}: {name} has values that float16 cannot hold; use --base-precision fp32 or int8")
+        raise SceError(f"{folder}: {name} has values outside the float16 range; use --base-precision fp32 or int8")
     module.register_parameter(last, nn.Parameter(cast, requires_grad=False))

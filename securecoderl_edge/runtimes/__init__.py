@@ -1,4 +1,4 @@
-"""Ways to run a model, behind one protocol; heavy imports happen when one is opened."""
+"""Runtimes for models, behind one protocol; heavy imports happen when one is opened."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from securecoderl_edge.runtimes.manifests import check_unchanged
 from securecoderl_edge.runtimes.protocol import Runtime
 from securecoderl_edge.runtimes.spec import ModelSpec
 
-# Sequences decoded side by side: where more no longer raises the speed on two to eight cores.
+# Sequences decoded in parallel; more do not raise the speed on two to eight cores.
 DEFAULT_PARALLEL = {"gguf": 32, "onnx": 32, "hf": 64}
 
 
@@ -26,9 +26,9 @@ def open_runtime(
 
     Args:
         threads: CPU threads; None leaves the choice to the runtime.
-        parallel: sequences decoded side by side; None takes `DEFAULT_PARALLEL`.
-        device: ``cpu`` is the only one.
-        reuses_prefixes: see `GgufRuntime`; the others compute every prompt anew.
+        parallel: sequences decoded in parallel; None means `DEFAULT_PARALLEL`.
+        device: only ``cpu`` is supported.
+        reuses_prefixes: see `GgufRuntime`; other runtimes process every prompt from its start.
 
     Raises:
         UsageError: another device.
@@ -36,7 +36,7 @@ def open_runtime(
         SceError: the files are damaged or of a kind that the runtime cannot read.
     """
     if device != "cpu":
-        raise UsageError(f"device {device!r} is not offered; models run on cpu")
+        raise UsageError(f"device {device!r} is not supported; models run on cpu")
     width = parallel or DEFAULT_PARALLEL[spec.kind]
     if spec.kind != "hf":
         return _open_exported(spec.kind, Path(spec.source), threads, width, reuses_prefixes)
@@ -46,9 +46,9 @@ def open_runtime(
 
 
 def _open_exported(kind: str, path: Path, threads: int | None, parallel: int, reuses_prefixes: bool) -> Runtime:
-    """Load a file while it is held against its manifest."""
-    with ThreadPoolExecutor(1) as beside:
-        check = beside.submit(check_unchanged, path)
+    """Load a file while a thread checks it against its manifest."""
+    with ThreadPoolExecutor(1) as checker:
+        check = checker.submit(check_unchanged, path)
         try:
             if kind == "gguf":
                 from securecoderl_edge.runtimes.gguf.runtime import GgufRuntime
@@ -59,7 +59,7 @@ def _open_exported(kind: str, path: Path, threads: int | None, parallel: int, re
 
                 runtime = OnnxRuntime(path, threads=threads, parallel=parallel)
         except SceError:
-            # That it was changed says more than how it fails to load.
+            # A changed file explains the failure better than the error of the loader.
             check.result()
             raise
         try:

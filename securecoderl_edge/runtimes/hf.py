@@ -35,11 +35,11 @@ class HfRuntime:
         parallel: int = 64,
         prompt_style: str | None = None,
     ) -> None:
-        """Load ``base`` (``nano``, a folder, a hub id) and merge ``adapter`` into it.
+        """Load ``base`` (``nano``, a folder, a Hugging Face repo id) and merge ``adapter`` into it.
 
         Args:
             parallel: sequences decoded at a time.
-            prompt_style: what the model was trained with here, if that is known.
+            prompt_style: the style that `sce` trained the model with, if known.
 
         Raises:
             SceError: a model or adapter that cannot be loaded.
@@ -176,7 +176,7 @@ class HfRuntime:
 
 
 def _draws(prompts: int, n: int, sampling: Sampling, offset: int) -> torch.Tensor:
-    """(prompts, n, max_tokens) uniform numbers that tokens are drawn by, the same however many are decoded at once."""
+    """(prompts, n, max_tokens) uniform random numbers for sampling; they do not depend on the batch size."""
     import torch
 
     generator = torch.Generator().manual_seed(sampling.seed + offset)
@@ -184,7 +184,7 @@ def _draws(prompts: int, n: int, sampling: Sampling, offset: int) -> torch.Tenso
 
 
 def _with_adapter(model: object, adapter: Path) -> object:
-    """The model with the adapter at ``adapter`` active, scaled and placed as its own configuration says.
+    """The model with the adapter at ``adapter`` active, scaled and placed as its configuration requires.
 
     Raises:
         SceError: the adapter cannot be read or does not fit.
@@ -194,9 +194,9 @@ def _with_adapter(model: object, adapter: Path) -> object:
 
     try:
         config = LoraConfig.from_pretrained(str(adapter))
-        config.base_model_name_or_path = None  # PEFT would warn of a base model that lies elsewhere now
+        config.base_model_name_or_path = None  # PEFT would warn if the base model has moved
         wrapped = get_peft_model(model, config)
     except (TypeError, ValueError) as error:
-        raise SceError(f"{adapter}: the adapter does not fit this base model ({error})") from None
+        raise SceError(f"{adapter}: the adapter does not match the base model ({error})") from None
     load_adapter(wrapped, adapter)
     return wrapped.eval()

@@ -1,4 +1,4 @@
-"""What stands beside an exported file, for those who run it: its manifest, and whether the file is still that one."""
+"""Manifests of exported files, and checks of the files against them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _MOST_BITS = 64
 
 
 def manifest_path(file: Path) -> Path:
-    """Where the manifest of an exported file or folder stands."""
+    """The path of the manifest of an exported file or folder."""
     return file / "manifest.json" if file.is_dir() else file.with_name(f"{file.name}.manifest.json")
 
 
 def check_unchanged(file: Path) -> None:
-    """Check that a file, or the files of a folder, are those that its manifest lists; nothing is known without one.
+    """Check that a file, or the files of a folder, are those that its manifest lists; without a manifest do nothing.
 
-    Weights with a few changed bytes load and generate without a word.
+    Weights with a few changed bytes would load and generate without an error.
 
     Raises:
-        SceError: they are not, or the manifest is damaged.
+        SceError: a file has changed, or the manifest is damaged.
     """
     if not manifest_path(file).is_file():
         return
@@ -34,7 +34,7 @@ def check_unchanged(file: Path) -> None:
         or not listed
         or not all(isinstance(digest, str) and is_plain_name(name) for name, digest in listed.items())
     ):
-        raise SceError(f"{manifest_path(file)}: does not say what was exported; export again, or remove it")
+        raise SceError(f"{manifest_path(file)}: the list of exported files is missing; export again, or remove it")
     folder = file if file.is_dir() else file.parent
     check_hashes({folder / name: digest for name, digest in listed.items()})
 
@@ -43,21 +43,21 @@ def check_hashes(hashes: Mapping[Path, Any]) -> dict[Path, str]:
     """Check files against their sha256, which is returned.
 
     Raises:
-        SceError: one of them has another, or cannot be read.
+        SceError: a hash differs, or a file cannot be read.
     """
     found = {}
     for path, expected in hashes.items():
         found[path] = sha256_of(path)
         if found[path] != expected:
             raise SceError(
-                f"{path} is not what was exported (sha256 {found[path][:16]}, its manifest says otherwise); "
+                f"{path} has changed since its export (sha256 {found[path][:16]}, not as in its manifest); "
                 "export again"
             )
     return found
 
 
 def bits_per_weight(file: Path) -> float | None:
-    """Of an exported model, as its manifest says; None without one, or where it says nothing sensible."""
+    """Bits per weight of an exported model, from its manifest; None without a valid value."""
     path = manifest_path(file)
     bits = read_json(path).get("bits_per_weight") if path.is_file() else None
     if isinstance(bits, bool) or not isinstance(bits, int | float) or not 0 < bits <= _MOST_BITS:
@@ -66,5 +66,5 @@ def bits_per_weight(file: Path) -> float | None:
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether it is the name of a file in a folder: it does not lead out of it."""
+    """Whether ``name`` is the name of a file in a folder, and does not lead out of it."""
     return name == Path(name).name and name not in ("", "..") and "\0" not in name

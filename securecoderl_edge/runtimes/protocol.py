@@ -1,4 +1,4 @@
-"""What every runtime offers, whatever file format it reads: batched sampling with the same meaning everywhere."""
+"""The protocol of all runtimes: batched sampling with the same meaning for every file format."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from securecoderl_edge.errors import UsageError
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.extraction import Asked
 
-# llama.cpp aborts above so many threads.
+# llama.cpp aborts with more threads.
 MAX_THREADS = 512
-# Samples of one prompt are decoded together; more are a slip of the hand that would take all memory.
+# Samples of one prompt are decoded together; a larger number is a typing error that would take all memory.
 MAX_SAMPLES = 10_000
 _LOWEST_TEMPERATURE = 1e-6
 
@@ -22,23 +22,23 @@ OnToken = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are drawn, and when a text has ended.
+    """How tokens are sampled, and when a text ends.
 
-    The logits are divided by the temperature first; then ``top_k``, ``top_p`` and ``min_p``, in this order, leave
-    tokens out, each from what the one before has left: the order of transformers.
+    The logits are divided by the temperature first. Then ``top_k``, ``top_p`` and ``min_p`` drop tokens, in this order,
+    each from those that the previous one left: the order of transformers.
 
     Attributes:
         temperature: 0 is greedy decoding.
-        seed: fixes the draws of one runtime at one batch width; runtimes with other kernels, and other widths, give
+        seed: makes samples of one runtime at one batch width reproducible; other runtimes, and other widths, give
             other samples of the same distribution.
-        top_k: as many of the likeliest tokens are kept; 0 keeps all.
-        top_p: the fewest of the likeliest tokens that make up this share of the probability are kept (nucleus
-            sampling, Holtzman et al. 2020).
-        min_p: tokens at least this share as likely as the likeliest one are kept.
-        stop: texts that end an answer; they are no part of it.
+        top_k: keep this many of the most likely tokens; 0 keeps all.
+        top_p: keep the fewest most likely tokens that together have this probability (nucleus sampling, Holtzman et
+            al. 2020).
+        min_p: keep tokens with at least this fraction of the probability of the most likely one.
+        stop: texts that end an answer; they are not part of it.
 
     Raises:
-        UsageError: a value that makes no sense.
+        UsageError: an invalid value.
     """
 
     temperature: float = 0.7
@@ -51,15 +51,15 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1 or not 0 <= self.temperature < float("inf"):
-            raise UsageError("sampling needs at least one token, at a temperature of 0 or more")
+            raise UsageError("expected max_tokens of at least 1 and a temperature of at least 0")
         if self.top_k < 0 or not 0 < self.top_p <= 1 or not 0 <= self.min_p <= 1:
-            raise UsageError("sampling needs top-k of 0 or more, top-p above 0 and at most 1, min-p from 0 to 1")
+            raise UsageError("expected top_k of at least 0, top_p above 0 and at most 1, min_p from 0 to 1")
         if not all(self.stop):
-            raise UsageError("an empty stop string would end every answer before it begins")
+            raise UsageError("empty stop string: it would end every answer at its start")
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the likeliest token is taken: logits divided by so little overflow, and it would be long before."""
+        """Whether the most likely token is taken: a tiny temperature means the same, but dividing by it overflows."""
         return self.temperature < _LOWEST_TEMPERATURE
 
     @property
@@ -74,9 +74,9 @@ class Completion:
 
     Attributes:
         text: decoded tokens without the end-of-sequence token, up to a stop string.
-        token_ids: what was sampled, the end-of-sequence token included when it was.
+        token_ids: the sampled tokens, including the end-of-sequence token if it was sampled.
         logprobs: natural-log probability of each token under the model at temperature 1.
-        finish: ``stop`` when the model, a stop string or the end of the program ended the answer, ``length`` at
+        finish: ``stop`` if the model, a stop string or the end of the program ended the answer, ``length`` at
             ``max_tokens``.
         token_seconds: from the start of the prompt's processing to each token.
     """
@@ -91,10 +91,10 @@ class Completion:
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens and wall seconds that a model has taken, and the most memory that its process had.
+    """Tokens and wall seconds of a model, and the peak memory of its process.
 
-    ``decode_seconds`` is that of decoding steps over the whole batch, so ``decode_tokens / decode_seconds`` is
-    the aggregate speed that a user sees.
+    ``decode_seconds`` counts decoding steps over the whole batch, so ``decode_tokens / decode_seconds`` is the
+    aggregate speed that a user sees.
     """
 
     prompt_tokens: int = 0
@@ -113,7 +113,7 @@ class Usage:
         )
 
     def __sub__(self, earlier: Usage) -> Usage:
-        """What came since ``earlier``; the memory is that of the whole time."""
+        """The usage since ``earlier``; the peak memory is that of the whole time."""
         return Usage(
             self.prompt_tokens - earlier.prompt_tokens,
             self.prompt_seconds - earlier.prompt_seconds,
@@ -130,17 +130,17 @@ class Runtime(Protocol):
 
     @property
     def context(self) -> int:
-        """Most tokens that a prompt and its completion may have together."""
+        """Maximum number of tokens of a prompt and its completion together."""
         ...
 
     @property
     def prompt_style(self) -> str | None:
-        """The style of prompts that the model was trained with here, as its files say; None if they do not."""
+        """The prompt style that `sce` trained the model with, from its files; None if they do not name one."""
         ...
 
     @property
     def chat_template(self) -> ChatTemplate | None:
-        """The model's own, if it has one."""
+        """The chat template of the model, if it has one."""
         ...
 
     def generate(
@@ -155,7 +155,8 @@ class Runtime(Protocol):
 
         Args:
             on_token: called with (prompt index, sample index, text) for each piece of text as it is decoded.
-            asked: what each prompt asks for; a completion ends where the program in it does, see `extraction.is_over`.
+            asked: the function or program that each prompt requests; a completion ends with the program in it, see
+                `extraction.is_over`.
 
         Raises:
             SceError: a prompt is empty or does not fit the context with ``max_tokens``.
@@ -177,19 +178,27 @@ class Runtime(Protocol):
 
 @dataclass(frozen=True)
 class SamplingSettings:
-    """`Sampling` as flags; what they mean is said there."""
+    """`Sampling` as flags; see its docstring."""
 
-    temperature: float = setting(0.7, "Randomness of sampling; 0 is greedy.", minimum=0, metavar="X")
-    top_k: int = setting(0, "Draw from the K likeliest tokens alone; 0 is all.", minimum=0, metavar="K")
+    temperature: float = setting(0.7, "Sampling temperature; 0: greedy decoding.", minimum=0, metavar="X")
+    top_k: int = setting(0, "Top-k: sample from the K most likely tokens; 0: from all.", minimum=0, metavar="K")
     top_p: float = setting(
-        1.0, "Draw from the likeliest tokens that make up this share alone.", minimum=1e-6, maximum=1, metavar="P"
+        1.0,
+        "Top-p: sample from the most likely tokens with a total probability of P.",
+        minimum=1e-6,
+        maximum=1,
+        metavar="P",
     )
     min_p: float = setting(
-        0.0, "Draw from tokens alone that are this likely beside the likeliest.", minimum=0, maximum=1, metavar="P"
+        0.0,
+        "Min-p: drop tokens below P times the probability of the most likely one.",
+        minimum=0,
+        maximum=1,
+        metavar="P",
     )
-    max_tokens: int = setting(256, "Longest completion.", minimum=1, metavar="N")
-    seed: int = setting(42, "Seed of the sampling.", minimum=0, maximum=MAX_SEED, metavar="N")
+    max_tokens: int = setting(256, "Maximum number of tokens per completion.", minimum=1, metavar="N")
+    seed: int = setting(42, "Random seed of sampling.", minimum=0, maximum=MAX_SEED, metavar="N")
 
     def sampling(self, stop: tuple[str, ...] = ()) -> Sampling:
-        """The settings, with texts that end an answer."""
+        """The settings as `Sampling`, with stop strings."""
         return Sampling(self.temperature, self.max_tokens, self.seed, self.top_k, self.top_p, self.min_p, stop)

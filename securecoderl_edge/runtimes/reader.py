@@ -1,4 +1,4 @@
-"""How a model sees text: its tokens and its prompts, without loading its weights where that can be avoided."""
+"""Prompts and token counts as a model sees them, without loading its weights if possible."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from securecoderl_edge.text import replace_surrogates
 
 @dataclass(frozen=True)
 class Reader:
-    """How a model sees text.
+    """The prompt format, tokenizer and context of a model.
 
     Attributes:
         count: tokens of a prompt, start token included.
-        context: most tokens that it can see at once; None if its files do not say.
+        context: maximum number of tokens; None if its files do not give it.
     """
 
     format: PromptFormat
@@ -31,7 +31,7 @@ class Reader:
     context: int | None
 
     def lengths(self, problems: Sequence[Problem]) -> Lengths:
-        """How long the prompts and the shortest solutions of ``problems`` are for the model."""
+        """Lengths of the prompts and of the shortest solutions of ``problems`` in tokens."""
         prompts = [self.count(self.format.prompt(problem)) for problem in problems]
         shortest = [min(problem.solutions, key=len) for problem in problems if problem.solutions]
         solutions = [self.count(replace_surrogates(self.format.answer(program))) for program in shortest]
@@ -52,7 +52,7 @@ def open_reader(spec: ModelSpec, style: str = "auto") -> Iterator[Reader]:
         style: as in `choose_format`.
 
     Raises:
-        UsageError: no such style, or none that the model offers.
+        UsageError: unknown style, or one that the model does not offer.
         SceError: the tokenizer is missing or damaged.
         MissingExtra: the package that reads it is not installed.
     """

@@ -1,4 +1,4 @@
-"""What fits: prompts into a context, and keys and values into the memory that is free."""
+"""Checks of what fits: prompts into the context, the KV cache into free memory."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from securecoderl_edge.system.machine import available_memory_bytes
 
 
 def affordable_sequences(wanted: int, length: int, bytes_per_token: int) -> int:
-    """At most ``wanted`` sequences of ``length`` tokens that half of the free memory has room for.
+    """The number of sequences of ``length`` tokens that fit into half of the free memory, at most ``wanted``.
 
-    The other half is for activations, logits and everybody else.
+    The other half is for activations, logits and other programs.
 
     Raises:
-        SceError: there is not even room for one.
+        SceError: not even one fits.
     """
     each = length * bytes_per_token
     affordable = available_memory_bytes() // 2 // each
     if affordable < 1:
         raise SceError(
-            f"a context of {length} tokens needs {each >> 20} MiB of memory, which is not free here; "
+            f"not enough free memory: a context of {length} tokens needs {each >> 20} MiB; "
             "lower --max-tokens or shorten the prompt"
         )
     return min(wanted, affordable)
@@ -33,7 +33,7 @@ def encode_prompts(
 
     Raises:
         UsageError: one is empty.
-        SceError: one is no Unicode text, or too long.
+        SceError: one is not Unicode text, or too long.
     """
     encoded = []
     for number, prompt in enumerate(prompts, 1):
@@ -46,8 +46,8 @@ def encode_prompts(
             raise UsageError(f"prompt {number} is empty; give the model at least one character")
         if len(tokens) + max_tokens > context:
             raise SceError(
-                f"prompt {number} has {len(tokens)} tokens; with {max_tokens} to generate it exceeds the model's "
-                f"context of {context}: shorten it or lower --max-tokens"
+                f"prompt {number} is too long: {len(tokens)} tokens and {max_tokens} to generate exceed the context "
+                f"of {context}; shorten it or lower --max-tokens"
             )
         encoded.append(tokens)
     return encoded

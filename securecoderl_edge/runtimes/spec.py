@@ -1,5 +1,4 @@
-"""What a user calls a model, and which files that is: ``nano``, runs, phases, GGUF files, HF folders, hub
-ids."""
+"""Resolve the name of a model to its files: ``nano``, runs, phases, GGUF files, HF folders, Hugging Face repo ids."""
 
 from __future__ import annotations
 
@@ -45,13 +44,13 @@ class ModelSpec:
     Attributes:
         label: a short name for tables.
         kind: the runtime that reads it.
-        source: the GGUF file, the ONNX or HF folder, the hub id, or ``nano``.
+        source: the GGUF file, the ONNX or HF folder, the repo id, or ``nano``.
         adapter: the folder of a LoRA adapter on ``source``, in PEFT format.
-        role: what it is in its run: ``base``, ``policy``, ``export``, a phase's name, or that with a step for a
+        role: its part in a run: ``base``, ``policy``, ``export``, the name of a phase, or that name with a step for a
             snapshot; empty outside a run.
-        prompt_style: the style of prompts that it was trained with here, or that its run compares it by; None if
-            nothing says so. A GGUF file says it itself.
-        exported: of an export, the role of what it was made from.
+        prompt_style: the prompt style that `sce` trained it with, or that its run evaluates it with; None if unknown.
+            A GGUF file holds its own.
+        exported: for an export, the role of the model it was made from.
     """
 
     label: str
@@ -63,26 +62,26 @@ class ModelSpec:
     exported: str = ""
 
     def files(self) -> list[Path]:
-        """The files that make up the model, in a fixed order; of a hub id those that were downloaded."""
+        """The files that make up the model, in a fixed order; for a repo id, those that were downloaded."""
         if self.kind == "gguf":
             return [Path(self.source)]
         folders = [folder for folder in (self._source_folder(), self.adapter) if folder is not None]
         return [file for folder in folders for file in _model_files(folder)]
 
     def file_bytes(self) -> int | None:
-        """What the model takes on disk, adapter included; None for a hub id that is not on this disk."""
+        """The size of the model on disk, adapter included; None for a repo that is not downloaded."""
         if self.kind == "hf" and self._source_folder() is None:
             return None
         return sum(file.stat().st_size for file in self.files())
 
     def bits_per_weight(self) -> float | None:
-        """Of an exported file, as its manifest says."""
+        """Bits per weight of an exported file, from its manifest."""
         return None if self.kind == "hf" else bits_per_weight(Path(self.source))
 
     def content_hash(self) -> str:
         """SHA-256 of the model's files: equal for copies, different after any change.
 
-        A hub id that is not on this disk hashes as its name.
+        A repo that is not downloaded hashes as its name.
         """
         digest = hashlib.sha256()
         for file in self.files():
@@ -92,7 +91,7 @@ class ModelSpec:
         return digest.hexdigest()
 
     def _source_folder(self) -> Path | None:
-        """Where the files of ``source`` are; None for a hub id that is not on this disk."""
+        """The folder with the files of ``source``; None for a repo that is not downloaded."""
         if self.source != NANO and Path(self.source).is_dir():
             return Path(self.source)
         try:
@@ -105,11 +104,11 @@ def resolve_model(text: str | None) -> ModelSpec:
     """Find the model that ``text`` names; without text the one that ``sce generate`` takes (`default_model`).
 
     ``text`` is ``nano``, a GGUF file, an HF or adapter folder, a run (its folder, its name under ``runs/`` or
-    ``latest``), one part of a run (``RUN:sft``, ``RUN:policy``, ``RUN:base``), or, when nothing of that is on
-    disk, a hub id such as ``Qwen/Qwen2.5-Coder-0.5B``.
+    ``latest``), one part of a run (``RUN:sft``, ``RUN:policy``, ``RUN:base``), or, if none of these exists on disk, a
+    Hugging Face repo id such as ``Qwen/Qwen2.5-Coder-0.5B``.
 
     Raises:
-        UsageError: nothing by that name, or it is no model; the message says what was tried.
+        UsageError: not found, or not a model; the message lists the possible names.
     """
     if text is None:
         return default_model()
@@ -143,16 +142,16 @@ def default_model() -> ModelSpec:
 
 
 def default_models() -> list[ModelSpec]:
-    """What ``sce bench`` measures unasked: what exists of base, SFT, policy and exports of the latest run.
+    """The default models of ``sce bench``: base, SFT, policy and exports of the latest run, as far as they exist.
 
-    Without any run it is ``nano`` alone.
+    Without any run it is only ``nano``.
     """
     run = latest_run()
     if run is None:
         return [resolve_model(NANO)]
     phases = [*map(phase_of, run.phase_folders())]
     models = [_part(run, BASE)]
-    # When SFT was the last phase, the policy is its adapter: one row is enough.
+    # If SFT was the last phase, the policy is its adapter: one row is enough.
     if phases[:1] == ["sft"] and phases[1:] and (run.phase_folders()[0] / "adapter" / ADAPTER_WEIGHTS).is_file():
         models.append(_part(run, "sft"))
     if _has_policy(run):
@@ -161,7 +160,7 @@ def default_models() -> list[ModelSpec]:
 
 
 def default_comparisons(models: Sequence[ModelSpec]) -> list[tuple[int, int]]:
-    """Which of `default_models` to compare, by position: SFT with policy, each export with what it is of."""
+    """Pairs of `default_models` to compare, by position: SFT with policy, each export with its source."""
     at = {spec.role: index for index, spec in enumerate(models) if spec.role != EXPORT}
     pairs = [(at["sft"], at[POLICY])] if "sft" in at and POLICY in at else []
     if not pairs and BASE in at and POLICY in at:
@@ -171,7 +170,7 @@ def default_comparisons(models: Sequence[ModelSpec]) -> list[tuple[int, int]]:
 
 
 def with_distinct_labels(models: Sequence[ModelSpec]) -> list[ModelSpec]:
-    """The same models; labels that repeat become the paths they came from, then numbers tell them apart."""
+    """The same models with distinct labels: repeated labels become paths, and repeated paths get numbers."""
     labels = [spec.label for spec in models]
     labels = [str(spec.adapter or spec.source) if labels.count(spec.label) > 1 else spec.label for spec in models]
     distinct = []
@@ -188,9 +187,9 @@ def _from_file(path: Path) -> ModelSpec:
     except OSError as error:
         raise SceError(f"{path}: {error.strerror}") from None
     if magic != MAGIC:
-        raise UsageError(f"{path} is not a GGUF file (it does not begin with GGUF)")
+        raise UsageError(f"{path}: not a GGUF file (it does not begin with GGUF)")
     if is_adapter(path):
-        raise UsageError(f"{path} is a LoRA adapter, no model; llama.cpp applies it to its base with --lora")
+        raise UsageError(f"{path}: a LoRA adapter, not a model; run it with llama.cpp and --lora on its base model")
     return ModelSpec(path.name.removesuffix(".gguf"), "gguf", str(path))
 
 
@@ -206,10 +205,10 @@ def _from_folder(path: Path) -> ModelSpec:
         return ModelSpec(label, "hf", str(path), prompt_style=_style_in(path / "config.json"))
     files = sorted(path.glob("*.gguf"))
     if files:
-        raise UsageError(f"{path} is a folder of GGUF files; name one, such as {files[0]}")
+        raise UsageError(f"{path}: a folder with GGUF files; choose one, for example {files[0]}")
     raise UsageError(
-        f"{path} is a folder without a model: no {ENVIRONMENT} (a run), no config.json (an HF model), "
-        f"no {ADAPTER_WEIGHTS} (an adapter)"
+        f"{path}: not a model folder; expected {ENVIRONMENT} (a run), config.json (an HF model) or "
+        f"{ADAPTER_WEIGHTS} (an adapter)"
     )
 
 
@@ -217,7 +216,7 @@ def _base_of_adapter(path: Path) -> str:
     try:
         base = read_json(path / ADAPTER_CONFIG)["base_model_name_or_path"]
     except (SceError, KeyError):
-        raise UsageError(f"{path / ADAPTER_CONFIG} does not say which base model the adapter is for") from None
+        raise UsageError(f"{path / ADAPTER_CONFIG}: base_model_name_or_path is missing; add the base model") from None
     return resolve_model(str(base)).source
 
 
@@ -252,7 +251,7 @@ def _base(run: Run) -> ModelSpec:
         return ModelSpec(NANO, "hf", NANO, role=BASE, prompt_style=run.prompt_style)
     if Path(name).is_dir() or is_hub_id(name):
         return ModelSpec(Path(name).name, "hf", name, role=BASE, prompt_style=run.prompt_style)
-    raise UsageError(f"{run.path} was trained on {name}, which is no longer there")
+    raise UsageError(f"{run.path}: its base model {name} is missing; put the folder back")
 
 
 def _exports(run: Run) -> list[ModelSpec]:
@@ -265,7 +264,7 @@ def _exports(run: Run) -> list[ModelSpec]:
 
 
 def _style_in(file: Path) -> str | None:
-    """The style of prompts that export or training have written into a JSON file beside the weights."""
+    """The prompt style that export or training wrote into a JSON file next to the weights."""
     try:
         style = read_json(file).get(STYLE_KEY)
     except SceError:
@@ -280,11 +279,11 @@ def _model_files(folder: Path) -> list[Path]:
 
 def _nothing_found(text: str) -> str:
     runs = sorted(path.parent.name for path in RUNS.glob(f"*/{ENVIRONMENT}"))
-    known = f"runs here: {', '.join(runs)}" if runs else "no run in ./runs yet; make one with: sce train"
+    known = f"Runs in ./runs: {', '.join(runs)}" if runs else "No run in ./runs yet; train one with: sce train"
     exports = [file for run in runs if (file := RUNS / run / "exports" / f"{Path(text).name}.gguf").is_file()]
-    if exports:  # tables call it so
-        known = f"there is {exports[0]}"
+    if exports:  # the label of this file in tables
+        known = f"Did you mean {exports[0]}?"
     return (
-        f"unknown model {text!r}: no file, no folder, no run and no hub id (owner/name) of that name; "
-        f"the built-in one is {NANO}; {known}"
+        f"unknown model {text!r}: expected a file, a folder, a run, {NANO} or a Hugging Face repo id (owner/name). "
+        f"{known}"
     )

@@ -1,4 +1,4 @@
-"""The text of one sample as its tokens come: shown in whole characters, ended at a stop string."""
+"""The text of one sample as its tokens arrive: shown in whole characters, ended at a stop string."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from securecoderl_edge.runtimes.protocol import OnToken, Sampling
 
 
 class TextWriter:
-    """Collects text and passes it on, but for what may turn out to be the beginning of a stop string.
+    """Collects text and passes it on, except for an end that may be the beginning of a stop string.
 
     Args:
-        stops: texts that end the sample; the first to appear, and all that follows it, are no part of it.
-        show: told each piece of text that is certain.
-        is_over: asked at each new line whether the text so far is all that is wanted; it stays as it is then.
+        stops: texts that end the sample; it is cut before the first that appears.
+        show: called with each piece of text that is certain.
+        is_over: called with the text at each new line; True ends the sample.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class TextWriter:
         self.is_stopped = False
 
     def add(self, piece: str) -> bool:
-        """Add text; whether it has ended."""
+        """Add text; returns whether the sample has ended."""
         if self.is_stopped or not piece:
             return self.is_stopped
         start = max(0, len(self.text) - self._longest + 1)
@@ -45,12 +45,12 @@ class TextWriter:
         return self.is_stopped
 
     def end(self) -> str:
-        """Pass on the rest; the whole text."""
+        """Pass on the rest; returns the whole text."""
         self._pass_on(len(self.text))
         return self.text
 
     def _uncertain(self) -> int:
-        """Characters at the end that a stop string begins with."""
+        """Number of characters at the end that may begin a stop string."""
         longest = min(self._longest - 1, len(self.text))
         tails = (length for length in range(longest, 0, -1) if self._is_beginning(self.text[-length:]))
         return next(tails, 0)
@@ -65,25 +65,25 @@ class TextWriter:
 
 
 def end_of_program(asked: Sequence[Asked] | None, prompt: int) -> Callable[[str], bool] | None:
-    """Whether a text has all of its program, for `TextWriter`; None where nothing is known of what is asked."""
+    """``is_over`` for `TextWriter`: whether a text contains the whole program; None without ``asked``."""
     return None if asked is None else lambda text: is_over(text, asked[prompt])
 
 
 def open_writer(
     sampling: Sampling, key: tuple[int, int], on_token: OnToken | None, asked: Sequence[Asked] | None
 ) -> TextWriter:
-    """The writer of one sample, named by the indices of its prompt and of itself."""
+    """The writer of one sample, identified by the indices of its prompt and of the sample."""
     show = functools.partial(on_token, *key) if on_token else None
     return TextWriter(sampling.stop, show, end_of_program(asked, key[0]))
 
 
 class TokenText:
-    """The growth of a text with its tokens, for tokenizers that decode whole lists of them.
+    """Incremental decoding, for tokenizers that decode only whole lists of tokens.
 
-    A token may hold part of a character; such a part is kept until the rest of it has come.
+    A token may hold part of a character; it is held back until the character is complete.
 
     Args:
-        decode: of a list of token ids, special ones left out.
+        decode: decodes a list of token ids, without special tokens.
     """
 
     def __init__(self, decode: Callable[[list[int]], str]) -> None:
@@ -92,13 +92,13 @@ class TokenText:
         self._length = 0
 
     def add(self, token: int) -> str:
-        """The text that is new with ``token``."""
+        """The text that ``token`` adds."""
         self._ids.append(token)
         text = self._decode(self._ids)
         return "" if text.endswith("\ufffd") else self._grow(text)
 
     def end(self) -> str:
-        """What is left, half a character maybe."""
+        """The remaining text, which may be an incomplete character."""
         return self._grow(self._decode(self._ids)) if self._ids else ""
 
     def _grow(self, text: str) -> str:

@@ -1,6 +1,6 @@
-"""Which tokens may be drawn: the same rule for every runtime that draws its own tokens.
+"""Truncation of the distribution before sampling, the same for every runtime that samples its own tokens.
 
-llama.cpp has the rule as links of its sampler chain; `llama.open_sampler` puts them in the same order.
+llama.cpp has the same steps as links of its sampler chain; `llama.open_sampler` adds them in the same order.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ Floats = np.ndarray[Any, np.dtype[Any]]
 
 
 def truncated(scores: Floats, sampling: Sampling) -> Floats:
-    """``scores`` with minus infinity for the tokens that ``sampling`` leaves out.
+    """``scores`` with minus infinity for the tokens that ``sampling`` drops.
 
     Args:
-        scores: (..., V) logits divided by the temperature. Of equal ones at a limit all are kept.
+        scores: (..., V) logits divided by the temperature. Ties at a limit are all kept.
     """
     if sampling.draws_from_all:
         return scores
@@ -32,7 +32,7 @@ def truncated(scores: Floats, sampling: Sampling) -> Floats:
         shares = np.exp(ordered - ordered[..., :1])
         before = shares.cumsum(axis=-1) - shares
         kept = before < sampling.top_p * shares.sum(axis=-1, keepdims=True)
-        kept[..., 0] = True  # the likeliest stays, however small the share
+        kept[..., 0] = True  # the most likely token stays, however small top_p is
         smallest = np.where(kept, ordered, np.inf).min(axis=-1, keepdims=True)
         scores[scores < smallest] = -np.inf
     if sampling.min_p > 0:

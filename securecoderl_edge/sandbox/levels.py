@@ -78,9 +78,7 @@ def _demand_seccomp() -> None:
         raise SceError(f"cannot isolate programs on {sys.platform}; {OFF_HINT}")
     if machine not in AUDIT_ARCHITECTURES:
         known = " and ".join(AUDIT_ARCHITECTURES)
-        raise SceError(
-            f"cannot isolate programs on {machine}: only {known} are supported; {OFF_HINT}"
-        )
+        raise SceError(f"cannot isolate programs on {machine}: only {known} are supported; {OFF_HINT}")
     if not has_seccomp():
         raise SceError(f"cannot isolate programs: this kernel has no seccomp (CONFIG_SECCOMP_FILTER); {OFF_HINT}")
 

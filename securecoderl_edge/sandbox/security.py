@@ -124,9 +124,7 @@ class SecurityScanner:
         if not self._ready:
             if self._receive(self._process, START_SECONDS) is None:
                 self._stop()
-                raise SceError(
-                    f"cannot start bandit with {sys.executable}; check it with: python -m bandit --version"
-                )
+                raise SceError(f"cannot start bandit with {sys.executable}; check it with: python -m bandit --version")
             self._ready = True
         return self._process
 

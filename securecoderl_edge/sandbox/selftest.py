@@ -1,8 +1,8 @@
 """Self-test of the sandbox: attack programs against canaries, to check that this system contains them.
 
 A program exits with 0 only if its attack succeeded, and most attacks leave a mark outside. A program is contained if it
-started, did not exit with 0, and left no mark. All attacks are harmless even without isolation: they touch only canaries
-that were set up for them, except for one that prints a line of ``/etc/passwd``.
+started, did not exit with 0, and left no mark. All attacks are harmless even without isolation: they touch only
+canaries that were set up for them, except for one that prints a line of ``/etc/passwd``.
 
 Covers one attack of each kind; `tests/sandbox/test_adversarial.py` has the others.
 """

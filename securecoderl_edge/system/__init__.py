@@ -1,1 +1,1 @@
-"""What the machine gives: files that are whole or absent, rows of JSON, child processes, the hub."""
+"""Access to the machine: files written atomically, rows of JSON, child processes, the Hugging Face Hub."""

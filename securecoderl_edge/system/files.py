@@ -1,4 +1,4 @@
-"""Files that are either whole or absent: written under a temporary name, then renamed; and what is in them."""
+"""Files that are written atomically (under a temporary name, then renamed), and readers for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from securecoderl_edge.errors import SceError
 
 _ABANDONED_SECONDS = 600
 _REPLACED = "-replaced"
-# What follows `_stem` in the names of this module and of tempfile.
+# The part of a temporary name after `_stem`, as this module and tempfile write it.
 _TEMPORARY = re.compile(rf"(?P<process>[0-9]{{1,9}})-[0-9a-z_]{{8}}(?P<replaced>{_REPLACED})?")
 
 
@@ -28,10 +28,10 @@ _TEMPORARY = re.compile(rf"(?P<process>[0-9]{{1,9}})-[0-9a-z_]{{8}}(?P<replaced>
 def temporary_beside(path: Path, replace_folder: bool = False) -> Iterator[Path]:
     """Yield a temporary path in ``path``'s folder; rename it to ``path`` on success, else delete it.
 
-    The block may make a file or a folder of it. A link at ``path`` stays; what it points to is replaced.
+    The block may create a file or a folder there. A link at ``path`` stays; its target is replaced.
 
     Args:
-        replace_folder: a folder at ``path`` gives way too, once the new one is on disk.
+        replace_folder: also replace a folder at ``path``, once the new one is on disk.
 
     Raises:
         SceError: the system refuses to create, write or rename the file (no space, no permission), or
@@ -39,14 +39,14 @@ def temporary_beside(path: Path, replace_folder: bool = False) -> Iterator[Path]
     """
     target = Path(os.path.realpath(path))
     if not target.name:
-        raise SceError(f"cannot write {path}: it names no file")
+        raise SceError(f"cannot write {path}: not a file name")
     temporary = target.with_name(f"{temporary_prefix(target)}{secrets.token_hex(4)}")
     try:
         if target.exists() and not target.is_file() and not target.is_dir():
-            raise SceError(f"cannot write {path}: it is no regular file")
+            raise SceError(f"cannot write {path}: not a regular file")
         target.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
-        # On disk before it has its name: after a power cut the name must not stand for half of it.
+        # On disk before it gets its name: after a power cut the name must not refer to a partial file.
         for written in [*temporary.rglob("*"), temporary]:
             sync(written)
         _put(temporary, target, replace_folder)
@@ -66,10 +66,10 @@ def write_atomically(path: Path) -> Iterator[IO[str]]:
 
 
 def remove_abandoned(path: Path) -> None:
-    """Delete what `temporary_beside` left of ``path`` when its process was killed: large files, for an export.
+    """Delete files that `temporary_beside` left for ``path`` when its process was killed; an export's are large.
 
-    Whatever was touched within the last ten minutes stays: numbers of processes mean nothing beyond one machine, and a
-    folder can be shared.
+    Files that changed within the last ten minutes stay: a folder can be shared, and process ids are valid on one
+    machine only.
     """
     target = Path(os.path.realpath(path))
     for left in target.parent.glob(f"{glob.escape(_stem(target))}*"):
@@ -81,13 +81,13 @@ def remove_abandoned(path: Path) -> None:
             if time.time() - latest <= _ABANDONED_SECONDS:
                 continue
             if named["replaced"] and not target.exists():
-                left.rename(target)  # the process was killed before the new folder had the name of the old one
+                left.rename(target)  # the process was killed before the new folder got its name
             else:
                 _remove(left)
 
 
 def _put(temporary: Path, target: Path, replace_folder: bool) -> None:
-    """Give what was written its name; a folder that has it is deleted afterwards, and put back if that fails."""
+    """Rename ``temporary`` to ``target``; an old folder of that name is deleted afterwards, or restored on failure."""
     if not (replace_folder and temporary.is_dir() and target.is_dir()):
         os.replace(temporary, target)
         return
@@ -102,12 +102,12 @@ def _put(temporary: Path, target: Path, replace_folder: bool) -> None:
 
 
 def temporary_prefix(path: Path) -> str:
-    """How names of this process's temporary files beside ``path`` begin, so that `remove_abandoned` finds them."""
+    """The prefix of this process's temporary names next to ``path``, by which `remove_abandoned` finds them."""
     return f"{_stem(path)}{os.getpid()}-"
 
 
 def _stem(target: Path) -> str:
-    """How temporary names beside ``target`` begin; cut, because its own name may be as long as the system permits."""
+    """The prefix of temporary names next to ``target``; cut, since the name itself may have the maximum length."""
     return f".{target.name[:40]}.tmp-"
 
 
@@ -122,31 +122,31 @@ def _runs(process: int) -> bool:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete what processes that were killed left of `temporary_beside` in a folder that nobody else writes to."""
+    """Delete files that killed processes left from `temporary_beside`, in a folder that nobody else writes to."""
     for path in folder.glob(".*.tmp-*"):
         _remove(path)
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder for one process; the lock goes with the process, however it ends.
+    """Lock a folder for one process; the lock ends with the process.
 
     Raises:
         SceError: another process holds it.
     """
     with (folder / ".lock").open("w") as lock:
         if not take_lock(lock):
-            raise SceError(f"another process is working in {folder}; wait for it, or give another --out")
+            raise SceError(f"another process is using {folder}; wait until it ends, or choose another --out")
         yield
 
 
 def take_lock(file: IO[str]) -> bool:
-    """Lock an open file until it is closed; False if another process has it, True also where nothing can be locked."""
+    """Lock an open file until it is closed; False if another process holds it, True if locks are not supported."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # a file system that knows no locks
+    except OSError:  # a file system without locks
         return True
     return True
 
@@ -155,21 +155,21 @@ def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file.
 
     Raises:
-        SceError: the file is missing or is no JSON object.
+        SceError: the file is missing or is not a JSON object.
     """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SceError(f"{path}: no such file") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise SceError(f"{path}: cannot be read as JSON ({error})") from None
+        raise SceError(f"{path}: not valid JSON ({error})") from None
     if not isinstance(value, dict):
         raise SceError(f"{path}: expected a JSON object")
     return value
 
 
 def read_json_if_there(path: Path) -> dict[str, Any]:
-    """`read_json`, or an empty object where there is no such file."""
+    """`read_json`, or an empty object if the file does not exist."""
     return read_json(path) if path.is_file() else {}
 
 
@@ -177,11 +177,11 @@ def sha256_of(path: Path) -> str:
     """Hex digest of a file's content.
 
     Raises:
-        SceError: it is no regular file (a device or a pipe would never end), or cannot be read.
+        SceError: it is not a regular file (a device or a pipe would never end), or cannot be read.
     """
     digest = hashlib.sha256()
     if path.exists() and not path.is_file():
-        raise SceError(f"{path}: is no regular file")
+        raise SceError(f"{path}: not a regular file")
     try:
         with path.open("rb") as file:
             while block := file.read(1 << 20):

@@ -1,6 +1,6 @@
-"""The Hugging Face hub: what is taken for a name on it, and what is fetched from it, only when such a name was typed.
+"""The Hugging Face Hub: recognizes repo ids, and downloads from the hub only if the user named one.
 
-Nothing else in this package asks another machine.
+Nothing else in this package uses the network.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from pathlib import Path
 from securecoderl_edge.errors import SceError, UsageError, first_line, needs
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-# What ends like one of these is a file that is missing, not a hub id.
+# A name with one of these endings is a missing file, not a repo id.
 _FILE_ENDINGS = (
     *(".gguf", ".onnx", ".safetensors", ".bin", ".json", ".jsonl", ".jsonl.gz", ".parquet", ".toml", ".py", ".csv"),
 )
 _DATA = (".jsonl", ".jsonl.gz", ".json", ".parquet")
-# What describes a data set and holds none of it.
+# Files that describe a data set but hold no records.
 _NO_DATA = ("dataset_infos.json", "package.json", "state.json", "dataset_info.json")
 
 
 def is_hub_id(text: str) -> bool:
-    """Whether a text is ``owner/name`` and neither on disk nor the slip of a path.
+    """Whether a text is a Hugging Face repo id (``owner/name``) and not a local path, mistyped or not.
 
-    Where a folder of the owner's name exists, something in it was meant; what begins with ``runs/`` is a run, also
-    where there is none yet.
+    If a folder with the owner's name exists, the text is a path in it. A text that begins with ``runs/`` is a run, even
+    if it does not exist yet.
     """
     path = Path(text)
     return (
@@ -42,7 +42,7 @@ def download_dataset(source: str, pattern: str | None = None) -> list[Path]:
     """The data files of a data set, in name order.
 
     Args:
-        pattern: a shell pattern for their names (``test*``, ``full/train-*``); needed where there are several that
+        pattern: a shell pattern for their names (``test*``, ``full/train-*``); required if there are several files that
             are not parts of one.
 
     Raises:
@@ -50,53 +50,55 @@ def download_dataset(source: str, pattern: str | None = None) -> list[Path]:
         UsageError: no file of that name, or several to choose from.
         SceError: the hub could not be reached, or has no such data set.
     """
-    with needs("huggingface_hub", "hub", f"(or download {source} and name the file)"):
+    with needs("huggingface_hub", "hub", f"(or download {source} yourself and give the file)"):
         from huggingface_hub import HfApi, hf_hub_download
         from huggingface_hub.utils import logging
-    logging.set_verbosity_error()  # each of its tries would be a line of its own
+    logging.set_verbosity_error()  # it would log each attempt
     try:
         names = sorted(HfApi().list_repo_files(source, repo_type="dataset"))
         chosen = choose_files(names, pattern, source)
         return [Path(hf_hub_download(source, name, repo_type="dataset")) for name in chosen]
     except UsageError:
         raise
-    except Exception as error:  # the hub's client raises many kinds; each means that it cannot be had
+    except Exception as error:  # the hub's client raises many kinds; each means that the download failed
         reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise SceError(f"{source} could not be downloaded from the hub ({reason}); name a file instead") from None
+        raise SceError(f"cannot download {source} from the Hugging Face Hub ({reason}); give a file instead") from None
 
 
 def download_model(name: str, patterns: Sequence[str], download: bool = True) -> Path:
     """The local folder of a model on the hub, with those of its files that have one of ``patterns``.
 
     Args:
-        download: otherwise the model must have been downloaded before.
+        download: if False, the model must already be downloaded.
 
     Raises:
         MissingExtra: huggingface-hub is not installed.
-        UsageError: the model is not on this disk and not to be downloaded.
+        UsageError: the model is not downloaded, and ``download`` is False.
         SceError: the hub could not be reached, or has no such model.
     """
     with needs("huggingface_hub", "train"):
         from huggingface_hub import snapshot_download
     try:
         return Path(snapshot_download(name, allow_patterns=list(patterns), local_files_only=not download))
-    except Exception as error:  # the hub's client raises many kinds; each means that the model cannot be had
+    except Exception as error:  # the hub's client raises many kinds; each means that the download failed
         if not download:
-            raise UsageError(f"{name} is not on this disk; sce train downloads it") from None
-        raise SceError(f"cannot get {name} from the hub ({first_line(error)}); give a local folder instead") from None
+            raise UsageError(f"{name} is not downloaded yet; sce train downloads it") from None
+        raise SceError(
+            f"cannot download {name} from the Hugging Face Hub ({first_line(error)}); give a local folder instead"
+        ) from None
 
 
 def choose_files(names: list[str], pattern: str | None, source: str) -> list[str]:
-    """Which files of a data set to read; errors as in `download_dataset`."""
+    """The files of a data set to read; errors as in `download_dataset`."""
     data = [name for name in names if name.endswith(_DATA) and name.rpartition("/")[2] not in _NO_DATA]
     if not data:
-        raise UsageError(f"{source} holds no {', '.join(_DATA)} file")
+        raise UsageError(f"{source}: no data file ({', '.join(_DATA)}) in this repo")
     chosen = [name for name in data if pattern is None or fnmatch.fnmatchcase(name, pattern)]
     if not chosen:
-        raise UsageError(f"{source} has no file {pattern!r}; there are {_listed(data)}")
-    # Parts of one file differ in their numbers alone.
+        raise UsageError(f"{source}: no file matches {pattern!r}; choose from {_listed(data)}")
+    # Names of the parts of one file differ only in their numbers.
     if pattern is None and len({re.sub(r"\d+", "0", name) for name in chosen}) > 1:
-        raise UsageError(f"{source} has several files; choose with --files PATTERN: {_listed(data)}")
+        raise UsageError(f"{source}: several data files; choose with --files PATTERN: {_listed(data)}")
     return chosen
 
 

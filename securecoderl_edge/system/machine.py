@@ -1,4 +1,4 @@
-"""The machine and the software that a measurement was taken on, and what this process takes of it; without torch."""
+"""Facts about the machine and its software, and the memory use of this process; without torch."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _LARGE_BLOCK_BYTES = 4 << 20
 
 
 def describe_machine() -> dict[str, Any]:
-    """Processor, cores, memory, load at this moment, system and versions, as a JSON object.
+    """CPU, cores, memory, current load, system and versions, as a JSON object.
 
-    A figure measured while others used the cores says little; ``load_average`` (1, 5, 15 minutes) tells.
+    ``load_average`` (1, 5, 15 minutes) shows if other processes used the cores, which makes a speed unreliable.
     """
     return {
         "cpu": cpu_model(),
@@ -65,9 +65,9 @@ def memory_bytes() -> int:
 
 
 def available_memory_bytes() -> int:
-    """Memory that a new process may fill without swapping: what is free here, or left of the container's limit.
+    """Memory that a new process may fill without swapping: free memory, or what the container's limit leaves.
 
-    On systems that do not say what is free, half of what there is.
+    Half of the total on systems that do not report free memory.
     """
     path = Path("/proc/meminfo")
     if not path.is_file():
@@ -78,12 +78,12 @@ def available_memory_bytes() -> int:
 
 
 def memory_limit_bytes() -> int:
-    """The most memory that all processes here may ever take: what there is, or the container's limit."""
+    """The most memory that all processes here may ever use: all physical memory, or the container's limit."""
     return min(memory_bytes(), *(limit for limit, _ in _container_memory()))
 
 
 def load_average() -> list[float]:
-    """Runnable processes over the last 1, 5 and 15 minutes; empty where the system does not say."""
+    """Runnable processes over the last 1, 5 and 15 minutes; empty if the system does not report them."""
     try:
         return [round(load, 2) for load in os.getloadavg()]
     except OSError:
@@ -91,9 +91,9 @@ def load_average() -> list[float]:
 
 
 def busy_share(seconds: float = 0.25) -> float | None:
-    """The share of all cores that others use, watched for a moment; None where the system does not say.
+    """The fraction of all cores in use, sampled for ``seconds``; None if the system does not report it.
 
-    The load average still counts for minutes what ended before, such as our own training.
+    The load average also counts processes that ended minutes ago, such as our own training.
     """
     try:
         before = _core_times()
@@ -115,8 +115,8 @@ def _core_times() -> list[int]:
 def _container_memory() -> list[tuple[int, int]]:
     """(limit, use) of the control groups that this process is in, up to the one that a container shows as its root.
 
-    A container, a batch system's job and a service of systemd are such groups. What files that were read have left in
-    memory can be had back, so it is not in use.
+    Containers, jobs of batch systems and systemd services are such groups. The page cache of files can be freed, so it
+    does not count as in use.
     """
     found = [(sys.maxsize, 0)]
     for folder, limit, used in _memory_groups():
@@ -153,7 +153,7 @@ def _memory_groups() -> list[tuple[Path, str, str]]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python, of this package and of those packages that decide results, as far as installed."""
+    """Versions of Python, this package, and those installed packages that affect results."""
     return {"python": platform.python_version(), "securecoderl-edge": __version__, **installed(_PACKAGES)}
 
 
@@ -171,7 +171,7 @@ def installed(packages: Iterable[str]) -> dict[str, str]:
 def peak_rss_bytes() -> int:
     """Largest resident size of this process so far.
 
-    From /proc where there is one: a child's getrusage begins with the peak of the parent that started it.
+    From /proc if it exists: a child's getrusage begins with the peak of its parent.
     """
     try:
         with open("/proc/self/status", encoding="ascii", errors="replace") as status:
@@ -187,9 +187,9 @@ def peak_rss_bytes() -> int:
 
 
 def return_large_blocks() -> None:
-    """Have glibc give freed blocks of 4 MiB and more back to the system at once; other C libraries are left alone.
+    """Make glibc return freed blocks of 4 MiB and more to the system at once; no effect on other C libraries.
 
-    Batches of ever different lengths otherwise leave holes in the heap, and training grows to twice its size.
+    Batches of varying lengths otherwise leave holes in the heap, and training grows to twice its size.
     """
     import ctypes  # slow, and most commands do without
 
@@ -199,7 +199,7 @@ def return_large_blocks() -> None:
 
 
 def return_free_memory() -> None:
-    """Have glibc give back what is free anywhere in its heap, in milliseconds; other C libraries are left alone."""
+    """Make glibc return all free memory of its heap, in milliseconds; no effect on other C libraries."""
     import ctypes
 
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

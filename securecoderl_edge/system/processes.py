@@ -1,7 +1,7 @@
-"""Modules of this package as fresh Python processes: how they are started, asked, and how they answer.
+"""Child processes that run modules of this package: their start, requests and answers.
 
-A message is a JSON object after its length in four bytes. `ask` puts one question to a process whose death is an answer
-too; `runtimes.gguf` keeps a process for a conversation and sends the same messages.
+A message is a JSON object after its length in four bytes. `ask` sends one request to a process, whose crash is a valid
+answer too; `runtimes.gguf` keeps a process for several requests and sends the same messages.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def module_command(module: str) -> list[str]:
 
 
 def child_environment() -> dict[str, str]:
-    """Our environment with what llama.cpp needs in a child; what the user has set stays.
+    """Our environment with variables for llama.cpp; those that the user has set stay.
 
-    OpenMP threads that spin for long while they wait bring decoding down to a tenth when other programs use
-    the CPU too; and ggml would start a debugger for a backtrace when it aborts.
+    OpenMP threads that spin while they wait slow decoding down to a tenth if other programs use the CPU too. And ggml
+    would start a debugger for a backtrace when it aborts.
     """
     return {"GOMP_SPINCOUNT": "1000", "GGML_NO_BACKTRACE": "1", **os.environ}
 
@@ -54,10 +54,10 @@ def describe_end(status: int) -> str:
 
 @dataclass(frozen=True)
 class Answers:
-    """What a child said, in order, and how it ended if that was before its work was done.
+    """The messages of a child, in order, and its end if it failed.
 
     Attributes:
-        death: in a few words, such as ``signal SIGILL`` or the last line of a traceback; empty after a good end.
+        death: in a few words, such as ``signal SIGILL`` or the last line of a traceback; empty after a normal end.
         last_words: the last line that it wrote to standard error.
     """
 
@@ -65,17 +65,17 @@ class Answers:
     death: str = ""
     last_words: str = ""
 
-    def obituary(self) -> str:
-        """How it ended and what it said last, for a sentence that begins with "it"."""
+    def crash_report(self) -> str:
+        """How the child failed, with its last message, as the predicate of a sentence: ``failed with ...``."""
         how = self.death if self.death.startswith("signal ") else "an error"
-        return f"ended by {how}: {self.last_words or 'it said nothing'}"
+        return f"failed with {how}: {self.last_words or 'no message'}"
 
 
 def ask(module: str, request: dict[str, Any], seconds: float | None = None, **environment: str) -> Answers:
     """Run ``module`` as a fresh process with one ``request``, and wait for its end, for ``seconds`` at most.
 
     Args:
-        environment: variables for the child, beside `child_environment`.
+        environment: variables for the child in addition to `child_environment`.
     """
     question = io.BytesIO()
     write_message(question, request)
@@ -102,7 +102,7 @@ def ask(module: str, request: dict[str, Any], seconds: float | None = None, **en
 
 
 def request() -> dict[str, Any]:
-    """In a child: the one request that `ask` sent; `EOFError` where nobody has."""
+    """In a child: the request that `ask` sent; `EOFError` if there is none."""
     message = read_message(sys.stdin.buffer)
     if message is None:
         raise EOFError("no request on standard input")
@@ -110,7 +110,7 @@ def request() -> dict[str, Any]:
 
 
 def answers() -> IO[bytes]:
-    """In a child: where its messages go. What libraries print joins standard error; a crash leaves no core file."""
+    """In a child: the stream for its messages. Output of libraries goes to stderr; a crash leaves no core file."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     stream = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -121,7 +121,7 @@ def write_message(stream: IO[bytes], message: dict[str, Any]) -> None:
     """Send one message.
 
     Raises:
-        BrokenPipeError: the other side is gone.
+        BrokenPipeError: the other side has closed or died.
     """
     body = json.dumps(message).encode("ascii")
     stream.write(_LENGTH.pack(len(body)) + body)

@@ -1,4 +1,4 @@
-"""Files of JSON lines: rows that are appended as they come, and how such a file is read back."""
+"""Files of JSON lines: appending rows, and reading them back."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from securecoderl_edge.system.files import write_atomically
 
 
 class RowFile:
-    """A JSONL file of rows that belong to (phase, step); resuming first drops the rows of steps to be done again."""
+    """A JSONL file of rows for (phase, step); a resumed run first drops the rows of steps that it will repeat."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Write the rows; they are on disk before anything that builds on them is.
+        """Write the rows and wait until they are on disk.
 
         Raises:
             SceError: the file cannot be written.
@@ -41,16 +41,16 @@ class RowFile:
         """All rows; none if there is no file.
 
         Raises:
-            SceError: a line is no JSON object; the message begins with file and line.
+            SceError: a line is not a JSON object; the message begins with file and line.
         """
         damaged: list[int] = []
         rows = [row for _, row in read_objects(self.path, damaged.append)] if self.path.exists() else []
         if damaged:
-            raise SceError(f"{self.path}:{damaged[0]}: no JSON object")
+            raise SceError(f"{self.path}:{damaged[0]}: not a JSON object")
         return rows
 
     def rewind(self, phase: str, step: int) -> None:
-        """Drop rows of ``phase`` after ``step``, and lines that are none: a crash cuts the last one short."""
+        """Drop rows of ``phase`` after ``step``, and lines that are not rows: a crash truncates the last one."""
         if not self.path.exists():
             return
         rows = [row for _, row in read_objects(self.path) if isinstance(row.get("step"), int)]
@@ -64,7 +64,7 @@ def read_objects(
     """Yield ``(line number, object)`` for each line of a file that is a JSON object.
 
     Args:
-        broken: told the number of each other line that is not blank.
+        broken: called with the number of every other line that is not blank.
 
     Raises:
         UsageError, SceError: the file cannot be read, as in `read_jsonl`.
@@ -80,14 +80,14 @@ def read_jsonl(path: Path, broken: Callable[[int], object] | None = None) -> Ite
     """Yield ``(line number, decoded value)`` for each non-blank line; a ``.gz`` file is unpacked on the way.
 
     Args:
-        broken: told the number of a line that is not JSON; without it such a line is an error.
+        broken: called with the number of a line that is not JSON; without it such a line is an error.
 
     Raises:
         UsageError: the file does not exist, or is a folder.
         SceError: it cannot be read, or a line is not JSON.
     """
     if not path.exists() or path.is_dir():
-        raise UsageError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}")
+        raise UsageError(f"{path}: {'a folder, not a file' if path.is_dir() else 'no such file'}")
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
             for number, line in enumerate(lines, 1):
@@ -109,7 +109,7 @@ def decode_line(line: bytes, where: str) -> Any:
     """The JSON value in one line of a file.
 
     Raises:
-        SceError: it is no JSON; the message begins with ``where``.
+        SceError: it is not JSON; the message begins with ``where``.
     """
     try:
         return json.loads(line.decode("utf-8-sig"))
@@ -119,8 +119,8 @@ def decode_line(line: bytes, where: str) -> Any:
         raise SceError(f"{where}: not valid JSON ({getattr(error, 'msg', error)})") from None
 
 
-def drop_torn_line(path: Path) -> None:
-    """Remove the last line of a file of rows, if an interruption cut it short."""
+def drop_truncated_line(path: Path) -> None:
+    """Remove the last line of a file of rows if an interruption truncated it."""
     if path.exists():
         os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
 

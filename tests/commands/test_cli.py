@@ -14,7 +14,7 @@ from cli_runs import run_sce
 from click.testing import CliRunner
 
 from securecoderl_edge import cli
-from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.errors import SceError, UsageError, install_command
 
 
 def run(*args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -87,8 +87,8 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        (("train", "--recipe", "nope"), 2, "no recipe 'nope'; there are paper-v100"),
-        (("train", "--model", "nope"), 2, "no model 'nope'"),
+        (("train", "--recipe", "nope"), 2, "unknown recipe 'nope'. Choose from paper-v100"),
+        (("train", "--model", "nope"), 2, "unknown model 'nope'"),
         (("train", "--problems", "nope.jsonl"), 2, "nope.jsonl: no such file"),
         (("train", "--set", "ppo.epoch=1"), 2, "unknown setting 'epoch'"),
         (("train", "--phases", "sft,ppo"), 2, "'ppo' is not one of sft, binary, scheduled, partial"),
@@ -103,7 +103,7 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pyte
         (("generate", "--model", "nope", "x"), 2, "nope"),
         (("score", "nope.py", "--input", "1", "--expect", "1"), 2, "nope.py"),
         (("report",), 2, "sce train"),
-        (("report", "nope"), 2, "no training run 'nope'"),
+        (("report", "nope"), 2, "unknown training run 'nope'"),
         (("data", "show", "nope.jsonl", "x"), 2, "nope.jsonl"),
     ],
 )
@@ -132,11 +132,15 @@ def test_a_malformed_problems_file_is_named_with_its_line(tmp_path: Path) -> Non
     assert not (tmp_path / "runs").exists()
 
 
-def test_an_extra_that_is_not_installed_is_named_with_the_command_that_installs_it(tmp_path: Path) -> None:
+def test_an_extra_that_is_not_installed_is_named_with_the_command_that_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     code = "import sys; sys.modules['torch'] = None\nfrom securecoderl_edge.cli import main\nmain(['train'])"
     shown = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert shown.returncode == 1
-    assert shown.stderr.strip() == "sce: torch is not installed; run: pip install 'securecoderl-edge[train]'"
+    assert "[train]" in install_command("train")
+    assert shown.stderr.strip() == f"sce: torch is not installed; run: {install_command('train')}"
 
 
 def test_train_makes_a_run_that_is_the_latest_and_says_what_is_next(

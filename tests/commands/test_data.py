@@ -68,7 +68,7 @@ def test_the_source_is_never_overwritten() -> None:
     for out in ("source.jsonl", "./source.jsonl", "link.jsonl"):
         refused = run("import", "source.jsonl", "--out", out, "--force")
         assert isinstance(refused.exception, UsageError)
-        assert "is one of the files to read" in str(refused.exception)
+        assert "is also an input file" in str(refused.exception)
     assert read_lines("source.jsonl") == [MBPP]
 
 
@@ -76,7 +76,7 @@ def test_the_kind_filter_is_reported() -> None:
     call = {"id": "c", "statement": "s", "kind": "call", "entry_point": "f", "assertions": ["assert f()"]}
     write_lines(Path("source.jsonl"), [GOOD, call])
     result = run("import", "source.jsonl", "--kind", "call", "--out", "out.jsonl")
-    assert "1 problems not taken: 1 stdin problem, not call (first: good)" in result.stderr
+    assert "filtered out 1 problems: 1 stdin problem, not call (first: good)" in result.stderr
     assert [record["id"] for record in read_lines("out.jsonl")] == ["c"]
 
 
@@ -84,7 +84,7 @@ def test_an_import_that_leaves_nothing_says_why_and_writes_nothing() -> None:
     write_lines(Path("source.jsonl"), [MBPP])
     result = run("import", "source.jsonl", "--kind", "stdin")
     assert isinstance(result.exception, SceError)
-    assert str(result.exception) == "no problem is left to write: 1 call problem, not stdin (first: mbpp/1)"
+    assert str(result.exception) == "no problem to write: 1 call problem, not stdin (first: mbpp/1)"
     assert [path.name for path in Path().iterdir()] == ["source.jsonl"]
 
 
@@ -129,7 +129,7 @@ def test_a_check_lists_failing_problems_and_exits_with_1() -> None:
     assert result.stderr.splitlines() == [
         "p.jsonl: 1 of 3 problems pass, 1 fail (1 wrong)",
         "1 of 2 solutions fail",
-        "1 problems have no solution to check (first: unchecked)",
+        "1 problems have no reference solution (first: unchecked)",
     ]
 
 
@@ -228,7 +228,7 @@ def test_an_unknown_id_is_a_usage_error_with_the_nearest() -> None:
     write_lines(Path("p.jsonl"), [GOOD, BAD])
     result = run("show", "p.jsonl", "goood")
     assert isinstance(result.exception, UsageError)
-    assert str(result.exception) == "p.jsonl has no problem 'goood'; the nearest is 'good'"
+    assert str(result.exception) == "p.jsonl has no problem 'goood'. Did you mean 'good'?"
 
 
 @pytest.mark.parametrize("command", [["check", "nowhere"], ["show", "nowhere", "id"], ["import", "nowhere"]])

@@ -52,10 +52,10 @@ def test_a_split_writes_two_files_and_says_what_is_in_them() -> None:
     assert (result.exit_code, result.stdout) == (0, "")
     first, *more = result.stderr.splitlines()
     assert first.startswith("all.jsonl: 6 problems in 5 groups of near-duplicates;")
-    assert first.endswith("2 to measure on in all-eval.jsonl")
+    assert first.endswith("2 for evaluation in all-eval.jsonl")
     sides = ids("all-train.jsonl"), ids("all-eval.jsonl")
     withheld = 6 - len(sides[0]) - len(sides[1])
-    assert more == ([f"{withheld} withheld, near-duplicates of what is measured on"] if withheld else [])
+    assert more == ([f"left out {withheld} near-duplicates of evaluation problems"] if withheld else [])
     assert not {"0", "copy"} <= {*sides[0], *sides[1]} or {"0", "copy"} <= set(sides[0])
 
 
@@ -65,7 +65,7 @@ def test_a_split_never_writes_over_what_it_splits() -> None:
     for flag in ("--train-out", "--eval-out"):
         result = run("split", "all.jsonl", "--eval", "2", flag, "./all.jsonl", "--force")
         assert isinstance(result.exception, UsageError)
-        assert "is one of the files to read" in str(result.exception)
+        assert "is also an input file" in str(result.exception)
     assert Path("all.jsonl").read_bytes() == before
 
 
@@ -80,9 +80,9 @@ def test_a_check_says_how_many_tests_it_left_alone_and_keeps_a_failure_on_one_li
     many = {**GOOD, "tests": [{"input": "", "output": "1\n"}] * 7}
     write_lines(Path("all.jsonl"), [many, {**many, "id": "bad\nproblem", "solutions": ["print(2)"]}, BAD])
     result = run("check", "all.jsonl")
-    assert "2 problems have more tests than the 5 that were run: --max-tests runs more" in result.stderr
+    assert "2 problems have more than 5 tests; only these were run (see --max-tests)" in result.stderr
     assert [line.partition(":")[0] for line in result.stdout.splitlines()] == ["bad\\nproblem", "bad"]
-    assert "more tests" not in run("check", "all.jsonl", "--max-tests", "7").stderr
+    assert "--max-tests" not in run("check", "all.jsonl", "--max-tests", "7").stderr
 
 
 def test_stats_look_at_all_tests_unless_told_otherwise() -> None:
@@ -111,7 +111,7 @@ def test_files_of_a_split_are_overwritten_only_by_force() -> None:
     assert Path("all-eval.jsonl").read_text() == "mine"
     assert run("split", "all.jsonl", "--eval", "1", "--force").exit_code == 0
     same = run("split", "all.jsonl", "--train-out", "x.jsonl", "--eval-out", "./x.jsonl")
-    assert "name the same file" in str(same.exception)
+    assert "are the same file" in str(same.exception)
 
 
 def test_leaks_are_listed_and_their_problems_can_be_left_out() -> None:
@@ -121,7 +121,7 @@ def test_leaks_are_listed_and_their_problems_can_be_left_out() -> None:
     assert result.exit_code == 1
     assert [line.split("\t")[:2] for line in result.stdout.splitlines()] == [["0", "copy"], ["3", "same"]]
     assert result.stderr.splitlines() == [
-        "2 of 5 problems of train.jsonl stand in eval.jsonl: 1 in the same words, 1 nearly",
+        "2 of 5 problems of train.jsonl have a duplicate in eval.jsonl: 1 exact, 1 near",
         "wrote 3 problems to clean.jsonl",
     ]
     clean = run("leaks", "clean.jsonl", "eval.jsonl", "--json")
@@ -158,7 +158,7 @@ def test_one_file_is_not_written_twice() -> None:
 def test_solutions_that_return_outside_of_functions_are_counted() -> None:
     write_lines(Path("p.jsonl"), [{**GOOD, "solutions": ["print(1)\nreturn"]}, {**BAD, "solutions": ["return"]}])
     result = run("check", "p.jsonl", "--out", "out.jsonl")
-    assert "2 solutions return outside of functions: 1 pass when wrapped in one, 1 do not" in result.stderr
+    assert "2 solutions have a return outside a function: 1 pass inside a function, 1 do not" in result.stderr
     assert "def program():" in read_lines("out.jsonl")[0]["solutions"][0]
 
 
@@ -168,8 +168,8 @@ def test_the_figures_of_a_file_are_printed_one_a_line() -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     shown = {line[:18].strip(): line[19:] for line in result.stdout.splitlines()}
     assert shown["problems"] == "6: 6 stdin"
-    assert shown["constant answer"].startswith(
-        "passes 100.0% of the tests of a problem, at least half of them in 6 of 6"
+    assert shown["constant output"].startswith(
+        "passes 100.0% of the tests (mean over problems), at least half of them in 6 of 6"
     )
     assert json.loads(run("stats", "p.jsonl", "--json").stdout)["problems"] == 6
 
@@ -179,7 +179,7 @@ def test_lengths_are_printed_for_a_model() -> None:
     write_lines(Path("p.jsonl"), PROBLEMS)
     shown = run("stats", "p.jsonl", "--model", "nano").stdout
     assert "(style stdin, nano)" in shown
-    assert "prompts fill the context of" in shown
+    assert "prompts do not fit the context of" in shown
     one = run("show", "p.jsonl", "0", "--model", "nano")
     count = json.loads(run("show", "p.jsonl", "0", "--model", "nano", "--json").stdout)["prompt_tokens"]
     assert f"--- prompt: {count} tokens of nano" in one.stdout
@@ -190,4 +190,4 @@ def test_a_prompt_is_shown_in_the_style_asked_for() -> None:
     assert "### Response:" in run("show", "p.jsonl", "0", "--prompt-style", "paper").stdout
     refused = run("show", "p.jsonl", "0", "--prompt-style", "chat")
     assert isinstance(refused.exception, UsageError)
-    assert "needs --model" in str(refused.exception)
+    assert "needs the chat template of a model. Add --model." in str(refused.exception)

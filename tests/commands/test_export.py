@@ -1,4 +1,4 @@
-"""`sce export`: several types at once, cards, checking again, and what quantisation costs."""
+"""`sce export`: several types at once, cards, checking again, and the quantization report."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_several_types_are_exported_at_once_with_their_papers(folder: Path) -> None:
+def test_several_types_are_exported_at_once_with_their_sidecar_files(folder: Path) -> None:
     code, out, err = run("--quant", "f16,q4_k_m", "--json")
     assert code == 0, err
     exports = folder / "runs" / "mine" / "exports"
@@ -45,11 +45,11 @@ def test_several_types_are_exported_at_once_with_their_papers(folder: Path) -> N
         for name in (f"{stem}.gguf{end}" for end in ("", ".manifest.json", ".card.md", ".Modelfile"))
     }  # fmt: skip
     assert [manifest["quant"] for manifest in json.loads(out)] == ["f16", "q4_k_m"]
-    assert "the float file" not in err  # the one that was exported is quantised
+    assert "the float file" not in err  # the one that was exported is quantized
     assert [spec.label for spec in default_models()][-2:] == ["mine-f16", "mine-q4_k_m"]
 
 
-def test_the_card_says_base_licence_training_agreement_and_limits(folder: Path) -> None:
+def test_the_card_says_base_license_training_agreement_and_limits(folder: Path) -> None:
     assert run("--quant", "q8_0")[0] == 0
     exports = folder / "runs" / "mine" / "exports"
     card = (exports / "mine-q8_0.gguf.card.md").read_text()
@@ -60,11 +60,11 @@ def test_the_card_says_base_licence_training_agreement_and_limits(folder: Path) 
         manifest["sha256"],
         f"{manifest['bits_per_weight']:.2f} bits per weight",
         "Problems: mine.jsonl (sha256 ffffffffffffffff)",
-        "sft: kept update 4 of 9; reward on 2 held-out problems 0.875 [0.750, 1.000] (95 %)",
+        "sft: selected update 4 of 9; reward on 2 held-out problems 0.875 [0.750, 1.000] (95 % CI)",
         "Prompt style: paper",
-        f"| the same token preferred | {manifest['agreement']['top1']:.1%} | 80% |",
+        f"| top-1 agreement | {manifest['agreement']['top1']:.1%} | 80% |",
         "ollama create mine-q8_0",
-        "## Limits",
+        "## Limitations",
     ):
         assert expected in card
     modelfile = (exports / "mine-q8_0.gguf.Modelfile").read_text()
@@ -77,7 +77,7 @@ def test_the_license_of_a_base_is_looked_up_in_its_folder(base: Path, tmp_path: 
     (tmp_path / "LICENSE").write_text("\nMIT License\n\nCopyright\n")
     assert license_of(tmp_path) == "MIT License (see the LICENSE file of the base)"
     (tmp_path / "LICENSE").unlink()
-    assert license_of(tmp_path).startswith("not stated")
+    assert license_of(tmp_path).startswith("unknown")
 
 
 def test_an_adapter_is_exported_alone_and_is_no_model(folder: Path) -> None:
@@ -89,7 +89,7 @@ def test_an_adapter_is_exported_alone_and_is_no_model(folder: Path) -> None:
     assert all(spec.role != "export" for spec in default_models())
     assert "ADAPTER ./mine-lora-f16.gguf" in lora.with_name("mine-lora-f16.gguf.Modelfile").read_text()
     code, _, err = run("--verify", str(lora))
-    assert (code, "agrees with its source" in err) == (0, True)
+    assert (code, "agrees with the original" in err) == (0, True)
     from securecoderl_edge.errors import UsageError
 
     with pytest.raises(UsageError, match="is a LoRA adapter, no model"):
@@ -106,9 +106,9 @@ def test_a_file_is_checked_again_against_manifest_and_source(folder: Path, base:
     shutil.copyfile(file, moved)
     shutil.copyfile(f"{file}.manifest.json", f"{moved}.manifest.json")
     code, _, err = run("--verify", str(moved))
-    assert (code, "name its source" in err) == (0, True)
+    assert (code, "To compare it with the original" in err) == (0, True)
     code, _, err = run(str(base), "--verify", str(moved))
-    assert (code, "was made from something else: adapter/" in err) == (1, True)
+    assert (code, "was made from another model: adapter/" in err) == (1, True)
     content = bytearray(moved.read_bytes())
     content[-9] ^= 1
     moved.write_bytes(content)
@@ -120,7 +120,7 @@ def test_a_file_is_checked_again_against_manifest_and_source(folder: Path, base:
     assert (code, "manifest.json: no such file" in err) == (2, True)
 
 
-def test_what_quantisation_costs_is_one_table_with_paired_intervals(folder: Path) -> None:
+def test_the_quantization_report_is_one_table_with_paired_intervals(folder: Path) -> None:
     write_problems(Path("few.jsonl"), [problem(number) for number in range(4)])
     code, out, err = run("--quant", "f32,q8_0", "--bench", "--problems", "few.jsonl")
     assert code == 0, err
@@ -151,10 +151,10 @@ def test_one_type_that_fails_does_not_cost_the_others(folder: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--format", "adapter", "--quant", "q8_0"), "is written as f16, f32, not q8_0"),
-        (("--format", "hf", "--quant", "q8_0"), "is written as f32, f16, not q8_0"),
-        (("--quant", "f16,q8_0", "--out", "x.gguf"), "--out names one file"),
-        (("--format", "hf", "--bench"), "--bench measures whole models"),
+        (("--format", "adapter", "--quant", "q8_0"), "does not support --quant q8_0; choose from f16, f32"),
+        (("--format", "hf", "--quant", "q8_0"), "does not support --quant q8_0; choose from f32, f16"),
+        (("--quant", "f16,q8_0", "--out", "x.gguf"), "--out is one file"),
+        (("--format", "hf", "--bench"), "--bench needs --format gguf or onnx"),
         (("nano", "--format", "adapter"), "is a base model without an adapter"),
         (("--quant", "q9"), "'q9' is not one of"),
     ],
@@ -175,9 +175,9 @@ def test_a_file_with_another_pre_tokenizer_is_another_export(base: Path, folder:
     assert run(str(base))[0] == 0
     (file,) = folder.glob("*.gguf")
     right = read_header(file).values["tokenizer.ggml.pre"]
-    assert "already there" in run(str(base), "--pre-tokenizer", str(right))[2]
+    assert "reused, the same export already exists" in run(str(base), "--pre-tokenizer", str(right))[2]
     code, _, err = run(str(base), "--pre-tokenizer", "foo")
-    assert (code, "exists and is not this export" in err) == (2, True), err
+    assert (code, "exists and is another export" in err) == (2, True), err
     code, _, err = run(str(base), "--pre-tokenizer", "foo", "--out", "other.gguf")
     assert (code, "see --pre-tokenizer" in err, (folder / "other.gguf").exists()) == (1, True, False), err
 
@@ -199,7 +199,7 @@ def test_a_run_without_its_record_is_exported_with_a_card_that_says_so(folder: P
     code, _, err = run("--quant", "f32")
     assert code == 0, err
     card = folder / "runs" / "mine" / "exports" / "mine-f32.gguf.card.md"
-    assert "record of its training is missing" in card.read_text()
+    assert "training record is missing" in card.read_text()
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_a_program_that_passes_is_printed_and_its_verdict_said(use: Use) -> None
     use(RIGHT)
     code, out, err = run(PROMPT, *TEST, "--test", "in=5,out=10")
     assert (code, out) == (0, RIGHT)
-    assert err.startswith("passed 2/2 tests, no security findings, seed 42, 3 tokens in ")
+    assert err.startswith("passed 2/2 tests, Bandit: no findings, seed 42, 3 tokens in ")
     assert len(err.splitlines()) == 1
 
 
@@ -57,7 +57,7 @@ def test_a_program_that_fails_its_tests_is_an_exit_code_of_1(use: Use) -> None:
     use(WRONG)
     code, out, err = run(PROMPT, *TEST)
     assert (code, out) == (1, WRONG)
-    assert err.startswith("failed: passed 0/1 tests (1 wrong), no security findings")
+    assert err.startswith("failed: passed 0/1 tests (1 wrong), Bandit: no findings")
 
 
 def test_text_that_is_no_python_fails(use: Use) -> None:
@@ -78,14 +78,14 @@ def test_a_security_finding_fails_although_the_tests_pass(use: Use) -> None:
     use(UNSAFE)
     code, _, err = run(PROMPT, *TEST)
     assert code == 1
-    assert err.startswith("failed: passed 1/1 tests, security: B307 in line 1")
+    assert err.startswith("failed: passed 1/1 tests, Bandit: B307 in line 1")
 
 
 def test_without_tests_a_program_is_parsed_and_scanned(use: Use) -> None:
     use("import nowhere\n")
     code, _, err = run(PROMPT)
     assert code == 0
-    assert err.startswith("parses, no security findings")
+    assert err.startswith("parses, Bandit: no findings")
 
 
 def test_the_example_in_a_prompt_is_a_test_and_the_verdict_says_so(use: Use) -> None:
@@ -224,11 +224,11 @@ def test_one_prompt_of_many_without_a_program_is_an_exit_code_of_1(use: Use, tmp
         ((PROMPT, "--test", "4=8"), 2, "expected in=...,out=..."),
         ((PROMPT, "--tests", "missing.json"), 2, "missing.json: no such file"),
         ((PROMPT, "-n", "0"), 2, "-n"),
-        ((PROMPT, "--jsonl", "prompts.jsonl"), 2, "leave out PROMPT"),
+        ((PROMPT, "--jsonl", "prompts.jsonl"), 2, "Leave out PROMPT"),
         (("--jsonl", "missing.jsonl"), 2, "missing.jsonl: no such file"),
-        (("--jsonl", "."), 2, ".: is a folder"),
-        (("--jsonl", "missing.jsonl", "--raw"), 2, "leave out --code-only and --raw"),
-        (("--jsonl", "missing.jsonl", "--code-only"), 2, "leave out --code-only and --raw"),
+        (("--jsonl", "."), 2, ".: a folder, not a file"),
+        (("--jsonl", "missing.jsonl", "--raw"), 2, "--code-only and --raw have no effect with --jsonl"),
+        (("--jsonl", "missing.jsonl", "--code-only"), 2, "--code-only and --raw have no effect with --jsonl"),
         ((PROMPT, "--temperature", "nan"), 2, "not a finite number"),
         ((PROMPT, "--timeout", "nan"), 2, "not a finite number"),
         ((PROMPT, "--threads", "99999999999"), 2, "not in the range"),
@@ -288,7 +288,8 @@ def test_a_program_that_failed_goes_back_with_what_is_wrong_with_it(use: Use) ->
     assert len(runtime.calls) == 2
     shown = runtime.prompts[1]
     assert shown.startswith(format_statement(PROMPT).partition("\n\n### Solution")[0])
-    for part in (WRONG.strip(), "with the input '4\\n'", "wrong: it runs", "line 1 is        4", "line 1 should be 8"):
+    verdict = "wrong: it prints a different output"
+    for part in (WRONG.strip(), "with the input '4\\n'", verdict, "line 1 is        4", "line 1 should be 8"):
         assert part in shown
 
 

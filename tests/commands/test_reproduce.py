@@ -96,27 +96,27 @@ def test_problems_that_cannot_be_read_are_told_before_anything_begins(folder: Pa
     (folder / "eval.jsonl").write_text("{}\n")
     code, _, err = run(*TABLE3)
     assert code == 2
-    assert "eval.jsonl: not recognised" in err
+    assert "eval.jsonl: not recognized" in err
     assert not (folder / "runs").exists()
 
 
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("table3", "--train", "train.jsonl"), "--train and --eval go together"),
-        (("table3", "--splits", "eval,sparse"), "no set of problems 'sparse' in recipe starter (there: eval, hard)"),
+        (("table3", "--train", "train.jsonl"), "--train and --eval need each other"),
+        (("table3", "--splits", "eval,sparse"), "unknown split 'sparse' of recipe starter; choose from eval, hard"),
         (("table3", "--recipe", "tiny.toml"), "give the problems to measure on: --eval FILE"),
         (("table3", "--recipe", "nothing"), "unknown recipe 'nothing'. Choose from "),
         (("table2", "nano", "--recipe", "nothing"), "unknown recipe 'nothing'. Choose from "),
-        (("table3", "--dry-run", "--json"), "leave out --json"),
-        (("table3", "--json", "--markdown"), "--json and --markdown are two formats"),
+        (("table3", "--dry-run", "--json"), "Leave out --json"),
+        (("table3", "--json", "--markdown"), "--json and --markdown exclude each other"),
         (("table3", "--variants", "sft,sparse"), "'sparse' is not one of"),
         (("table3", "--updates", "1"), "--updates"),
-        (("table3", "--quick", "--seeds", "3"), "--quick has a size of its own: leave out --seeds"),
-        (("table3", "--quant", "q8_0,q99"), "is written as f32, f16, bf16, q8_0"),
-        (("table2", "nano", "--quick", "--limit", "9"), "leave out --limit"),
-        (("table2",), "name the models to measure"),
-        (("table2", "nano", "--recipe", "tiny.toml"), "name the problems with --problems"),
+        (("table3", "--quick", "--seeds", "3"), "--quick sets --seeds itself"),
+        (("table3", "--quant", "q8_0,q99"), "does not support --quant q99; choose from f32, f16, bf16, q8_0"),
+        (("table2", "nano", "--quick", "--limit", "9"), "--quick sets --limit itself"),
+        (("table2",), "Missing models to evaluate"),
+        (("table2", "nano", "--recipe", "tiny.toml"), "--recipe tiny.toml needs --problems"),
         (("table4",), "No such command 'table4'"),
     ],
 )
@@ -135,7 +135,7 @@ def test_a_model_that_cannot_be_opened_does_not_cost_the_others(folder: Path, ti
         "table2", "broken.gguf", str(tiny_model), "--problems", "eval.jsonl", "--samples", "1", "--json"
     )
     assert code == 1
-    assert "1 of 2 models could not be measured" in err
+    assert "1 of 2 models could not be evaluated" in err
     (model,) = json.loads(out)["sets"]["eval.jsonl"]["models"]
     assert model["problems"] == 2
 

@@ -58,7 +58,7 @@ def test_scores_go_to_stdout_and_the_summary_to_stderr(problems: str, completion
     found = [(row["id"], row["sample"], row["stage"], row["passed"], row["total"]) for row in rows(result.stdout)]
     assert found == [("a", 0, 4, 2, 2), ("a", 1, 4, 2, 2), ("b", 0, 3, 1, 2), ("b", 7, 0, 0, 2)]
     assert "All-P %" in result.stderr
-    assert "stage 4: passes all tests" in result.stderr
+    assert "level 4: passes all tests" in result.stderr
 
 
 def test_a_row_holds_the_fields_of_a_score(problems: str, completions: str) -> None:
@@ -314,16 +314,16 @@ def test_flags_that_do_not_go_together_are_a_usage_error(arguments: list[str], t
 @pytest.mark.parametrize(
     ("program", "words", "status"),
     [
-        (RIGHT, "passes: it prints what is expected", 0),
+        (RIGHT, "passes: it prints the expected output", 0),
         ("print(7)", "line 1 is        7\n  line 1 should be 8", 1),
         ("print(8)\nprint()\nprint(9)", "line 2 should be (missing)", 1),
-        ("input()", "silent: it runs, but prints nothing", 1),
+        ("input()", "silent: it prints nothing", 1),
         ("print(1 // 0)", "ZeroDivisionError", 1),
         ("print(", "does not parse", 1),
-        ("while True: pass", "timeout: it was stopped after 0.3 s of processor time", 1),
+        ("while True: pass", "timeout: it was stopped after 0.3 s of CPU time", 1),
         ("x = 'a' * 10**10", "memory: it needs more than 1024 MiB", 1),
         ("while True: print('x' * 9999)", "output limit", 1),
-        ("import os\nos.fork()", "the sandbox permits", 1),
+        ("import os\nos.fork()", "the sandbox allows no network", 1),
         (f"import os\n{RIGHT}\nlambda: os.system(input())", "high security finding B605 (CWE-78) in line 3", 0),
     ],
 )

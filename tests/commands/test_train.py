@@ -48,12 +48,12 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(tiny_model: Path, problems
     assert result.exit_code == 0
     assert not (tmp_path / "run").exists()
     text = result.stdout
-    assert "18 of 18 fit; 2 more held out" in text
+    assert "18 of 18 fit the context; 2 more for validation" in text
     lines = {line.split()[0]: line.split() for line in text.splitlines() if line.strip()}
     assert lines["sft"][1:4] == ["2", "0.0003", "4"]
     assert lines["binary"][1:7] == ["2", "0.001", "2", "x", "4", "2"]
-    assert "at most 160 tokens sampled" in text
-    assert "in all about" in text
+    assert "at most 160 sampled tokens" in text
+    assert "s in all, estimated from one update" in text
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -69,7 +69,7 @@ def test_a_run_that_is_asked_to_end_saves_the_update_and_goes_on_from_there(
     handler = signal.getsignal(number)
     stopped = train(tiny_model, problems, tmp_path / "run", "--phases", "sft")
     assert stopped.exit_code != 0
-    assert "sft stopped after update 1 of 2; the same command goes on from there" in stopped.stderr
+    assert "sft stopped after update 1 of 2; run the same command to resume" in stopped.stderr
     assert signal.getsignal(number) == handler
     monkeypatch.undo()
     result = train(tiny_model, problems, tmp_path / "run", "--phases", "sft")
@@ -130,7 +130,7 @@ def test_a_reader_that_ends_by_the_same_signal_takes_no_update_with_it(
         (("--set", "ppo.max_tokens=5000"), "no prompt leaves 5000 tokens of room for the answer"),
         (("--problems", "nowhere.jsonl"), "nowhere.jsonl"),
         (("--init", "nowhere"), "no such run"),
-        (("--set", "lora.targets=['nothing']"), "LoRA does not fit"),
+        (("--set", "lora.targets=['nothing']"), "lora.targets does not match this model"),
         (
             (
                 "--set",
@@ -155,8 +155,8 @@ def test_a_dry_run_of_what_cannot_work_is_a_usage_error(
 def test_a_run_says_which_step_it_kept_and_why(tiny_model: Path, problems: Path, tmp_path: Path) -> None:
     result = train(tiny_model, problems, tmp_path / "run", "--phases", "sft,binary", "--rollout", "hf")
     assert result.exit_code == 0
-    assert "sft: kept step" in result.stderr
-    assert "binary: kept step" in result.stderr
+    assert "sft: selected step" in result.stderr
+    assert "binary: selected step" in result.stderr
     assert "held-out problems (R " in result.stderr
 
 

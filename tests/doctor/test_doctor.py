@@ -294,11 +294,11 @@ def test_a_child_that_never_ends_is_ended_and_what_it_said_is_kept(worker: Any) 
 
 def test_how_a_child_ended_is_told_with_its_last_words(worker: Any) -> None:
     dead = processes.ask(worker("os.kill(os.getpid(), signal.SIGKILL)"), {})
-    assert dead.obituary() == "ended by signal SIGKILL: it said nothing"
+    assert dead.crash_report() == "failed with signal SIGKILL: no message"
     broken = processes.ask(worker("raise ValueError('no such thing')"), {})
-    assert broken.obituary() == "ended by an error: ValueError: no such thing"
+    assert broken.crash_report() == "failed with an error: ValueError: no such thing"
     mute = processes.ask(worker("os.write(2, b'I leave')"), {})
-    assert (mute.messages, mute.death, mute.obituary()) == ([], "", "ended by an error: I leave")
+    assert (mute.messages, mute.death, mute.crash_report()) == ([], "", "failed with an error: I leave")
 
 
 @needs("torch")

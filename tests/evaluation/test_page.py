@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -14,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from securecoderl_edge.cli import sce
 from securecoderl_edge.errors import MissingExtra
-from securecoderl_edge.evaluation.report.charts import CHARTS
+from securecoderl_edge.evaluation.report.charts import CHARTS, SIGN_NAMES
 from securecoderl_edge.evaluation.report.history import read_history
 from securecoderl_edge.evaluation.report.page import render_report
 from securecoderl_edge.runs import Run
@@ -123,10 +124,10 @@ def test_a_finished_run_is_told_in_full(make_run: MakeRun) -> None:
         assert part in page.text
     assert "0.500 to 0.540" in page.text
     assert all(chart.title in page.text for chart in CHARTS)
-    assert all(sign.replace("_", " ") in page.text for sign in SIGNS)
+    assert all(SIGN_NAMES[sign] in page.text for sign in SIGNS)
     assert all(stage in page.text for stage in STAGE_NAMES)
     assert "no numbers yet" not in page.text
-    assert "What is missing" not in page.text
+    assert "Missing data" not in page.text
     assert 'model = "nano"' in page.text
     assert page.tags.count("svg") == len(CHARTS) + 1
 
@@ -145,6 +146,18 @@ def test_what_files_hold_is_text_and_never_markup(make_run: MakeRun) -> None:
     assert set(page.tags) <= TAGS
     assert not any(name.startswith("on") for name, _ in page.attributes)
     assert all(character.isprintable() or character == "\n" for character in text)
+
+
+@needs_charts
+def test_tables_scroll_and_never_break_words(make_run: MakeRun) -> None:
+    text = render_report(make_run([update("binary", 1)], done={"binary": outcome(0, 1)}))
+    assert text.count("<table>") == text.count('<div class="scroll" tabindex="0">\n<table>') == 2
+    assert '<td class="short">binary</td>' in text
+    rules = {names.strip(): rule for names, rule in re.findall(r"([^{}]+) \{([^{}]*)\}", text)}
+    assert "overflow-x: auto" in rules[".scroll"]
+    assert "nowrap" in rules["th, td.short"]
+    cells = [rule for names, rule in rules.items() if re.search(r"\bt[dh]\b", names)]
+    assert not any("anywhere" in rule or "break-all" in rule for rule in cells)
 
 
 @needs_charts
@@ -199,7 +212,7 @@ def test_damaged_lines_are_left_out_and_named(make_run: MakeRun) -> None:
     assert [point.row["step"] for point in history.updates] == [1, 2]
     damaged = [each for each in history.missing if "damaged" in each]
     assert damaged == [
-        *(f"metrics.jsonl:{number} is damaged and left out" for number in (2, 3, 5, 6, 7)),
+        *(f"metrics.jsonl:{number} is damaged and was skipped" for number in (2, 3, 5, 6, 7)),
         "metrics.jsonl has 2 more damaged lines",
     ]
 
@@ -238,7 +251,7 @@ def test_samples_are_chosen_by_when_they_were_drawn(make_run: MakeRun) -> None:
 def test_without_repeated_problems_the_earliest_and_latest_samples_are_shown(make_run: MakeRun) -> None:
     samples = [sample(step, f"p{step}", f"print({step})") for step in range(1, 10)]
     page = Page(render_report(make_run([update("binary", step) for step in range(1, 10)], samples)))
-    assert "No problem was drawn both early and late" in page.text
+    assert "No problem was sampled both early and late" in page.text
     assert "p1 and p5" in page.text
     assert "p5 and p9" in page.text
 
@@ -262,9 +275,9 @@ def test_the_command_writes_into_the_run_or_where_it_is_told(
 
 def test_no_run_is_a_usage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert "run: sce train" in str(report().exception)
+    assert "Run: sce train" in str(report().exception)
     unknown = report("nope").exception
-    assert "no training run 'nope'" in str(unknown)
+    assert "unknown training run 'nope'" in str(unknown)
     assert getattr(unknown, "exit_code", None) == 2
 
 

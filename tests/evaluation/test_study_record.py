@@ -14,8 +14,8 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.seeds import difference_over_seeds, rate_over_seeds
 from securecoderl_edge.evaluation.study import steps
 from securecoderl_edge.evaluation.study.arms import Arm, Base, Split, Study
-from securecoderl_edge.evaluation.study.run_log import RunLog
 from securecoderl_edge.evaluation.study.record import study_record, training_curves
+from securecoderl_edge.evaluation.study.run_log import RunLog
 from securecoderl_edge.evaluation.study.steps import preparations
 from securecoderl_edge.evaluation.study.table3 import table3
 from securecoderl_edge.evaluation.study.tables import (
@@ -230,7 +230,7 @@ def test_transfer_is_compared_with_the_warm_start_that_learnt_there(finished: St
     record = study_record(finished, 1)
     rows = [dict(each, split="hard") for each in record["comparisons"] if each["split"] == "eval"]
     table = transfer_difference_table({**record, "comparisons": [*record["comparisons"], *rows]}, "hard")
-    assert [row[0] for row in table.rows] == ["simple − SFT, from eval"]
+    assert [row[0] for row in table.rows] == ["simple − SFT, trained on eval"]
     assert transfer_difference_table(record, "eval").rows == ()
 
 

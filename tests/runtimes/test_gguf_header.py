@@ -58,7 +58,7 @@ def test_what_cannot_be_is_a_sentence_at_once(tmp_path: Path, content: bytes) ->
     if content == b"GGUF" + bytes(20):
         assert read_header(path).tensors == ()
     else:
-        with pytest.raises(SceError, match=r"x\.gguf: is no GGUF file, or a damaged one"):
+        with pytest.raises(SceError, match=r"x\.gguf: not a GGUF file, or damaged"):
             read_header(path)
     assert header_strings(path) == {}
     assert time.process_time() - started < 5

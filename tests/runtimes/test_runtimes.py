@@ -182,7 +182,7 @@ def test_a_file_with_a_flipped_bit_is_not_opened(tiny_model: Path, tmp_path: Pat
     content = bytearray(weights.read_bytes())
     content[-100] ^= 4
     weights.write_bytes(content)
-    with pytest.raises(SceError, match="is not what was exported"):
+    with pytest.raises(SceError, match="has changed since its export"):
         open_runtime(spec, threads=1)
     manifest_path(out).write_text("{")
     with pytest.raises(SceError, match="cannot be read as JSON"):
@@ -202,7 +202,7 @@ def test_a_cache_that_memory_has_no_room_for_is_refused_before_it_is_taken(monke
     monkeypatch.setattr(room, "available_memory_bytes", lambda: 2 * 100_000)
     assert [room.affordable_sequences(wanted, 100, 10) for wanted in (1, 50, 100, 500)] == [1, 50, 100, 100]
     assert room.affordable_sequences(8, 1000, 100) == 1
-    with pytest.raises(SceError, match="a context of 1001 tokens needs 0 MiB of memory"):
+    with pytest.raises(SceError, match="a context of 1001 tokens needs 0 MiB;"):
         room.affordable_sequences(8, 1001, 100)
 
 
@@ -228,5 +228,5 @@ def test_a_runtime_decodes_fewer_at_once_where_memory_is_short(
         [each.token_ids for each in row] for row in expected
     ]
     monkeypatch.setattr(room, "available_memory_bytes", lambda: 1000)
-    with pytest.raises(SceError, match="which is not free here"):
+    with pytest.raises(SceError, match="not enough free memory"):
         runtime.generate(TWENTY[:3], 2, Sampling(0.0, 8))

@@ -62,7 +62,7 @@ def test_a_gguf_file_is_read_by_its_first_bytes() -> None:
 
 def test_a_file_that_only_has_the_name_of_a_gguf_is_refused() -> None:
     make_gguf(Path("fake.gguf"), b"PK\x03\x04")
-    with pytest.raises(UsageError, match=r"fake\.gguf is not a GGUF file"):
+    with pytest.raises(UsageError, match=r"fake\.gguf: not a GGUF file"):
         resolve_model("fake.gguf")
 
 
@@ -83,14 +83,14 @@ def test_a_phase_of_a_run_is_its_own_adapter() -> None:
 
 def test_an_unknown_phase_is_answered_with_the_phases_that_exist() -> None:
     make_run()
-    with pytest.raises(UsageError, match=r"no phase 'partial' \(phases there: sft, binary\)"):
+    with pytest.raises(UsageError, match=r"unknown phase 'partial'; choose from sft, binary"):
         resolve_model("starter:partial")
 
 
 def test_a_run_without_a_policy_says_how_to_finish_it() -> None:
     run = make_run()
     (run.policy / ADAPTER_WEIGHTS).unlink()
-    with pytest.raises(UsageError, match="go on with: the command that began it"):
+    with pytest.raises(UsageError, match="resume it with: the command that started it"):
         resolve_model("starter")
     words = ["sce", "train", "--no-resume", "--max-steps", "3", "--out", "runs/of mine"]
     (run.path / "environment.json").write_text(json.dumps({"base_model": "nano", "command": words}))
@@ -113,7 +113,7 @@ def test_the_newest_run_is_the_one_last_worked_on_or_made_the_latest() -> None:
     assert only_unfinished() == ""
     Path("runs/latest").unlink()
     assert newest_run() == begun
-    assert only_unfinished() == "no training run here has finished; runs/begun goes on with: the command that began it"
+    assert only_unfinished() == "no training run has finished; resume runs/begun with: the command that started it"
 
 
 def test_a_hugging_face_folder_is_a_base_model() -> None:
@@ -136,7 +136,7 @@ def test_an_adapter_outside_a_run_brings_the_base_it_names() -> None:
 def test_an_adapter_that_names_no_base_is_refused() -> None:
     make_adapter(Path("mine"))
     Path("mine/adapter_config.json").write_text("{}")
-    with pytest.raises(UsageError, match="which base model"):
+    with pytest.raises(UsageError, match="base_model_name_or_path is missing"):
         resolve_model("mine")
 
 
@@ -148,31 +148,31 @@ def test_owner_and_name_that_are_nothing_on_disk_are_a_hub_id(text: str) -> None
 @pytest.mark.parametrize("text", ["runs/startr", "starter", "missing.gguf", "models/missing.gguf", "a/b/c", "", "../x"])
 def test_a_name_that_is_nothing_is_no_hub_id_and_says_how_to_get_a_model(text: str) -> None:
     Path("runs").mkdir()
-    with pytest.raises(UsageError, match=r"unknown model .* make one with: sce train"):
+    with pytest.raises(UsageError, match=r"unknown model .* train one with: sce train"):
         resolve_model(text)
 
 
 def test_a_mistyped_run_is_answered_with_the_runs_there_are() -> None:
     make_run()
-    with pytest.raises(UsageError, match="runs here: starter"):
+    with pytest.raises(UsageError, match="Runs in ./runs: starter"):
         resolve_model("startr")
 
 
 def test_an_empty_folder_is_told_apart_from_an_unknown_name() -> None:
     Path("empty").mkdir()
-    with pytest.raises(UsageError, match="empty is a folder without a model"):
+    with pytest.raises(UsageError, match="empty: not a model folder"):
         resolve_model("empty")
 
 
 def test_a_folder_of_gguf_files_asks_for_one_of_them() -> None:
     make_gguf(Path("files/a.gguf"))
-    with pytest.raises(UsageError, match=r"name one, such as files/a\.gguf"):
+    with pytest.raises(UsageError, match=r"choose one, for example files/a\.gguf"):
         resolve_model("files")
 
 
 def test_a_base_that_has_been_moved_away_is_reported() -> None:
     make_run(base="/gone/model")
-    with pytest.raises(UsageError, match="was trained on /gone/model"):
+    with pytest.raises(UsageError, match="base model /gone/model is missing"):
         resolve_model("starter")
 
 
@@ -270,7 +270,7 @@ def test_labels_that_repeat_become_distinct() -> None:
 def test_a_run_whose_record_is_damaged_is_reported(record: str) -> None:
     run = make_run()
     (run.path / "environment.json").write_text(record)
-    with pytest.raises(SceError, match="does not say which base model"):
+    with pytest.raises(SceError, match="base_model is missing"):
         resolve_model("starter")
 
 
@@ -309,11 +309,11 @@ def test_json_that_is_nested_without_end_is_damaged_and_no_bug_of_ours(tmp_path:
     for name in ("run", "hf", "adapter"):
         (tmp_path / name).mkdir()
     (tmp_path / "run" / "environment.json").write_text(deep)
-    with pytest.raises(SceError, match="does not say which base model"):
+    with pytest.raises(SceError, match="base_model is missing"):
         _ = Run(tmp_path / "run").base_model
     (tmp_path / "hf" / "config.json").write_text(deep)
     assert resolve_model(str(tmp_path / "hf")).prompt_style is None
     (tmp_path / "adapter" / ADAPTER_WEIGHTS).touch()
     (tmp_path / "adapter" / "adapter_config.json").write_text(deep)
-    with pytest.raises(UsageError, match="does not say which base model"):
+    with pytest.raises(UsageError, match="base_model is missing"):
         resolve_model(str(tmp_path / "adapter"))

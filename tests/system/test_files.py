@@ -117,7 +117,7 @@ def test_a_folder_is_not_replaced_by_a_file(tmp_path: Path) -> None:
 def test_a_device_or_pipe_is_never_replaced(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with pytest.raises(SceError, match=r"cannot write .*pipe: it is no regular file"):
+    with pytest.raises(SceError, match=r"cannot write .*pipe: not a regular file"):
         write(pipe)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 

@@ -99,7 +99,7 @@ def test_a_hub_that_does_not_have_it_is_an_error_of_one_sentence(tmp_path: Path,
     pytest.importorskip("huggingface_hub")
     done = sce(tmp_path, endpoint, "data", "import", "someone/nothing")
     assert done.returncode == 1
-    assert "someone/nothing could not be downloaded from the hub" in done.stderr
+    assert "cannot download someone/nothing from the Hugging Face Hub" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -128,7 +128,7 @@ def test_only_owner_and_name_without_such_a_folder_are_a_hub_id(
 def test_parts_of_one_file_need_no_choice() -> None:
     names = ["data/test-00000-of-00002.parquet", "data/test-00001-of-00002.parquet", "README.md", "dataset_infos.json"]
     assert choose_files(names, None, "o/n") == names[:2]
-    with pytest.raises(UsageError, match="o/n holds no"):
+    with pytest.raises(UsageError, match="o/n: no data file"):
         choose_files(["README.md"], None, "o/n")
-    with pytest.raises(UsageError, match="o/n has no file 'valid"):
+    with pytest.raises(UsageError, match="o/n: no file matches 'valid"):
         choose_files(names, "valid*", "o/n")

@@ -34,7 +34,7 @@ def test_rewinding_drops_later_rows_of_one_phase_and_a_line_cut_short(tmp_path: 
 
 def test_a_line_that_is_no_object_is_refused(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("[1]\n")
-    with pytest.raises(SceError, match=r"rows\.jsonl:1: no JSON object"):
+    with pytest.raises(SceError, match=r"rows\.jsonl:1: not a JSON object"):
         RowFile(tmp_path / "rows.jsonl").read()
 
 

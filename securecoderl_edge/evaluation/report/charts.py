@@ -1,7 +1,7 @@
-"""Learning curves as SVG text, to stand inside a page.
+"""Learning curves as SVG text, for use inside a page.
 
-Lines differ in style and marker and areas in lightness, so that they can be told apart in print. Text, axes and lines
-take their colours from the page (`COLOURS`), which knows whether it is light or dark.
+Lines differ in style and marker, and areas in lightness, so that they differ in print too. Text, axes and lines take
+their colors from the page (`COLORS`), which has a light and a dark scheme.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from securecoderl_edge.evaluation.plot import plotting
+from securecoderl_edge.evaluation.plot import fix_layout, plotting
 from securecoderl_edge.evaluation.report.history import History, Point, as_number
 from securecoderl_edge.scoring.reward import STAGE_NAMES
-from securecoderl_edge.scoring.signs import SIGNS
+from securecoderl_edge.scoring.signs import CONSTANT_OUTPUT, CRASH_AFTER_OUTPUT, DENIED, SAMPLE_COPY, SIGNS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# What matplotlib is told -> what the page decides.
-COLOURS = {
+# The color that matplotlib gets -> the color that the page gives it.
+COLORS = {
     "#010101": "currentColor",
     "#020202": "var(--grid)",
     "#030301": "var(--line-1)",
@@ -31,7 +31,7 @@ COLOURS = {
     "#030303": "var(--line-3)",
     "#030304": "var(--line-4)",
 }
-_INK, _GRID, *_LINES = COLOURS
+_INK, _GRID, *_LINES = COLORS
 _STYLES = ("-", "--", ":", "-.")
 _MARKERS = ("", "o", "s", "^")
 _STAGE_SHADES = ("#1c1c1c", "#5a4a78", "#4f86a8", "#8fc3a4", "#e6edc0")  # darker is worse
@@ -50,7 +50,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """What one chart shows. ``is_share``: its numbers lie between 0 and 1."""
+    """One chart. ``is_share``: its numbers lie between 0 and 1."""
 
     title: str
     lines: tuple[Line, ...]
@@ -61,30 +61,36 @@ def _rate(name: str) -> tuple[Line, ...]:
     return Line(name, "training"), Line(name, "held out", held_out=True)
 
 
+SIGN_NAMES = {
+    CONSTANT_OUTPUT: "constant output",
+    CRASH_AFTER_OUTPUT: "crash after output",
+    SAMPLE_COPY: "hard-coded example",
+    DENIED: "denied by the sandbox",
+}
 CHARTS = (
     Chart(
         "Reward",
         (
-            Line("objective/reward", "training, as the phase pays"),
-            Line("reward", "held out, R", held_out=True),
-            Line("reward", "training, R"),
+            Line("objective/reward", "training, phase reward"),
+            Line("reward", "held out, reward R", held_out=True),
+            Line("reward", "training, reward R"),
         ),
     ),
     Chart("Programs that pass all tests", _rate("all_tests_rate"), is_share=True),
     Chart("Programs that parse", _rate("syntax_rate"), is_share=True),
-    Chart("KL from the reference, nats per completion", (Line("objective/kl", "KL"),)),
+    Chart("KL from the reference policy, nats per completion", (Line("objective/kl", "KL"),)),
     Chart("Clip fraction", (Line("policy/clipfrac", "policy"), Line("val/clipfrac", "value")), is_share=True),
     Chart("Gradient norm", (Line("grad_norm", "before clipping"),)),
-    Chart("Loss", (Line("loss/sft", "supervised"), Line("loss/policy", "policy"), Line("loss/value", "value"))),
+    Chart("Loss", (Line("loss/sft", "SFT"), Line("loss/policy", "policy"), Line("loss/value", "value"))),
     Chart("Completions cut at the token limit", (Line("truncated_rate", "truncated"),), is_share=True),
-    Chart("Signs of gaming the tests", tuple(Line(name, name.replace("_", " ")) for name in SIGNS), is_share=True),
+    Chart("Reward-hacking metrics", tuple(Line(name, SIGN_NAMES[name]) for name in SIGNS), is_share=True),
     Chart(
         "Seconds per update",
         (
             Line("seconds_sample", "sample"),
             Line("seconds_score", "score"),
             Line("seconds_update", "update"),
-            Line("seconds", "all"),
+            Line("seconds", "whole update"),
         ),
     ),
     Chart("Tokens per second", (Line("tokens_per_second", "whole update"),)),
@@ -108,7 +114,7 @@ def draw_chart(chart: Chart, history: History) -> str | None:
 
     def plot(axes: Axes) -> None:
         for index, line, points, ys in drawn:
-            # A lone value between gaps makes no line: it needs a marker to be seen.
+            # A single value between gaps has no line, so it needs a marker.
             marker = _MARKERS[index] or ("." if len(points) <= _MOST_MARKERS else "")
             every = 1 if line.held_out else max(1, len(points) // _MOST_MARKERS)
             axes.plot(
@@ -117,14 +123,14 @@ def draw_chart(chart: Chart, history: History) -> str | None:
             )  # fmt: skip
         if chart.is_share:
             highest = max(y for _, _, _, ys in drawn for y in ys if not math.isnan(y))
-            top = 1.0 if highest > 0.5 else max(0.1, 1.1 * highest)  # what is rare gets a closer look
+            top = 1.0 if highest > 0.5 else max(0.1, 1.1 * highest)  # zoom in on rare events
             axes.set_ylim(-0.03 * top, 1.03 * top)
 
     return _draw(chart.title, history, plot)
 
 
 def draw_stages(title: str, history: History) -> str | None:
-    """Areas, one on the other: the share of each update's programs that ended at each stage; None without any."""
+    """Stacked areas: the fraction of each update's programs at each reward level; None without any."""
     points = [point for point in history.updates if _stage_shares(point)]
     if not points:
         return None
@@ -149,7 +155,7 @@ def draw_stages(title: str, history: History) -> str | None:
 
 
 def _stage_shares(point: Point) -> list[float]:
-    """The share of each stage, and of names that are none; empty where nothing was counted."""
+    """The fraction at each level, and at unknown ones; empty where nothing was counted."""
     stages = point.row.get("stages")
     if not isinstance(stages, dict):
         return []
@@ -176,28 +182,29 @@ def _draw(title: str, history: History, plot: Callable[[Axes], None]) -> str:
         _mark_phases(axes, history)
         handles, labels = axes.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper left", ncols=3, frameon=False, handlelength=2.6)
+        fix_layout(figure)
         out = io.StringIO()
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
     return _for_a_page(out.getvalue(), title)
 
 
 def _settings() -> dict[str, Any]:
-    inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    inked = (
+        *("text.color", "axes.labelcolor", "axes.titlecolor", "axes.edgecolor"),
+        *("xtick.color", "ytick.color", "xtick.labelcolor", "ytick.labelcolor"),
+    )
     return {
         **dict.fromkeys(inked, _INK),
         "font.size": 8.5,
         "axes.grid": True,
         "axes.grid.axis": "y",
-        "axes.axisbelow": True,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
         "grid.color": _GRID,
         "grid.linewidth": 0.6,
     }
 
 
 def _mark_phases(axes: Axes, history: History) -> None:
-    """A line where a phase begins, and the names of those wide enough to carry them."""
+    """A line where a phase begins, and the name of every phase that is wide enough for it."""
     spans = [phase for phase in history.phases if phase.updates]
     whole = sum(phase.updates for phase in spans)
     for phase in spans:
@@ -215,7 +222,7 @@ def _printable(text: str) -> str:
 
 
 def _for_a_page(svg: str, title: str) -> str:
-    """The element alone, as wide as its place, without addresses and without ids that other charts have too."""
+    """The element alone, as wide as its container, without addresses and without ids that other charts have too."""
     svg = svg[svg.index("<svg") :]
     view_box = re.search(r'viewBox="([^"]*)"', svg)
     assert view_box is not None
@@ -223,6 +230,6 @@ def _for_a_page(svg: str, title: str) -> str:
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)
     opening = f'<svg viewBox="{view_box[1]}" role="img" aria-label="{html.escape(title)}">'
     svg = re.sub(r"<svg [^>]*>", lambda _: opening, svg, count=1, flags=re.DOTALL)
-    for told, used in COLOURS.items():
+    for told, used in COLORS.items():
         svg = svg.replace(told, used)
     return svg.strip()

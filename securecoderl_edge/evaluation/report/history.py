@@ -1,7 +1,7 @@
 """The course of a run, read from its folder: phases, updates, evaluations, samples.
 
-A run that is still going, or one that came from elsewhere, must not stop whoever looks at it: what is absent or
-damaged is left out and named in `History.missing`.
+A run may be unfinished, or come from another machine. Absent or damaged parts are skipped and listed in
+`History.missing`.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from securecoderl_edge.system.rows import read_objects
 
 SAMPLES = 5
 _LARGEST_STEP = 10**9
-_LARGEST_NUMBER = 1e30  # what is above it would overflow where a chart computes its axis
+_LARGEST_NUMBER = 1e30  # a larger one would overflow in the computation of an axis
 _MOST_NAMED = 5  # damaged lines of one file
 
 
 @dataclass(frozen=True)
 class Point:
-    """A row of numbers at ``x``, the updates of all phases up to and with its own; an evaluation may stand at 0."""
+    """A row of numbers at ``x``, the count of updates of all phases so far; an evaluation may be at 0."""
 
     x: int
     phase: str
     row: Mapping[str, Any]
 
     def number(self, name: str) -> float | None:
-        """The value called ``name``; None where there is none that can be drawn."""
+        """The value called ``name``; None if it is absent or cannot be plotted."""
         return as_number(self.row.get(name))
 
 
@@ -41,8 +41,8 @@ class PhaseCourse:
     """One phase, finished or not.
 
     Attributes:
-        start: updates of all phases before it. updates: its own so far. planned: what it was to make, if known.
-        outcome: what its `DONE_FILE` says; empty until it has finished.
+        start: updates of all phases before it. updates: its own so far. planned: its planned updates, if known.
+        outcome: the content of its `DONE_FILE`; empty until it has finished.
         evaluations: on held-out problems, by step.
     """
 
@@ -59,10 +59,10 @@ class History:
     """All that a report shows of one run.
 
     Attributes:
-        repeated: the first and the last sample of problems that were drawn both early and late, farthest first.
+        repeated: the first and the last sample of problems that were sampled both early and late, farthest first.
         first, last: the earliest and the latest samples.
-        config, environment: the text of the two files; None where there is none. facts: the environment decoded.
-        missing: one sentence for each thing that is absent or damaged.
+        config, environment: the text of the two files; None if absent. facts: the environment decoded.
+        missing: one sentence for each absent or damaged part.
     """
 
     run: Run
@@ -82,14 +82,14 @@ class History:
 
 
 def as_number(value: object) -> float | None:
-    """A finite number of a size that can be drawn; None for anything else."""
+    """A finite number of a size that can be plotted; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= _LARGEST_NUMBER:
         return None
     return float(value)
 
 
 def read_history(run: Run) -> History:
-    """Read what a run folder holds, with at most `SAMPLES` of each kind of sample."""
+    """Read a run folder, with at most `SAMPLES` of each kind of sample."""
     history = History(run)
     history.config = _read_text(run.path / "config.toml", history)
     history.environment = _read_text(run.path / ENVIRONMENT, history)
@@ -105,9 +105,9 @@ def read_history(run: Run) -> History:
         history.updates += [Point(start + step, name, row) for step, row in sorted(rows.get(name, {}).items())]
         start += phase.updates
     if not history.phases:
-        history.missing.append("no phase has begun")
+        history.missing.append("no phase has started")
     elif not history.updates:
-        history.missing.append("metrics.jsonl holds no update yet")
+        history.missing.append("metrics.jsonl has no updates yet")
     _choose_samples(history, SAMPLES)
     return history
 
@@ -131,7 +131,7 @@ def _phase(
         if (folder / "evaluations.jsonl").is_file():
             evaluations = list(_rows(str(inside / "evaluations.jsonl"), history))
     if not evaluations:
-        # A phase taken over from another run brings its result without the file.
+        # A phase that was reused from another run has its result without the file.
         held_out = outcome.get("held_out")
         evaluations = [row for row in held_out if _has_step(row)] if isinstance(held_out, list) else []
     if not evaluations:
@@ -144,7 +144,7 @@ def _phase(
 
 
 def _choose_samples(history: History, most: int) -> None:
-    """Samples by when they were drawn, never by how they turned out."""
+    """Choose samples by the time they were sampled, never by their result."""
     starts = {phase.name: phase.start for phase in history.phases}
     ends: dict[str, tuple[Point, Point]] = {}
     first: list[Point] = []
@@ -158,7 +158,7 @@ def _choose_samples(history: History, most: int) -> None:
         first = sorted([*first, point], key=_x)[:most]
         last = sorted([*last, point], key=_x)[-most:]
     if not first:
-        history.missing.append("samples.jsonl holds no program yet; supervised updates sample none")
+        history.missing.append("samples.jsonl has no programs yet; SFT does not sample")
         return
     history.first, history.last = first, last
     half = (last[-1].x - first[0].x) / 2
@@ -171,7 +171,7 @@ def _x(point: Point) -> int:
 
 
 def _rows(name: str, history: History) -> Iterator[dict[str, Any]]:
-    """The rows of a file in the run folder that name a phase and a step."""
+    """The rows of a file in the run folder that have a phase and a step."""
     damaged: list[int] = []
     file = history.run.path / name
     if not file.exists():
@@ -185,7 +185,7 @@ def _rows(name: str, history: History) -> Iterator[dict[str, Any]]:
                 damaged.append(number)
     except SceError:
         history.missing.append(f"{name} cannot be read")
-    history.missing += [f"{name}:{number} is damaged and left out" for number in damaged[:_MOST_NAMED]]
+    history.missing += [f"{name}:{number} is damaged and was skipped" for number in damaged[:_MOST_NAMED]]
     if len(damaged) > _MOST_NAMED:
         history.missing.append(f"{name} has {len(damaged) - _MOST_NAMED} more damaged lines")
 
@@ -213,6 +213,6 @@ def _decode(text: str, name: str, history: History) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        history.missing.append(f"{name} is damaged: it holds no JSON object")
+        history.missing.append(f"{name} is damaged: not a JSON object")
         return {}
     return value

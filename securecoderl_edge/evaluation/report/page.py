@@ -1,7 +1,7 @@
-"""One page of HTML about one run: what was kept, learning curves, programs early and late, settings.
+"""One page of HTML about one run: selected checkpoints, learning curves, programs early and late, settings.
 
-The page needs no network and no script, and permits neither. Programs, ids, settings and names in it come from files
-that a model or somebody else wrote: every one of them goes through `_text`.
+The page needs neither network nor scripts, and permits neither. Programs, ids, settings and names in it come from files
+that a model or another person wrote: every one of them passes through `_text`.
 """
 
 from __future__ import annotations
@@ -18,34 +18,41 @@ from securecoderl_edge.scoring.reward import STAGE_NAMES
 from securecoderl_edge.text import escape_controls
 
 _LONGEST_PROGRAM = 20_000  # characters; a program that repeats itself to the token limit is shorter
-_STAGES_TITLE = "Stages of the programs, share"
+_SHORT_CELL = 24  # characters, which fit in one line
+_LEVELS_TITLE = "Programs at each reward level, fraction"
 
+# Tables are never squeezed until words break: a table that is too wide scrolls.
 _STYLE = """
-:root { color-scheme: light dark; --page: #fff; --ink: #1b1b1b; --soft: #5c5c5c; --grid: #dcdcdc; --box: #f5f5f5;
-  --line-1: #0b62a8; --line-2: #b34700; --line-3: #2b7a3d; --line-4: #8a2be2; }
-@media (prefers-color-scheme: dark) { :root { --page: #16181b; --ink: #e6e6e6; --soft: #a5a5a5; --grid: #3a3d42;
-  --box: #202327; --line-1: #6db6f2; --line-2: #f2a15f; --line-3: #7fd196; --line-4: #c9a0ff; } }
+:root { color-scheme: light dark; --page: #fff; --ink: #1b1b1b; --soft: #595959; --grid: #dcdcdc; --box: #f5f5f5;
+  --line-1: #0072b2; --line-2: #c25100; --line-3: #00805c; --line-4: #a8457f; }
+@media (prefers-color-scheme: dark) { :root { --page: #16181b; --ink: #e6e6e6; --soft: #a8a8a8; --grid: #3a3d42;
+  --box: #202327; --line-1: #56b4e9; --line-2: #e69f00; --line-3: #33c79b; --line-4: #e39bc4; } }
 body { background: var(--page); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; max-width: 76rem;
   margin: 2rem auto; padding: 0 1rem; }
-h1, h2 { line-height: 1.2; } h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--grid); }
+h1, h2 { line-height: 1.2; } h1 { overflow-wrap: anywhere; }
+h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--grid); }
 h3, figcaption { font-size: 1rem; font-weight: 600; margin: 0 0 .3rem; overflow-wrap: anywhere; }
-p.note, .soft { color: var(--soft); }
-table { border-collapse: collapse; } th, td { text-align: left; vertical-align: top; padding: .25rem 1rem .25rem 0;
-  border-bottom: 1px solid var(--grid); overflow-wrap: anywhere; }
+p.note, .soft { color: var(--soft); } li { overflow-wrap: anywhere; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; } th, td { text-align: left; vertical-align: top; padding: .25rem 1.2rem .25rem 0;
+  border-bottom: 1px solid var(--grid); }
+th, td.short { white-space: nowrap; } td { min-width: 14rem; overflow-wrap: break-word; } td.short { min-width: 0; }
 .charts, .pair { display: grid; gap: 1rem 2rem;
   grid-template-columns: repeat(auto-fit, minmax(min(28rem, 100%), 1fr)); }
-figure { margin: 0; min-width: 0; break-inside: avoid; } svg { width: 100%; height: auto; }
+figure { margin: 0; min-width: 0; overflow-x: auto; break-inside: avoid; }
+svg { width: 100%; min-width: 26rem; height: auto; }
 pre { background: var(--box); padding: .6rem; overflow-x: auto; font-size: .85rem; white-space: pre-wrap;
   overflow-wrap: anywhere; }
 .pair { margin-bottom: 1.5rem; } .pair figcaption { font-weight: 400; }
-@media print { :root { --page: #fff; --ink: #000; --soft: #333; --grid: #ccc; --box: #fff; --line-1: #0b62a8;
-  --line-2: #b34700; --line-3: #2b7a3d; --line-4: #8a2be2; } body { max-width: none; margin: 0; font-size: 11px; }
+@media print { :root { --page: #fff; --ink: #000; --soft: #333; --grid: #ccc; --box: #fff; --line-1: #0072b2;
+  --line-2: #c25100; --line-3: #00805c; --line-4: #a8457f; } body { max-width: none; margin: 0; font-size: 11px; }
+  .scroll, figure { overflow: visible; } svg { min-width: 0; } td { min-width: 0; }
   .charts, .pair { grid-template-columns: 1fr 1fr; } pre { border: 1px solid #ccc; } }
 """.strip()
 
 
 def render_report(run: Run) -> str:
-    """The whole page. The same folder gives the same text.
+    """Render the whole page. The same folder gives the same text.
 
     Raises:
         MissingExtra: matplotlib is not installed.
@@ -61,14 +68,14 @@ def render_report(run: Run) -> str:
         f"<h1>Training run {name}</h1>",
         _facts(history),
         *_missing(history),
-        "<h2>What was kept</h2>",
-        _kept(history),
+        "<h2>Selected checkpoints</h2>",
+        _selected(history),
         "<h2>Learning curves</h2>",
-        '<p class="note">Dotted uprights: a new phase begins. Training numbers are means over one batch of sampled '
-        "programs; held-out ones always answer the same problems, which are never learnt from. Signs of gaming are "
-        "reported, never punished.</p>",
+        '<p class="note">A dotted vertical line is the start of a phase. A training value is the mean over one batch '
+        "of sampled programs. A held-out value is the mean over a fixed set of problems that are never trained on. "
+        "Reward-hacking metrics are reported only; they do not change the reward.</p>",
         _charts(history),
-        "<h2>Programs early and late in training</h2>",
+        "<h2>Programs from early and late in training</h2>",
         *_samples(history),
         "<h2>Settings</h2>",
         _file("config.toml", history.config),
@@ -79,14 +86,22 @@ def render_report(run: Run) -> str:
 
 
 def _text(value: object) -> str:
-    """``value`` as text that is neither markup nor able to steer a terminal or turn the reading direction."""
+    """``value`` as text without markup, terminal escapes or changes of the reading direction."""
     return html.escape(escape_controls(str(value)))
 
 
 def _table(rows: Iterable[Iterable[object]], head: Iterable[str] = ()) -> str:
     titles = "".join(f"<th>{_text(title)}</th>" for title in head)
-    lines = ["<tr>" + "".join(f"<td>{_text(cell)}</td>" for cell in row) + "</tr>" for row in rows]
-    return "\n".join(["<table>", *([f"<tr>{titles}</tr>"] if titles else []), *lines, "</table>"])
+    lines = ["<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows]
+    # A part of the page that scrolls can be reached with the keyboard.
+    table = ["<table>", *([f"<tr>{titles}</tr>"] if titles else []), *lines, "</table>"]
+    return "\n".join(['<div class="scroll" tabindex="0">', *table, "</div>"])
+
+
+def _cell(value: object) -> str:
+    text = _text(value)
+    kind = ' class="short"' if len(text) <= _SHORT_CELL else ""
+    return f"<td{kind}>{text}</td>"
 
 
 def _facts(history: History) -> str:
@@ -116,7 +131,7 @@ def _facts(history: History) -> str:
 
 
 def _plain(value: object) -> str:
-    """A word or a number; empty for what is neither."""
+    """A word or a number as text; empty for anything else."""
     return str(value) if isinstance(value, (str, int, float)) else ""
 
 
@@ -128,44 +143,44 @@ def _missing(history: History) -> list[str]:
     if not history.missing:
         return []
     items = "".join(f"<li>{_text(each)}</li>" for each in history.missing)
-    return [f"<h2>What is missing</h2>\n<ul>{items}</ul>"]
+    return [f"<h2>Missing data</h2>\n<ul>{items}</ul>"]
 
 
-def _kept(history: History) -> str:
+def _selected(history: History) -> str:
     if not history.phases:
-        return "<p>No phase has begun.</p>"
-    head = ("phase", "updates", "kept", "why", "why it ended", "held-out R", "held out, all tests")
-    return _table((_kept_row(phase) for phase in history.phases), head)
+        return "<p>No phase has started.</p>"
+    head = ("phase", "updates", "selected", "reason", "why the phase ended", "held-out reward", "held-out pass rate")
+    return _table((_selected_row(phase) for phase in history.phases), head)
 
 
-def _kept_row(phase: PhaseCourse) -> list[object]:
+def _selected_row(phase: PhaseCourse) -> list[object]:
     outcome = phase.outcome
     made = f"{phase.updates} of {phase.planned}" if phase.planned else str(phase.updates)
     if not outcome:
-        return [phase.name, made, "nothing yet", "the phase has not finished", "", *_gains(phase, None)]
+        return [phase.name, made, "none yet", "the phase has not finished", "", *_gains(phase, None)]
     chosen = outcome.get("chosen_step")
-    kept, why, ended = (_plain(outcome.get(name)) or "not recorded" for name in ("chosen_step", "why", "ended"))
-    return [phase.name, made, f"step {kept}", why, ended, *_gains(phase, chosen)]
+    step, why, ended = (_plain(outcome.get(name)) or "not recorded" for name in ("chosen_step", "why", "ended"))
+    return [phase.name, made, f"step {step}", why, ended, *_gains(phase, chosen)]
 
 
 def _gains(phase: PhaseCourse, chosen: object) -> tuple[str, str]:
-    """Held-out reward and all-tests rate before the phase, and at the chosen step, or else at the latest."""
+    """Held-out reward and pass rate before the phase, and at the selected step, or else at the latest."""
     if not phase.evaluations:
         return "not evaluated", "not evaluated"
     first = phase.evaluations[0]
-    kept = next((point for point in phase.evaluations if point.row["step"] == chosen), phase.evaluations[-1])
-    rewards = [_figure(point.number("reward"), ".3f") for point in (first, kept)]
-    rates = [_figure(point.number("all_tests_rate"), ".1%") for point in (first, kept)]
+    last = next((point for point in phase.evaluations if point.row["step"] == chosen), phase.evaluations[-1])
+    rewards = [_number(point.number("reward"), ".3f") for point in (first, last)]
+    rates = [_number(point.number("all_tests_rate"), ".1%") for point in (first, last)]
     return " to ".join(rewards), " to ".join(rates)
 
 
-def _figure(value: float | None, form: str) -> str:
+def _number(value: float | None, form: str) -> str:
     return "unknown" if value is None else format(value, form)
 
 
 def _charts(history: History) -> str:
     drawings = {chart.title: draw_chart(chart, history) for chart in CHARTS}
-    drawings[_STAGES_TITLE] = draw_stages(_STAGES_TITLE, history)
+    drawings[_LEVELS_TITLE] = draw_stages(_LEVELS_TITLE, history)
     absent = '<p class="soft">no numbers yet</p>'
     figures = [
         f"<figure><figcaption>{_text(title)}</figcaption>\n{svg or absent}</figure>" for title, svg in drawings.items()
@@ -175,15 +190,15 @@ def _charts(history: History) -> str:
 
 def _samples(history: History) -> list[str]:
     if not history.first:
-        return ["<p>No program was sampled yet.</p>"]
+        return ["<p>No program has been sampled yet.</p>"]
     if history.repeated:
-        note = "Problems that were drawn early and late, chosen by how far apart that was, not by how it turned out."
+        note = "Problems that were sampled both early and late: those farthest apart in time, whatever their results."
         pairs = history.repeated
     else:
-        note = "No problem was drawn both early and late: on the left the earliest samples, on the right the latest."
+        note = "No problem was sampled both early and late. Left: the earliest samples. Right: the latest samples."
         pairs = list(zip(history.first, history.last, strict=True))
     return [
-        f'<p class="note">{note} They were sampled, so chance has its part in each.</p>',
+        f'<p class="note">{note} Sampling is random, so single programs vary by chance.</p>',
         *(_pair(*pair) for pair in pairs),
     ]
 
@@ -200,14 +215,14 @@ def _sample(point: Point) -> str:
     caption = ", ".join(
         (
             f"{point.phase} update {row['step']}",
-            STAGE_NAMES[int(stage or 0)] if known else "stage unknown",
+            STAGE_NAMES[int(stage or 0)] if known else "reward level unknown",
             f"{_plain(row.get('passed')) or '?'}/{_plain(row.get('total')) or '?'} tests",
-            f"R {_figure(point.number('reward'), '.3f')}",
+            f"reward {_number(point.number('reward'), '.3f')}",
         )
     )
     program = str(row["program"])
     cut = f"\n... {len(program) - _LONGEST_PROGRAM} more characters" if len(program) > _LONGEST_PROGRAM else ""
-    # HTML drops one newline at the start of <pre>, so that it gets one to drop.
+    # HTML drops one newline at the start of <pre>, so one is added.
     text = _text(program[:_LONGEST_PROGRAM] + cut)
     return f"<figure><figcaption>{_text(caption)}</figcaption>\n<pre>\n{text}</pre></figure>"
 

@@ -21,7 +21,7 @@ from securecoderl_edge import __version__
 from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems
 from securecoderl_edge.problems.problem import Problem, digest_of_problems
 from securecoderl_edge.problems.sources import load_problems
-from securecoderl_edge.system.rows import RowFile, drop_torn_line, read_objects
+from securecoderl_edge.system.rows import RowFile, drop_truncated_line, read_objects
 
 STEPS = "steps.jsonl"
 
@@ -66,7 +66,7 @@ class RunLog:
 
     def open(self) -> None:
         """Make ready to add rows: a line that a crash cut short goes, and its step is made again."""
-        drop_torn_line(self._folder / STEPS)
+        drop_truncated_line(self._folder / STEPS)
 
     def key(self, step: Step) -> str:
         """What tells a step from one with the same command that would do something else.

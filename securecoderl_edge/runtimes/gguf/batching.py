@@ -1,10 +1,10 @@
-"""Continuous batching: samples of many prompts share each decoding step, a finished one's place is refilled.
+"""Continuous batching: samples of many prompts share each decoding step; a finished sample's place is refilled.
 
-A prompt is computed once, without its last token; its other samples copy that prefix. Every sample then
-starts by decoding the prompt's last token in its own place, so the first token needs no special case.
+A prompt is computed once, without its last token; its other samples copy that prefix. Every sample then starts by
+decoding the prompt's last token in its own place, so the first token needs no special case.
 
-Where it is asked for, a prompt also begins with what is left of earlier ones. Its keys and values are then those of
-batches of another shape, which some kernels round differently: samples depend on what came before them.
+With ``reuses_prefixes`` a prompt also reuses the KV cache of earlier prompts. Those entries come from batches of other
+shapes, which some kernels round differently, so samples then depend on earlier requests.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from securecoderl_edge.runtimes.gguf.llama import BATCH, LlamaContext, LlamaMode
 from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
 from securecoderl_edge.runtimes.text_writer import TextWriter, end_of_program
 
-# Copying a sequence costs about as much as computing so many tokens.
+# Copying a sequence takes about as long as computing this number of tokens.
 _LEAST_PREFIX = 16
 
 
 @dataclass(frozen=True)
 class Task:
-    """One sample to draw of one prompt."""
+    """One sample of one prompt, to be decoded."""
 
     prompt_index: int
     sample_index: int
@@ -55,7 +55,7 @@ class _Sample:
 
 
 def derive_seed(seed: int, prompt_index: int, sample_index: int) -> int:
-    """The seed of one sample, whatever order samples are decoded in; never llama.cpp's word for "random"."""
+    """The seed of one sample, independent of the order of decoding; never llama.cpp's value for "random"."""
     digest = hashlib.blake2b(f"{seed}:{prompt_index}:{sample_index}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") % 0xFFFFFFFF
 
@@ -66,8 +66,8 @@ class BatchDecoder:
     Args:
         on_completion: called with each finished sample.
         on_token: called with each piece of text, when given.
-        asked: what each prompt asks for; a sample ends where its program does.
-        reuses_prefixes: of prompts that came before, in earlier requests too.
+        asked: the function or program that each prompt requests; a sample ends with its program.
+        reuses_prefixes: reuse prefixes of earlier prompts, also of those in earlier requests.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class BatchDecoder:
             self._context.copy(source, target, self._sample_at(target).filled)
 
     def _prepare(self, place: int, tokens: Sequence[int]) -> int:
-        """Let a place hold the beginning of ``tokens``, as much as there is of it already; how much that is."""
+        """Make a place hold the longest cached prefix of ``tokens``; returns its length."""
         source, length = self._context.longest_prefix(tokens) if self._reuses_prefixes else (0, 0)
         if length < _LEAST_PREFIX:
             self._context.clear(place)
@@ -154,7 +154,7 @@ class BatchDecoder:
         return None
 
     def _compute_prompts(self, places: list[int]) -> None:
-        """Feed the prompts at ``places``, but for what is there and for their last tokens, packed into full batches."""
+        """Feed the prompts at ``places`` in full batches, without cached prefixes and without their last tokens."""
         rows = []
         for place in places:
             sample = self._sample_at(place)
@@ -218,7 +218,7 @@ class BatchDecoder:
 
 
 def _logprobs(logits: np.ndarray[Any, np.dtype[np.float32]], tokens: list[int]) -> list[float]:
-    """Natural-log probability of one token a row, at temperature 1."""
+    """Natural-log probability of one token per row, at temperature 1."""
     top = logits.max(axis=1, keepdims=True)
     total = np.log(np.exp(logits - top).sum(axis=1)) + top[:, 0]
     chosen = logits[np.arange(len(tokens)), tokens]

@@ -1,6 +1,6 @@
-"""The header of a GGUF file, without any package: what kind of file it is, and which tensors it has.
+"""A reader for the header of a GGUF file, its metadata and tensors, without other packages.
 
-Files may be damaged or made to do harm: nothing is believed that the size of the file does not permit.
+Files may be damaged or malicious: every size is checked against the size of the file.
 
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
@@ -36,19 +36,19 @@ class GgufTensor:
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """Texts and numbers by their keys, without lists; and the tensors."""
+    """Metadata (texts and numbers by their keys, without lists) and the tensors."""
 
     values: dict[str, Scalar]
     tensors: tuple[GgufTensor, ...]
 
 
 def is_adapter(path: Path) -> bool:
-    """Whether a GGUF file holds a LoRA adapter and no model; False also for what is no GGUF file."""
+    """Whether a file is a GGUF file with a LoRA adapter instead of a model."""
     return header_strings(path).get("general.type") == "adapter"
 
 
 def header_strings(path: Path) -> dict[str, str]:
-    """The texts at the beginning of a header, up to the first list; empty for what is no GGUF file."""
+    """The texts at the beginning of a header, up to the first list; empty for other files."""
     try:
         with path.open("rb") as file:
             reader = _Reader(file)
@@ -66,7 +66,7 @@ def read_header(path: Path) -> GgufHeader:
     """The whole header.
 
     Raises:
-        SceError: it is no GGUF file, or a damaged one.
+        SceError: it is not a GGUF file, or damaged.
     """
     try:
         with path.open("rb") as file:
@@ -79,20 +79,20 @@ def read_header(path: Path) -> GgufHeader:
     except OSError as error:
         raise SceError(f"{path}: {error.strerror}") from None
     except ValueError as error:
-        raise SceError(f"{path}: is no GGUF file, or a damaged one ({error})") from None
+        raise SceError(f"{path}: not a GGUF file, or damaged ({error}); export it again") from None
 
 
 class _Reader:
-    """Reads values one after the other; `ValueError` where the file cannot hold them."""
+    """Reads values one after the other; `ValueError` if the file is too short for them."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._left = os.fstat(file.fileno()).st_size
 
     def begin(self) -> tuple[int, int]:
-        """How many tensors and how many pairs of key and value follow."""
+        """Read the numbers of tensors and of key-value pairs."""
         if self._take(4) != MAGIC:
-            raise ValueError("it does not begin as one")
+            raise ValueError("it does not begin with GGUF")
         _version, tensors, pairs = struct.unpack("<IQQ", self._take(20))
         # A tensor and a pair take more than 12 bytes each.
         if tensors + pairs > self._left // 12:
@@ -111,14 +111,14 @@ class _Reader:
         elif kind == _ARRAY:
             return False
         else:
-            raise ValueError(f"{key!r} is of the unknown type {kind}")
+            raise ValueError(f"{key!r} has the unknown type {kind}")
         return True
 
     def tensor(self) -> GgufTensor:
-        """Read what is said of one tensor."""
+        """Read the description of one tensor."""
         name, dimensions = self._text(), self._number("I")
         if dimensions > _MOST_SIZES:
-            raise ValueError(f"a tensor of {dimensions} dimensions")
+            raise ValueError(f"a tensor with {dimensions} dimensions")
         sizes = tuple(int(self._number("Q")) for _ in range(int(dimensions)))
         kind, _offset = self._number("I"), self._number("Q")
         return GgufTensor(name, sizes, int(kind))
@@ -133,7 +133,7 @@ class _Reader:
         elif kind in _SCALARS:
             self._skip(count * struct.calcsize(f"<{_SCALARS[kind]}"))
         else:
-            raise ValueError(f"a list of the unknown type {kind}")
+            raise ValueError(f"a list with the unknown type {kind}")
 
     def _text(self) -> str:
         length = int(self._number("Q"))
@@ -155,5 +155,5 @@ class _Reader:
 
     def _account_for(self, count: int) -> None:
         if count > self._left:
-            raise ValueError(f"{count} bytes of which {self._left} are there")
+            raise ValueError(f"expected {count} more bytes, found {self._left}")
         self._left -= count

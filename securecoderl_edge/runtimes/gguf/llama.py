@@ -33,7 +33,7 @@ def _collect_errors(level: int, text: bytes, _data: Any) -> None:
 
 
 def quiet() -> None:
-    """Keep llama.cpp's errors for our own messages, and nothing else that it says."""
+    """Keep llama.cpp's errors for our own messages, and drop all its other output."""
     llama_cpp.llama_log_set(_collect_errors, ctypes.c_void_p(0))
 
 
@@ -41,8 +41,8 @@ class LlamaModel:
     """A GGUF file, loaded.
 
     Args:
-        extra_buffers: whether llama.cpp repacks weights for all faster kernels that its build has; by default where
-            those are sound. Else it does so for some, see `repacking`.
+        extra_buffers: whether llama.cpp repacks weights for all faster kernels of its build; by default only if they
+            are correct. Otherwise it repacks for some kernels, see `repacking`.
 
     Raises:
         SceError: llama.cpp cannot load it; the message quotes its reason.
@@ -57,13 +57,13 @@ class LlamaModel:
         self._overrides = None if parameters.use_extra_bufts else repacked_weights(path)
         if self._overrides is not None:
             parameters.tensor_buft_overrides = ctypes.cast(self._overrides, ctypes.c_void_p)
-            # What is rearranged is copied: mapped into memory the file would be there a second time.
+            # Repacked weights are copies: with mmap the file would be in memory a second time.
             parameters.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
         _errors.clear()
         self._model = llama_cpp.llama_model_load_from_file(str(path).encode(), parameters)
         if not self._model:
             reason = _reason()
-            hint = "see --pre-tokenizer of sce export" if "pre-tokenizer" in reason else "export it again"
+            hint = "export it again, with --pre-tokenizer" if "pre-tokenizer" in reason else "export it again"
             raise SceError(f"{path}: llama.cpp cannot load it ({reason}); {hint}")
         self._vocabulary = llama_cpp.llama_model_get_vocab(self._model)
         self.vocabulary_size = int(llama_cpp.llama_vocab_n_tokens(self._vocabulary))
@@ -94,19 +94,19 @@ class LlamaModel:
         return {name: text.decode("utf-8", "replace") for name, text in texts.items() if text}
 
     def tokenize(self, text: str) -> list[int]:
-        """Token ids, special tokens added as the file says, but no second start token; normalized as it says."""
+        """Token ids, normalized and with special tokens as the file requires, but without a second start token."""
         encoded = normalize(text, self._normalizer).encode("utf-8")
         room = len(encoded) + 8
         tokens = (llama_cpp.llama_token * room)()
         count = llama_cpp.llama_tokenize(self._vocabulary, encoded, len(encoded), tokens, room, True, True)
         if count < 0:
-            raise SceError(f"llama.cpp cannot tokenize a text of {len(encoded)} bytes")
+            raise SceError(f"llama.cpp cannot tokenize a text of {len(encoded)} bytes; shorten it")
         ids = list(tokens[:count])
         start = llama_cpp.llama_vocab_bos(self._vocabulary)
         return ids[1:] if ids[:2] == [start, start] else ids
 
     def piece(self, token: int) -> bytes:
-        """The bytes that a token stands for; control tokens stand for none."""
+        """The bytes of a token; control tokens have none."""
         size = 256
         while True:
             buffer = ctypes.create_string_buffer(size)
@@ -120,7 +120,7 @@ class LlamaModel:
         return bool(llama_cpp.llama_vocab_is_eog(self._vocabulary, token))
 
     def cache_bytes_per_token(self, float32: bool) -> int:
-        """Size of one token's keys and values over all layers."""
+        """Size of one token in the KV cache of all layers."""
         heads = llama_cpp.llama_model_n_head(self._model)
         size = llama_cpp.llama_model_n_embd(self._model) // max(1, heads)
         width = llama_cpp.llama_model_n_head_kv(self._model) * size
@@ -137,7 +137,7 @@ class LlamaModel:
         parameters.n_batch = parameters.n_ubatch = BATCH
         parameters.n_seq_max = sequences
         parameters.n_threads = parameters.n_threads_batch = threads
-        # One cache a sequence: in a unified one every token would attend over the cells of all sequences.
+        # One cache per sequence: in a unified one every token would attend over the cells of all sequences.
         parameters.kv_unified = False
         parameters.type_k = parameters.type_v = _CACHE_F32 if float32_cache else _CACHE_F16
         parameters.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
@@ -145,19 +145,21 @@ class LlamaModel:
         _errors.clear()
         context = llama_cpp.llama_init_from_model(self._model, parameters)
         if not context:
-            raise SceError(f"llama.cpp cannot open {sequences} contexts of {length} tokens ({_reason()})")
+            raise SceError(
+                f"llama.cpp cannot open {sequences} contexts of {length} tokens ({_reason()}); lower --max-tokens"
+            )
         return LlamaContext(context, self.vocabulary_size, sequences)
 
     def load_adapter(self, path: Path) -> Any:
         """A LoRA adapter for this model, to be given to contexts; it lives as long as the model.
 
         Raises:
-            SceError: it is none, or of another model.
+            SceError: not an adapter, or one for another model.
         """
         _errors.clear()
         adapter = llama_cpp.llama_adapter_lora_init(self._model, str(path).encode())
         if not adapter:
-            raise SceError(f"{path}: llama.cpp cannot apply it to this model ({_reason()})")
+            raise SceError(f"{path}: llama.cpp cannot apply this adapter to the model ({_reason()})")
         return adapter
 
     def close(self) -> None:
@@ -168,7 +170,7 @@ class LlamaModel:
 
 
 class LlamaContext:
-    """KV caches of several sequences over one model, and which tokens each holds."""
+    """KV caches of several sequences over one model, and the tokens that each holds."""
 
     def __init__(self, context: Any, vocabulary_size: int, sequences: int) -> None:
         self._context = context
@@ -199,7 +201,7 @@ class LlamaContext:
         _errors.clear()
         status = llama_cpp.llama_decode(self._context, self._batch)
         if status != 0:
-            raise SceError(f"llama.cpp could not decode a batch of {size} tokens (status {status}; {_reason()})")
+            raise SceError(f"llama.cpp cannot decode a batch of {size} tokens (status {status}; {_reason()})")
         llama_cpp.llama_synchronize(self._context)
         for token, position, sequence in zip(tokens, positions, sequences, strict=True):
             held = self._held[sequence]
@@ -212,7 +214,7 @@ class LlamaContext:
         return np.ctypeslib.as_array(pointer, (rows, self._vocabulary_size))
 
     def sample(self, sampler: Any, row: int) -> int:
-        """Draw a token from a row of the last batch."""
+        """Sample a token from a row of the last batch."""
         return int(llama_cpp.llama_sampler_sample(sampler, self._context, row))
 
     def copy(self, source: int, target: int, length: int) -> None:
@@ -228,13 +230,13 @@ class LlamaContext:
         del self._held[sequence][length:]
 
     def longest_prefix(self, tokens: Sequence[int]) -> tuple[int, int]:
-        """The sequence that begins as ``tokens`` for longest, and how long that is."""
+        """The sequence with the longest common prefix with ``tokens``, and its length."""
         lengths = [_common(held, tokens) for held in self._held]
         best = max(range(len(lengths)), key=lengths.__getitem__)
         return best, lengths[best]
 
     def use_adapter(self, adapter: Any) -> None:
-        """Apply a LoRA adapter of `LlamaModel.load_adapter` to all that is computed from now on.
+        """Apply a LoRA adapter of `LlamaModel.load_adapter` to all following computations.
 
         Raises:
             SceError: llama.cpp refuses.
@@ -242,7 +244,7 @@ class LlamaContext:
         adapters = (type(adapter) * 1)(adapter)
         scales = (ctypes.c_float * 1)(1.0)
         if llama_cpp.llama_set_adapters_lora(self._context, adapters, 1, scales) != 0:
-            raise SceError(f"llama.cpp does not apply the adapter ({_reason()})")
+            raise SceError(f"llama.cpp cannot apply the adapter ({_reason()})")
 
     def clear(self, sequence: int) -> None:
         """Forget a sequence."""
@@ -260,18 +262,18 @@ class LlamaContext:
 def has_sound_repacking() -> bool:
     """Whether this build's kernels for repacked weights are used: not with AMX.
 
-    Compiled by gcc 12, those crash (llama.cpp issue 20824); `sce doctor` tries them out.
+    Compiled by gcc 12, those crash (llama.cpp issue 20824); `sce doctor` tests them.
     """
     return b"AMX_INT8 = 1" not in llama_cpp.llama_print_system_info()
 
 
 def max_sequences() -> int:
-    """How many sequences one context of this build can hold."""
+    """Maximum number of sequences in one context of this build."""
     return int(llama_cpp.llama_max_parallel_sequences())
 
 
 def open_sampler(sampling: Sampling, seed: int) -> Any:
-    """A sampler chain: greedy at temperature 0, else as `Sampling` says."""
+    """A sampler chain for `Sampling`; greedy at temperature 0."""
     chain = llama_cpp.llama_sampler_chain_init(llama_cpp.llama_sampler_chain_default_params())
     if sampling.is_greedy:
         links = [llama_cpp.llama_sampler_init_greedy()]
@@ -285,19 +287,19 @@ def open_sampler(sampling: Sampling, seed: int) -> Any:
             links.append(llama_cpp.llama_sampler_init_min_p(sampling.min_p, 1))
         links.append(llama_cpp.llama_sampler_init_dist(seed))
     if not chain or not all(links):
-        raise SceError("llama.cpp cannot make a sampler")
+        raise SceError("llama.cpp cannot create a sampler; reinstall llama-cpp-python")
     for link in links:
         llama_cpp.llama_sampler_chain_add(chain, link)
     return chain
 
 
 def free_sampler(sampler: Any) -> None:
-    """Free a chain and what is in it."""
+    """Free a chain and its samplers."""
     llama_cpp.llama_sampler_free(sampler)
 
 
 def _common(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many tokens both begin with."""
+    """Length of the common prefix."""
     for length, (left, right) in enumerate(zip(first, second, strict=False)):
         if left != right:
             return length
@@ -305,4 +307,4 @@ def _common(first: Sequence[int], second: Sequence[int]) -> int:
 
 
 def _reason() -> str:
-    return "; ".join(_errors[:3]) or "it gives no reason"
+    return "; ".join(_errors[:3]) or "no reason given"

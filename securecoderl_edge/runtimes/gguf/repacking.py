@@ -1,8 +1,8 @@
-"""Weights that llama.cpp rearranges for its faster kernels, on builds whose AMX kernels must be kept out.
+"""Weights that llama.cpp repacks for its faster kernels, on builds whose AMX kernels must be avoided.
 
-llama.cpp either takes every kind of rearranged weights that the build has, or none (``use_extra_bufts``). Some builds
-crash in those for AMX. What the other kind, ``CPU_REPACK``, is good for is asked for here tensor by tensor, by the
-public ``tensor_buft_overrides``: at 1.3 B a q4_k_m file decodes a third faster for it (benchmarks/decode.py).
+llama.cpp uses either all kinds of repacked weights that the build has, or none (``use_extra_bufts``). Some builds crash
+in the kind for AMX. Here the other kind, ``CPU_REPACK``, is requested per tensor, by the public
+``tensor_buft_overrides``: with it a q4_k_m file of 1.3 B parameters decodes a third faster (benchmarks/decode.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.runtimes.gguf.header import read_header
 from securecoderl_edge.system.machine import cpu_flags
 
-# ggml's numbers of the types that have such kernels on x86 with AVX2, where rows come in eights.
+# ggml's numbers of the types that have such kernels on x86 with AVX2, for multiples of eight rows.
 _Q4_0, _Q4_K, _IQ4_NL = 2, 12, 20
 _TYPES, _ROWS_AT_A_TIME = (_Q4_0, _Q4_K, _IQ4_NL), 8
 _BUFFER = b"CPU_REPACK"
@@ -30,7 +30,7 @@ class _Override(ctypes.Structure):
 
 
 def repacked_weights(path: Path) -> Any:
-    """The overrides for a model's load, kept alive by the caller; None where there is nothing to gain."""
+    """The overrides for loading a model, to be kept alive by the caller; None if there is nothing to gain."""
     buffer_type = _find_buffer_type() if "avx2" in cpu_flags() else None
     names = _suitable(path)
     if buffer_type is None or not names:
@@ -45,7 +45,7 @@ def _suitable(path: Path) -> list[str]:
     try:
         tensors = read_header(path).tensors
     except SceError:
-        return []  # llama.cpp says what is wrong with it
+        return []  # llama.cpp will report the error
     return [
         tensor.name
         for tensor in tensors
@@ -57,7 +57,7 @@ def _suitable(path: Path) -> list[str]:
 
 
 def _find_buffer_type() -> int | None:
-    """Its address, asked of the library as llama.cpp itself does; None in builds without it."""
+    """The address of the buffer type, found in the library as llama.cpp does; None in builds without it."""
     folder = Path(llama_cpp.__file__).parent / "lib"
     try:
         ggml, base = (ctypes.CDLL(str(folder / name)) for name in ("libggml.so", "libggml-base.so"))
@@ -81,7 +81,7 @@ def _find_buffer_type() -> int | None:
 
 
 def _call(function: Any, *arguments: Any) -> int | None:
-    """A function of the library that returns an address."""
+    """Call a function of the library that returns an address."""
     function.restype = ctypes.c_void_p
     address: int | None = function(*arguments)
     return address

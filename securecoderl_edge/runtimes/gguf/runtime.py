@@ -1,4 +1,4 @@
-"""GGUF files through llama.cpp in a child process: a crash there is a second try, then an exception here."""
+"""GGUF files through llama.cpp in a child process: after a crash there is one retry, then an exception here."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class GgufRuntime:
 
     Args:
         threads: CPU threads; by default all that this process may use.
-        context: most tokens of prompt and completion together; by default what the model was trained with.
-        parallel: most samples decoded together; fewer when memory is short.
-        reuses_prefixes: a prompt that begins as an earlier one did is computed from where they part. Its samples may
-            then differ from those of a fresh start, by rounding.
+        context: maximum number of tokens of prompt and completion together; by default that of the model's training.
+        parallel: maximum number of samples decoded together; fewer if memory is short.
+        reuses_prefixes: reuse the KV cache for the common prefix of a prompt and an earlier one. Its samples may then
+            differ from those of a fresh start, by rounding.
 
     Raises:
         UsageError: no such file.
-        SceError: the file is no GGUF file, or llama.cpp cannot load it.
+        SceError: the file is not a GGUF file, or llama.cpp cannot load it.
         MissingExtra: llama-cpp-python is not installed.
     """
 
@@ -56,7 +56,7 @@ class GgufRuntime:
     ) -> None:
         check_gguf(path)
         if importlib.util.find_spec("llama_cpp") is None:
-            raise MissingExtra("llama_cpp", "gguf", "(it is built from source: a C++ compiler is needed)")
+            raise MissingExtra("llama_cpp", "gguf", "(builds from source, needs a C++ compiler)")
         self.name = path.name
         self._settings = {
             "type": "open",
@@ -71,7 +71,7 @@ class GgufRuntime:
 
     @property
     def context(self) -> int:
-        """Most tokens that a prompt and its completion may have together."""
+        """Maximum number of tokens of a prompt and its completion together."""
         return int(self._child.description["context"])
 
     @property
@@ -87,7 +87,7 @@ class GgufRuntime:
         return ChatTemplate(found["chat_template"], found["tokens"], self.name) if found["chat_template"] else None
 
     def count_tokens(self, prompt: str) -> int:
-        """See `protocol.Runtime.count_tokens`. A child that dies of it is not replaced."""
+        """See `protocol.Runtime.count_tokens`. A child that crashes here is not replaced."""
         try:
             self._child.send({"type": "count", "prompt": prompt})
             answer = self._child.receive()
@@ -99,7 +99,7 @@ class GgufRuntime:
 
     @property
     def process_id(self) -> int:
-        """Of the child that holds the model."""
+        """Process id of the child that holds the model."""
         return self._child.process_id
 
     def generate(
@@ -110,7 +110,7 @@ class GgufRuntime:
         on_token: OnToken | None = None,
         asked: Sequence[Asked] | None = None,
     ) -> list[list[Completion]]:
-        """See `Runtime.generate`. A child that dies is replaced once, its unfinished samples redone."""
+        """See `Runtime.generate`. A child that crashes is replaced once, and its unfinished samples are repeated."""
         finished: dict[Key, Completion] = {}
         streamed = _Streamed(on_token)
         keys = [(prompt, sample) for prompt in range(len(prompts)) for sample in range(n)]
@@ -122,22 +122,22 @@ class GgufRuntime:
                 self._serve(prompts, missing, sampling, asked, finished, streamed)
             except _ChildDied as death:
                 if is_retry:
-                    raise SceError(f"{self.name}: {death}, and again on the second try") from None
+                    raise SceError(f"{self.name}: {death}, twice; check the build with: sce doctor") from None
                 streamed.begin_again()
                 self._child.kill()
                 self._child = _Child(self._settings)
             except _Refused as refused:
                 raise refused.error from None  # the child has answered; it is ready for the next request
             except BaseException:
-                # Interrupted, by the caller's ``on_token`` perhaps: what the child still sends would be taken for its
-                # next answer.
+                # Interrupted, for example by the caller's ``on_token``: the rest of this answer would be taken for the
+                # next one.
                 self._child.kill()
                 self._child = _Child(self._settings, wait=False)
                 raise
         return [[finished[prompt, sample] for sample in range(n)] for prompt in range(len(prompts))]
 
     def usage(self) -> Usage:
-        """See `Runtime.usage`; samples that died with a child are not counted."""
+        """See `Runtime.usage`; samples lost in a crash of the child are not counted."""
         return self._spent
 
     def close(self) -> None:
@@ -180,7 +180,7 @@ class GgufRuntime:
 
 
 def check_gguf(path: Path) -> None:
-    """Look at the first bytes of a file.
+    """Check the first bytes of a file.
 
     Raises:
         UsageError: no such file.
@@ -194,20 +194,20 @@ def check_gguf(path: Path) -> None:
     except OSError as error:
         raise SceError(f"{path}: {error.strerror}") from None
     if head[:4] != MAGIC:
-        raise SceError(f"{path} is not a GGUF file; write one with: sce export")
+        raise SceError(f"{path}: not a GGUF file; write one with: sce export")
     if len(head) < 24:
-        raise SceError(f"{path} is cut off in its header; export it again")
+        raise SceError(f"{path}: truncated in its header; export it again")
     (version,) = struct.unpack_from("<I", head, 4)
     if version not in (2, 3):
-        raise SceError(f"{path} is a GGUF file of version {version}; versions 2 and 3 can be read")
+        raise SceError(f"{path}: expected GGUF version 2 or 3, found {version}; export it again")
 
 
 class _ChildDied(Exception):
-    """The child ended without an answer; the text says how."""
+    """The child ended without an answer; the message describes how."""
 
 
 class _Refused(Exception):
-    """The child answered that it cannot do what was asked."""
+    """The child answered that it cannot serve the request."""
 
     def __init__(self, error: SceError) -> None:
         super().__init__(str(error))
@@ -215,7 +215,7 @@ class _Refused(Exception):
 
 
 class _Streamed:
-    """Passes pieces of text on, leaving out on a second try what was passed on before."""
+    """Passes pieces of text on; on a retry it omits the text that was passed on before."""
 
     def __init__(self, on_token: OnToken | None) -> None:
         self._on_token = on_token
@@ -247,7 +247,7 @@ class _Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            # Ctrl-C is for us alone; the child leaves when its standard input closes.
+            # Ctrl-C is for this process only; the child exits when its standard input closes.
             start_new_session=True,
             env=child_environment(),
         )
@@ -259,7 +259,7 @@ class _Child:
         except BaseException as error:
             self.kill()
             if isinstance(error, _ChildDied):
-                raise SceError(f"{settings['path']}: {error} while loading the model") from None
+                raise SceError(f"{settings['path']}: {error} while loading the model; see: sce doctor") from None
             raise
 
     @property
@@ -268,7 +268,7 @@ class _Child:
 
     @property
     def description(self) -> dict[str, Any]:
-        """What the child says about the model once it is loaded."""
+        """The child's description of the model, sent once it is loaded."""
         if self._description is None:
             answer = self.receive()
             if answer["type"] == "error":
@@ -285,14 +285,14 @@ class _Child:
         assert self._process.stdout is not None
         message = read_message(self._process.stdout)
         if message is None:
-            raise _ChildDied(self._obituary())
+            raise _ChildDied(self._crash_report())
         return message
 
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._log):
-            # What is still in the buffer has nobody to go to.
+            # Nobody reads what is still in the buffer.
             if stream is not None and not stream.closed:
                 _close_quietly(stream)
 
@@ -301,15 +301,15 @@ class _Child:
         try:
             write_message(self._process.stdin, message)
         except BrokenPipeError:
-            raise _ChildDied(self._obituary()) from None
+            raise _ChildDied(self._crash_report()) from None
 
-    def _obituary(self) -> str:
-        """How the child ended, and the last thing that it said."""
+    def _crash_report(self) -> str:
+        """How the child ended, and its last message."""
         status = self._process.wait()
         how = describe_end(status)
         self._log.seek(0)
         lines = self._log.read().decode("utf-8", "replace").strip().splitlines()
-        return f"the llama.cpp process ended by {how}" + (f" ({lines[-1].strip()[:200]})" if lines else "")
+        return f"the llama.cpp process crashed with {how}" + (f" ({lines[-1].strip()[:200]})" if lines else "")
 
 
 def _close_quietly(stream: IO[bytes]) -> None:

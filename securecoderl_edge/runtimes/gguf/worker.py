@@ -2,8 +2,8 @@
 
 Requests: ``open`` (path, threads, context, parallel, reuses_prefixes), ``count`` (prompt), ``generate`` (prompts,
 tasks, sampling, asked, stream).
-Answers: ``ready`` with what the file says, ``count``, ``token``, ``completion``, ``done`` with what was spent, and
-``error`` with a sentence.
+Answers: ``ready`` with facts about the file, ``count``, ``token``, ``completion``, ``done`` with the usage, and
+``error`` with a message.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Worker:
         self._context_length = 0
 
     def describe(self) -> dict[str, Any]:
-        """What the parent is told once the model is loaded."""
+        """The message for the parent once the model is loaded."""
         return {
             "type": "ready",
             "context": self._limit,
@@ -71,7 +71,7 @@ class Worker:
         """Serve a ``generate`` request.
 
         Raises:
-            SceError: a prompt is empty or too long, or memory does not suffice.
+            SceError: a prompt is empty or too long, or memory is insufficient.
         """
         settings = request["sampling"]
         sampling = Sampling(**{**settings, "stop": tuple(settings["stop"])})
@@ -92,7 +92,7 @@ class Worker:
         self._report_done(decoder.spent)
 
     def _fit_context(self, tasks: int, length: int) -> LlamaContext:
-        """A context with ``length`` tokens a sequence, as many sequences as are useful and affordable."""
+        """A context with ``length`` tokens per sequence, and as many sequences as are useful and fit into memory."""
         length = -(-length // _CONTEXT_STEP) * _CONTEXT_STEP
         each = self._model.cache_bytes_per_token(self._model.is_float32)
         wanted = min(self._parallel, tasks, max_sequences())
@@ -151,7 +151,7 @@ def main() -> None:
 
 
 def _receive(requests: queue.SimpleQueue[dict[str, Any]]) -> None:
-    """Queue requests; leave at once, in mid-generation too, when there is nobody left to answer."""
+    """Queue requests; exit at once, even during generation, when the parent has closed our standard input."""
     while (message := read_message(sys.stdin.buffer)) is not None:
         requests.put(message)
     os._exit(0)

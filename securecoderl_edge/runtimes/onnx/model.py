@@ -1,9 +1,9 @@
 """An exported ONNX folder in plain onnxruntime: batches of sequences.
 
-Graphs for onnxruntime keep keys and values where they are. Rows of different lengths are padded on the right, the only
-way that their attention operator understands: it takes the number of ones in a row's mask for its length, and padding
-on the left would silently give wrong rows. Portable graphs append: every row has a place for every token that any row
-has been given, and the mask says which of them are its own.
+Graphs for onnxruntime update the KV cache in place. Rows of different lengths are padded on the right, because their
+attention operator takes the number of ones in a row's mask for its length: padding on the left would silently give
+wrong results. Portable graphs append to the KV cache: every row has a place for every token of any row, and the mask
+marks its own ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from securecoderl_edge.errors import SceError, needs
 
 MODEL = "model.onnx"
-# What the metadata of a graph says of its keys and values: past and present may be one buffer, or are never.
+# The metadata key for the kind of KV cache: past and present may share a buffer (in place), or never do (appended).
 CACHE_KEY = "securecoderl_edge.cache"
 IN_PLACE, APPENDED = "in-place", "appended"
 _PAST, _PRESENT = "past_key_values", "present"
@@ -32,7 +32,7 @@ class OnnxModel:
     """A graph, loaded.
 
     Args:
-        threads: of onnxruntime; 0 leaves the choice to it.
+        threads: CPU threads of onnxruntime; with 0 it decides.
 
     Raises:
         SceError: no such file, or one that onnxruntime cannot load; the message quotes its reason.
@@ -54,7 +54,7 @@ class OnnxModel:
         inputs = {each.name: each.shape for each in self._session.get_inputs()}
         self._past = [name for name in inputs if name.startswith(_PAST)]
         if not self._past or "attention_mask" not in inputs:
-            raise SceError(f"{folder / MODEL} is no graph that sce export writes")
+            raise SceError(f"{folder / MODEL}: not written by sce export; export the model with: sce export --format onnx")
         _, self._heads, _, self._head_size = inputs[self._past[0]]
         self._outputs = ["logits", *(name.replace(_PAST, _PRESENT) for name in self._past)]
         is_half = any(each.type == "tensor(float16)" for each in self._session.get_inputs())
@@ -70,11 +70,11 @@ class OnnxModel:
             ValueError: no rows, which would kill the process.
         """
         if rows < 1 or length < 1:
-            raise ValueError(f"a batch of {rows} rows of {length} tokens")
+            raise ValueError(f"cannot open a batch of {rows} rows of {length} tokens")
         return _AppendedBatch(self, rows, length) if self._appends else _InPlaceBatch(self, rows, length)
 
     def run(self, binding: Any) -> None:
-        """Compute what is bound.
+        """Run the graph on the bound buffers.
 
         Raises:
             SceError: onnxruntime refuses.
@@ -85,7 +85,7 @@ class OnnxModel:
             raise _failure(error) from None
 
     def append(self, tokens: Integers, mask: Integers, past: Sequence[Any]) -> tuple[Floats, list[Any]]:
-        """Logits of new tokens, and keys and values of all. Errors as in `run`."""
+        """Logits of new tokens, and the KV cache of all tokens. Errors as in `run`."""
         feeds = {"input_ids": tokens, "attention_mask": mask, **dict(zip(self._past, past, strict=True))}
         try:
             logits, *present = self._session.run(self._outputs, feeds)
@@ -94,11 +94,11 @@ class OnnxModel:
         return logits, present
 
     def empty_cache(self, rows: int) -> list[Any]:
-        """Keys and values of no tokens, for `append`."""
+        """An empty KV cache, for `append`."""
         return [np.zeros((rows, self._heads, 0, self._head_size), self._number) for _ in self._past]
 
     def bind(self, rows: int, length: int) -> tuple[Any, list[Any]]:
-        """A binding whose keys and values are read and written in place, and those buffers."""
+        """A binding whose KV cache is read and written in place, and the buffers of that cache."""
         binding, buffers = self._session.io_binding(), []
         for name in self._past:
             zeros = np.zeros((rows, self._heads, length, self._head_size), np.float32)
@@ -120,11 +120,11 @@ class OnnxBatch(ABC):
         """Feed the prompts, one for each row; the logits at all positions of each (T, vocabulary).
 
         Raises:
-            ValueError: not one prompt a row, an empty one, one that is too long, or a token that there is not.
+            ValueError: not one prompt per row, an empty or too long prompt, or an unknown token.
         """
         lengths = np.array([len(prompt) for prompt in prompts])
         if len(prompts) != len(self.lengths) or self.lengths.any() or lengths.min() < 1:
-            raise ValueError("a batch is filled once, with a prompt of at least one token for each row")
+            raise ValueError("a batch must be filled once, with a prompt of at least one token for each row")
         tokens = np.zeros((len(prompts), lengths.max()), np.int64)
         for row, prompt in enumerate(prompts):
             tokens[row, : len(prompt)] = prompt
@@ -134,7 +134,7 @@ class OnnxBatch(ABC):
     def step(self, tokens: Sequence[int]) -> Floats:
         """Feed one token to each row; the logits after it (rows, vocabulary). Errors as in `prefill`."""
         if len(tokens) != len(self.lengths) or not self.lengths.all():
-            raise ValueError("one token for each row, after its prompt")
+            raise ValueError("expected one token for each row, after its prompt")
         return self._feed(np.array(tokens, np.int64)[:, None], np.ones(len(tokens), np.int64))[:, -1]
 
     @abstractmethod
@@ -142,19 +142,19 @@ class OnnxBatch(ABC):
         """A batch of copies of some rows, in any number and order, with room for ``length`` tokens each."""
 
     def _feed(self, tokens: Integers, counts: Integers) -> Floats:
-        # Negative ids would wrap around without a word.
+        # Negative ids would wrap around without an error.
         if tokens.min() < 0 or tokens.max() >= self._model.vocabulary_size:
-            raise ValueError("a token that the model does not have")
+            raise ValueError("token id outside of the vocabulary")
         lengths = self.lengths + counts
         if lengths.max() > self._limit:
-            raise ValueError(f"a sequence of {lengths.max()} tokens in room for {self._limit}")
+            raise ValueError(f"a sequence of {lengths.max()} tokens exceeds the limit of {self._limit}")
         logits = self._compute(tokens, counts)
         self.lengths = lengths
         return logits
 
     @abstractmethod
     def _compute(self, tokens: Integers, counts: Integers) -> Floats:
-        """Logits of new tokens, of which each row has so many, the rest being padding."""
+        """Logits of new tokens: each row has ``counts`` of them, the rest is padding."""
 
 
 class _InPlaceBatch(OnnxBatch):
@@ -206,4 +206,4 @@ class _AppendedBatch(OnnxBatch):
 
 
 def _failure(error: Exception) -> SceError:
-    return SceError(f"onnxruntime could not compute a batch ({' '.join(str(error).split())[:160]})")
+    return SceError(f"onnxruntime cannot compute a batch ({' '.join(str(error).split())[:160]})")

@@ -27,8 +27,8 @@ class OnnxRuntime:
     """Implements `protocol.Runtime`.
 
     Args:
-        folder: with the graph, its weights, the tokenizer and config.json, as ``sce export --format onnx`` writes it.
-        threads: CPU threads; onnxruntime's choice without it.
+        folder: holds the graph, its weights, the tokenizer and config.json, as ``sce export --format onnx`` writes it.
+        threads: CPU threads; by default onnxruntime decides.
         parallel: sequences decoded at a time.
 
     Raises:
@@ -47,7 +47,7 @@ class OnnxRuntime:
         self._start = tokens.get("bos_token")
         self._ends = end_tokens(folder, self._tokenizer.token_to_id(tokens.get("eos_token", "")))
         if not self._ends:
-            raise SceError(f"{folder}: nothing names the end-of-sequence token; export it again")
+            raise SceError(f"{folder}: the end-of-sequence (EOS) token is missing; export it again")
         self._model = OnnxModel(folder, threads or 0)
         self._parallel = max(1, parallel)
         self._spent = Usage()
@@ -133,19 +133,19 @@ class OnnxRuntime:
             if not going:
                 return
             if 2 * len(going) <= len(rows):
-                # Until then rows that have ended are computed on: leaving them out copies all keys and values.
+                # Before that, finished rows are computed as well: dropping them copies the whole KV cache.
                 batch, rows = batch.choose(going), [rows[place] for place in going]
             logits = batch.step([writer.tokens[-1] for writer in rows])
 
 
 class _Writer:
-    """One sample as it grows: its tokens, their probabilities, and a random generator of its own."""
+    """One sample in progress: its tokens, their probabilities, and its own random generator."""
 
     def __init__(
         self, key: tuple[int, int], sampling: Sampling, tokenizer: Any, ends: frozenset[int], text: TextWriter
     ) -> None:
         self.key, self._sampling, self._ends, self._text = key, sampling, ends, text
-        # What is drawn does not depend on what is decoded beside it.
+        # A sample does not depend on the rest of the batch.
         self._random = np.random.default_rng((sampling.seed, *key))
         self._pieces = TokenText(lambda ids: str(tokenizer.decode(ids, skip_special_tokens=True)))
         self.tokens: list[int] = []
@@ -192,5 +192,5 @@ class _Writer:
 def _context_in(config: dict[str, Any], folder: Path) -> int:
     found = config.get("max_position_embeddings", 2048)
     if not isinstance(found, int) or found < 1:
-        raise SceError(f"{folder / 'config.json'}: max_position_embeddings = {found!r} is no number of tokens")
+        raise SceError(f"{folder / 'config.json'}: max_position_embeddings = {found!r} is not a number of tokens")
     return found
