@@ -386,8 +386,8 @@ def _svg(figure: Figure, title: str, text: str) -> str:
     out = io.StringIO()
     figure.savefig(out, format="svg", metadata={"Date": None})
     svg = re.sub(r"\s*<metadata>.*?</metadata>", "", out.getvalue(), flags=re.DOTALL)
-    told = f"<title>{html.escape(title)}</title>\n <desc>{html.escape(text)}</desc>"
-    return re.sub(r"(<svg [^>]*)>", lambda match: f'{match[1]} role="img">\n {told}', svg, count=1)
+    titles = f"<title>{html.escape(title)}</title>\n <desc>{html.escape(text)}</desc>"
+    return re.sub(r"(<svg [^>]*)>", lambda match: f'{match[1]} role="img">\n {titles}', svg, count=1)
 
 
 def _dark(color: str) -> str:

@@ -40,7 +40,7 @@ def doctor(ctx: click.Context, config: DoctorConfig) -> None:
     """Check this machine: CPU, sandbox, optional packages, llama.cpp, torch.
 
     Runs attack programs in the sandbox. They are harmless even if isolation fails. Also runs the quantized kernels of
-    llama.cpp, in separate processes that may crash. Exit code 1 if a check fails; a missing package is no failure.
+    llama.cpp, in separate processes that may crash. Exit code 1 if a check fails; a missing package is not a failure.
     """
     from securecoderl_edge.doctor import examine
 

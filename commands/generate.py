@@ -103,7 +103,7 @@ def generate(
     code_only: bool | None,
     jsonl: Path | None,
 ) -> None:
-    """Generate a program for a prompt; test it and scan it before printing it.
+    """Generate a program for a prompt; test and scan it before printing it.
 
     PROMPT is a text, @FILE, or - (the default in a pipe) for standard input. The program is parsed and scanned with
     Bandit. With tests, or an example in the prompt, it also runs in the sandbox. The program goes to stdout, the

@@ -74,9 +74,9 @@ def score(ctx: click.Context, program: Path | None, config: ScoreConfig) -> None
 
     \b
     Many:  sce score --problems FILE --completions FILE [--out FILE]
-           one JSON line per completion on stdout (or in --out), a summary on stderr
+           One JSON line per completion on stdout (or in --out), and a summary on stderr.
     One:   sce score FILE.py --input TEXT --expect TEXT
-           an explanation of the score; exit code 1 if the program does not pass
+           An explanation of the score. Exit code 1 if the program does not pass.
     """
     if program is not None:
         if not _explain(program, config):

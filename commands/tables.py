@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 WIDE = 92
 PIPE_WIDTH = 100
 FOOTNOTE = (
-    "Syn.: parses; ≥1-P: passes a test; All-P: passes all; Sec.Clean: no medium or high Bandit finding, if it parses.",
+    "Syn.: parses; Sec.Clean: of these, no medium/high Bandit finding; ≥1-P, All-P: passes a test, all.",
     "R: mean reward; R paper: with 0.4 instead of 0 for unparsable output; R tests: rate of tests passed.",
 )
 

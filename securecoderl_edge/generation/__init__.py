@@ -1,1 +1,1 @@
-"""Programs for a user: sampled, checked, ranked and repaired."""
+"""Generation of programs for a user: sampling, checks, ranking, repair."""

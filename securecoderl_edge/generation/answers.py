@@ -1,4 +1,4 @@
-"""Programs for prompts, checked before anybody sees them: sampled in one batch, scored, ranked."""
+"""Generation of checked programs for prompts: sampled in one batch, scored, ranked."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from securecoderl_edge.scoring.score import Score
     from securecoderl_edge.scoring.scorer import Scorer
 
-# Stands in for the tests of a prompt that has none: the program is compiled and scanned, and what it does
-# with an empty input is ignored.
+# Replaces the tests of a prompt that has none: the program is compiled and scanned, and its result on an empty input is
+# ignored.
 NO_TEST = Test("", "\0")
 _COMPILE_ONLY_SECONDS = 1.0
 
@@ -27,8 +27,8 @@ class Candidate:
     """One sampled program with its check.
 
     Attributes:
-        mean_logprob: of its tokens; how sure the model was, comparable between lengths.
-        is_tested: whether there were tests to run; otherwise the check is parsing and Bandit alone.
+        mean_logprob: mean log-probability of its tokens, comparable between lengths.
+        is_tested: whether there were tests to run; otherwise only parsing and Bandit were checked.
     """
 
     completion: Completion
@@ -38,7 +38,7 @@ class Candidate:
 
     @property
     def is_accepted(self) -> bool:
-        """There is a program, it parses, has no medium or high finding, and passes every test there is."""
+        """The program is not empty, parses, has no medium or high finding, and passes all tests."""
         is_program = self.score.parses and bool(self.score.program.strip())
         is_right = not self.is_tested or self.score.passed == self.score.total
         return is_program and self.score.severity == 0 and is_right
@@ -66,7 +66,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Answer:
-    """All candidates for one prompt, best first, and in how many rounds they were drawn."""
+    """All candidates for one prompt, best first, and the number of rounds."""
 
     problem: Problem
     candidates: tuple[Candidate, ...]
@@ -78,7 +78,7 @@ class Answer:
 
     @property
     def accepted(self) -> int:
-        """How many candidates passed their check."""
+        """Number of candidates that passed their check."""
         return sum(candidate.is_accepted for candidate in self.candidates)
 
     @property
@@ -87,7 +87,7 @@ class Answer:
         return sum(len(candidate.completion.token_ids) for candidate in self.candidates)
 
     def verdict(self, tests: str = "tests") -> str:
-        """The best candidate's check in words, with how many passed when there are several."""
+        """The best candidate's check in words, with the number of accepted candidates if there are several."""
         best, count = self.best, len(self.candidates)
         words = best.verdict(tests)
         if best.completion.finish == "length":
@@ -98,7 +98,7 @@ class Answer:
         return words if count == 1 else f"best of {count}{in_rounds} ({self.accepted} passed): {words}"
 
     def to_record(self) -> dict[str, Any]:
-        """The best candidate as a JSON object: its `Score` record and how it was made."""
+        """The best candidate as a JSON object: its `Score` record and the facts of its sampling."""
         return {
             **self.best.score.to_record(),
             "accepted": self.best.is_accepted,
@@ -127,10 +127,10 @@ def answer(
     Problems may have no tests: their programs are parsed and scanned, not judged by output.
 
     Args:
-        format: how problems are put to the model.
+        format: the prompt format.
 
     Raises:
-        SceError: a prompt is too long for the model, or the runtime or the sandbox broke down.
+        SceError: a prompt is too long for the model, or the runtime or the sandbox failed.
     """
     prompts = [format.prompt(problem) for problem in problems]
     asked = [Asked.of(problem, format) for problem in problems]
@@ -155,7 +155,7 @@ def answer(
 
 
 def ranked(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """Accepted ones first, then those with the higher reward, then those that the model was surer of; nothing last."""
+    """Rank candidates: accepted ones first, then by reward, then by mean log-probability; empty programs last."""
     return tuple(sorted(candidates, key=_rank))
 
 
@@ -166,7 +166,7 @@ def _testable(problem: Problem) -> Problem:
 
 
 def _without_tests(score: Score) -> Score:
-    """The same score with nothing known but parsing and security."""
+    """The same score, reduced to parsing and security."""
     from securecoderl_edge.scoring.reward import combine
 
     r_func = 0.2 if score.parses else 0.0
@@ -186,7 +186,7 @@ def _without_tests(score: Score) -> Score:
 
 
 def _rank(candidate: Candidate) -> tuple[bool, bool, float, float]:
-    # Nothing runs clean, which is worth more than a program that crashes; nobody wants to see it first.
+    # An empty program runs clean, which scores higher than a crash, but it must not be shown first.
     is_empty = not candidate.score.program.strip()
     return not candidate.is_accepted, is_empty, -candidate.score.reward, -candidate.mean_logprob
 

@@ -1,7 +1,7 @@
-"""Another round for programs that failed their check: each goes back to the model with what is wrong with it.
+"""Self-repair: programs that failed their check go back to the model with a description of the failure.
 
-Self-repair (Olausson et al., "Is self-repair a silver bullet for code generation?", ICLR 2024): it competes with
-drawing more samples for the same tokens, and small models gain little from it.
+See Olausson et al., "Is self-repair a silver bullet for code generation?", ICLR 2024: the alternative for the same
+tokens is more samples, and small models gain little from repair.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ def answer_and_repair(
 ) -> list[Answer]:
     """`answers.answer`, then up to ``rounds`` more for problems without an accepted program.
 
-    The best program so far is put to the model with the first test that it fails and its security findings. A problem
-    whose prompt would no longer fit the context stays as it is. What passes is judged as before: repair changes what
-    the model is shown, never the tests.
+    The new prompt has the best program so far, the first test that it fails, and its security findings. A problem whose
+    prompt would exceed the context is not repaired. Repair changes the prompt, never the tests.
 
     Raises:
         SceError: see `answers.answer`.
@@ -45,7 +44,7 @@ def answer_and_repair(
     for _ in range(rounds):
         attempts = {}
         for place, found in enumerate(answers):
-            # The statement is that of the problem: attempts would pile up otherwise.
+            # Start from the original problem: attempts would accumulate otherwise.
             attempt = None if found.accepted else _attempt(scorer, problems[place], found.best)
             if attempt is not None and fits(format.prompt(attempt), runtime.count_tokens, room):
                 attempts[place] = attempt
@@ -59,7 +58,7 @@ def answer_and_repair(
 
 
 def _attempt(scorer: Scorer, problem: Problem, candidate: Candidate) -> Problem:
-    """The problem with a program that does not solve it, and why."""
+    """The problem with a wrong program and its faults in the statement."""
     faults = "\n".join([*_failing_test(scorer, problem, candidate), *about_security(candidate.score)])
     statement = (
         f"{problem.statement.rstrip()}\n\n"
@@ -71,10 +70,10 @@ def _attempt(scorer: Scorer, problem: Problem, candidate: Candidate) -> Problem:
 
 
 def _failing_test(scorer: Scorer, problem: Problem, candidate: Candidate) -> list[str]:
-    """What the first test that does not pass says, run once more to see its output; why a text does not parse."""
+    """Describe the first failing test, run again to get its output; or the syntax error."""
     score = candidate.score
     if not score.program.strip():
-        return ["there is no program"]
+        return ["the answer has no program"]
     failed = next((number for number, verdict in enumerate(score.verdicts) if verdict != "pass"), None)
     if score.parses and failed is None:
         return []

@@ -1,4 +1,4 @@
-"""What users hand to ``sce generate``: a prompt or many, and tests from flags, a file or the prompt."""
+"""Parsing of prompts and tests for ``sce generate``: from arguments, files, or examples in the prompt."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def read_prompt(argument: str | None, stdin: BinaryIO) -> str:
     """The prompt's text: the argument itself, stdin for ``-`` or nothing, or the file that ``@FILE`` names.
 
     Raises:
-        UsageError: there is none, or it is blank.
+        UsageError: the prompt is missing or empty.
         SceError: it is not UTF-8 text.
     """
     if argument is None and stdin.isatty():
-        raise UsageError('no prompt; give one, such as: sce generate "Read a number and print its double."')
+        raise UsageError('missing prompt; give one: sce generate "Read a number and print its double."')
     try:
         if argument is None or argument == "-":
             where, text = "stdin", stdin.read().decode("utf-8-sig")
@@ -36,22 +36,22 @@ def read_prompt(argument: str | None, stdin: BinaryIO) -> str:
         else:
             where, text = "argument", argument
     except UnicodeDecodeError as error:
-        raise SceError(f"the prompt is not UTF-8 text ({error.reason} at byte {error.start})") from None
+        raise SceError(f"prompt: not UTF-8 text ({error.reason} at byte {error.start})") from None
     except OSError as error:
         raise UsageError(f"cannot read the prompt from {argument}: {error.strerror}") from None
     if not text.strip():
-        raise UsageError(f"the prompt is empty ({where})")
+        raise UsageError(f"empty prompt ({where}); describe the program to write")
     return text
 
 
 def read_requests(path: Path) -> list[Problem]:
     """The prompts in a JSONL file: problem records, or ``{"prompt": ...}`` with an optional ``id``.
 
-    Without tests of its own a prompt gets its `example_tests`; without an id, its line number.
+    A prompt without tests gets its `example_tests`; one without an id, its line number.
 
     Raises:
         UsageError: no such file.
-        SceError: it holds no prompts, or a line (which the message names) is malformed or repeats an id.
+        SceError: the file is empty, or a line (which the message names) is malformed or repeats an id.
     """
     requests: dict[str, Problem] = {}
     for number, record in read_jsonl(path):
@@ -64,37 +64,37 @@ def read_requests(path: Path) -> list[Problem]:
         except ProblemError as error:
             raise SceError(f"{place}: {error}") from None
         if request.id in requests:
-            raise SceError(f"{place}: the id {request.id!r} was already used")
+            raise SceError(f"{place}: duplicate id {request.id!r}")
         requests[request.id] = request
     if not requests:
-        raise SceError(f"{path}: the file holds no prompts")
+        raise SceError(f'{path}: the file is empty; expected one object with "prompt" per line')
     return list(requests.values())
 
 
 def parse_test(text: str) -> Test:
-    r"""The test in ``in=3 4,out=7``; ``\n``, ``\t`` and ``\\`` stand for newline, tab and backslash.
+    r"""The test in ``in=3 4,out=7``; ``\n``, ``\t`` and ``\\`` mean newline, tab and backslash.
 
     Raises:
-        UsageError: it is not of that form, or the expected output is blank.
+        UsageError: another form, or an empty expected output.
     """
     head, separator, output = text.partition(",out=")
     if not separator or not head.startswith("in="):
-        raise UsageError(f"--test {text}: expected in=...,out=... such as in=3 4,out=7")
+        raise UsageError(f"--test {text}: expected in=...,out=... (for example: in=3 4,out=7)")
     expected = unescaped(output)
     if not expected.strip():
-        raise UsageError(f"--test {text}: a blank output cannot be told from silence")
+        raise UsageError(f"--test {text}: the expected output is empty, so a program that prints nothing passes")
     return Test(_with_newline(unescaped(head[len("in=") :])), expected)
 
 
 def read_tests(path: Path) -> list[Test]:
-    """The tests in a file: ``{"input", "output"}`` objects, one a line or in a list, or a problem record.
+    """The tests in a file: ``{"input", "output"}`` objects, one per line or in a list, or a problem record.
 
     Raises:
         UsageError: no such file.
-        SceError: it holds no tests, or one of them is malformed (the message has file and line).
+        SceError: it has no tests, or one of them is malformed (the message has file and line).
     """
     if not path.is_file():
-        raise UsageError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}")
+        raise UsageError(f"{path}: {'a folder, not a file' if path.is_dir() else 'no such file'}")
     tests: list[Test] = []
     for place, record in _records(path):
         entries = record.get("tests", [record]) if isinstance(record, dict) else record
@@ -102,14 +102,14 @@ def read_tests(path: Path) -> list[Test]:
             raise SceError(f'{place}: expected objects with "input" and "output"')
         tests += [_test(entry, place) for entry in entries]
     if not tests:
-        raise SceError(f"{path}: the file holds no tests")
+        raise SceError(f'{path}: no tests; expected objects with "input" and "output"')
     return tests
 
 
 def example_tests(prompt: str) -> list[Test]:
     """The examples in a prompt with sections ``Example input:`` and ``Example output:``, as in `starter`.
 
-    An output ends at a blank line, at the next example or with the prompt.
+    An output ends at an empty line, at the next example or at the end of the prompt.
     """
     examples = (match.group("input", "output") for match in _EXAMPLE.finditer(prompt.replace("\r\n", "\n")))
     return [Test(_with_newline(given), expected) for given, expected in examples if expected.strip()]
@@ -120,7 +120,7 @@ def _request(record: dict[str, Any]) -> Problem:
         return problem_from_record(record)
     statement = record["statement"]
     if not isinstance(statement, str) or not statement.strip():
-        raise ProblemError('"prompt" is missing or blank')
+        raise ProblemError('"prompt" is missing or empty')
     starter = record.get("starter_code") or ""
     if not isinstance(starter, str):
         raise ProblemError('"starter_code" must be a string')
@@ -131,7 +131,7 @@ def _records(path: Path) -> list[tuple[str, Any]]:
     try:
         return [(str(path), json.loads(path.read_text(encoding="utf-8")))]
     except (ValueError, RecursionError):
-        # Not one JSON text: objects line by line, whose errors come with a line number.
+        # Not one JSON text: read objects line by line, whose errors have a line number.
         return [(f"{path}:{number}", record) for number, record in read_jsonl(path)]
     except OSError as error:
         raise SceError(f"{path}: {error.strerror}") from None
@@ -144,7 +144,7 @@ def _test(entry: Any, place: str) -> Test:
     if not isinstance(given, str) or not isinstance(expected, str):
         raise SceError(f'{place}: a test needs the strings "input" and "output"')
     if not expected.strip():
-        raise SceError(f"{place}: a blank output cannot be told from silence")
+        raise SceError(f"{place}: the expected output is empty, so a program that prints nothing passes")
     return Test(given, expected)
 
 

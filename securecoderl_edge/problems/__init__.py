@@ -1,4 +1,4 @@
-"""What a problem is, and every way to get some."""
+"""Problem records and their sources."""
 
 from __future__ import annotations
 

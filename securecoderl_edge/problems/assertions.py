@@ -1,7 +1,7 @@
-"""Assertions of call problems: what of them enters the sandbox, and what stays outside to judge the answer by.
+"""Assertions of call problems, split into a part for the sandbox and an expected value that stays outside.
 
-These forms, with other statements before them or not, are split: an expression is evaluated in the sandbox
-and its value comes back as text; what it is compared with stays outside, so a program cannot look it up.
+These forms are split, with or without other statements before them. The sandbox evaluates the expression and returns
+its value as text; the expected value stays outside, so a program cannot look it up.
 
     assert EXPRESSION == CONSTANT      either way round; `is` with True, False, None
     assert abs(EXPRESSION - CONSTANT) < CONSTANT
@@ -27,12 +27,12 @@ _CONTAINERS = {"tuple": tuple, "list": list, "set": set, "frozenset": frozenset}
 
 @dataclass(frozen=True)
 class Assertion:
-    """One assertion, split into what is evaluated in the sandbox and what stays outside.
+    """One assertion, split into the expression for the sandbox and the expected value.
 
     Attributes:
-        expression: what is evaluated; for ``whole``, the assertion itself.
+        expression: the expression to evaluate; for ``whole``, the assertion itself.
         setup: statements before it, such as the imports that it needs.
-        prelude: names that the program is given beforehand: those of ``typing``, or all that APPS solutions presume.
+        prelude: names defined for the program beforehand: those of ``typing``, or all that APPS solutions expect.
         comparison: how the value is compared with ``expected``; ``whole`` assertions are judged in the
             sandbox.
         tolerance: for ``near``, the greatest difference (itself excluded).
@@ -59,7 +59,7 @@ def translate(assertion: str, entry_point: str = "", from_apps: bool = False) ->
     """Split one assertion.
 
     Args:
-        from_apps: give the program the names that APPS solutions presume, and let tuples equal lists.
+        from_apps: define the names that APPS solutions expect, and let tuples equal lists.
     """
     prelude: Prelude = "contest" if from_apps else "typing"
     parts = _split(assertion)
@@ -121,7 +121,7 @@ def _constant(node: ast.expr) -> Any:
     """The value of a literal, of ``set([...])`` and the like, or of a quotient of numbers.
 
     Raises:
-        ValueError, TypeError: it is none of these.
+        ValueError, TypeError: another kind of expression.
     """
     match node:
         case ast.Call(func=ast.Name(id=name), args=[content], keywords=[]) if name in _CONTAINERS:

@@ -1,4 +1,4 @@
-"""What a problem gives away to programs that do not solve it: tests in its statement, and one answer for several."""
+"""Test leakage: tests that a statement shows, and tests that one constant output passes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from securecoderl_edge.problems.assertions import assertions_of, holds
 from securecoderl_edge.problems.problem import Problem, Test, compared_lines
 
-# With fewer tests than these a reward says little about a program.
+# With fewer tests a reward is not informative.
 LEAST_HIDDEN = 2
 
 
@@ -18,15 +18,15 @@ def is_visible(problem: Problem, test: Test) -> bool:
 
 
 def without_visible_tests(problem: Problem) -> Problem:
-    """A stdin problem without the tests that its statement shows, where at least `LEAST_HIDDEN` others remain."""
+    """A stdin problem without the tests that its statement shows, if at least `LEAST_HIDDEN` others remain."""
     hidden = tuple(test for test in problem.tests if not is_visible(problem, test))
     return replace(problem, tests=hidden) if LEAST_HIDDEN <= len(hidden) < len(problem.tests) else problem
 
 
 def constant_passes(problem: Problem) -> int:
-    """How many tests of a problem one and the same answer passes at most, whatever the input is.
+    """The most tests of a problem that one constant output passes.
 
-    Assertions that run as a whole count for one: whether an answer satisfies several of them nobody knows.
+    Assertions that run as a whole count as one test: it is unknown whether an output satisfies several of them.
     """
     if problem.kind == "stdin":
         texts = (tuple(compared_lines(test.output)) for test in problem.tests)

@@ -1,12 +1,11 @@
-"""Which problems say the same thing: by their normalized statements, and by the share of word pairs that they have in
-common.
+"""Duplicates among problems: equal normalized statements, and similar sets of word pairs.
 
-Two problems are *near-duplicates* when the Jaccard similarity of their sets of word pairs is at least `SIMILARITY`.
+Two problems are *near-duplicates* if the Jaccard similarity of their sets of word pairs is at least `SIMILARITY`.
 MinHash (Broder, "On the resemblance and containment of documents", 1997) with locality-sensitive hashing only proposes
-pairs; each is then compared exactly, so what comes out does not depend on hash functions, machines or versions. A pair
-at the threshold is missed with probability 2e-6.
+pairs; each is then compared exactly, so the result does not depend on hash functions, machines or versions. A pair at
+the threshold is missed with probability 2e-6.
 
-What this does not see: the same task told in other words throughout, or in another language.
+Does not detect the same task in entirely different words or in another language.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _BANDS, _ROWS = 100, 3
 # Scripts without spaces between words: each character counts as one.
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+")
 _NUMBER = re.compile(r"\d+")
-# What importers put behind a statement, or in its place, is the same for every problem.
+# Text that importers append to a statement, or use in its place; it is the same for every problem.
 _TASK = re.compile(
     r"\n\nWrite the (?:function `[^`\n]+`|class `Solution` with the method `[^`\n]+`)\.(?: For example:\n.*)?\Z"
     r"|\AComplete the function `[^`\n]+` of the given code, and write the whole program\.\Z",
@@ -43,12 +42,12 @@ def normalized_words(problem: Problem) -> list[str]:
 
 
 def statement_hash(problem: Problem) -> str:
-    """Equal for problems whose `normalized_words` are."""
+    """A hash that is equal for problems with equal `normalized_words`."""
     return hashlib.sha256(" ".join(normalized_words(problem)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def word_pairs(problem: Problem) -> frozenset[str]:
-    """Pairs of neighboring words; a single word is a pair of its own."""
+    """Pairs of neighboring words; a single word counts as a pair."""
     words = normalized_words(problem)
     return frozenset(" ".join(words[start : start + 2]) for start in range(max(1, len(words) - 1)))
 
@@ -86,7 +85,7 @@ def pairs_between(
 
 
 def clusters(problems: Sequence[Problem], similarity: float = SIMILARITY) -> list[list[int]]:
-    """Positions in groups: near-duplicates, and near-duplicates of those, are together; in order of first member.
+    """Group positions: near-duplicates, and near-duplicates of those, are together; in order of the first member.
 
     Errors as in `similar_pairs`.
     """

@@ -61,14 +61,14 @@ class Problem:
 
 
 class ProblemError(ValueError):
-    """A record breaks the problem format; the message says which rule."""
+    """A record breaks the problem format; the message names the rule."""
 
 
 def problem_from_record(record: Any, max_tests: int = MAX_TESTS) -> Problem:
     """Build a `Problem` from one decoded JSON object; keeps the first ``max_tests`` tests.
 
     Raises:
-        ProblemError: a field is missing or has the wrong type, an expected output is blank, or no test left.
+        ProblemError: a field is missing or has the wrong type, an expected output is empty, or no test is left.
     """
     if not isinstance(record, dict):
         raise ProblemError(f"expected a JSON object, found {type(record).__name__}")
@@ -95,7 +95,7 @@ def problem_from_record(record: Any, max_tests: int = MAX_TESTS) -> Problem:
         time_limit_s=float(time_limit) if time_limit is not None else None,
     )
     if problem.test_count == 0:
-        raise ProblemError("has no tests" if kind == "stdin" else "has no assertions")
+        raise ProblemError("no tests" if kind == "stdin" else "no assertions")
     return problem
 
 
@@ -122,13 +122,13 @@ def problem_to_record(problem: Problem) -> dict[str, Any]:
 
 
 def problem_digest(problem: Problem) -> str:
-    """Tells a problem from another of the same id: its text, its tests, its solutions and its limits."""
+    """A hash of a problem's text, tests, solutions and limits, which tells apart problems with the same id."""
     record = json.dumps(problem_to_record(problem), sort_keys=True)
     return hashlib.sha256(record.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def digest_of_problems(problems: Iterable[Problem]) -> str:
-    """Tells a list of problems from any other, their order included."""
+    """A hash of a list of problems, including their order."""
     return hashlib.sha256("".join(map(problem_digest, problems)).encode()).hexdigest()
 
 
@@ -141,13 +141,13 @@ def read_problems(path: Path, max_tests: int = MAX_TESTS) -> Iterator[tuple[int,
         except ProblemError as error:
             raise SceError(f"{path}:{number}: {error}") from None
         if problem.id in seen:
-            raise SceError(f"{path}:{number}: the id {problem.id!r} was already used in line {seen[problem.id]}")
+            raise SceError(f"{path}:{number}: duplicate id {problem.id!r}, already used in line {seen[problem.id]}")
         seen[problem.id] = number
         yield number, problem
 
 
 def write_problems(path: Path, problems: Iterable[Problem]) -> int:
-    """Write problems as JSONL under a temporary name, then rename; returns how many."""
+    """Write problems as JSONL under a temporary name, then rename; returns their number."""
     count = 0
     with write_atomically(path) as out:
         for problem in problems:
@@ -159,7 +159,7 @@ def write_problems(path: Path, problems: Iterable[Problem]) -> int:
 def _required_text(record: dict[str, Any], name: str) -> str:
     text = _text(record, name)
     if not text.strip():
-        raise ProblemError(f'"{name}" is missing or blank')
+        raise ProblemError(f'"{name}" is missing or empty')
     return text
 
 
@@ -190,7 +190,7 @@ def _tests(record: dict[str, Any], max_tests: int) -> tuple[Test, ...]:
         if not isinstance(entry.get("input"), str) or not isinstance(entry.get("output"), str):
             raise ProblemError(f'test {index} needs the strings "input" and "output"')
         if not entry["output"].strip():
-            raise ProblemError(f"test {index} expects a blank output, which no program can be told from silence by")
+            raise ProblemError(f"test {index}: the expected output is empty, so a program that prints nothing passes")
         tests.append(Test(entry["input"], entry["output"]))
     return tuple(tests)
 
@@ -199,7 +199,7 @@ def _assertions(record: dict[str, Any], max_tests: int) -> tuple[str, ...]:
     assertions = _texts(record, "assertions")[:max_tests]
     for index, assertion in enumerate(assertions, 1):
         if not assertion.strip():
-            raise ProblemError(f"assertion {index} is blank, which every program passes")
+            raise ProblemError(f"assertion {index} is empty, so every program passes")
     return assertions
 
 
@@ -209,7 +209,7 @@ def same_output(stdout: str, expected: str) -> bool:
 
 
 def compared_lines(text: str) -> list[str]:
-    """An output as tests compare it: its lines, without space at their ends and without empty ones at the end."""
+    """An output as tests compare it: its lines, without trailing spaces and trailing empty lines."""
     lines = [line.rstrip() for line in text.split("\n")]
     while lines and not lines[-1]:
         lines.pop()

@@ -1,6 +1,6 @@
-"""Problems by the name that a user gives: a built-in set, a file or folder in any format, a published benchmark.
+"""Load problems by name: a built-in set, a file or folder in any format, a published benchmark.
 
-Importers and built-in problems are thousands of lines: they are imported where they are asked for.
+Importers and built-in problems are thousands of lines, so they are imported only when needed.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem import MAX_TESTS, Problem, read_problems, with_few_tests
 
 STARTER = "starter"
-# Files that the published benchmarks come in, as they are called where they are published, and as `sce data import`
-# calls what it makes of them.
+# File names of the published benchmarks, and the names that `sce data import` gives to the converted files.
 BENCHMARKS = {
     "humaneval": ("HumanEval.jsonl.gz", "HumanEval.jsonl", "humaneval-problems.jsonl", "humaneval.jsonl"),
     "mbpp": ("mbpp.jsonl", "sanitized-mbpp.json", "mbpp-problems.jsonl"),
@@ -24,7 +23,7 @@ _HUB_IDS = {"humaneval": "openai/openai_humaneval", "mbpp": "google-research-dat
 
 
 def is_built_in(source: str) -> bool:
-    """Whether problems are named as a set of the package: ``starter`` or ``starter:SPLIT``."""
+    """Whether ``source`` names a built-in problem set: ``starter`` or ``starter:SPLIT``."""
     return source == STARTER or source.startswith(f"{STARTER}:")
 
 
@@ -32,9 +31,9 @@ def load_problems(source: str, max_tests: int = MAX_TESTS) -> list[Problem]:
     """Load a built-in set (``starter:train``, ``starter:eval``, ...) or a JSONL file.
 
     Raises:
-        UsageError: no such built-in set.
-        SceError: the file is missing, is no text, is empty, repeats an id, or a line breaks the format (the
-            message has file and line).
+        UsageError: unknown built-in set.
+        SceError: the file is missing, empty or not text, repeats an id, or a line breaks the format (the message has
+            file and line).
     """
     if is_built_in(source):
         from securecoderl_edge.problems.starter.splits import load_split
@@ -48,12 +47,12 @@ def load_problems(source: str, max_tests: int = MAX_TESTS) -> list[Problem]:
     except SceError as error:
         raise SceError(f"{error}{_other_format(path)}") from None
     if not problems:
-        raise SceError(f"{path}: the file holds no problems")
+        raise SceError(f"{path}: the file is empty; expected one problem per line")
     return problems
 
 
 def _other_format(path: Path) -> str:
-    """What else a file that does not hold our problems may be, and what to do then; empty if nobody knows."""
+    """A hint how to convert a file that is not in our format; empty if its format is unknown."""
     from securecoderl_edge.problems.datasets.importing import detect_format
 
     try:
@@ -61,8 +60,8 @@ def _other_format(path: Path) -> str:
     except SceError:
         return ""
     if format == "jsonl":
-        return f"; a file without what cannot be used is made by: sce data import {path}"
-    return f"; it looks like {format}: make problems of it with: sce data import {path}"
+        return f". To drop unusable problems and tests, run: sce data import {path}"
+    return f". The file looks like {format}; convert it with: sce data import {path}"
 
 
 def open_problems(
@@ -71,11 +70,11 @@ def open_problems(
     """The problems of a built-in set, or of a file or folder in any of the formats.
 
     Args:
-        tell: called with a sentence about records that cannot be used, if there are any.
+        tell: called with a sentence about unusable records, if there are any.
 
     Raises:
-        UsageError: no such set or file, or a format that is not recognized.
-        SceError: it holds no problem that can be used; a problem file of ours breaks the format.
+        UsageError: unknown set, file or format.
+        SceError: it has no usable problem, or a problem file in our format breaks that format.
     """
     if is_built_in(source):
         return load_problems(source, max_tests)
@@ -91,18 +90,18 @@ def open_problems(
     dropped = imported.tally.dropped
     reasons = "; ".join(f"{entry.count} {reason} (first: {entry.first})" for reason, entry in dropped.items())
     if not problems:
-        raise SceError(f"{source}: holds no {format} problem that can be used: {reasons}")
+        raise SceError(f"{source}: no usable {format} problem: {reasons}")
     if dropped:
-        tell(f"{source}: {sum(entry.count for entry in dropped.values())} records cannot be used: {reasons}")
+        tell(f"{source}: {sum(entry.count for entry in dropped.values())} unusable records: {reasons}")
     return problems
 
 
 def benchmark_problems(name: str, tell: Callable[[str], None] = lambda message: None) -> list[Problem]:
-    """All problems of one of `BENCHMARKS` that published results are measured on, with all of their tests.
+    """The test split of one of `BENCHMARKS`, with all tests.
 
     Raises:
-        UsageError: its file is not here.
-        SceError: it holds no such problem.
+        UsageError: its file is missing.
+        SceError: the file has no problems of that split.
     """
     from securecoderl_edge.problems.datasets.mbpp import TEST_SPLIT
 
@@ -111,7 +110,7 @@ def benchmark_problems(name: str, tell: Callable[[str], None] = lambda message: 
     if name == "mbpp":
         problems = [problem for problem in problems if TEST_SPLIT in problem.tags]
     if not problems:
-        raise SceError(f"{path}: holds no problem of {name} that published results are measured on")
+        raise SceError(f"{path}: no problems from the {name} test split")
     return problems
 
 
@@ -119,12 +118,12 @@ def find_benchmark(name: str) -> Path:
     """The file of one of `BENCHMARKS` in the current folder.
 
     Raises:
-        UsageError: there is none. Nothing is downloaded: the name of a benchmark is no hub id.
+        UsageError: not found. Nothing is downloaded: the name of a benchmark is not a Hugging Face repo id.
     """
     for file in map(Path, BENCHMARKS[name]):
         if file.is_file():
             return file
     raise UsageError(
-        f"no file of {name} here (looked for {', '.join(BENCHMARKS[name])}); name one with --problems FILE, or get it "
-        f"with: sce data import {_HUB_IDS[name]}"
+        f"no {name} file in this folder (looked for {', '.join(BENCHMARKS[name])}). Give one with --problems FILE, or "
+        f"download it with: sce data import {_HUB_IDS[name]}"
     )

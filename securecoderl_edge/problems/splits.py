@@ -1,9 +1,9 @@
-"""Problems to learn from and problems to measure on, with nothing of the one in the other.
+"""Split problems into a training set and an evaluation set without near-duplicates across the two.
 
-Near-duplicates are put into groups (`near_duplicates`), and groups are drawn, not problems. The draw goes by a hash of
-seed and statement, so it depends neither on the order of the file nor on the machine, and a problem that is added later
-moves few of the others. One problem of a drawn group is measured on; its near-duplicates are *withheld*: learnt from,
-they would leak it, and measured on, they would count it twice.
+Near-duplicates form groups (`near_duplicates`), and whole groups are sampled. The sample depends on a hash of seed and
+statement, not on the order of the file or the machine, and a problem that is added later moves few of the others. One
+problem of a sampled group is for evaluation; its near-duplicates are *withheld*. In the training set they would leak
+it, and in the evaluation set they would count it twice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from securecoderl_edge.errors import UsageError
 from securecoderl_edge.problems.near_duplicates import SIMILARITY, clusters, pairs_between, statement_hash
 from securecoderl_edge.problems.problem import Problem
 
-# A group larger than this share of the problems is learnt from: withholding it would cost more than it is worth.
+# A group larger than this fraction of the problems is for training: withholding it would lose too many problems.
 _LARGEST_SHARE = 0.05
 
 
@@ -27,8 +27,8 @@ class Split:
     """Positions of a list of problems, each in the order of the list; together all of them.
 
     Attributes:
-        train: to learn from.
-        evaluation: to measure on, no two of them near-duplicates.
+        train: the training set.
+        evaluation: the evaluation set, no two of them near-duplicates.
         withheld: near-duplicates of the evaluation problems, in neither.
         groups: how many groups of near-duplicates there are, groups of one included.
     """
@@ -41,7 +41,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Leak:
-    """A problem that another file holds too; ``similarity`` is 1 where the statements are equal."""
+    """A problem with a duplicate in another file; ``similarity`` is 1 for equal statements."""
 
     id: str
     other_id: str
@@ -55,11 +55,11 @@ class Leak:
 def split_problems(
     problems: Sequence[Problem], evaluation: int, seed: int, similarity: float = SIMILARITY, tag: str | None = None
 ) -> Split:
-    """Draw ``evaluation`` problems to measure on.
+    """Hold out ``evaluation`` problems for evaluation.
 
     Args:
-        similarity: Jaccard similarity of word pairs from which on two problems are near-duplicates.
-        tag: measure on the problems that carry this tag instead, all of them.
+        similarity: the least Jaccard similarity of word pairs for near-duplicates.
+        tag: hold out all problems with this tag instead.
 
     Raises:
         UsageError: there are too few groups of different problems, or none has the tag.
@@ -72,18 +72,19 @@ def split_problems(
         chosen = [place for place, problem in enumerate(problems) if tag in problem.tags]
         if not chosen:
             known = Counter(name for problem in problems for name in problem.tags)
-            raise UsageError(f"no problem has the tag {tag!r}; there are {', '.join(sorted(known)) or 'none'}")
+            names = ", ".join(sorted(known))
+            raise UsageError(f"unknown tag {tag!r}; {f'choose from {names}' if known else 'no problem has a tag'}")
     of_place = {place: number for number, group in enumerate(groups) for place in group}
     drawn, measured = {of_place[place] for place in chosen}, set(chosen)
     train = tuple(place for place in range(len(problems)) if of_place[place] not in drawn)
     if not train:
-        raise UsageError("nothing is left to learn from: every other problem is a near-duplicate; ask for fewer")
+        raise UsageError("the training split is empty: all other problems are near-duplicates; hold out fewer problems")
     withheld = tuple(place for group in drawn for place in groups[group] if place not in measured)
     return Split(train, tuple(sorted(chosen)), tuple(sorted(withheld)), len(groups))
 
 
 def find_leaks(problems: Sequence[Problem], others: Sequence[Problem], similarity: float = SIMILARITY) -> list[Leak]:
-    """The problems that ``others`` hold too, each with what is most like it there.
+    """The problems with a duplicate or near-duplicate in ``others``, each with the most similar one.
 
     Raises:
         MissingExtra: datasketch is not installed.
@@ -106,7 +107,7 @@ def _drawn(problems: Sequence[Problem], groups: Sequence[Sequence[int]], count: 
     leaders = [(len(group) > limit, *min((rank(place), place) for place in group)) for group in groups]
     if len(leaders) < count + 1:
         raise UsageError(
-            f"{count} problems to measure on are too many: the {len(problems)} problems are {len(groups)} groups "
-            "of different ones, of which one at least must be left to learn from"
+            f"cannot hold out {count} problems: the {len(problems)} problems form only {len(groups)} groups of "
+            "near-duplicates, and one group must stay in the training split"
         )
     return [place for _, _, place in sorted(leaders)[:count]]

@@ -1,4 +1,4 @@
-"""What a set of problems is like: sizes, lengths, duplicates, and how much one constant answer would earn."""
+"""Statistics of a problem set: sizes, lengths, duplicates, and the pass rate of constant outputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from securecoderl_edge.problems.problem import Problem
 
 @dataclass(frozen=True)
 class Spread:
-    """How a number is distributed: nearest-rank percentiles."""
+    """The distribution of a number: nearest-rank percentiles."""
 
     least: int
     p50: int
@@ -28,8 +28,8 @@ class Lengths:
     """Lengths in tokens of one model.
 
     Attributes:
-        solutions: of the shortest solution of each problem; None where there are no solutions.
-        context: what the model can see at once. too_long: prompts that fill it or more.
+        solutions: of the shortest solution of each problem; None without solutions.
+        context: of the model. too_long: number of prompts that fill or exceed it.
     """
 
     style: str
@@ -41,13 +41,13 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Stats:
-    """Of one set of problems.
+    """Statistics of one problem set.
 
     Attributes:
-        equal_statements: problems whose statement another one before them has.
-        near_duplicates: problems in groups of two and more near-duplicates; None without datasketch.
-        constant_share: mean over the problems of the largest share of tests that one constant answer passes.
-        constant_half, constant_all: problems where it passes half of the tests or more, or all of two or more.
+        equal_statements: problems with the same statement as an earlier one.
+        near_duplicates: problems in groups of two or more near-duplicates; None without datasketch.
+        constant_share: the fraction of tests that the best constant output passes, mean over the problems.
+        constant_half, constant_all: problems where it passes at least half of the tests, or all of two or more.
     """
 
     problems: int
@@ -71,7 +71,7 @@ class Stats:
 
 
 def compute_stats(problems: Sequence[Problem], lengths: Lengths | None = None) -> Stats:
-    """Count and measure ``problems``, of which there is at least one; ``lengths`` are passed on."""
+    """Statistics of ``problems`` (at least one); ``lengths`` are passed on."""
     from securecoderl_edge.problems.near_duplicates import clusters, statement_hash
 
     try:

@@ -1,7 +1,7 @@
-"""A model's own chat template: what its makers put around a question.
+"""The chat template of a model.
 
-Templates are programs that come with a model, written in Jinja. They are rendered in Jinja's sandbox, which lets them
-reach nothing but what they are given.
+Templates are programs that come with a model, written in Jinja. They are rendered in Jinja's sandbox, which restricts
+them to their arguments.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _PROBE = "\x00answer\x00"
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """A template with the tokens that it may name.
+    """A template with the special tokens that it may use.
 
     Attributes:
         source: Jinja text.
         tokens: texts of the special tokens by name: ``bos_token``, ``eos_token`` and so on.
-        where: the file that it is from, for messages.
+        where: its file, for messages.
     """
 
     source: str
@@ -33,7 +33,7 @@ class ChatTemplate:
     where: str = ""
 
     def ask(self, question: str) -> str:
-        """The text that a model continues with its answer to ``question``, start token included if the template has it.
+        """The prompt for ``question``, which the model continues; it has a start token if the template does.
 
         Raises:
             SceError: the template cannot be rendered.
@@ -42,9 +42,9 @@ class ChatTemplate:
         return self._render([{"role": "user", "content": question}], add_generation_prompt=True)
 
     def ends_answers(self) -> bool:
-        """Whether an answer is followed by the end-of-sequence token: so it is for models trained to chat.
+        """Whether the end-of-sequence token follows an answer, as in models trained to chat.
 
-        Base models often come with the template of their chat models, but with another end of sequence.
+        Base models often come with the template of their chat models, but with another end-of-sequence token.
 
         Raises:
             SceError: the template cannot be rendered.
@@ -57,7 +57,7 @@ class ChatTemplate:
         return self._render(turns, add_generation_prompt=False).partition(_PROBE)[2].lstrip().startswith(eos)
 
     def _render(self, messages: list[dict[str, str]], *, add_generation_prompt: bool) -> str:
-        with needs("jinja2", "onnx"):  # gguf and train bring it as well
+        with needs("jinja2", "onnx"):  # the extras gguf and train have it as well
             from jinja2 import TemplateError, nodes
             from jinja2.ext import Extension, loopcontrols
             from jinja2.parser import Parser
@@ -67,9 +67,9 @@ class ChatTemplate:
             raise TemplateError(message)
 
         class Generation(Extension):
-            """The tag that training code finds answers by; it adds nothing to the text."""
+            """The tag that marks answers for training code; it adds nothing to the text."""
 
-            tags = frozenset(("generation",))  # type: ignore[assignment]  # jinja2 only asks what is in it
+            tags = frozenset(("generation",))  # type: ignore[assignment]  # jinja2 only tests membership
 
             def parse(self, parser: Parser) -> list[nodes.Node]:
                 next(parser.stream)
@@ -84,8 +84,8 @@ class ChatTemplate:
             return template.render(messages=messages, add_generation_prompt=add_generation_prompt, **self.tokens)
         except Exception as error:  # a template is a program: it can fail in any way
             raise SceError(
-                f"{self.where or 'the model'}: its chat template fails ({str(error)[:120]}); "
-                "choose another style of prompt with --prompt-style, such as code"
+                f"{self.where or 'the model'}: cannot render the chat template ({str(error)[:120]}); "
+                "use another prompt style, for example --prompt-style code"
             ) from None
 
 
@@ -107,7 +107,7 @@ def _text_in(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SceError(f"{file}: cannot be read as UTF-8 text ({error})") from None
+        raise SceError(f"{file}: not UTF-8 text ({error})") from None
 
 
 def _default_of(template: Any) -> str | None:

@@ -1,11 +1,10 @@
-"""Completion -> program: the Python text in what a model wrote.
+"""Extraction of the program from a completion.
 
-Takes away what is around a program: the prompt that some runtimes repeat, fences, sentences before and after,
-the tokens of a chat format, whole or cut off. Never mends a program: one that breaks off in the middle of a
-statement stays so and does not parse, since a mended text would flatter the model. A text that is a program
-already comes back as it is.
+Removes everything around a program: the prompt that some runtimes repeat, fences, sentences before and after, complete
+or truncated special tokens of a chat format. Never repairs a program: one that breaks off in the middle of a statement
+stays so and does not parse, since a repair would overrate the model. A text that is a program is returned unchanged.
 
-Nothing here compiles the text, which may be hostile: parsers overflow. It is looked at line by line, in time
+Nothing here compiles the text, because untrusted text can crash a parser. The text is scanned line by line, in time
 proportional to its length.
 """
 
@@ -28,18 +27,19 @@ from securecoderl_edge.prompts.styles import (
 
 EXTRACT_MODES = ("auto", "raw")
 
-# The first look ahead makes sure that what follows matches at once: without it a long line takes quadratic time.
+# The first lookahead makes the rest match at once: without it a long line takes quadratic time.
 _FENCE = re.compile(
     r"^(?P<indent>[ \t]*)(?P<mark>`{3,}(?!`)|~{3,}(?!~))(?=[^`\n]*$)[ \t]*(?P<label>[\w+.#-]*)[^`\n]*$", re.MULTILINE
 )
-_TORN_FENCE = re.compile(r"\n[ \t]*(?:`{1,2}|~{1,2})\Z")
+_PARTIAL_FENCE = re.compile(r"\n[ \t]*(?:`{1,2}|~{1,2})\Z")
 _PYTHON_LABELS = frozenset(("", "py", "py3", "python", "python2", "python3"))
-# Special tokens that were decoded as text, the last maybe cut off. In a program they stand in strings, within lines.
+# Special tokens that were decoded as text, the last one possibly truncated. Programs have them only in strings, within
+# lines.
 _TOKEN = r"(?:<\|[\w▁]+\|>|<｜[\w▁]+｜>|</?s>)"
 _FIRST_TOKENS = re.compile(rf"(?:\s*{_TOKEN})+(?=\s|\Z|\w)")
 _LAST_TOKEN = re.compile(rf"{_TOKEN}[ \t]*$|<[|｜][\w▁]*[|｜]?\Z", re.MULTILINE)
 _SECTION = re.compile(rf"^(?:{'|'.join(map(re.escape, STOP_MARKERS))})[ \t]*$", re.MULTILINE)
-# A prompt in one of our templates, though not that of this problem or not letter by letter; or the end of one.
+# A prompt in a built-in template, or its end: of another problem, or not repeated exactly.
 _PROMPT = re.compile(
     rf"(?:(?:{PROBLEM_HEADING}|{INSTRUCTION_HEADING})[ \t]*\n.*?\n)?(?:{SOLUTION_HEADING}|{RESPONSE_HEADING})[ \t]*\n",
     re.DOTALL,
@@ -53,7 +53,7 @@ _LEXEME = re.compile(
 )
 _REST_OF_STRING = {quotes: re.compile(rf"(?:\\.|[^\\])*?(?:{quotes}|\Z)", re.DOTALL) for quotes in (3 * "'", 3 * '"')}
 
-# Where a file that was begun ends: given code is an open function; what comes after any other is not the answer.
+# The end of a continued file: given code is an open function, and the next definition is not part of the answer.
 _UNINDENTED = re.compile(r"\S")
 _NEXT_PROBLEM = re.compile(r"\"\"\"|'''|```")
 _NEXT_STEP = re.compile(r"\"\"\"|'''|```|assert\b|print\b")
@@ -62,18 +62,18 @@ _BULLET = re.compile(r"(?:\d+[.)]|[-*•])[ \t]+")
 _HEADING = re.compile(r"[A-Z][A-Za-z ]*:\s*\Z")
 _END_OF_WORDS = re.compile(r"[=(\[{`:\"]")
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
-# Words that may stand beside a name in an expression.
+# Words that may be next to a name in an expression.
 _OPERATORS = frozenset(("and", "as", "else", "for", "from", "if", "import", "in", "is", "lambda", "not", "or"))
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a completion answers, as far as that decides where the program in it begins and ends.
+    """Facts about a prompt that decide where the program in a completion begins and ends.
 
     Attributes:
-        style: the prompt's, see `PromptFormat`.
+        style: of the prompt, see `PromptFormat`.
         kind: of the problem.
-        given_code: the beginning of the program, without blanks at its end.
+        given_code: the beginning of the program, without trailing white space.
         echoes: texts that models repeat before they answer.
     """
 
@@ -84,7 +84,7 @@ class Asked:
 
     @classmethod
     def of(cls, problem: Problem, format: PromptFormat) -> Asked:
-        """A problem as it is put in this format."""
+        """The facts for a problem in this prompt format."""
         texts = (format.prompt(problem).strip(), problem.statement.strip())
         return cls(format.style, problem.kind, problem.starter_code.rstrip(), tuple(filter(None, texts)))
 
@@ -92,16 +92,16 @@ class Asked:
 def extract_program(
     completion: str, mode: str = "auto", problem: Problem | None = None, format: PromptFormat = OURS
 ) -> str:
-    """The Python text in a completion.
+    """The program in a completion.
 
-    ``raw`` takes the completion as it is. ``auto`` takes, in this order: what follows the repeated prompt of
-    ``problem``; what stands before a special token or a heading of our own template; the first fenced block
-    of Python, to the end of the text when its fence is never closed; and, of a program without fences, what
-    is between the sentences before and after it. A completion of a file that was begun (style ``code``) is put
-    behind that beginning and ends where something else begins.
+    ``raw`` returns the completion unchanged. ``auto`` takes, in this order: the text after the repeated prompt of
+    ``problem``; the text before a special token or a heading of the built-in template; the first fenced block of
+    Python, up to the end of the text if its fence is never closed; and, without fences, the text between the sentences
+    before and after the program. A completion of given code (style ``code``) is appended to that code and ends where
+    something else begins.
 
     Args:
-        format: how ``problem`` was put to the model.
+        format: the prompt format of ``problem``.
 
     Raises:
         ValueError: unknown mode.
@@ -117,21 +117,21 @@ def extract_program(
             program, _ = _program_in(answer)
             if not _has_code(program):
                 return completion
-            # In a fence too there may be the body alone, which goes on where the given code ends.
+            # A fence, too, may contain only the body, which continues the given code.
             is_body = asked.given_code and _first_line(program)[:1].isspace()
             return f"{asked.given_code}\n{program}" if is_body else program
         continued = answer[: _end_of_continuation(answer, asked)]
         return f"{asked.given_code}\n{continued}" if asked.given_code else continued
     program, _ = _program_in(answer)
-    # Nothing is a program, one that runs clean; a completion that says something else must not pass for it.
+    # An empty text is a program that runs clean; a completion with other text must not count as one.
     return program if _has_code(program) else completion
 
 
 def is_over(completion: str, asked: Asked) -> bool:
-    """Whether the program in a completion has ended: more text would not change what is extracted.
+    """Whether the program in a completion has ended: more text would not change the extracted program.
 
-    Looks at whole lines only. False where that cannot be known yet; a program without fences or headings ends with its
-    text.
+    Considers whole lines only, and is False while the end is uncertain. A program without fences or headings ends with
+    its text.
     """
     lines = completion[: completion.rfind("\n") + 1]
     start = lines.lstrip()
@@ -152,17 +152,17 @@ def _has_code(program: str) -> bool:
 
 
 def _is_whole_program(answer: str, asked: Asked) -> bool:
-    """Whether a file that was begun is written all over again, as models that were trained to chat do."""
+    """Whether the model rewrote the given code from its start, as models that were trained to chat do."""
     first = _first_line(answer)
     is_begun_again = bool(asked.given_code and first and not first[0].isspace())
     return is_begun_again or _FENCE.match(answer.lstrip("\n")) is not None
 
 
 def _end_of_continuation(answer: str, asked: Asked) -> int | None:
-    """Where something else begins in the rest of a file that a model was given the beginning of.
+    """Find the end of a continuation: the place where other text begins in a completion of given code.
 
-    Given code ends in an open function, which ends where a line is no longer indented. Without given code a file ends
-    at a paragraph of prose or the text of a next problem, and a function-call problem also at the first assertion or
+    Given code ends in an open function, which ends with the first line that is not indented. Without given code a file
+    ends at a paragraph of prose or the text of another problem; for a call problem also at the first assertion or
     print.
     """
     stop = _UNINDENTED if asked.given_code else _NEXT_PROBLEM if asked.kind == "stdin" else _NEXT_STEP
@@ -181,7 +181,7 @@ def _first_line(text: str) -> str:
 
 
 def _answer_in(completion: str, asked: Asked) -> tuple[str, bool]:
-    """Without repeated prompt, thoughts, special tokens and further sections of our template; whether it was cut."""
+    """Strip repeated prompt, thoughts, special tokens and further sections; also returns whether the end was cut."""
     text, start = completion, completion.lstrip()
     echo = next((each for each in asked.echoes if start.startswith(each)), None)
     if echo is not None:
@@ -199,7 +199,7 @@ def _answer_in(completion: str, asked: Asked) -> tuple[str, bool]:
 
 
 def _program_in(text: str) -> tuple[str, bool]:
-    """The first fenced block, or what is between sentences; whether it is the same however ``text`` goes on."""
+    """The first fenced block, or the text between sentences; also returns whether more text cannot change it."""
     start, epilogue = _end_of_sentences(text), _start_of_epilogue(text)
     for place, is_statement in _lines(text, start):
         if _FENCE.match(text, place):
@@ -210,11 +210,11 @@ def _program_in(text: str) -> tuple[str, bool]:
                 return text[start:place], False
             program, is_closed = _block(text, fences)
             return program, is_certain and is_closed
-        # A line of prose in the midst of statements is a fault of the program.
+        # A line of prose among statements is a fault of the program.
         is_set_off = _is_set_off(text, place)
         may_be_cut = is_statement and place > start and (place >= epilogue or is_set_off)
         if may_be_cut and _is_sentence(_line(text, place)):
-            # What comes after prose alone may be the program.
+            # If only prose came before, the program may follow.
             return text[start:place], is_set_off and not _is_sentence(_first_line(text[start:]))
     return text[start:], False
 
@@ -226,7 +226,7 @@ def _is_set_off(text: str, place: int) -> bool:
 
 
 def _start_of_epilogue(text: str) -> int:
-    """Where the lines begin after which there is nothing but prose."""
+    """The offset of the trailing lines that are only prose."""
     end = len(text)
     while end > 0:
         start = text.rfind("\n", 0, end - 1) + 1
@@ -238,7 +238,7 @@ def _start_of_epilogue(text: str) -> int:
 
 
 def _end_of_sentences(text: str) -> int:
-    """Where the first line is that is neither prose nor blank; 0 when no prose comes before it, or nothing after."""
+    """The offset of the first line that is neither prose nor blank; 0 if no prose precedes it, or nothing follows."""
     start, is_after_prose = 0, False
     while start < len(text):
         line = _line(text, start)
@@ -251,8 +251,7 @@ def _end_of_sentences(text: str) -> int:
 
 
 def _block(text: str, fences: Sequence[re.Match[str]]) -> tuple[str, bool]:
-    """The body of the first block of Python, or of the first block if none is labeled so; whether it is the former,
-    with its closing fence."""
+    """The body of the first block labeled as Python, else of the first block; whether it is the former and closed."""
     bodies: list[str] = []
     opening: re.Match[str] | None = None
     for fence in fences:
@@ -264,12 +263,12 @@ def _block(text: str, fences: Sequence[re.Match[str]]) -> tuple[str, bool]:
                 return bodies[-1], True
             opening = None
     if opening is not None and (not bodies or opening["label"].lower() in _PYTHON_LABELS):
-        return _body(_TORN_FENCE.sub("\n", text[opening.end() + 1 :]), opening), False
+        return _body(_PARTIAL_FENCE.sub("\n", text[opening.end() + 1 :]), opening), False
     return bodies[0], False
 
 
 def _body(text: str, opening: re.Match[str]) -> str:
-    """The lines of a block, as far to the left as its fence."""
+    """The lines of a block without the indentation of its fence."""
     indent = opening["indent"]
     return "\n".join(line.removeprefix(indent) for line in text.split("\n")) if indent else text
 
@@ -280,7 +279,7 @@ def _line(text: str, place: int) -> str:
 
 
 def _lines(text: str, start: int) -> Iterator[tuple[int, bool]]:
-    """Each line from ``start`` on that begins outside of strings: its offset, and whether a statement can start."""
+    """The offset of each line from ``start`` that begins outside of strings, and whether a statement can start."""
     yield start, True
     depth, place = 0, start
     while (lexeme := _LEXEME.search(text, place)) is not None:
@@ -297,9 +296,9 @@ def _lines(text: str, start: int) -> Iterator[tuple[int, bool]]:
 
 
 def _is_sentence(line: str) -> bool:
-    """Whether a line is English and can be no Python statement: two words beside each other that are no operators.
+    """Whether a line is English and cannot be a Python statement: it has two adjacent words that are not operators.
 
-    Only lines that begin as sentences, headings and list items do: a mistyped statement stays part of its program.
+    Only lines that begin like sentences, headings or list items count: a mistyped statement stays in its program.
     """
     text = line.rstrip()
     bullet = _BULLET.match(text)

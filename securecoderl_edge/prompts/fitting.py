@@ -1,4 +1,4 @@
-"""Problems whose prompts fit into a model's context, and what becomes of those that do not."""
+"""Select problems whose prompts fit into a model's context; truncate or drop the others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.styles import PromptFormat
 
-# Stands where the rest of a statement was cut off.
+# Replaces the end of a truncated statement.
 CUT = "[...]"
 
 
@@ -18,8 +18,8 @@ class Fitted:
     """Problems whose prompts fit.
 
     Attributes:
-        cut: how many of them have lost the end of their statement.
-        left_out: how many others did not fit.
+        cut: number of problems with a truncated statement.
+        left_out: number of dropped problems, which did not fit.
     """
 
     problems: tuple[Problem, ...]
@@ -30,10 +30,10 @@ class Fitted:
 def fit_problem(
     problem: Problem, format: PromptFormat, count_tokens: Callable[[str], int], room: int
 ) -> Problem | None:
-    """The problem with a prompt of at most ``room`` tokens: itself, or with the end of its statement cut off at a word.
+    """The problem with a prompt of at most ``room`` tokens: unchanged, or with its statement truncated at a word.
 
     Returns:
-        None when even the prompt without a statement is too long.
+        None if even the prompt without a statement is too long.
     """
     if fits(format.prompt(problem), count_tokens, room):
         return problem
@@ -52,10 +52,10 @@ def fit_problem(
 def fit_problems(
     problems: Sequence[Problem], format: PromptFormat, count_tokens: Callable[[str], int], room: int, overlong: str
 ) -> Fitted:
-    """The problems whose prompt has at most ``room`` tokens, and what became of the others.
+    """Select the problems whose prompts have at most ``room`` tokens.
 
     Args:
-        overlong: ``drop`` leaves the others out, ``truncate`` cuts their statements.
+        overlong: ``drop`` drops the others, ``truncate`` truncates their statements.
     """
     fitting, cut = [], 0
     for problem in problems:
@@ -67,6 +67,6 @@ def fit_problems(
 
 
 def fits(text: str, count_tokens: Callable[[str], int], room: int) -> bool:
-    """Whether a text has at most ``room`` tokens; a text of so few bytes is not even counted."""
-    # No tokenizer here makes more tokens than bytes, but for a start and an end.
+    """Whether a text has at most ``room`` tokens; short texts need no tokenizer."""
+    # The supported tokenizers make at most one token per byte, plus a start and an end token.
     return len(text.encode("utf-8")) + 2 <= room or count_tokens(text) <= room

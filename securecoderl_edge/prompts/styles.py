@@ -1,7 +1,7 @@
 """Problem -> prompt, in one of several styles.
 
-One `PromptFormat` serves supervised training, reinforcement learning, bench and generate: a model that was trained on
-one prompt and measured on another is measured on the difference between them.
+SFT, RL, evaluation and generation use the same `PromptFormat`: a model must be evaluated with the prompts that it was
+trained on.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from securecoderl_edge.text import replace_surrogates
 
 PROBLEM_HEADING, SOLUTION_HEADING = "### Problem", "### Solution"
 INSTRUCTION_HEADING, RESPONSE_HEADING = "### Instruction:", "### Response:"
-# A line that is one of these opens a section of a template: the program has ended before it.
+# A line with one of these opens a section of a template, so the program ends before it.
 STOP_MARKERS = (PROBLEM_HEADING, SOLUTION_HEADING, INSTRUCTION_HEADING, RESPONSE_HEADING)
 
-# What a policy can be trained on; ``code`` asks a model for the rest of a file, which no reference solution is.
+# Styles for training; ``code`` prompts for the rest of a file, and reference solutions are whole files.
 TRAINED_STYLES = ("stdin", "paper", "chat")
 STYLES = (*TRAINED_STYLES, "code")
-# Where an export says which style its model was trained with.
+# The key for the prompt style in the metadata of an export.
 STYLE_KEY = "securecoderl_edge.prompt_style"
 
 _HEADER = re.compile(r"Write the function `(?P<header>[^`]+)`")
-# A statement of this kind repeats what the given code says.
+# A statement of this kind repeats the given code.
 _COMPLETION_TASK = "Complete the function `"
 
 
 @dataclass(frozen=True)
 class PromptFormat:
-    """How problems are put to a model.
+    """The prompt format.
 
     Attributes:
-        style: ``stdin``, the sections of our own template; ``paper``, SecureCodeRL's function stub between
-            "### Instruction" and "### Response"; ``chat``, a question in the model's own chat template; ``code``, the
-            beginning of a Python file, for base models that were trained on files alone.
+        style: ``stdin``, the sections of the built-in template; ``paper``, SecureCodeRL's function stub between
+            "### Instruction" and "### Response"; ``chat``, a question in the model's chat template; ``code``, the
+            beginning of a Python file, for base models that were trained on files only.
         chat: the template, for ``chat``.
     """
 
@@ -47,12 +47,12 @@ class PromptFormat:
 
     def __post_init__(self) -> None:
         if self.style not in STYLES:
-            raise UsageError(f"no prompt style {self.style!r}; there are {', '.join(STYLES)}")
+            raise UsageError(f"unknown prompt style {self.style!r}; choose from {', '.join(STYLES)}")
         if self.style == "chat" and self.chat is None:
-            raise UsageError("prompt style chat: the model comes without a chat template; choose another style")
+            raise UsageError("prompt style chat: the model has no chat template; choose another style")
 
     def prompt(self, problem: Problem) -> str:
-        """The text a model continues; the answer is to follow it directly."""
+        """The text that a model continues; the answer follows it directly."""
         problem = _with_task(problem)
         if self.style == "paper":
             text = f"{INSTRUCTION_HEADING}\nComplete the following code:\n\n{_stub(problem)}\n\n{RESPONSE_HEADING}\n"
@@ -65,7 +65,7 @@ class PromptFormat:
         return replace_surrogates(text)
 
     def answer(self, program: str) -> str:
-        """What supervised training teaches to write after the prompt; `extraction` finds the program in it again."""
+        """The answer that SFT teaches for ``program``; `extraction` finds the program in it again."""
         return f"```python\n{program.strip(chr(10))}\n```" if self.style == "chat" else program
 
 
@@ -76,14 +76,14 @@ def choose_format(asked: str, trained: str | None, chat: ChatTemplate | None) ->
     """The format for a model.
 
     Args:
-        asked: a style, or ``auto``: the one that the model was trained with here; else ``chat`` for a model that was
-            trained to chat, and ``code`` for any other.
-        trained: the style that the model was trained with here, if it was.
+        asked: a style, or ``auto``: the one that `sce` trained the model with; else ``chat`` for a model that was
+            trained to chat, and ``code`` for others.
+        trained: the style that `sce` trained the model with, if it did.
         chat: the model's chat template, if it has one.
 
     Raises:
         UsageError: an unknown style, or ``chat`` without a template.
-        SceError, MissingExtra: ``auto``, and the template cannot be rendered, so that nobody knows what it is for.
+        SceError, MissingExtra: ``auto``, and the template cannot be rendered.
     """
     style = asked
     if style == "auto":
@@ -92,14 +92,14 @@ def choose_format(asked: str, trained: str | None, chat: ChatTemplate | None) ->
 
 
 def format_statement(statement: str, starter_code: str = "") -> str:
-    """The prompt in our own style for a statement that comes without a problem record."""
+    """The prompt in the built-in style for a statement without a problem record."""
     given_code = starter_code.rstrip().lstrip("\r\n")
     given = f"\n\n### Given code\n{given_code}" if given_code else ""
     return replace_surrogates(f"{PROBLEM_HEADING}\n{statement.strip()}{given}\n\n{SOLUTION_HEADING}\n")
 
 
 def _with_task(problem: Problem) -> Problem:
-    """The problem with the function to write in its statement, if neither that nor the given code names it."""
+    """Add the function to write to the statement, if neither the statement nor the given code names it."""
     name = problem.entry_point
     if name is None or re.search(rf"\b{re.escape(name)}\b", f"{problem.statement}\n{problem.starter_code}"):
         return problem

@@ -50,8 +50,7 @@ def check_hashes(hashes: Mapping[Path, Any]) -> dict[Path, str]:
         found[path] = sha256_of(path)
         if found[path] != expected:
             raise SceError(
-                f"{path} has changed since its export (sha256 {found[path][:16]}, not as in its manifest); "
-                "export again"
+                f"{path} has changed since its export (sha256 {found[path][:16]}, not as in its manifest); export again"
             )
     return found
 

@@ -1,4 +1,4 @@
-"""Assertions of call problems, asked in the sandbox and judged outside of it."""
+"""Assertions of call problems: evaluated in the sandbox, judged outside of it."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from securecoderl_edge.problems.assertions import UNREADABLE, Assertion, holds
 from securecoderl_edge.sandbox import Call, Execution, literal
 from securecoderl_edge.scoring.reward import Outcome, outcome_of_failure
 
-# Reading a value back costs time and memory, so text far longer than the expected value is not read at all.
+# Parsing a value costs time and memory, so text far longer than the expected value is not parsed at all.
 LONGEST_FACTOR = 8
 LONGEST_EXTRA = 4096
 
 
 def call_of(assertion: Assertion) -> Call:
-    """What of an assertion enters the sandbox."""
+    """The part of an assertion that enters the sandbox."""
     return Call(
         assertion.expression, assertion.comparison == "whole", assertion.setup, assertion.entry_point, assertion.prelude
     )
 
 
 def judge(execution: Execution, assertion: Assertion) -> Outcome:
-    """What one call says about the program. A value other than None counts as output."""
+    """The outcome of one call. A value other than None counts as output."""
     failure = outcome_of_failure(execution)
     if failure is not None:
         return failure
     if execution.value is None:
-        # Exit status 0 without a value: the program left before it was asked.
+        # Exit status 0 without a value: the program exited before the call.
         return Outcome("crash", False, False)
     if _text_holds(execution.value, assertion):
         return Outcome("pass", True, True)
@@ -42,4 +42,4 @@ def _text_holds(text: str, assertion: Assertion) -> bool:
             return False
         return holds(ast.literal_eval(text), assertion)
     except UNREADABLE:
-        return False  # no literal, so nothing that equals one
+        return False  # not a literal, so not equal to one

@@ -1,4 +1,4 @@
-"""What is measured of scored programs, by name, and its mean over many."""
+"""Metrics of scored programs, and their means."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from securecoderl_edge.scoring.signs import SIGNS
 if TYPE_CHECKING:
     from securecoderl_edge.scoring.score import Score
 
-Row = Mapping[str, Any]  # a sample: a `Score` record, and what the runtime says of its completion
+Row = Mapping[str, Any]  # a sample: a `Score` record, and the facts that the runtime reports of its completion
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One column of quality.
+    """One metric of quality.
 
     Attributes:
         name: the key in JSON and CSV, as in a run's metrics.jsonl.
         title: the heading in tables.
-        is_rate: a share of samples, in percent, with a Wilson interval; else a mean with a bootstrap one.
+        is_rate: a fraction of samples, in percent, with a Wilson interval; else a mean with a bootstrap interval.
         of: the value of one sample; None leaves the sample out.
         decimals: in tables, of a mean; rates have one.
     """
@@ -41,8 +41,8 @@ METRICS = (
     Metric("reward", "R", False, lambda row: row["reward"]),
     Metric("reward_paper", "R paper", False, lambda row: row["reward_paper"]),
     Metric("r_tests", "R tests", False, lambda row: row["r_tests"]),
-    # Among the samples that parse: text that Bandit cannot read is neither secure nor insecure, and counting
-    # it as secure would pay a model for breaking its syntax.
+    # Among the samples that parse: text that Bandit cannot read is neither secure nor insecure, and counting it as
+    # secure would reward syntax errors.
     Metric("secure_rate", "Sec.Clean %", True, lambda row: row["severity"] == 0 if row["stage"] else None),
 )
 
@@ -63,8 +63,8 @@ def values_of(metric: Metric, rows: Sequence[Row]) -> list[float]:
 def mean_of_scores(scores: Iterable[Score]) -> dict[str, Any]:
     """Rates and means over scores, named as in `METRICS`; empty input gives ``{}``.
 
-    ``stages`` counts scores by the names of the stages; each sign has its rate. A metric that applies to no
-    score (``secure_rate``, when nothing parses) is None.
+    ``stages`` counts scores by the names of the reward levels; each sign has its rate. A metric without values
+    (``secure_rate``, if nothing parses) is None.
     """
     every = list(scores)
     if not every:

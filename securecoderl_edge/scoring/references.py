@@ -1,15 +1,14 @@
-"""Do the reference solutions of problems pass their own tests, and how long do they take?
+"""Check of reference solutions against the tests of their problems, and their CPU time.
 
-Wrong tests hurt reinforcement learning more than few tests: a problem that nothing can solve only adds noise.
-A problem *passes* when at least one of its solutions passes all its tests; solutions that fail beside a
-passing one are counted, but do not fail the problem, because collections such as APPS hold submissions in old
-Python versions and for other graders. A problem without solutions is *unchecked*: neither passed nor failed.
+Wrong tests hurt RL more than few tests: a problem that cannot be solved only adds noise. A problem *passes* if at least
+one of its solutions passes all its tests. Other failing solutions are counted, but do not fail the problem, because
+data sets such as APPS contain submissions in old Python versions and for other graders. A problem without solutions is
+*unchecked*: neither passed nor failed.
 
-A solution that returns outside of functions is no Python program, though graders that wrap programs take it. It is
-wrapped in a function here, and counts if it passes so.
+A solution that returns outside of functions is not valid Python, although some graders wrap and accept it. It is
+wrapped in a function here, and counts if it then passes.
 
-A time limit that is a multiple of what the references take on this machine means the same on a slow machine as on a
-fast one.
+A time limit that is a multiple of the time of the references on this machine means the same on slow and fast machines.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ if TYPE_CHECKING:
 
 # Solutions handed to the scorer at once: enough to keep every worker busy, few enough to report progress.
 _BATCH = 64
-# A limit below it would measure the start of the interpreter, and what else runs on the machine.
+# A lower limit would measure the start of the interpreter and the load of the machine.
 LEAST_SECONDS = 1.0
 DOES_NOT_PARSE = "does not parse"
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A problem none of whose solutions passes, and how the best of them fails.
+    """A problem without a passing solution, and the failure of its best solution.
 
     Attributes:
-        kind: ``does not parse``, or the verdict of most of the tests that it fails.
+        kind: ``does not parse``, or the most frequent verdict of the failed tests.
     """
 
     id: str
@@ -48,18 +47,18 @@ class Failure:
 
 @dataclass(frozen=True)
 class Passed:
-    """What a problem that passes is worth keeping.
+    """The passing solutions of a problem.
 
     Attributes:
-        solutions: those that pass, wrapped where that was needed.
-        cpu_seconds: what the slowest test of the slowest of them took.
+        solutions: those that pass, wrapped if necessary.
+        cpu_seconds: CPU time of the slowest test of the slowest of them.
     """
 
     solutions: tuple[str, ...]
     cpu_seconds: float
 
     def time_limit(self, factor: float) -> float:
-        """CPU seconds for a test: ``factor`` times what the references took, in steps of 0.1, but not too few."""
+        """CPU seconds per test: ``factor`` times those of the references, in steps of 0.1, at least `LEAST_SECONDS`."""
         return max(LEAST_SECONDS, round(factor * self.cpu_seconds, 1))
 
 
@@ -68,7 +67,7 @@ class CheckReport:
     """The outcome of a check; ``total`` = passed + failed + unchecked problems.
 
     Attributes:
-        passing: what is known of the problems that pass, by id.
+        passing: the passing solutions by problem id.
         top_level_returns: solutions that return outside of functions. repaired: those of them that pass when wrapped.
     """
 
@@ -83,11 +82,11 @@ class CheckReport:
 
     @property
     def passed(self) -> int:
-        """How many problems pass."""
+        """Number of problems that pass."""
         return len(self.passing)
 
     def kinds(self) -> dict[str, int]:
-        """How many problems fail in which way, most first."""
+        """Numbers of failed problems by kind of failure, the most frequent first."""
         return dict(Counter(failure.kind for failure in self.failed).most_common())
 
     def to_record(self) -> dict[str, Any]:
@@ -105,7 +104,7 @@ class CheckReport:
         }
 
     def checked(self, problem: Problem, factor: float) -> Problem:
-        """The problem with the solutions that pass, and a time limit made from theirs; unchanged if none was run."""
+        """The problem with its passing solutions and a time limit from their CPU time; unchanged if none was run."""
         found = self.passing.get(problem.id)
         if found is None:
             return problem
@@ -118,8 +117,8 @@ def check_problems(
     """Run every reference solution of every problem in the sandbox.
 
     Args:
-        scorer: an open scorer; a test may take as long as its limits or the problem's own say, whichever is more.
-        on_progress: called with the number of solutions that have been run since the last call.
+        scorer: an open scorer; the time limit of a test is that of the scorer or of the problem, whichever is greater.
+        on_progress: called with the number of solutions that ran since the last call.
     """
     found = {problem.id: _Found() for problem in problems}
     solutions = returning = repaired = 0
@@ -150,7 +149,7 @@ def check_problems(
 
 @dataclass
 class _Found:
-    """What the solutions of one problem did so far."""
+    """Results of the solutions of one problem so far."""
 
     passing: list[str] = field(default_factory=list)
     seconds: float = 0.0

@@ -1,4 +1,4 @@
-"""The reward R of one program (paper, Eq. 1-2, Table 1), from what was seen of its tests. Pure functions."""
+"""The reward R of one program (paper, Eq. 1-2, Table 1), from the outcomes of its tests. Pure functions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CreditRule = Literal["any", "all", "fraction", "published"]
 CREDIT_RULES = ("any", "all", "fraction", "published")
 
 SECURITY_WEIGHT = 0.4  # beta of Eq. 1; alpha is 1 - beta
-PASSED_SHARE = 0.4  # of R_func, for the share of tests passed
+PASSED_SHARE = 0.4  # part of R_func for the fraction of passed tests
 CLEAN_VERDICTS = frozenset(("pass", "wrong", "silent"))
 STAGE_NAMES = ("does not parse", "parses", "runs clean", "prints", "passes all tests")
 
@@ -32,10 +32,10 @@ _LIMIT_VERDICTS: dict[str, Verdict] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """One test: its verdict, and what the ``published`` stage rule looks at even when the program crashed.
+    """One test: its verdict, and its output, which the ``published`` credit rule rewards even after a crash.
 
     Attributes:
-        printed: stdout has a printable character that is no space (calls: a value other than None came back).
+        printed: stdout has a printable character other than white space (calls: the value is not None).
         matched: the answer equals the expected one.
     """
 
@@ -45,7 +45,7 @@ class Outcome:
 
 
 def outcome(execution: Execution, expected: str) -> Outcome:
-    """What one stdin test says: limits first, then the exit status, then the output; and what was printed anyway."""
+    """The outcome of one stdin test: limits first, then the exit status, then the output."""
     matched = same_output(execution.stdout, expected)
     printed = matched or prints(execution.stdout)
     failure = outcome_of_failure(execution)
@@ -62,7 +62,7 @@ def outcome_of_failure(execution: Execution) -> Outcome | None:
 
 
 def prints(stdout: str) -> bool:
-    """Whether there is a printable character that is no space."""
+    """Whether ``stdout`` has a printable character other than white space."""
     return any(character.isprintable() and not character.isspace() for character in stdout)
 
 
@@ -70,9 +70,9 @@ def functional_reward(outcomes: Sequence[Outcome] | None, rule: CreditRule = "an
     """R_func of Table 1.
 
     Args:
-        outcomes: one a test, at least one; None when the text does not parse.
-        rule: whether ``any`` or ``all`` tests must be clean and print for a step to be paid; ``fraction``
-            pays each step in proportion; ``published`` adds up as the original code did, crashes included.
+        outcomes: one per test, at least one; None if the text does not parse.
+        rule: whether ``any`` or ``all`` tests must be clean and print to reach a reward level; ``fraction`` gives
+            proportional credit; ``published`` adds up as the original code does, crashes included.
     """
     if outcomes is None:
         return 0.0
@@ -94,7 +94,7 @@ def functional_reward(outcomes: Sequence[Outcome] | None, rule: CreditRule = "an
 
 
 def stage(outcomes: Sequence[Outcome] | None, rule: CreditRule = "any") -> int:
-    """The stage of Table 1, 0 to 4; `Score` defines them."""
+    """The reward level of Table 1, 0 to 4; `Score` defines them."""
     if outcomes is None:
         return 0
     if all(each.verdict == "pass" for each in outcomes):
@@ -109,5 +109,5 @@ def combine(r_func: float, r_sec: float, security_weight: float = SECURITY_WEIGH
 
 
 def credit_rule_setting() -> Any:
-    """How tests make the stages of Table 1."""
+    """The setting for the number of tests that a reward level of Table 1 requires."""
     return setting("any", "How many tests must run (print) to reach a reward level.", choices=CREDIT_RULES)

@@ -1,4 +1,4 @@
-"""What a program of a problem is worth, as a value and as a line of JSON, which may have been written by anybody."""
+"""The score of a program on a problem, as a value and as a line of JSON, which comes from untrusted files."""
 
 from __future__ import annotations
 
@@ -30,26 +30,24 @@ _TEXTS = ("id", "program", "extract", "credit_rule", "severity_scale", "sandbox"
 
 @dataclass(frozen=True)
 class Score:
-    """What one program of one problem is worth.
+    """The score of one program on one problem.
 
     Attributes:
-        stage: 0 does not parse; 1 parses, but no test ends cleanly; 2 runs clean, but prints nothing; 3
-            prints, with k < T tests passed; 4 passes all T. (Under the ``all`` rule "clean" and "prints" mean
-            every test.)
-        r_func, r_sec, severity: the parts of R; severity is 0 for text that does not parse, as it cannot be
-            scanned.
-        reward: R, where text that does not parse gets 0 (*gated*).
-        reward_paper: R, where text that does not parse gets 0.4 for security, as in the paper's numbers.
+        stage: the reward level: 0 does not parse; 1 parses, but no test ends cleanly; 2 runs clean, but prints nothing;
+            3 prints, with k < T tests passed; 4 passes all T. (Under the ``all`` rule "clean" and "prints" mean every
+            test.)
+        r_func, r_sec, severity: the parts of R; severity is 0 for unparsable output, which cannot be scanned.
+        reward: R, which is 0 for unparsable output.
+        reward_paper: R, which is 0.4 (for security) for unparsable output, as in the paper.
         r_tests: k/T.
         findings: medium and high ones.
-        program: the text that was scored, taken out of the completion as ``extract`` says.
+        program: the scored text, extracted from the completion with the mode ``extract``.
         seconds: CPU time of all test runs.
-        extract, credit_rule, severity_scale: how the program was taken out of the completion, and the switches that
-            the parts of R depend on.
+        extract, credit_rule, severity_scale: the settings that the program and the parts of R depend on.
         sandbox: the level that the program ran under.
-        limits: those of a test, but for the problem's own ``time_limit_s``.
-        problem_hash: tells the problem from an edited one of the same id.
-        signs: what may hint at a program that games its tests, see `signs`; never punished.
+        limits: of a test, without the problem's ``time_limit_s``.
+        problem_hash: tells the problem from an edited one with the same id.
+        signs: of reward hacking, see `signs`; never penalized.
     """
 
     id: str
@@ -98,10 +96,10 @@ def make_score(
     seconds: float = 0.0,
     **facts: Any,
 ) -> Score:
-    """Put a `Score` together; ``outcomes`` is None when the text does not parse, and then there is nothing to scan.
+    """Build a `Score`; ``outcomes`` is None if the text does not parse, and then there is nothing to scan.
 
     Args:
-        facts: other fields of `Score`, such as ``limits``, that say how it was made.
+        facts: other fields of `Score`, such as ``limits``.
     """
     passed = sum(each.verdict == "pass" for each in outcomes or ())
     danger = 0.0 if outcomes is None else severity(scan, scale)
@@ -138,10 +136,10 @@ def score_from_record(value: object) -> Score:
     """The `Score` of a JSON value that `score_line` wrote; unknown fields are ignored.
 
     Raises:
-        ValueError: it is none.
+        ValueError: not a score.
     """
     if not isinstance(value, dict):
-        raise ValueError("no object")
+        raise ValueError("not a JSON object")
     record: dict[str, Any] = current_keys(value)
     fields = {field.name: record[field.name] for field in dataclasses.fields(Score) if field.name in record}
     _check(fields, _TEXTS, lambda value: isinstance(value, str))
@@ -156,16 +154,16 @@ def score_from_record(value: object) -> Score:
     except (KeyError, TypeError) as error:
         raise ValueError(f"a field is missing: {error}") from None
     if not (0 < score.total >= score.passed and score.stage < len(STAGE_NAMES)):
-        raise ValueError("counts that cannot be")
+        raise ValueError("inconsistent counts")
     if not all(word in get_args(Verdict) for word in score.verdicts) or not all(word in SIGNS for word in score.signs):
-        raise ValueError("a verdict or a sign that there is not")
+        raise ValueError("unknown verdict or sign")
     return score
 
 
 def _check(fields: dict[str, Any], names: tuple[str, ...], is_right: Callable[[Any], bool]) -> None:
     wrong = [name for name in names if name in fields and not is_right(fields[name])]
     if wrong:
-        raise ValueError(f"not what {wrong[0]} can be")
+        raise ValueError(f"invalid {wrong[0]}")
 
 
 def _is_amount(value: object) -> bool:
@@ -174,8 +172,8 @@ def _is_amount(value: object) -> bool:
 
 def _finding(record: Any) -> Finding:
     if not isinstance(record, dict) or {type(record.get(name)) for name in ("cwe", "line")} != {int}:
-        raise ValueError("no finding")
+        raise ValueError("invalid finding")
     finding = Finding(**record)
     if not all(isinstance(text, str) for text in (finding.test_id, finding.severity, finding.confidence)):
-        raise ValueError("no finding")
+        raise ValueError("invalid finding")
     return finding

@@ -1,4 +1,4 @@
-"""Program -> score: the sandbox, the security scan and the reward put together."""
+"""The scorer: the sandbox, the security scan and the reward together."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ from securecoderl_edge.scoring.signs import signs_of
 
 
 class Scorer:
-    """Scores programs, in parallel over ``workers`` (default: one a core, as far as memory allows).
+    """Scores programs, in parallel over ``workers`` (default: one per core, as far as memory allows).
 
-    May be created beside loaded models: workers are fresh processes. Use it as a context manager or `close`
-    it.
+    May be created while models are loaded: workers are fresh processes. Use it as a context manager or `close` it.
 
     Args:
-        time_factor: time limits, those of problems too, are multiplied by it, see `calibration`.
+        time_factor: multiplies all time limits, also those of problems, see `calibration`.
 
     Raises:
-        ValueError: unknown stage rule, severity scale or sandbox level.
-        SceError: this system cannot isolate programs as ``sandbox`` demands.
+        ValueError: unknown credit rule, severity scale or sandbox level.
+        SceError: this system does not offer the sandbox level.
     """
 
     def __init__(
@@ -55,11 +54,11 @@ class Scorer:
 
     @property
     def limits(self) -> Limits:
-        """Those of a test whose problem has no time limit of its own."""
+        """The limits of a test whose problem has no time limit."""
         return self._pool.limits
 
     def switches(self, extract: str) -> dict[str, Any]:
-        """The fields of every `Score` that tell how it was made: scores that differ in one do not belong together."""
+        """The settings in every `Score`; scores with different settings must not be mixed."""
         return {
             "extract": extract,
             "credit_rule": self.credit_rule,
@@ -78,7 +77,7 @@ class Scorer:
     def inspect(
         self, problem: Problem, program: str, sample: int = 0, extract: str = "raw"
     ) -> tuple[Score, ProgramRun]:
-        """`score`, with the runs behind it for those who want to see what the program printed."""
+        """`score`, and the runs behind it with the output of the program."""
         run, outcomes = self._run(problem, program)
         scan = self._scanner.scan(program) if run.parses else Scan()
         score = make_score(
@@ -112,11 +111,11 @@ class Scorer:
         return [future.result() for future in [self.score_async(*item) for item in items]]
 
     def pids(self) -> list[int]:
-        """The processes that are ours at this moment, for measurements: idle workers and the scanner."""
+        """Ids of the current child processes, for measurements: idle workers and the scanner."""
         return [*self._pool.idle_pids(), *self._scanner.pids()]
 
     def close(self) -> None:
-        """End all processes; scores not yet finished are given up."""
+        """End all processes; unfinished scores are cancelled."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._pool.close()
         self._threads.shutdown(wait=True)
@@ -133,7 +132,7 @@ class Scorer:
         return run, [judge(*pair) for pair in zip(run.executions, assertions, strict=False)]
 
     def limits_of(self, problem: Problem) -> Limits:
-        """What a test of the problem may take: a time limit of its own comes before ours."""
+        """The limits of a test of the problem; its own time limit has precedence."""
         limits = self._pool.limits
         if problem.time_limit_s is None:
             return limits

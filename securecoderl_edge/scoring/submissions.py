@@ -1,4 +1,4 @@
-"""Files of completions and of scores: what is to be scored, and what of it has been."""
+"""Files of completions to score, and files of scores, which resume an interrupted scoring."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from securecoderl_edge.system.files import take_lock
 from securecoderl_edge.system.rows import decode_line, read_jsonl
 
 Key = tuple[str, int]
-_BEGINNING = b'{"id": '  # of every line that `score_line` makes
+_BEGINNING = b'{"id": '  # of every line that `score_line` writes
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Submission:
 
     @property
     def key(self) -> Key:
-        """What identifies it in files."""
+        """Its identity in files."""
         return self.problem.id, self.sample
 
 
@@ -52,62 +52,62 @@ def read_submissions(path: Path, problems: Sequence[Problem], extract: str) -> l
             raise SceError(f"{where}: expected a JSON object, found {type(record).__name__}")
         name, sample, completion = record.get("id"), record.get("sample", 0), record.get("completion")
         if not isinstance(name, str) or not isinstance(completion, str):
-            raise SceError(f'{where}: needs the strings "id" and "completion"')
+            raise SceError(f'{where}: expected the strings "id" and "completion"')
         if isinstance(sample, bool) or not isinstance(sample, int) or sample < 0:
             raise SceError(f'{where}: "sample" must be a whole number from 0, found {sample!r}')
         if name not in known:
-            raise SceError(f"{where}: no problem has the id {name!r}; is this the right --problems file?")
+            raise SceError(f"{where}: unknown problem id {name!r}; check --problems")
         if (name, sample) in seen:
-            raise SceError(f"{where}: sample {sample} of {name!r} was already in line {seen[name, sample]}")
+            raise SceError(f"{where}: duplicate sample {sample} of {name!r}, already in line {seen[name, sample]}")
         seen[name, sample] = number
         submissions.append(Submission(known[name], sample, extract_program(completion, extract, known[name])))
     if not submissions:
-        raise SceError(f"{path}: the file holds no completions")
+        raise SceError(f'{path}: the file is empty; expected one object with "id" and "completion" per line')
     return submissions
 
 
 @contextmanager
 def open_scores(path: Path) -> Iterator[IO[str]]:
-    """Open a score file to add lines to; nobody else can while the block runs.
+    """Open a score file to append lines; it is locked while the block runs.
 
     Raises:
-        UsageError: it is a folder or a device, or another process is adding to it.
+        UsageError: it is a folder or a device, or another process is appending to it.
         SceError: it cannot be written.
     """
     if path.exists() and not path.is_file():
-        raise UsageError(f"{path} is no regular file; name another --out")
+        raise UsageError(f"{path}: not a regular file; choose another --out")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as out:
             if not take_lock(out):
-                raise UsageError(f"{path}: another process is adding scores; wait, or name another --out")
+                raise UsageError(f"{path}: another process is adding scores; wait, or choose another --out")
             yield out
     except OSError as error:
         raise SceError(f"cannot write {path}: {error.strerror}") from None
 
 
 def read_scores(path: Path, submissions: Iterable[Submission], switches: Mapping[str, Any]) -> dict[Key, Score]:
-    """The scores that a file already holds, so that scoring can go on.
+    """The scores that a file already has, to resume scoring.
 
-    A last line that was cut short is taken off the file, if it begins as a score does.
+    A truncated last line is removed from the file if it begins like a score.
 
     Args:
         switches: fields of `Score` that all rows must agree in, such as ``credit_rule``.
 
     Raises:
-        SceError: a line is no score, repeats one, was made with other switches, or scores another program or
-            problem than the submission of its key. The file is as it was then.
+        SceError: a line is not a score, repeats one, was made with other settings, or scores another program or
+            problem than the submission of its key. The file is then unchanged.
     """
     try:
         content = path.read_bytes() if path.exists() else b""
     except OSError as error:
         raise SceError(f"{path}: {error.strerror}") from None
     whole = content[: content.rfind(b"\n") + 1]
-    torn = content[len(whole) :]
-    if _is_json(torn):  # only its line end is missing
-        whole, torn = content, b""
-    if not _BEGINNING.startswith(torn[: len(_BEGINNING)]):
-        raise SceError(f"{path}: its last line is not a score; name another --out")
+    truncated = content[len(whole) :]
+    if _is_json(truncated):  # only its line end is missing
+        whole, truncated = content, b""
+    if not _BEGINNING.startswith(truncated[: len(_BEGINNING)]):
+        raise SceError(f"{path}: the last line is not a score; choose another --out")
     wanted = {submission.key: submission for submission in submissions}
     scores: dict[Key, Score] = {}
     for number, line in enumerate(whole.split(b"\n"), 1):
@@ -115,9 +115,9 @@ def read_scores(path: Path, submissions: Iterable[Submission], switches: Mapping
             where = f"{path}:{number}"
             score = _checked(decode_line(line, where), where, wanted, switches)
             if (score.id, score.sample) in scores:
-                raise SceError(f"{where}: sample {score.sample} of {score.id!r} is there twice; remove one line")
+                raise SceError(f"{where}: duplicate sample {score.sample} of {score.id!r}; remove one line")
             scores[score.id, score.sample] = score
-    if torn:
+    if truncated:
         os.truncate(path, len(whole))
     elif whole and not whole.endswith(b"\n"):
         with path.open("ab") as out:
@@ -137,14 +137,16 @@ def _checked(record: Any, where: str, wanted: Mapping[Key, Submission], switches
     try:
         score = score_from_record(record)
     except ValueError:
-        raise SceError(f"{where}: not a score; name another --out, or remove this file") from None
+        raise SceError(f"{where}: not a score; choose another --out, or remove this file") from None
     for name, value in switches.items():
         if getattr(score, name) != value:
             was = getattr(score, name)
-            raise SceError(f"{where}: was scored with {name} = {was}, not {value}; name another --out")
+            raise SceError(f"{where}: scored with {name} = {was}, not {value}; choose another --out")
     submission = wanted.get((score.id, score.sample))
     if submission is not None and score.program != submission.program:
-        raise SceError(f"{where}: scores another program as {score.id!r}, {score.sample}; name another --out")
+        raise SceError(
+            f"{where}: the completion of {score.id!r}, sample {score.sample}, has changed; choose another --out"
+        )
     if submission is not None and score.problem_hash != problem_digest(submission.problem):
-        raise SceError(f"{where}: the problem {score.id!r} was another then; name another --out")
+        raise SceError(f"{where}: the problem {score.id!r} has changed; choose another --out")
     return score

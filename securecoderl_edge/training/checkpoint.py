@@ -108,10 +108,10 @@ def load_latest(folder: Path, learner: Learner, facts: Mapping[str, Any]) -> Pro
     if not found:
         return Progress()
     newest = found[-1]
-    advice = "start again with --no-resume or give another --out"
-    older = f"delete it to go on from {found[-2].name}" if len(found) > 1 else advice
+    advice = "start again with --no-resume, or choose another --out"
+    older = f"delete it to resume from {found[-2].name}" if len(found) > 1 else advice
     if not (newest / STATE_FILE).is_file():
-        raise SceError(f"{newest} is no whole checkpoint (no {STATE_FILE}); {older}")
+        raise SceError(f"{newest} is not a complete checkpoint ({STATE_FILE} is missing); {older}")
     try:
         state = read_json(newest / STATE_FILE)
         stored, hashes, numbers = dict(state["facts"]), dict(state["sha256"]), dict(state["optimizer"])
@@ -121,13 +121,13 @@ def load_latest(folder: Path, learner: Learner, facts: Mapping[str, Any]) -> Pro
     except (SceError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise SceError(f"{newest / STATE_FILE} is damaged ({error}); {older}") from None
     if _folder_of(folder, progress.step) != newest:
-        raise SceError(f"{newest / STATE_FILE} is damaged (it is that of step {progress.step}); {older}")
+        raise SceError(f"{newest / STATE_FILE} is damaged (it belongs to step {progress.step}); {older}")
     differing = [name for name, value in facts.items() if stored.get(name) != value]
     if differing:
         raise SceError(f"{newest} was made with other {differing[0].replace('_', ' ')}; {advice}")
     needed = {ADAPTER_WEIGHTS, _OPTIMIZER} | ({_VALUE_HEAD} if learner.value_head is not None else set())
     for name in sorted(needed - hashes.keys()):
-        raise SceError(f"{newest / STATE_FILE} is damaged (no sha256 of {name}); {older}")
+        raise SceError(f"{newest / STATE_FILE} is damaged (sha256 of {name} is missing); {older}")
     for name, expected in hashes.items():
         if not _is_whole(newest, name, expected):
             raise SceError(f"{newest}/{name} is damaged (wrong sha256); {older}")
@@ -171,7 +171,9 @@ def load_step(folder: Path, step: int, learner: Learner) -> None:
     hashes = read_json(checkpoint / STATE_FILE).get("sha256")
     expected = hashes.get(ADAPTER_WEIGHTS) if isinstance(hashes, dict) else None
     if not _is_whole(checkpoint, ADAPTER_WEIGHTS, expected):
-        raise SceError(f"{checkpoint}/{ADAPTER_WEIGHTS} did best and is damaged (wrong sha256); train this phase again")
+        raise SceError(
+            f"{checkpoint}/{ADAPTER_WEIGHTS}, the best checkpoint, is damaged (wrong sha256); train this phase again"
+        )
     load_adapter(learner.model, checkpoint)
 
 
@@ -205,7 +207,7 @@ def check_published(folder: Path) -> None:
         SceError: it is not.
     """
     if read_json(folder / DONE_FILE).get("sha256") != sha256_of(folder / ADAPTER_WEIGHTS):
-        raise SceError(f"{folder / ADAPTER_WEIGHTS} is damaged (wrong sha256); delete {folder} to make it again")
+        raise SceError(f"{folder / ADAPTER_WEIGHTS} is damaged (wrong sha256); delete {folder} to train it again")
 
 
 def keep_for_inspection(file: Path, error: NotFiniteError) -> None:

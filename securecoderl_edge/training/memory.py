@@ -107,32 +107,32 @@ def fitting_plan(
     """As `plan_memory`, and it is within ``limit`` bytes.
 
     Raises:
-        UsageError: it is not; the message has the first knob that helps.
+        UsageError: it is not; the message has the first setting that helps.
     """
     plan = plan_memory(shape, settings, formats, longest_prompt, phase)
     if plan.peak <= limit:
         return plan
-    changed, smaller, knobs = settings, plan, {}
+    changed, smaller, helping = settings, plan, {}
     while smaller.peak > limit:
-        found = _next_knob(changed, smaller, formats)
+        found = _next_setting(changed, smaller, formats)
         if found is None:
             break
-        name, knob, changed = found
+        name, flag, changed = found
         formats = replace(formats, base=1) if changed.base_precision == "int8" else formats
         before, smaller = smaller.peak, plan_memory(shape, changed, formats, longest_prompt, phase)
         if smaller.peak < before:
-            knobs[name] = knob
-    advice = f"use {' '.join(knobs.values())}"
+            helping[name] = flag
+    advice = f"Use {' '.join(helping.values())}"
     if smaller.peak > limit:
-        advice = f"{f'even with {advice[4:]} it does not fit: ' if knobs else ''}lower prompt.max_tokens"
+        advice = f"{f'It does not fit even with {advice[4:]}: lower' if helping else 'Lower'} prompt.max_tokens"
         advice += " or take a smaller model"
     raise UsageError(
-        f"{phase} needs about {plan.peak / GIB:.1f} GiB, there are {limit / GIB:.1f}, and {plan.peaks_in} takes most; "
-        f"{advice}"
+        f"{phase} needs about {plan.peak / GIB:.1f} GiB, most of it in {plan.peaks_in}; "
+        f"{limit / GIB:.1f} GiB are available. {advice}"
     )
 
 
-def _next_knob(settings: TrainSettings, plan: MemoryPlan, formats: Formats) -> tuple[str, str, TrainSettings] | None:
+def _next_setting(settings: TrainSettings, plan: MemoryPlan, formats: Formats) -> tuple[str, str, TrainSettings] | None:
     """What to change next to need less where the plan peaks: its name, how to say it, and the settings it makes."""
     ppo = settings.ppo
     if plan.peaks_in == "sampling":
@@ -190,7 +190,7 @@ def _sampling(
     return {
         "merged weights": linears * formats.rollout
         + (output * formats.rollout if formats.rollout != formats.other else 0),
-        "keys and values": rows * length * token,
+        "KV cache": rows * length * token,
         "one step": max(prompt_pass, drawing + growing, merging - rows * length * token),
     }
 

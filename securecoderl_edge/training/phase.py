@@ -129,7 +129,7 @@ class Phase:
             if self.place.team.is_writer:
                 keep_for_inspection(file, error)
             raise SceError(
-                f"{error.what} of {self.name} update {progress.step} is not finite; what led to it is in {file}. "
+                f"NaN or Inf in {error.what} of {self.name} update {progress.step}; its tensors are in {file}. "
                 "The last checkpoint is intact: give another --out with --init and a lower learning rate"
             ) from None
 
@@ -138,7 +138,9 @@ class Phase:
         limit = table.max_kl if isinstance(table, PhaseSettings) else None
         kl = row.get("objective/kl")
         if limit is not None and kl is not None and kl > limit:
-            return f"a completion was {kl:.2f} nats from the reference at step {row['step']}, over max_kl = {limit:g}"
+            return (
+                f"KL to the reference was {kl:.2f} nats per completion at step {row['step']}, over max_kl = {limit:g}"
+            )
         return ""
 
     def _evaluate(self, learner: Learner, progress: Progress, done: list[HeldOutResult], row: dict[str, Any]) -> None:
@@ -157,7 +159,7 @@ class Phase:
             self.evaluations.append([evaluation.to_record(self.name)])
         patience, idle = settings.phase(self.name).patience, updates_without_progress(done)
         if patience is not None and idle >= patience and not progress.ended:
-            progress.ended = f"{idle} evaluations brought no progress since step {best_of(done).step}"
+            progress.ended = f"no improvement in {idle} evaluations since step {best_of(done).step}"
 
     def _write_rows(self, row: dict[str, Any], rollout: Rollout | None, step: int) -> None:
         if self.place.team.is_writer:
@@ -187,7 +189,7 @@ class Phase:
 
     def _publish(self, learner: Learner, progress: Progress, done: list[HeldOutResult]) -> None:
         """Put the policy of the chosen step into ``adapter/``, with the reasons beside it."""
-        chosen, why = progress.step, "the last step; no problems were held out to choose by"
+        chosen, why = progress.step, "the last step; no problems were held out for selection"
         if done:
             evaluation, why = choose(done, self.place.settings.selection.samples)
             chosen = evaluation.step
@@ -197,7 +199,7 @@ class Phase:
             "phase": self.name,
             "key": self.key,
             "steps": progress.step,
-            "ended": progress.ended or "all updates made",
+            "ended": progress.ended or "all updates done",
             "chosen_step": chosen,
             "why": why,
             "held_out": [

@@ -142,15 +142,17 @@ def _shape(name: str, missing: list[str]) -> Architecture:
 def _from_sizes(settings: TrainSettings, compute: Compute, shape: Architecture, missing: list[str]) -> Plan:
     unknown = set(settings.lora.targets) - {name.split(".")[1] for name in shape.linears()}
     if unknown or not settings.lora.targets:
-        raise UsageError(f"lora.targets: LoRA does not fit this model, which has no layer {', '.join(sorted(unknown))}")
+        raise UsageError(f"lora.targets: LoRA does not fit this model. Unknown layers: {', '.join(sorted(unknown))}")
     room = settings.prompt_room(shape.context)
     if settings.prompt.max_tokens is None and room > _ASSUMED_PROMPT:
         room = _ASSUMED_PROMPT
-        missing.append(f"no prompt could be counted; planned for {room} tokens, prompt.max_tokens says otherwise")
+        missing.append(
+            f"prompt lengths are unknown; planned for {room} tokens, set prompt.max_tokens for another length"
+        )
     if room < 1:
         raise UsageError(f"ppo.max_tokens leaves no room for a prompt in a context of {shape.context} tokens")
     if compute.device == "cuda" and settings.memory_gib is None and not torch.cuda.is_available():
-        raise UsageError("no CUDA GPU here: say with --memory-gib how much memory to plan for")
+        raise UsageError("this machine has no CUDA GPU. Give the memory to plan for with --memory-gib")
     phases = tuple(_phase(settings, compute, shape, name, room) for name in settings.phases)
     return _plan(settings, compute, shape, None, room, phases, tuple(missing))
 

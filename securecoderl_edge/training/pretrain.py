@@ -168,7 +168,7 @@ def pretrain(
     )
     # Fusing the many small operations of a small model about doubles the speed; it needs a C++ compiler.
     if compiled and not (shutil.which("c++") or shutil.which("g++")):
-        _say("no C++ compiler here: going on without torch.compile, at about half the speed")
+        _say("no C++ compiler here: continuing without torch.compile, at about half the speed")
         compiled = False
     encode = torch.compile(model.model, dynamic=True) if compiled else model.model
     chooser = batches(
@@ -243,12 +243,12 @@ def main() -> None:
     )
     parser.add_argument("--steps", type=int, default=850)
     parser.add_argument("--documents", type=int, default=24_000)
-    parser.add_argument("--init", type=_base, help="go on from nano, or a folder that this script wrote")
+    parser.add_argument("--init", type=_base, help="start from nano, or a folder that this script wrote")
     parser.add_argument("--rarity", type=float, default=1.0, help="how much rarer longer styles are; 0: not at all")
     parser.add_argument("--wording-rarity", type=float, default=1.0, help="how much rarer later wordings are")
     parser.add_argument("--security-share", type=Fraction, default=SECURITY_SHARE, help="of the documents, such as 1/6")
     parser.add_argument("--hard-share", type=Fraction, default=NO_SHARE, help="of the other documents")
-    parser.add_argument("--final-rate", type=float, default=0.05, help="share of the learning rate at the end")
+    parser.add_argument("--final-rate", type=float, default=0.05, help="fraction of the learning rate at the end")
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--learning-rate", type=float, default=2e-3)
     parser.add_argument("--hidden-size", type=int, default=256)

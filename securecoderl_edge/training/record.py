@@ -56,7 +56,9 @@ def prepare_folder(
             path = run.path / name
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
     if not config.is_file() and (run.path / "phases").exists():
-        raise UsageError(f"{config} is gone, so the run cannot go on; give another --out, or --no-resume to start anew")
+        raise UsageError(
+            f"{config} is missing, so the run cannot resume. Choose another --out, or start again with --no-resume"
+        )
     if config.is_file() and not any((run.path / name).exists() for name in ("phases", "policy", "metrics.jsonl")):
         # It was refused before it began, for want of memory, say; what was changed about it is what was asked for.
         config.unlink()
@@ -65,14 +67,14 @@ def prepare_folder(
         changed = first_difference(without_changeable(before), without_changeable(table))
         if changed:
             raise UsageError(
-                f"{run.path} was made with other settings ({changed}); "
-                f"go on with: {run.command}; or give another --out, or --no-resume to throw it away and start again"
+                f"{run.path} was made with other settings ({changed}). Resume it with: {run.command}; "
+                "or choose another --out, or delete it with --no-resume"
             )
         record = read_json(run.path / ENVIRONMENT)
         named = {"base_sha256": f"weights of {settings.model}", "problems_sha256": settings.problems}
         for key, value in inputs.items():
             if record.get(key) != value:
-                raise UsageError(f"{run.path} was made from other {named.get(key, key)}; give another --out")
+                raise UsageError(f"{run.path} was made from other {named.get(key, key)}. Choose another --out")
         if before != table and not run.policy.exists():
             with write_atomically(config) as out:
                 out.write(to_toml(table))
@@ -105,12 +107,12 @@ def refuse_other_things(run: Run) -> None:
         UsageError: there is something else.
     """
     if run.path.resolve() == (RUNS / LATEST).resolve():
-        raise UsageError(f"{run.path} names the last run; give another --out")
+        raise UsageError(f"--out {run.path} is the link to the latest run. Choose another folder")
     if run.path.exists() and not run.path.is_dir():
-        raise UsageError(f"{run.path} is a file; give another --out")
+        raise UsageError(f"{run.path} is a file. Choose another --out")
     is_run = _has_record(run)
     if run.path.is_dir() and not is_run and any(path.name != ".lock" for path in run.path.iterdir()):
-        raise UsageError(f"{run.path} holds something that is not a training run; give another --out")
+        raise UsageError(f"{run.path} is not a training run. Choose another --out")
 
 
 def _has_record(run: Run) -> bool:

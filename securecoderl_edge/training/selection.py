@@ -119,15 +119,15 @@ def choose(evaluations: Sequence[HeldOutResult], samples: int) -> tuple[HeldOutR
     """
     best, last = best_of(evaluations), evaluations[-1]
     if best.step == last.step:
-        return last, f"the last step did best on held-out problems (R {last.reward:.3f})"
+        return last, f"the last step is the best on held-out problems (R {last.reward:.3f})"
     each = [a - b for a, b in zip(best.rewards, last.rewards, strict=True)]
     differences = [sum(each[start : start + samples]) / samples for start in range(0, len(each), samples)]
     if len(differences) < 2:
-        return last, f"the last step; on one held-out problem step {best.step} cannot be told from it"
+        return last, f"the last step; with one held-out problem, step {best.step} is not significantly better"
     mean = statistics.fmean(differences)
     error = statistics.stdev(differences) / math.sqrt(len(differences))
     facts = f"R {best.reward:.3f} against {last.reward:.3f} at the last step, paired standard error {error:.3f}"
     if mean > error:
         start = "the start of the phase" if best.step == 0 else f"step {best.step}"
-        return best, f"{start} did better on held-out problems ({facts})"
-    return last, f"step {best.step} did no more than chance better on held-out problems ({facts})"
+        return best, f"{start} is better on held-out problems ({facts})"
+    return last, f"step {best.step} is not significantly better on held-out problems ({facts})"

@@ -67,7 +67,7 @@ def train(
     _check_team(settings, team)
     refuse_other_things(run)
     if not resume and any(out.resolve() in path.resolve().parents for path in sources.paths()):
-        raise UsageError(f"--no-resume would throw away what {out} is to start from; give another --out")
+        raise UsageError(f"--no-resume would delete the run that {out} starts from. Choose another --out")
     if team.is_writer:
         out.mkdir(parents=True, exist_ok=True)
     with locked(out) if team.is_writer else nullcontext():
@@ -91,7 +91,7 @@ def _check_team(settings: TrainSettings, team: Team) -> None:
     prompts = settings.ppo.batch_size // settings.ppo.samples_per_prompt
     if prompts % team.count:
         raise UsageError(
-            f"{prompts} prompts an update cannot be shared by {team.count} processes; change ppo.batch_size"
+            f"{prompts} prompts per update cannot be divided among {team.count} processes. Change ppo.batch_size"
         )
 
 
@@ -114,7 +114,7 @@ def _train_phases(
     keys = phase_keys(settings, {**sources.inputs, **formats, "processes": str(team.count)})
     shape = read_architecture(sources.base)
     if not shape.rope_exports:
-        unknown = f"sce export does not write models of rope type {shape.rope_type} yet"
+        unknown = f"sce export does not support rope type {shape.rope_type}"
         say(f"{unknown}: the policy will run here, not in llama.cpp")
     with (
         mirror_to_tensorboard(run.path / "tensorboard", log, enabled=team.is_writer) as mirrored,
@@ -124,7 +124,7 @@ def _train_phases(
             if resume and team.is_writer:
                 other = reuse_phase(run, number, phase, keys[phase])
                 if other:
-                    say(f"{phase}: taken over from the run {other}, which made it from the same inputs")
+                    say(f"{phase}: reused from run {other}, which trained it from the same inputs")
             team.wait()
             Phase(place, number, phase, keys[phase]).run()
             if phase == "sft":

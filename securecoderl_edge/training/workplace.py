@@ -121,11 +121,11 @@ def find_sources(settings: TrainSettings, download: bool = True) -> Sources:
         name, _, phase = settings.init.rpartition(":")
         run = find_run(name)
     if run is None:
-        raise UsageError(f"--init {settings.init}: no such run; give a run's folder, or its name under runs/")
+        raise UsageError(f"--init {settings.init}: unknown run. Give a run folder, or its name under runs/")
     adapter = run.adapter(phase or None)
     record = read_json(run.path / ENVIRONMENT)
     if record.get("base_sha256") != inputs["base_sha256"]:
-        raise UsageError(f"--init {settings.init}: that run trained another base model than {settings.model}")
+        raise UsageError(f"--init {settings.init}: that run has another base model than {settings.model}")
     # The KL penalty is measured against that run's supervised policy, if it has one.
     supervised = [folder / "adapter" for folder in run.phase_folders() if phase_of(folder) == "sft"]
     reference = next((folder for folder in supervised if (folder / DONE_FILE).is_file()), adapter)
@@ -133,7 +133,7 @@ def find_sources(settings: TrainSettings, download: bool = True) -> Sources:
     if (config.get("r"), config.get("lora_alpha")) != (lora.rank, lora.alpha) or set(lora.targets) != set(
         config.get("target_modules") or ()
     ):
-        raise UsageError(f"--init {settings.init}: its adapter has another rank, alpha or targets than [lora] says")
+        raise UsageError(f"--init {settings.init}: its adapter differs from [lora] in rank, alpha or targets")
     inputs["init_sha256"] = sha256_of(adapter / ADAPTER_WEIGHTS)
     inputs["reference_sha256"] = sha256_of(reference / ADAPTER_WEIGHTS)
     inputs["hold_out_seed"] = str(record.get("hold_out_seed", record.get("seed", settings.seed)))
@@ -223,8 +223,8 @@ def fit_for_training(
     )
     if not fitted.problems:
         raise SceError(
-            f"{settings.problems}: no prompt leaves {settings.ppo.max_tokens} tokens of room for the answer (the "
-            f"context holds {context}), or is as short as prompt.max_tokens says; prompt.overlong = truncate cuts them"
+            f"{settings.problems}: every prompt exceeds prompt.max_tokens, or leaves less than "
+            f"{settings.ppo.max_tokens} of {context} context tokens for the completion. Set prompt.overlong = truncate"
         )
     return fitted, list(chosen_by.problems)
 
@@ -234,9 +234,9 @@ def fitted_in_words(settings: TrainSettings, context: int, fitted: Fitted) -> li
     room, total = settings.prompt_room(context), len(fitted.problems) + fitted.left_out
     lines = []
     if fitted.left_out:
-        lines.append(f"{fitted.left_out} of {total} problems left out: their prompts have more than {room} tokens")
+        lines.append(f"{fitted.left_out} of {total} problems dropped: their prompts have more than {room} tokens")
     if fitted.cut:
-        lines.append(f"{fitted.cut} of {total} problems lose the end of their statement, to fit into {room} tokens")
+        lines.append(f"{fitted.cut} of {total} statements truncated to fit into {room} tokens")
     return lines
 
 
@@ -285,8 +285,8 @@ def _usable_problems(place: Workplace, phase: str, learner: Learner) -> list[Pro
     solved = [problem for problem in with_short_ones if problem.solutions]
     if not solved:
         raise SceError(
-            f"{settings.problems}: no problem has a reference solution of at most {longest} tokens, so the sft phase "
-            "cannot run; leave it out with --phases binary,partial"
+            f"{settings.problems}: no problem has a reference solution of at most {longest} tokens, so SFT "
+            "cannot run. Leave it out with --phases binary,partial"
         )
     if len(solved) < len(usable):
         place.say(f"sft: {len(solved)} of {len(usable)} problems have a solution of at most {longest} tokens")

@@ -100,7 +100,7 @@ def test_a_strict_import_of_a_malformed_source_is_an_error_and_leaves_no_file() 
     Path("source.jsonl").write_text(f"{json.dumps(MBPP)}\n{{\n")
     result = run("import", "source.jsonl", "--strict")
     assert isinstance(result.exception, SceError)
-    assert str(result.exception) == "source.jsonl:2: a record cannot be used: not valid JSON (--strict)"
+    assert str(result.exception) == "source.jsonl:2: unusable record: not valid JSON (--strict)"
     assert [path.name for path in Path().iterdir()] == ["source.jsonl"]
 
 
@@ -108,7 +108,7 @@ def test_left_out_tests_are_reported() -> None:
     tests = [{"input": "", "output": " "}, {"input": "", "output": "1"}]
     write_lines(Path("source.jsonl"), [{**GOOD, "tests": tests}])
     result = run("import", "source.jsonl", "--out", "out.jsonl")
-    assert "dropped 1 tests: 1 blank expected output (first: good)" in result.stderr
+    assert "dropped 1 tests: 1 empty expected output (first: good)" in result.stderr
 
 
 # check

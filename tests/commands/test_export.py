@@ -45,7 +45,7 @@ def test_several_types_are_exported_at_once_with_their_sidecar_files(folder: Pat
         for name in (f"{stem}.gguf{end}" for end in ("", ".manifest.json", ".card.md", ".Modelfile"))
     }  # fmt: skip
     assert [manifest["quant"] for manifest in json.loads(out)] == ["f16", "q4_k_m"]
-    assert "the float file" not in err  # the one that was exported is quantized
+    assert "float file to quantize" not in err  # the one that was exported is quantized
     assert [spec.label for spec in default_models()][-2:] == ["mine-f16", "mine-q4_k_m"]
 
 
@@ -92,7 +92,7 @@ def test_an_adapter_is_exported_alone_and_is_no_model(folder: Path) -> None:
     assert (code, "agrees with the original" in err) == (0, True)
     from securecoderl_edge.errors import UsageError
 
-    with pytest.raises(UsageError, match="is a LoRA adapter, no model"):
+    with pytest.raises(UsageError, match="a LoRA adapter, not a model"):
         resolve_model(str(lora))
 
 
@@ -113,7 +113,7 @@ def test_a_file_is_checked_again_against_manifest_and_source(folder: Path, base:
     content[-9] ^= 1
     moved.write_bytes(content)
     code, _, err = run("--verify", str(moved))
-    assert (code, "is not what was exported" in err) == (1, True)
+    assert (code, "has changed since its export" in err) == (1, True)
     assert run("--verify", "nowhere.gguf")[0] == 2
     Path("bare.gguf").write_bytes(content)
     code, _, err = run("--verify", "bare.gguf")
@@ -179,7 +179,7 @@ def test_a_file_with_another_pre_tokenizer_is_another_export(base: Path, folder:
     code, _, err = run(str(base), "--pre-tokenizer", "foo")
     assert (code, "exists and is another export" in err) == (2, True), err
     code, _, err = run(str(base), "--pre-tokenizer", "foo", "--out", "other.gguf")
-    assert (code, "see --pre-tokenizer" in err, (folder / "other.gguf").exists()) == (1, True, False), err
+    assert (code, "with --pre-tokenizer" in err, (folder / "other.gguf").exists()) == (1, True, False), err
 
 
 def test_what_comes_next_names_a_file_that_would_not_be_found(base: Path, folder: Path) -> None:

@@ -218,7 +218,7 @@ def test_one_prompt_of_many_without_a_program_is_an_exit_code_of_1(use: Use, tmp
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        (("",), 2, "the prompt is empty"),
+        (("",), 2, "empty prompt"),
         (("@missing.txt",), 2, "No such file"),
         ((PROMPT, "--model", "nonsense"), 2, "unknown model 'nonsense'"),
         ((PROMPT, "--test", "4=8"), 2, "expected in=...,out=..."),

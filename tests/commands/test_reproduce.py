@@ -70,7 +70,7 @@ def test_a_study_ends_in_a_table_and_is_not_made_twice(folder: Path) -> None:
     assert [each["second"] for each in record["comparisons"]] == ["own-cont"]
     code, again, err = run(*TABLE3, "--markdown")
     assert code == 0, err
-    assert "measured on" not in err
+    assert "evaluated on" not in err
     assert "| PPO-cont | float |" in again
     assert json.loads((folder / "runs/table3/table3.json").read_text())["wall_seconds"] == record["wall_seconds"]
 
@@ -96,7 +96,7 @@ def test_problems_that_cannot_be_read_are_told_before_anything_begins(folder: Pa
     (folder / "eval.jsonl").write_text("{}\n")
     code, _, err = run(*TABLE3)
     assert code == 2
-    assert "eval.jsonl: not recognized" in err
+    assert "eval.jsonl: unknown format" in err
     assert not (folder / "runs").exists()
 
 
@@ -105,7 +105,7 @@ def test_problems_that_cannot_be_read_are_told_before_anything_begins(folder: Pa
     [
         (("table3", "--train", "train.jsonl"), "--train and --eval need each other"),
         (("table3", "--splits", "eval,sparse"), "unknown split 'sparse' of recipe starter; choose from eval, hard"),
-        (("table3", "--recipe", "tiny.toml"), "give the problems to measure on: --eval FILE"),
+        (("table3", "--recipe", "tiny.toml"), "missing evaluation problems. Give them with --eval FILE"),
         (("table3", "--recipe", "nothing"), "unknown recipe 'nothing'. Choose from "),
         (("table2", "nano", "--recipe", "nothing"), "unknown recipe 'nothing'. Choose from "),
         (("table3", "--dry-run", "--json"), "Leave out --json"),

@@ -153,7 +153,7 @@ def test_a_finished_run_does_nothing_more(problems: str, completions: str, tmp_p
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (("--extract", "raw"), r"out\.jsonl:1: was scored with extract = auto, not raw"),
+        (("--extract", "raw"), r"out\.jsonl:1: scored with extract = auto, not raw"),
         (("--credit-rule", "all"), "credit_rule = any, not all"),
         (("--severity", "cwe"), "severity_scale = bandit, not cwe"),
         (("--sandbox", "off"), "sandbox = .*, not off"),
@@ -173,11 +173,11 @@ def test_scores_of_other_programs_or_problems_are_not_mixed_in(problems: str, co
     arguments = ("--problems", problems, "--completions", completions, "--out", str(tmp_path / "out.jsonl"))
     score(*arguments)
     Path(completions).write_text(Path(completions).read_text().replace("* 2", "* 3", 1))
-    with pytest.raises(SceError, match=r"out\.jsonl:1: scores another program"):
+    with pytest.raises(SceError, match=r"out\.jsonl:1: the completion of 'a', sample 0, has changed"):
         CliRunner().invoke(sce, ["score", *arguments], catch_exceptions=False)
     Path(completions).write_text(Path(completions).read_text().replace("* 3", "* 2", 1))
     Path(problems).write_text(Path(problems).read_text().replace("8", "9", 1))
-    with pytest.raises(SceError, match="problem 'a' was another then"):
+    with pytest.raises(SceError, match="problem 'a' has changed"):
         CliRunner().invoke(sce, ["score", *arguments], catch_exceptions=False)
 
 
@@ -264,13 +264,16 @@ def test_a_row_says_how_it_was_made(problems: str, completions: str) -> None:
     [
         (
             [{"id": "a", "completion": ""}, {"id": "z", "completion": ""}],
-            r"completions\.jsonl:2: no problem has the id 'z'",
+            r"completions\.jsonl:2: unknown problem id 'z'",
         ),
-        ([{"id": "a", "completion": ""}, {"id": "a", "sample": 0, "completion": ""}], r":2: sample 0 of 'a' .* line 1"),
-        ([{"id": "a"}], r":1: needs the strings"),
+        (
+            [{"id": "a", "completion": ""}, {"id": "a", "sample": 0, "completion": ""}],
+            r":2: duplicate sample 0 of 'a', already in line 1",
+        ),
+        ([{"id": "a"}], r':1: expected the strings "id" and "completion"'),
         ([{"id": "a", "sample": "1", "completion": ""}], r":1: \"sample\" must be"),
         ([["a"]], r":1: expected a JSON object"),
-        ([], r"holds no completions"),
+        ([], r"the file is empty"),
     ],
 )
 def test_what_is_wrong_with_a_completion_is_said_with_its_line(
@@ -380,7 +383,7 @@ def test_control_characters_of_a_program_do_not_reach_the_terminal(tmp_path: Pat
 @pytest.mark.parametrize("out", ["/dev/full", "folder"])
 def test_scores_go_to_no_device_and_no_folder(out: str, problems: str, completions: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    with pytest.raises(UsageError, match="no regular file"):
+    with pytest.raises(UsageError, match="not a regular file"):
         CliRunner().invoke(
             sce,
             ["score", "--problems", problems, "--completions", completions, "--out", str(tmp_path / out)],

@@ -127,9 +127,9 @@ def test_a_reader_that_ends_by_the_same_signal_takes_no_update_with_it(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--set", "ppo.max_tokens=5000"), "no prompt leaves 5000 tokens of room for the answer"),
+        (("--set", "ppo.max_tokens=5000"), "or leaves less than 5000 of"),
         (("--problems", "nowhere.jsonl"), "nowhere.jsonl"),
-        (("--init", "nowhere"), "no such run"),
+        (("--init", "nowhere"), "unknown run"),
         (("--set", "lora.targets=['nothing']"), "lora.targets does not match this model"),
         (
             (

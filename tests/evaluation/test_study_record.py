@@ -166,7 +166,7 @@ def test_snapshots_that_a_run_did_not_get_to_are_not_measured(finished: Study) -
 def test_rows_that_are_missing_are_noticed(finished: Study) -> None:
     (log,) = finished.bench_folder(finished.arms[1], 42, HARD).glob("model-0/rows.jsonl")
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:-2]))
-    with pytest.raises(SceError, match="39 rows of 40 are left; delete it"):
+    with pytest.raises(SceError, match="39 of 40 rows are left; delete it"):
         study_record(finished, 1)
 
 

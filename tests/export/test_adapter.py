@@ -1,4 +1,4 @@
-"""A LoRA adapter as a GGUF file, applied by llama.cpp to float and quantised bases."""
+"""A LoRA adapter as a GGUF file, applied by llama.cpp to float and quantized bases."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_on_a_float_base_it_says_what_peft_says(base: Path, adapter: Path, refer
 
 
 @pytest.mark.parametrize("kind", ["q8_0", "q4_k_m"])
-def test_on_a_quantised_base_its_error_is_that_of_the_merged_file(
+def test_on_a_quantized_base_its_error_is_that_of_the_merged_file(
     base: Path, adapter: Path, reference: Path, tmp_path: Path, kind: str
 ) -> None:
     write_adapter(base, adapter, "f16", tmp_path / "lora.gguf", "lora")
@@ -95,7 +95,7 @@ def test_an_exported_adapter_is_verified_described_and_small(base: Path, adapter
         export_adapter(base, adapter, "f32", out, force=False, prompt_style="paper")
     record["quant"] = "f32"
     manifest_path(out).write_text(json.dumps(record))
-    with pytest.raises(SceError, match="has quant = f16, and"):
+    with pytest.raises(SceError, match="quant is f16, but "):
         check_content(out)
 
 
@@ -103,13 +103,13 @@ def test_a_missing_permutation_is_caught(
     base: Path, adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gguf_export, "permute_rotary", lambda weight, heads: weight)
-    with pytest.raises(SceError, match="does not agree with its source"):
+    with pytest.raises(SceError, match="does not agree with the original"):
         export_adapter(base, adapter, "f32", tmp_path / "lora.gguf", force=False)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_adapter_of_another_base_is_refused_by_name(base: Path, tiny_adapter: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="trained on another model"):
+    with pytest.raises(UsageError, match="trained on another base model"):
         write_adapter(base, tiny_adapter, "f16", tmp_path / "lora.gguf", "lora")
 
 
@@ -117,7 +117,7 @@ def test_what_is_no_adapter_file_is_a_sentence(base: Path, reference: Path, tmp_
     write_gguf(base, None, "f32", tmp_path / "base.gguf", "base")
     (tmp_path / "junk.gguf").write_bytes(b"GGUF" + b"\0" * 100)
     for lora in (tmp_path / "junk.gguf", tmp_path / "missing.gguf", tmp_path / "base.gguf"):
-        with pytest.raises(SceError, match=r"llama\.cpp cannot apply it to this model"):
+        with pytest.raises(SceError, match=r"llama\.cpp cannot apply this adapter to the model"):
             agreement(tmp_path / "base.gguf", base, reference, lora)
 
 
@@ -128,7 +128,7 @@ def test_factors_that_the_type_cannot_hold_are_refused(base: Path, adapter: Path
     shutil.copytree(adapter, large)
     factors = load_file(large / "adapter_model.safetensors")
     save_file({name: tensor * 1e6 for name, tensor in factors.items()}, large / "adapter_model.safetensors")
-    with pytest.raises(UsageError, match="hold numbers that f16 cannot; use f32"):
+    with pytest.raises(UsageError, match=r"exceed the range of f16\. Use f32"):
         write_adapter(base, large, "f16", tmp_path / "lora.gguf", "lora")
     write_adapter(base, large, "f32", tmp_path / "lora.gguf", "lora")
 
@@ -141,7 +141,7 @@ def test_a_configuration_without_rank_or_alpha_is_a_sentence(
     shutil.copytree(adapter, damaged)
     path = damaged / "adapter_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(SceError, match="no lora_alpha that is a number"):
+    with pytest.raises(SceError, match="r and lora_alpha must be numbers"):
         write_adapter(base, damaged, "f16", tmp_path / "lora.gguf", "lora")
 
 

@@ -122,7 +122,7 @@ def test_what_cannot_be_merged_is_refused_by_name(
 
 def test_an_adapter_of_another_base_is_refused(tiny_adapter: Path, tmp_path: Path) -> None:
     other = build_model(tmp_path / "other", intermediate_size=96)
-    with pytest.raises(UsageError, match="trained on another model"):
+    with pytest.raises(UsageError, match="trained on another base model"):
         next(merged_tensors(other, tiny_adapter))
 
 

@@ -150,7 +150,7 @@ def test_weights_beyond_float16_are_refused(sources: Sources, tmp_path: Path, mo
             yield name, tensor * 1e7 if name.endswith("down_proj.weight") else tensor
 
     monkeypatch.setattr(onnx_export, "merged_tensors", enlarged)
-    with pytest.raises(SceError, match=r"down_proj.* beyond float16; export it as f32"):
+    with pytest.raises(SceError, match=r"down_proj.* exceeds the range of float16"):
         write(sources("linear"), tmp_path / "m", "f16")
 
 
@@ -162,7 +162,7 @@ def test_the_command_writes_verifies_and_checks_again(
     result = CliRunner().invoke(sce, ["export", str(source.base), "--format", "onnx", "--portable"])
     assert result.exit_code == 0, result.output
     folder = tmp_path / f"{source.base.name}-onnx-portable-f32"
-    assert "standard ONNX, set 23" in (folder / "README.md").read_text()
+    assert "standard ONNX, opset 23" in (folder / "README.md").read_text()
     found = recheck(folder, source.base, None)
     assert found.agreement is not None
     assert dataclasses.astuple(found.agreement)[1] > 0
@@ -180,10 +180,10 @@ def test_the_command_writes_verifies_and_checks_again(
     [
         (
             ("--format", "onnx", "--portable", "--quant", "int8"),
-            "--portable is written as f32, f16, not int8",
+            "--portable does not support --quant int8; choose from f32, f16",
         ),
-        (("--portable",), "add --format onnx"),
-        (("--format", "onnx", "--quant", "f16"), "is written as f32, int8, int4, not f16"),
+        (("--portable",), "--portable needs --format onnx"),
+        (("--format", "onnx", "--quant", "f16"), "does not support --quant f16; choose from f32, int8, int4"),
     ],
 )
 def test_a_type_that_there_is_not_is_refused(arguments: tuple[str, ...], words: str) -> None:

@@ -91,12 +91,14 @@ def test_what_was_touched_lately_or_belongs_to_a_running_process_stays(tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--out", "mine.Modelfile"), "written beside an export"),
-        (("--out", "mine.gguf.manifest.json"), "written beside an export"),
+        (("--out", "mine.Modelfile"), "reserved ending of cards, manifests and Modelfiles"),
+        (("--out", "mine.gguf.manifest.json"), "reserved ending of cards, manifests and Modelfiles"),
         (("--format", "hf", "--quant", "f32,f16"), "one --quant at a time"),
     ],
 )
-def test_an_export_never_writes_over_its_own_papers(folder: Path, arguments: tuple[str, ...], words: str) -> None:
+def test_an_export_never_writes_over_its_own_sidecar_files(
+    folder: Path, arguments: tuple[str, ...], words: str
+) -> None:
     code, _, err = run(*arguments)
     assert (code, words in err) == (2, True), err
 
@@ -114,16 +116,16 @@ def test_printed_lines_lead_to_the_file_whatever_it_is_called(base: Path, folder
     }
 
 
-@pytest.mark.parametrize("paper", ["m.gguf.card.md", "m.gguf.Modelfile"])
-def test_a_paper_of_somebody_else_is_not_replaced(base: Path, folder: Path, paper: str) -> None:
-    (folder / paper).write_text("mine")
+@pytest.mark.parametrize("sidecar", ["m.gguf.card.md", "m.gguf.Modelfile"])
+def test_a_sidecar_file_of_somebody_else_is_not_replaced(base: Path, folder: Path, sidecar: str) -> None:
+    (folder / sidecar).write_text("mine")
     code, _, err = run(str(base), "--quant", "f32", "--out", "m.gguf")
-    assert (code, f"{paper} is not of sce export" in err) == (2, True), err
-    assert (folder / paper).read_text() == "mine"
+    assert (code, f"{sidecar} exists and was not written by sce export" in err) == (2, True), err
+    assert (folder / sidecar).read_text() == "mine"
     assert not (folder / "m.gguf").exists()
     assert run(str(base), "--quant", "f32", "--out", "m.gguf", "--force")[0] == 0
-    assert (folder / paper).read_text() != "mine"
-    # Its own papers it writes again.
+    assert (folder / sidecar).read_text() != "mine"
+    # Its own sidecar files are written again.
     assert run(str(base), "--quant", "f32", "--out", "m.gguf")[0] == 0
 
 
@@ -139,7 +141,7 @@ def test_a_file_and_a_folder_of_one_name_have_each_its_card(base: Path, folder: 
 
 def test_a_name_that_cannot_be_printed_is_refused(base: Path, folder: Path) -> None:
     code, _, err = run(str(base), "--out", "a\nb.gguf")
-    assert (code, "choose another --out" in err) == (2, True), err
+    assert (code, "Choose another --out" in err) == (2, True), err
 
 
 @pytest.mark.parametrize("kind", ["gguf", "onnx", "adapter", "hf"])
@@ -147,7 +149,7 @@ def test_a_name_that_cannot_be_printed_is_refused(base: Path, folder: Path) -> N
 def test_a_name_that_leads_nowhere_is_refused_before_anything_is_written(folder: Path, kind: str, name: str) -> None:
     before = names(folder)
     code, _, err = run("--format", kind, "--out", name)
-    assert (code, "choose another --out" in err, names(folder)) == (2, True, before), err
+    assert (code, "Choose another --out" in err, names(folder)) == (2, True, before), err
 
 
 def test_force_never_replaces_the_source(base: Path, folder: Path) -> None:
@@ -161,7 +163,7 @@ def test_force_never_replaces_the_source(base: Path, folder: Path) -> None:
         ("--format", "hf", "--out", "."),
     ):
         code, _, err = run("src", *arguments, "--force")
-        assert (code, "choose another --out" in err) == (2, True), err
+        assert (code, "Choose another --out" in err) == (2, True), err
     assert (folder / "src" / "model.safetensors").read_bytes() == weights
     assert (folder / "src" / "notes.txt").read_text() == "mine"
     assert run("src", "--quant", "f32", "--out", "src/new.gguf")[0] == 0  # a new file in that folder is fine

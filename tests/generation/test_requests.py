@@ -51,8 +51,8 @@ def test_tests_are_read_from_lines_a_list_or_a_problem(tmp_path: Path, text: str
     [
         ('{"input": "1", "output": "2"}\n{"input": "1"}\n', "tests.json:2: a test needs"),
         ('{"input": "1", "output": "2"}\nnonsense\n', "tests.json:2: not valid JSON"),
-        ('[{"input": "1", "output": " "}]', "blank output"),
-        ("[]", "holds no tests"),
+        ('[{"input": "1", "output": " "}]', "the expected output is empty"),
+        ("[]", "json: no tests; expected objects"),
         ("3", "expected objects"),
         ("[3]", "expected an object"),
     ],
@@ -96,7 +96,7 @@ def test_a_prompt_is_the_argument_or_stdin_or_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("argument", ["", "  \n", "-", None])
 def test_an_empty_prompt_is_a_usage_error(argument: str | None) -> None:
-    with pytest.raises(UsageError, match="the prompt is empty"):
+    with pytest.raises(UsageError, match="empty prompt"):
         read_prompt(argument, io.BytesIO(b" \n"))
 
 
@@ -105,7 +105,7 @@ def test_a_terminal_without_a_prompt_gets_an_example() -> None:
         def isatty(self) -> bool:
             return True
 
-    with pytest.raises(UsageError, match="no prompt; give one"):
+    with pytest.raises(UsageError, match="missing prompt; give one"):
         read_prompt(None, Terminal())
 
 
@@ -135,12 +135,12 @@ def test_requests_are_prompts_or_problems_and_get_ids(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "holds no prompts"),
-        ('{"prompt": " "}\n', ':1: "prompt" is missing or blank'),
-        ('{"prompt": "a"}\n{}\n', ':2: "prompt" is missing or blank'),
+        ("", "the file is empty"),
+        ('{"prompt": " "}\n', ':1: "prompt" is missing or empty'),
+        ('{"prompt": "a"}\n{}\n', ':2: "prompt" is missing or empty'),
         ('{"prompt": "a"}\n[1]\n', ":2: expected an object"),
         ('{"prompt": "a", "starter_code": 1}\n', ':1: "starter_code" must be a string'),
-        ('{"id": "x", "prompt": "a"}\n{"id": "x", "prompt": "b"}\n', ":2: the id 'x' was already used"),
+        ('{"id": "x", "prompt": "a"}\n{"id": "x", "prompt": "b"}\n', ":2: duplicate id 'x'"),
     ],
 )
 def test_malformed_requests_are_named_with_their_line(tmp_path: Path, text: str, message: str) -> None:
@@ -151,5 +151,5 @@ def test_malformed_requests_are_named_with_their_line(tmp_path: Path, text: str,
 
 
 def test_an_output_that_is_blank_once_it_is_unescaped_is_refused() -> None:
-    with pytest.raises(UsageError, match="blank output"):
+    with pytest.raises(UsageError, match="the expected output is empty"):
         parse_test(r"in=1,out=\n")

@@ -66,14 +66,14 @@ def test_a_number_is_printed_but_never_typed(tmp_path: Path) -> None:
     folder = write_apps(tmp_path / "0001", {"inputs": ["1", 2, "3"], "outputs": [12, 2, True]})
     problems, dropped, tests = consume(import_problems(folder))
     assert [problem.tests for problem in problems] == [(Test("1", "12"),)]
-    assert (dropped, tests) == ({}, {"input or output is no text": 2})
+    assert (dropped, tests) == ({}, {"input or output is not text": 2})
 
 
 def test_arguments_of_a_function_that_is_not_named_are_no_standard_input(tmp_path: Path) -> None:
     examples = {"inputs": [[1, 2], [3, 4]], "outputs": [3, 7]}
     folder = write_apps(tmp_path / "a" / "0001", examples)
     _, dropped, _ = consume(import_problems(folder))
-    assert dropped == {"arguments of a function that is not named": 1}
+    assert dropped == {"function arguments without a function name": 1}
     (folder / "starter_code.py").write_text("def add(a, b):\n")
     assert only_problem(folder).assertions == ("assert add(1, 2) == 3", "assert add(3, 4) == 7")
 
@@ -82,7 +82,7 @@ def test_apps_tests_that_expect_nothing_are_left_out_and_counted(tmp_path: Path)
     write_apps(tmp_path / "train" / "0001", {"inputs": ["1", "2", "3"], "outputs": ["1", " \n", [""]]})
     problems, dropped, tests = consume(import_problems(tmp_path))
     assert [problem.tests for problem in problems] == [(Test("1", "1"),)]
-    assert (dropped, tests) == ({}, {"blank expected output": 2})
+    assert (dropped, tests) == ({}, {"empty expected output": 2})
 
 
 @pytest.mark.parametrize(
@@ -91,16 +91,16 @@ def test_apps_tests_that_expect_nothing_are_left_out_and_counted(tmp_path: Path)
         ({}, "no tests"),
         ("", "no tests"),
         ({"inputs": [], "outputs": []}, "no tests"),
-        ({"inputs": ["1"], "outputs": ["1", "2"]}, "unequal numbers of inputs and outputs"),
-        ({"inputs": "1", "outputs": "1"}, "inputs or outputs are no list"),
+        ({"inputs": ["1"], "outputs": ["1", "2"]}, "different numbers of inputs and outputs"),
+        ({"inputs": "1", "outputs": "1"}, "inputs or outputs are not a list"),
         ({"inputs": ["1"], "outputs": [""]}, "no usable tests"),
         ({"inputs": [None], "outputs": ["1"]}, "no usable tests"),
-        ({"inputs": [[1]], "outputs": [1], "fn_name": "not a name"}, "fn_name is no function name"),
+        ({"inputs": [[1]], "outputs": [1], "fn_name": "not a name"}, "fn_name is not a function name"),
         ({"inputs": [1], "outputs": [1], "fn_name": "f"}, "no usable tests"),
         ('{"inputs": [', "input_output.json is not valid JSON"),
         ("[" * 200_000, "input_output.json is not valid JSON"),
         (f'{{"inputs": [{"9" * 5000}]}}', "input_output.json is not valid JSON"),
-        ("[1]", "input_output.json holds no object"),
+        ("[1]", "input_output.json is not a JSON object"),
     ],
 )
 def test_an_unusable_apps_problem_is_dropped_for_a_named_reason(tmp_path: Path, examples: Any, reason: str) -> None:
@@ -171,7 +171,7 @@ def test_values_without_a_literal_are_left_out_of_apps_calls(tmp_path: Path) -> 
     write_apps(tmp_path / "train" / "0001", examples)
     problems, _, tests = consume(import_problems(tmp_path))
     assert [problem.assertions for problem in problems] == [("assert f(2) == 2",)]
-    assert tests == {"value has no literal": 1}
+    assert tests == {"value without a Python literal": 1}
 
 
 def test_integer_keys_that_json_lost_are_restored(tmp_path: Path) -> None:

@@ -105,19 +105,19 @@ def test_a_file_of_every_oddity_is_imported_with_exact_counts(tmp_path: Path) ->
     assert dropped == {
         "no usable tests": 1,
         "no tests": 1,
-        "unequal numbers of inputs and outputs": 1,
-        "inputs or outputs are no list": 1,
+        "different numbers of inputs and outputs": 1,
+        "inputs or outputs are not a list": 1,
         "inputs is not valid JSON": 1,
         "no statement": 1,
-        "statement is no text": 1,
-        "fn_name is no function name": 1,
-        "id used before": 1,
-        "record is no object but a str": 1,
+        "statement is not text": 1,
+        "fn_name is not a function name": 1,
+        "duplicate id": 1,
+        "expected a JSON object, found str": 1,
     }
     assert tests == {
-        "blank expected output": 2,
-        "input or output is no text": 2,
-        "expected output holds constraints": 2,
+        "empty expected output": 2,
+        "input or output is not text": 2,
+        "expected output contains constraints of the statement": 2,
     }
     assert {reason: entry.count for reason, entry in imported.tally.filtered.items()} == {"call problem, not stdin": 1}
     assert filtered_tests(imported) == {"after the first 4 of a problem": 999_996}
@@ -129,7 +129,7 @@ def test_what_was_left_out_is_named_by_its_place(tmp_path: Path) -> None:
     assert imported.tally.dropped["no tests"].first == "data.json:record 1"
     twice = import_problems(write(tmp_path / "data.json", [RECORD, RECORD]))
     list(twice.problems)
-    assert twice.tally.dropped["id used before"].first == "data.json:record 1"
+    assert twice.tally.dropped["duplicate id"].first == "data.json:record 1"
 
 
 def test_solutions_that_are_no_programs_are_counted_and_forbidden_where_all_must_be_usable(tmp_path: Path) -> None:
@@ -146,11 +146,11 @@ def test_solutions_that_are_no_programs_are_counted_and_forbidden_where_all_must
     solutions = [problem.solutions for problem in imported.problems]
     assert solutions == [("print(1)",), (), (), ("[print(x) for x in range(3)]",)]
     assert {reason: entry.count for reason, entry in imported.tally.dropped_solutions.items()} == {
-        "solution is no text": 1,
-        "solutions are no list": 1,
+        "solution is not text": 1,
+        "solutions are not a list": 1,
         "solutions are not valid JSON": 1,
     }
-    with pytest.raises(SceError, match="a solution cannot be used: solution is no text"):
+    with pytest.raises(SceError, match="unusable solution: solution is not text"):
         list(import_problems(path, strict=True).problems)
 
 
@@ -165,11 +165,11 @@ def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
     [
         (
             json.dumps([RECORD, RECORD])[:-30].encode(),
-            "data.json:after 1 records: .*the file is cut short from here on",
+            "data.json:after 1 records: .*the file is truncated",
         ),
         (
             json.dumps([RECORD, RECORD]).encode().replace(b"}, {", b"}; {"),
-            "data.json:after 1 records: .*the file is no JSON from here on",
+            "data.json:after 1 records: .*the file is not valid JSON from here on",
         ),
     ],
 )
@@ -222,7 +222,7 @@ def test_a_string_without_an_end_does_not_take_all_memory(tmp_path: Path, monkey
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert (len(problems), dropped) == (1, {"the file is cut short from here on": 1})
+    assert (len(problems), dropped) == (1, {"the file is truncated": 1})
     assert peak < 5_000_000
 
 
@@ -234,7 +234,7 @@ def test_text_in_utf_16_is_named(tmp_path: Path) -> None:
 
 
 def test_an_array_of_something_else_is_not_recognized(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"not recognized .*'text'"):
+    with pytest.raises(UsageError, match=r"unknown format.*'text'"):
         import_problems(write(tmp_path / "data.json", [{"text": "hello"}]))
     with pytest.raises(UsageError, match="expected a JSON object, found int"):
         import_problems(write(tmp_path / "numbers.json", [1, 2]))

@@ -36,7 +36,7 @@ def test_a_contest_problem_keeps_its_python_solutions_and_tests_in_order(tmp_pat
     (problem,), _, tests = consume(import_problems(path))
     assert problem.id == "code-contests/1575_A. Another Sorting Problem"
     assert problem.tests == (Test("1\n", "2\n"), Test("3\n", "4\n"), Test("6\n", "7\n"))
-    assert tests == {"blank expected output": 1}
+    assert tests == {"empty expected output": 1}
     assert problem.solutions == ("print(2)",)
     assert (problem.difficulty, problem.tags, problem.time_limit_s) == ("A", ("sortings",), 2.5)
 
@@ -83,9 +83,9 @@ def test_tests_and_solutions_may_be_lists_of_objects(tmp_path: Path) -> None:
     [
         ({"description": " "}, "no statement"),
         ({"input_file": "in.txt"}, "reads or writes files, not standard input and output"),
-        ({"public_tests": {"input": "1", "output": "2"}}, "inputs or outputs are no list"),
+        ({"public_tests": {"input": "1", "output": "2"}}, "inputs or outputs are not a list"),
         ({"public_tests": {}, "private_tests": {}, "generated_tests": {}}, "no tests"),
-        ({"public_tests": {"input": ["1", "2"], "output": ["3"]}}, "unequal numbers of inputs and outputs"),
+        ({"public_tests": {"input": ["1", "2"], "output": ["3"]}}, "different numbers of inputs and outputs"),
         ({"description": 3}, '"description" must be a string, found int'),
     ],
 )
@@ -173,16 +173,16 @@ def test_function_calls_among_the_prompts_are_left_out_and_counted(tmp_path: Pat
     records[3]["test_cases"] = {"inputs": ["[not a list\n"], "outputs": ["3\n"]}
     problems, dropped, _ = consume(import_problems(write(tmp_path / "p.json", records)))
     assert len(problems) == 3
-    assert dropped == {"arguments of a function that is not named": 1}
+    assert dropped == {"function arguments without a function name": 1}
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"prompt": 3}, '"prompt" is no text'),
+        ({"prompt": 3}, '"prompt" is not text'),
         ({"prompt": 'def solve_abcde():\n    """\n    """\n'}, "no statement"),
-        ({"test_cases": []}, '"test_cases" is no object'),
-        ({"test_cases": {"inputs": "1", "outputs": ["1"]}}, "inputs or outputs are no list"),
+        ({"test_cases": []}, '"test_cases" is not a JSON object'),
+        ({"test_cases": {"inputs": "1", "outputs": ["1"]}}, "inputs or outputs are not a list"),
     ],
 )
 def test_a_prompt_that_cannot_be_used_is_counted(tmp_path: Path, change: Any, reason: str) -> None:

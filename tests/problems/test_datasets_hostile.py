@@ -50,7 +50,7 @@ def test_assertions_of_our_own_format_that_cannot_fail_are_left_out(tmp_path: Pa
 def test_a_humaneval_entry_point_is_a_function_name(tmp_path: Path, name: str) -> None:
     record = {**HUMANEVAL_RECORD, "entry_point": name}
     counts = imported_beside_a_good_one(tmp_path, HUMANEVAL_RECORD, record, "humaneval")
-    assert counts == {"entry_point is no function name": 1}
+    assert counts == {"entry_point is not a function name": 1}
 
 
 def check(*lines: str, before: str = "") -> dict[str, Any]:

@@ -54,7 +54,7 @@ def test_mbpp_records_without_tests_or_statement_are_dropped(tmp_path: Path) -> 
     ]
     problems, dropped, _ = consume(import_problems(write_lines(tmp_path / "mbpp.jsonl", records), "mbpp"))
     assert len(problems) == 1
-    assert dropped == {"no tests": 1, "no statement": 1, "no usable tests": 1, "id used before": 1}
+    assert dropped == {"no tests": 1, "no statement": 1, "no usable tests": 1, "duplicate id": 1}
 
 
 # HumanEval
@@ -109,7 +109,7 @@ def test_humaneval_records_without_a_check_are_dropped(tmp_path: Path) -> None:
         {**HUMANEVAL_RECORD, "test": "def check(candidate):\n    assert True\n"},
     ]
     _, dropped, _ = consume(import_problems(write_lines(tmp_path / "h.jsonl", records)))
-    assert dropped == {"no tests": 1, "test defines no check(candidate)": 1, "no usable tests": 1}
+    assert dropped == {"no tests": 1, "test does not define check(candidate)": 1, "no usable tests": 1}
 
 
 # Our own JSONL, detection, failures
@@ -125,8 +125,8 @@ def test_importing_our_own_file_filters_where_loading_refuses(tmp_path: Path) ->
     path = write_lines(tmp_path / "p.jsonl", records)
     problems, dropped, tests = consume(import_problems(path))
     assert [(problem.id, problem.tests) for problem in problems] == [("a", (Test("1", "2"),))]
-    assert (dropped, tests) == ({"no usable tests": 1, "no tests": 1}, {"blank expected output": 2})
-    with pytest.raises(SceError, match=r"p\.jsonl:1: test 1 expects a blank output"):
+    assert (dropped, tests) == ({"no usable tests": 1, "no tests": 1}, {"empty expected output": 2})
+    with pytest.raises(SceError, match=r"p\.jsonl:1: test 1: the expected output is empty"):
         load_problems(str(path))
 
 
@@ -175,7 +175,7 @@ def test_a_missing_source_is_a_usage_error(tmp_path: Path, format: str) -> None:
 
 def test_a_folder_cannot_be_imported_as_a_file_format(tmp_path: Path) -> None:
     for format in ("apps-plus", "mbpp"):
-        with pytest.raises(UsageError, match=f"the format {format} is a file"):
+        with pytest.raises(UsageError, match=f"expected a file for --format {format}, found a folder"):
             import_problems(tmp_path, format)
 
 
@@ -199,7 +199,7 @@ def test_a_malformed_line_is_named_with_file_and_number(tmp_path: Path, format: 
     imported = import_problems(path, format)
     assert list(imported.problems) == []
     assert [(entry.count, entry.first) for entry in imported.tally.dropped.values()] == [(1, "x.jsonl:2")]
-    with pytest.raises(SceError, match=r"x\.jsonl:2: a record cannot be used"):
+    with pytest.raises(SceError, match=r"x\.jsonl:2: unusable record"):
         list(import_problems(path, format, strict=True).problems)
 
 
@@ -209,7 +209,7 @@ def test_a_gzip_file_that_breaks_off_gives_what_is_before_the_break(tmp_path: Pa
     path.write_bytes(gzip.compress("".join(lines).encode())[:-400])
     problems, dropped, _ = consume(import_problems(path, "mbpp"))
     assert 100 < len(problems) < 999
-    assert dropped == {"the file is cut short": 1}
+    assert dropped == {"the file is truncated": 1}
 
 
 def test_what_is_no_gzip_file_is_an_error_with_its_name(tmp_path: Path) -> None:

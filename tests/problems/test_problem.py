@@ -62,25 +62,25 @@ def test_each_assertion_and_each_test_counts_up_to_the_limit() -> None:
     ("record", "message"),
     [
         ([], "expected a JSON object, found list"),
-        ({**STDIN, "id": None}, '"id" is missing or blank'),
-        ({**STDIN, "id": " "}, '"id" is missing or blank'),
+        ({**STDIN, "id": None}, '"id" is missing or empty'),
+        ({**STDIN, "id": " "}, '"id" is missing or empty'),
         ({**STDIN, "id": 7}, '"id" must be a string, found int'),
-        ({**STDIN, "statement": ""}, '"statement" is missing or blank'),
+        ({**STDIN, "statement": ""}, '"statement" is missing or empty'),
         ({**STDIN, "kind": "function"}, '"kind" must be "stdin" or "call", found \'function\''),
         ({**STDIN, "kind": []}, '"kind" must be'),
-        ({**STDIN, "tests": []}, "has no tests"),
+        ({**STDIN, "tests": []}, "no tests"),
         ({**STDIN, "tests": {"input": "1"}}, '"tests" must be a list'),
         ({**STDIN, "tests": ["1"]}, 'test 1 must be an object with "input" and "output"'),
         ({**STDIN, "tests": [{"input": "1"}]}, 'test 1 needs the strings "input" and "output"'),
         ({**STDIN, "tests": [{"input": 1, "output": "1"}]}, 'test 1 needs the strings "input" and "output"'),
         (
             {**STDIN, "tests": [*STDIN["tests"], {"input": "", "output": " \n"}]},
-            "test 2 expects a blank output",
+            "test 2: the expected output is empty",
         ),
-        ({**CALL, "assertions": []}, "has no assertions"),
-        ({**CALL, "assertions": ["assert f()", " "]}, "assertion 2 is blank"),
+        ({**CALL, "assertions": []}, "no assertions"),
+        ({**CALL, "assertions": ["assert f()", " "]}, "assertion 2 is empty"),
         ({**CALL, "assertions": "assert f()"}, '"assertions" must be a list of strings'),
-        ({**CALL, "entry_point": None}, '"entry_point" is missing or blank'),
+        ({**CALL, "entry_point": None}, '"entry_point" is missing or empty'),
         ({**STDIN, "solutions": [1]}, '"solutions" must be a list of strings'),
         ({**STDIN, "tags": "easy"}, '"tags" must be a list of strings'),
         ({**STDIN, "time_limit_s": "5"}, '"time_limit_s" must be a number'),
@@ -181,13 +181,13 @@ def test_a_line_that_cannot_be_decoded_is_named(tmp_path: Path, line: bytes, mes
 
 def test_a_record_that_breaks_the_format_is_named_with_file_and_line(tmp_path: Path) -> None:
     path = problem_file(tmp_path, STDIN, {**STDIN, "id": "b", "tests": []})
-    with pytest.raises(SceError, match=r"problems\.jsonl:2: has no tests"):
+    with pytest.raises(SceError, match=r"problems\.jsonl:2: no tests"):
         load_problems(str(path))
 
 
 def test_a_repeated_id_is_named_with_both_lines(tmp_path: Path) -> None:
     path = problem_file(tmp_path, STDIN, CALL, STDIN)
-    with pytest.raises(SceError, match=r"problems\.jsonl:3: the id 'a' was already used in line 1"):
+    with pytest.raises(SceError, match=r"problems\.jsonl:3: duplicate id 'a', already used in line 1"):
         load_problems(str(path))
 
 
@@ -197,15 +197,15 @@ def test_a_missing_file_is_a_usage_error(tmp_path: Path) -> None:
 
 
 def test_an_empty_file_holds_no_problems(tmp_path: Path) -> None:
-    with pytest.raises(SceError, match="the file holds no problems"):
+    with pytest.raises(SceError, match="the file is empty"):
         load_problems(str(problem_file(tmp_path)))
 
 
 def test_a_folder_is_no_problem_file(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is a folder"):
+    with pytest.raises(UsageError, match="a folder, not a file"):
         load_problems(str(tmp_path))
 
 
 def test_an_unknown_built_in_set_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match="no built-in problem set starter:nothing"):
+    with pytest.raises(UsageError, match="unknown built-in problem set starter:nothing"):
         load_problems("starter:nothing")

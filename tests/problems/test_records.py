@@ -47,7 +47,7 @@ def test_a_file_of_another_format_is_said_to_look_like_that(
     tmp_path: Path, format: str, record: dict[str, object], looks_like: str
 ) -> None:
     path = write_lines(tmp_path / "x.jsonl", [record] * 3)
-    with pytest.raises(UsageError, match=f"holds no {format} records; it looks like {looks_like}"):
+    with pytest.raises(UsageError, match=f"no {format} records; it looks like {looks_like}"):
         list(import_problems(path, format).problems)
 
 
@@ -64,12 +64,12 @@ def test_a_problem_file_that_is_none_is_said_to_be_another_format_where_it_is_lo
 def test_a_file_in_any_format_is_opened_as_problems(tmp_path: Path) -> None:
     for record, name in ((MBPP_RECORD, "mbpp/7"), (HUMANEVAL_RECORD, "humaneval/9"), (OURS, "a")):
         assert [each.id for each in open_problems(str(write_lines(tmp_path / "x.jsonl", [record])))] == [name]
-    with pytest.raises(SceError, match=r"holds no mbpp problem that can be used: 1 no tests"):
+    with pytest.raises(SceError, match=r"no usable mbpp problem: 1 no tests"):
         open_problems(str(write_lines(tmp_path / "x.jsonl", [{**MBPP_RECORD, "test_list": []}])))
     told: list[str] = []
     open_problems(str(write_lines(tmp_path / "x.jsonl", [MBPP_RECORD, {}])), tell=told.append)
     assert len(told) == 1
-    assert '1 records cannot be used: 1 "task_id" or "test_list" is missing (first: x.jsonl:2)' in told[0]
+    assert '1 unusable records: 1 "task_id" or "test_list" is missing (first: x.jsonl:2)' in told[0]
 
 
 def test_our_own_records_are_opened_in_any_outer_form(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_our_own_records_are_opened_in_any_outer_form(tmp_path: Path) -> None:
 
 def test_a_file_in_the_format_that_another_was_named_for_is_recognized(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "x.jsonl", [{**MBPP_RECORD, "task_id": 1}, {**MBPP_RECORD, "task_id": 2}])
-    with pytest.raises(UsageError, match="holds no humaneval records; it looks like mbpp: --format mbpp"):
+    with pytest.raises(UsageError, match="no humaneval records; it looks like mbpp, so use --format mbpp"):
         list(import_problems(path, "humaneval").problems)
     path = write_lines(tmp_path / "x.jsonl", [HUMANEVAL_RECORD, MBPP_RECORD])
     problems, dropped, _ = consume(import_problems(path, "humaneval"))
@@ -94,7 +94,7 @@ def test_parts_of_a_data_set_are_read_one_after_the_other(tmp_path: Path) -> Non
     parts = [write_lines(tmp_path / f"{n}.jsonl", [{**MBPP_RECORD, "task_id": n}, MBPP_RECORD]) for n in (1, 2)]
     problems, dropped, _ = consume(import_problems(parts))
     assert [problem.id for problem in problems] == ["mbpp/1", "mbpp/7", "mbpp/2"]
-    assert dropped == {"id used before": 1}
+    assert dropped == {"duplicate id": 1}
 
 
 def test_parquet_is_read_like_jsonl(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_parquet_is_read_like_jsonl(tmp_path: Path) -> None:
     assert problems == list(import_problems(write_lines(tmp_path / "x.jsonl", records)).problems)
     assert dropped == {}
     path.write_bytes(path.read_bytes()[:-50])
-    with pytest.raises(SceError, match="no whole Parquet file"):
+    with pytest.raises(SceError, match="damaged Parquet file"):
         list(import_problems(path, "mbpp").problems)
 
 
@@ -117,7 +117,7 @@ def test_a_benchmark_is_found_by_its_published_name_with_all_of_its_tests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match=r"no file of humaneval here .*sce data import openai/openai_humaneval"):
+    with pytest.raises(UsageError, match=r"no humaneval file in this folder .*sce data import openai/openai_humaneval"):
         benchmark_problems("humaneval")
     check = "def check(f):\n" + "".join(f"    assert f({n}) == {2 * n}\n" for n in range(9))
     write_lines(tmp_path / "HumanEval.jsonl", [{**HUMANEVAL_RECORD, "test": check}])
@@ -127,7 +127,7 @@ def test_a_benchmark_is_found_by_its_published_name_with_all_of_its_tests(
     write_lines(tmp_path / "mbpp-problems.jsonl", [{**MBPP_RECORD, "task_id": 12}])
     assert [problem.id for problem in benchmark_problems("mbpp")] == ["mbpp/11", "mbpp/510"]
     write_lines(tmp_path / "mbpp.jsonl", [MBPP_RECORD])
-    with pytest.raises(SceError, match="holds no problem of mbpp that published results are measured on"):
+    with pytest.raises(SceError, match="no problems from the mbpp test split"):
         benchmark_problems("mbpp")
 
 

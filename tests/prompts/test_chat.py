@@ -77,7 +77,7 @@ def test_a_model_was_trained_to_chat_if_its_end_of_sequence_ends_answers(
 
 def test_what_a_model_was_trained_to_do_is_not_guessed_from_a_template_that_fails() -> None:
     broken = ChatTemplate("{{ undefined.field }}", TOKENS, "template.jinja")
-    with pytest.raises(SceError, match=r"template.jinja: its chat template fails .* --prompt-style"):
+    with pytest.raises(SceError, match=r"template.jinja: cannot render the chat template .* --prompt-style"):
         choose_format("auto", None, broken)
     assert choose_format("auto", "stdin", broken).style == choose_format("stdin", None, broken).style == "stdin"
 
@@ -90,7 +90,7 @@ def test_the_tag_that_training_code_finds_answers_by_adds_nothing() -> None:
 def test_a_template_that_is_not_utf_8_is_an_error_with_its_name(tmp_path: Path) -> None:
     write(tmp_path, {})
     (tmp_path / "chat_template.jinja").write_bytes("é".encode("latin-1"))
-    with pytest.raises(SceError, match=r"chat_template.jinja: cannot be read as UTF-8"):
+    with pytest.raises(SceError, match=r"chat_template.jinja: not UTF-8 text"):
         read_chat_template(tmp_path)
 
 
@@ -130,5 +130,5 @@ def test_a_template_is_read_from_its_own_file_or_the_tokenizer_s_settings(tmp_pa
     ],
 )
 def test_a_hostile_or_broken_template_is_an_error_of_one_sentence(source: str) -> None:
-    with pytest.raises(SceError, match=r"^somewhere: its chat template fails"):
+    with pytest.raises(SceError, match=r"^somewhere: cannot render the chat template"):
         ChatTemplate(source, TOKENS, "somewhere").ask("Add.")

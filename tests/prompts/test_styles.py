@@ -124,9 +124,9 @@ def test_the_function_to_write_is_named_if_the_statement_does_not(style: str) ->
 
 
 def test_an_unknown_style_and_a_chat_without_template_are_usage_errors() -> None:
-    with pytest.raises(UsageError, match="no prompt style 'poem'"):
+    with pytest.raises(UsageError, match="unknown prompt style 'poem'"):
         PromptFormat("poem")
-    with pytest.raises(UsageError, match="comes without a chat template"):
+    with pytest.raises(UsageError, match="has no chat template"):
         PromptFormat("chat")
 
 

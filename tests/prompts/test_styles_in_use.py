@@ -131,7 +131,7 @@ def test_training_bench_and_the_exported_file_see_the_same_tokens(
 def test_chat_without_a_template_is_refused_before_anything_is_trained(
     settings: Callable[..., TrainSettings], tiny_model: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError, match="comes without a chat template"):
+    with pytest.raises(UsageError, match="has no chat template"):
         train(settings("prompt.style=chat", model=str(tiny_model)), tmp_path / "run")
 
 
@@ -157,8 +157,8 @@ def test_prompts_over_the_budget_are_left_out_or_cut_and_said_so(
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for overlong, said in (
-        ("drop", "1 of 20 problems left out: their prompts have more than 120 tokens"),
-        ("truncate", "1 of 20 problems lose the end of their statement, to fit into 120 tokens"),
+        ("drop", "1 of 20 problems dropped: their prompts have more than 120 tokens"),
+        ("truncate", "1 of 20 statements truncated to fit into 120 tokens"),
     ):
         learners, lines = spied(monkeypatch), list[str]()
         chosen = settings("prompt.max_tokens=120", f"prompt.overlong={overlong}", "sft.steps=20", phases=("sft",))
@@ -173,7 +173,7 @@ def test_prompts_over_the_budget_are_left_out_or_cut_and_said_so(
 def test_nothing_to_learn_from_is_an_error_that_names_the_way_out(
     settings: Callable[..., TrainSettings], tmp_path: Path
 ) -> None:
-    with pytest.raises(SceError, match=r"prompt\.overlong = truncate cuts them"):
+    with pytest.raises(SceError, match=r"Set prompt\.overlong = truncate"):
         train(settings("prompt.max_tokens=5"), tmp_path / "run")
 
 

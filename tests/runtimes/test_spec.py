@@ -94,7 +94,7 @@ def test_a_run_without_a_policy_says_how_to_finish_it() -> None:
         resolve_model("starter")
     words = ["sce", "train", "--no-resume", "--max-steps", "3", "--out", "runs/of mine"]
     (run.path / "environment.json").write_text(json.dumps({"base_model": "nano", "command": words}))
-    with pytest.raises(UsageError, match=r"go on with: sce train --max-steps 3 --out 'runs/of mine'$"):
+    with pytest.raises(UsageError, match=r"resume it with: sce train --max-steps 3 --out 'runs/of mine'$"):
         resolve_model("starter")
 
 
@@ -315,5 +315,5 @@ def test_json_that_is_nested_without_end_is_damaged_and_no_bug_of_ours(tmp_path:
     assert resolve_model(str(tmp_path / "hf")).prompt_style is None
     (tmp_path / "adapter" / ADAPTER_WEIGHTS).touch()
     (tmp_path / "adapter" / "adapter_config.json").write_text(deep)
-    with pytest.raises(UsageError, match="base_model is missing"):
+    with pytest.raises(UsageError, match="base_model_name_or_path is missing"):
         resolve_model(str(tmp_path / "adapter"))

@@ -82,9 +82,9 @@ def test_checkpointing_and_8_bit_states_save_what_they_promise(shape: Architectu
 @pytest.mark.parametrize(
     ("changes", "ppo", "limit", "knob"),
     [
-        ({}, {"batch_size": 64, "rollout_sequences": 64}, 16, "use --set ppo.rollout_sequences=32"),
+        ({}, {"batch_size": 64, "rollout_sequences": 64}, 16, "Use --set ppo.rollout_sequences=32"),
         ({"gradient_checkpointing": False, "selection.problems": 0}, {"micro_batch_tokens": 8192, "batch_size": 8}, 8,
-         "use --gradient-checkpointing"),
+         "Use --gradient-checkpointing"),
         ({"selection.problems": 0}, {"micro_batch_tokens": 65536, "batch_size": 32}, 8,
          "--set ppo.micro_batch_tokens="),
         ({}, {}, 1, "take a smaller model"),
@@ -96,7 +96,9 @@ def test_too_little_memory_is_refused_with_the_first_knob_that_helps(
     if changes.pop("selection.problems", None) == 0:
         settings = replace(settings, selection=replace(settings.selection, problems=0))
     settings = with_ppo(replace(settings, **changes), **ppo)
-    with pytest.raises(UsageError, match=rf"partial needs about \d+\.\d GiB, there are {limit}\.0") as caught:
+    with pytest.raises(
+        UsageError, match=rf"partial needs about \d+\.\d GiB, most of it in \w+; {limit}\.0 GiB"
+    ) as caught:
         fitting_plan(shape, settings, V100, 1024, "partial", limit * GIB)
     assert knob in str(caught.value)
 
@@ -108,8 +110,8 @@ def test_a_base_in_float32_is_told_of_int8(shape: Architecture, settings: TrainS
 
 
 def test_running_out_names_the_lines_of_the_plan() -> None:
-    plan = MemoryPlan({"base weights": GIB}, {"keys and values": 2 * GIB}, {"activations": 3 * GIB})
-    with pytest.raises(Exception, match=r"the plan had base weights 1.00, keys and values 2.00 GiB; lower the knob"):  # noqa: SIM117
+    plan = MemoryPlan({"base weights": GIB}, {"KV cache": 2 * GIB}, {"activations": 3 * GIB})
+    with pytest.raises(Exception, match=r"the plan had base weights 1.00, KV cache 2.00 GiB\. Lower the knob"):  # noqa: SIM117
         with memory_for("sampling", "the knob", plan):
             raise RuntimeError("not enough memory: you tried to allocate")
 

@@ -59,7 +59,7 @@ def test_two_processes_learn_what_one_learns_from_the_same_batch(
 def test_prompts_that_cannot_be_shared_evenly_are_refused() -> None:
     team = Team()
     team.count = 3
-    with pytest.raises(UsageError, match="8 prompts an update cannot be shared by 3 processes"):
+    with pytest.raises(UsageError, match="8 prompts per update cannot be divided among 3 processes"):
         _check_team(resolve("starter", (), {}), team)
 
 

@@ -1,4 +1,4 @@
-"""A run that is stopped goes on as if it had not been, and nothing else is gone on from."""
+"""A stopped run resumes as if it had not been stopped, and nothing else is resumed."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_run_without_its_settings_is_refused_instead_of_started_again(
     copy = tmp_path / "run"
     shutil.copytree(finished.path, copy)
     (copy / "config.toml").unlink()
-    with pytest.raises(UsageError, match=r"config\.toml is gone"):
+    with pytest.raises(UsageError, match=r"config\.toml is missing"):
         train(epoch_settings(), copy)
     assert (copy / "phases").is_dir()
 

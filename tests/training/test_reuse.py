@@ -1,4 +1,4 @@
-"""Phases that other runs have made are taken over, and runs start from policies of others."""
+"""Phases that other runs have made are reused, and runs start from policies of others."""
 
 from __future__ import annotations
 
@@ -27,13 +27,11 @@ def whole(settings: Callable[..., TrainSettings], tmp_path_factory: pytest.TempP
     return train(settings(), tmp_path_factory.mktemp("runs") / "whole")
 
 
-def test_a_phase_that_is_reused_brings_its_snapshots(
-    settings: Callable[..., TrainSettings], tmp_path: Path
-) -> None:
+def test_a_phase_that_is_reused_brings_its_snapshots(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
     one = train(settings("snapshot_every=2", phases=("sft", "binary")), tmp_path / "one")
     two = train(settings("snapshot_every=2"), tmp_path / "two")
     taken = two.path / "phases/2-binary"
-    assert not (taken / "checkpoints").exists(), "it was to be taken over"
+    assert not (taken / "checkpoints").exists(), "it was to be reused"
     for step in ("step-000002", "step-000004"):
         assert equal(taken / "snapshots" / step, one.path / "phases/2-binary/snapshots" / step)
 
@@ -115,7 +113,7 @@ def test_a_run_starts_from_a_phase_of_another_and_measures_the_kl_from_its_super
     assert not equal(fresh.policy, continued.policy)
 
 
-@pytest.mark.parametrize(("init", "message"), [("nothing", "no such run"), (":nothing", "no phase 'nothing'")])
+@pytest.mark.parametrize(("init", "message"), [("nothing", "unknown run"), (":nothing", "unknown phase 'nothing'")])
 def test_a_run_cannot_start_from_what_is_not_there(
     settings: Callable[..., TrainSettings], whole: Run, tmp_path: Path, init: str, message: str
 ) -> None:
@@ -128,7 +126,7 @@ def test_a_run_cannot_start_from_what_is_not_there(
 def test_a_run_does_not_start_from_a_policy_of_another_base_model(
     settings: Callable[..., TrainSettings], whole: Run, tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError, match="trained another base model than nano"):
+    with pytest.raises(UsageError, match="has another base model than nano"):
         train(settings(init=str(whole.path), model="nano"), tmp_path / "run")
 
 
@@ -136,7 +134,7 @@ def test_a_run_is_not_thrown_away_when_it_is_what_to_start_from(
     settings: Callable[..., TrainSettings], whole: Run, tmp_path: Path
 ) -> None:
     shutil.copytree(whole.path, tmp_path / "run")
-    with pytest.raises(UsageError, match="would throw away what"):
+    with pytest.raises(UsageError, match="would delete the run that"):
         train(settings(init=str(tmp_path / "run")), tmp_path / "run", resume=False)
     assert equal(tmp_path / "run/policy", whole.policy)
 
@@ -145,7 +143,7 @@ def test_a_run_is_not_thrown_away_when_it_is_what_to_start_from(
 def test_a_run_does_not_start_from_an_adapter_of_another_kind(
     settings: Callable[..., TrainSettings], whole: Run, tmp_path: Path, override: str
 ) -> None:
-    with pytest.raises(UsageError, match="another rank, alpha or targets"):
+    with pytest.raises(UsageError, match=r"differs from \[lora\] in rank, alpha or targets"):
         train(settings(override, init=str(whole.path)), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

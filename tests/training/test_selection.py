@@ -53,7 +53,7 @@ def test_an_earlier_step_is_kept_only_if_it_did_better_by_more_than_chance() -> 
     assert choose([evaluation(0, 0.1, 0.1, 0.1, 0.1), clearly, last], 1)[0] is clearly
     kept, why = choose([hardly, last], 1)
     assert kept is last
-    assert "step 10 did no more than chance better" in why
+    assert "step 10 is not significantly better" in why
     assert "the start of the phase" in choose([evaluation(0, 0.9, 0.9, 0.9, 0.8), last], 1)[1]
 
 

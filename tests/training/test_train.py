@@ -238,8 +238,8 @@ def test_problems_without_solutions_cannot_warm_start(
     ("overrides", "flags", "message"),
     [
         (("ppo.samples_per_prompt=1",), {}, "at least 2"),
-        (("ppo.advantage=gae", "ppo.drop_zero_variance_groups=true"), {}, "learns from every sample"),
-        (("ppo.batch_size=9",), {}, "no multiple"),
+        (("ppo.advantage=gae", "ppo.drop_zero_variance_groups=true"), {}, "uses every completion"),
+        (("ppo.batch_size=9",), {}, "not a multiple"),
         (("ppo.learning_rat=1",), {}, "unknown setting 'learning_rat'"),
         (("sft.steps=0",), {}, "at least 1"),
         ((), {"phases": ("binary", "sft")}, "sft must come first"),

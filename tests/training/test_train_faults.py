@@ -1,4 +1,4 @@
-"""What can go wrong with a run: damage, two at a time, numbers that are not finite, other settings."""
+"""What can go wrong with a run: damage, two at a time, NaN or Inf, other settings."""
 
 from __future__ import annotations
 
@@ -52,13 +52,15 @@ def test_half_a_checkpoint_is_refused_by_name_and_the_one_before_it_offered(
     folder = tmp_path / "run/phases/1-sft/checkpoints"
     shutil.copytree(checkpoints(folder)[-1], folder / "step-000009")
     (folder / "step-000009/state.json").unlink()
-    with pytest.raises(SceError, match=r"step-000009 is no whole checkpoint.*delete it to go on from step-000001"):
+    with pytest.raises(
+        SceError, match=r"step-000009 is not a complete checkpoint.*delete it to resume from step-000001"
+    ):
         train(settings(), tmp_path / "run")
 
 
 def test_two_trainings_do_not_work_in_one_folder(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    with locked(tmp_path / "run"), pytest.raises(SceError, match="another process is working"):
+    with locked(tmp_path / "run"), pytest.raises(SceError, match="another process is using"):
         train(settings(), tmp_path / "run")
 
 
@@ -87,7 +89,7 @@ def test_an_update_that_is_not_finite_stops_with_its_batch_saved_and_the_checkpo
 
     monkeypatch.setattr(ppo_update, "policy_loss", broken)
     run = tmp_path / "a" / "run"
-    with pytest.raises(SceError, match=r"the loss of binary update \d is not finite.*not-finite-00000\d.safetensors"):
+    with pytest.raises(SceError, match=r"NaN or Inf in the loss of binary update \d.*not-finite-00000\d.safetensors"):
         train(config, run)
     (saved,) = run.glob("phases/1-binary/not-finite-*.safetensors")
     assert {"tokens", "mask", "log_probs", "reference", "advantages", "rewards"} <= load_file(saved).keys()
@@ -99,7 +101,7 @@ def test_a_reward_that_is_not_finite_is_named(
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rollout, "training_reward", lambda *_: float("inf"))
-    with pytest.raises(SceError, match="a reward of binary update 1 is not finite"):
+    with pytest.raises(SceError, match="NaN or Inf in a reward of binary update 1"):
         train(settings(phases=("binary",)), tmp_path / "run")
 
 
@@ -110,7 +112,7 @@ def test_running_out_of_memory_names_the_knob(
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes.")
 
     monkeypatch.setattr(ppo_update, "completion_log_probs", full)
-    with pytest.raises(SceError, match=r"out of memory while .*lower ppo\.micro_batch_tokens"):
+    with pytest.raises(SceError, match=r"out of memory while .*Lower ppo\.micro_batch_tokens"):
         train(settings(phases=("binary",)), tmp_path / "run")
 
 
@@ -205,7 +207,7 @@ def test_a_run_that_was_half_thrown_away_can_be_thrown_away_again(
 def test_a_run_that_was_refused_before_it_began_takes_other_settings(
     settings: Callable[..., TrainSettings], tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError, match=r"needs about .* GiB, there are 0\.1"):
+    with pytest.raises(UsageError, match=r"needs about .* GiB, .* 0\.1 GiB are available"):
         train(settings(memory_gib=0.1), tmp_path / "run")
     assert train(settings("seed=7", phases=("sft",)), tmp_path / "run").policy.is_dir()
 

@@ -109,15 +109,15 @@ def read_rows(study: Study, folder: Path, split: Split, models: int) -> list[lis
     try:
         document = read_json(folder / "bench.json")
         if {name: document["settings"][name] for name in wanted} != wanted or len(document["models"]) != models:
-            raise SceError(f"{folder}: is not what this study measured; {again}")
+            raise SceError(f"{folder}: not an evaluation of this study; {again}")
         for model in document["models"]:
             log, count = str(model["log"]), int(model["samples"])
             if not is_plain_name(log):
-                raise ValueError(f"{log!r} is no folder beside it")
+                raise ValueError(f"{log!r} is not the name of a folder in it")
             # A later row of the same sample replaces an earlier one.
             rows = {(row["id"], row["sample"]): row for row in _rows(folder / log / "rows.jsonl")}
             if len(rows) != count:
-                raise SceError(f"{folder}: {len(rows)} rows of {count} are left; {again}")
+                raise SceError(f"{folder}: {len(rows)} of {count} rows are left; {again}")
             found.append([rows[key] for key in sorted(rows)])
     except (KeyError, TypeError, ValueError) as error:
         raise SceError(f"{folder} is damaged ({error!r}); {again}") from None
@@ -227,7 +227,7 @@ def _difference(before: Samples, after: Samples) -> dict[str, Any]:
     seeds = [seed for seed in before if seed in after]
     found: dict[str, Any] = {"seeds": seeds}
     if len({tuple(by_problem(side[seed])) for side in (before, after) for seed in seeds}) != 1:
-        raise SceError("two sides of a comparison were measured on different problems")
+        raise SceError("the two sides of a comparison have different problems")
     for metric in STUDY_METRICS:
         first, second = (nested({seed: side[seed] for seed in seeds}, metric) for side in (before, after))
         if _has_any(first) and _has_any(second):

@@ -77,7 +77,7 @@ def export_step(study: Study, arm: Arm, seed: int) -> Step | None:
 def bench_step(study: Study, arm: Arm, seed: int, split: Split) -> Step:
     """The step that measures an arm's models on a split. Which they are is only known when it has been trained."""
     return Step(
-        f"{arm.name}, seed {seed}: measured on {split.name}",
+        f"{arm.name}, seed {seed}: evaluated on {split.name}",
         (_SCE, *study.bench_command(arm, seed, split)),
         _log(study, arm, seed),
         (study.bench_folder(arm, seed, split) / "bench.json",),
@@ -137,12 +137,12 @@ def check_study(study: Study) -> None:
     for arm in study.arms:
         study.settings(arm, study.seeds[0])
     for train, test in dict.fromkeys((arm.split.train, split.eval) for arm in study.arms for split in arm.measured_on):
-        learnt = {_words(problem) for problem in training_problems(train)}
-        both = [problem.id for problem in evaluation_problems(test) if _words(problem) in learnt]
+        trained = {_words(problem) for problem in training_problems(train)}
+        both = [problem.id for problem in evaluation_problems(test) if _words(problem) in trained]
         if both:
             raise SceError(
-                f"{len(both)} problems of {test} are in {train} too (first: {both[0]}); what is learnt from cannot be "
-                "measured on: see sce data split"
+                f"{len(both)} problems of {test} are in {train} too (first: {both[0]}). Separate them with "
+                "sce data split"
             )
 
 

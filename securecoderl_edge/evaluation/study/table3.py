@@ -93,7 +93,7 @@ def table3(
     chosen = tuple(splits) or preset.splits
     if not chosen:
         load_recipe(recipe)  # says what is wrong with it, if it is none
-        raise UsageError(f"recipe {recipe}: give the problems to measure on: --eval FILE")
+        raise UsageError(f"recipe {recipe}: missing evaluation problems. Give them with --eval FILE")
     if is_quick:
         chosen = tuple(_with_quick_base(split) for split in chosen)
     unknown = [name for name in variants if name not in VARIANTS]

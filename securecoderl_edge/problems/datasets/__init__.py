@@ -1,1 +1,1 @@
-"""Importers: one file for each format of the world, one record format out."""
+"""Importers: one file per dataset format, all to one record format."""

@@ -1,4 +1,4 @@
-"""APPS in its original folder layout: one folder a problem.
+"""APPS in its original folder layout: one folder per problem.
 
     train/0001/question.txt         the statement
     train/0001/input_output.json    {"inputs": [...], "outputs": [...], "fn_name"?: str}
@@ -41,7 +41,7 @@ def problem_folders(path: Path) -> Iterator[Path]:
 
 
 def read(path: Path, tally: Tally) -> Iterator[Problem]:
-    """Yield the problems below ``path``; those that cannot be used are counted in ``tally``."""
+    """Yield the problems below ``path``; unusable ones are counted in ``tally``."""
     for folder in problem_folders(path.resolve()):
         identifier = f"{SOURCE}/{folder.parent.name}/{folder.name}"
         try:
@@ -60,11 +60,11 @@ def _problem(folder: Path, identifier: str, tally: Tally) -> Problem:
         raise DropRecord("no statement")
     examples = _json(folder / "input_output.json") or {}
     if not isinstance(examples, dict):
-        raise DropRecord("input_output.json holds no object")
+        raise DropRecord("input_output.json is not a JSON object")
     try:
         metadata = _json(folder / "metadata.json")
     except DropRecord:
-        metadata = None  # it only tells how hard the problem is
+        metadata = None  # it only contains the difficulty
     fields = AppsFields(
         id=identifier,
         source=SOURCE,
@@ -85,7 +85,7 @@ def _text(file: Path) -> str:
     except FileNotFoundError:
         return ""
     except IsADirectoryError:
-        raise DropRecord(f"{file.name} is a folder") from None
+        raise DropRecord(f"{file.name} is a folder, not a file") from None
     except UnicodeDecodeError:
         raise DropRecord(f"{file.name} is not UTF-8 text") from None
     except OSError as error:

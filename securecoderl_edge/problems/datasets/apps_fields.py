@@ -1,6 +1,6 @@
-"""What APPS, its JSONL on the hub and APPS+ have in common: the fields of a problem, and what becomes of each oddity.
+"""Conversion of problems from APPS, its JSONL on the hub and APPS+, which share their fields and irregularities.
 
-Problems with a function name are function-call problems, the others read and print (`stdin_tests`).
+Problems with a function name are call problems, the others read and print (`stdin_tests`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from securecoderl_edge.problems.problem import Problem
 
 @dataclass(frozen=True)
 class AppsFields:
-    """One problem as it stands in a file; what is not text or a list here is a fault of the record.
+    """The fields of one problem in a file; values of other types than text or list are faults of the record.
 
     Attributes:
         function: the name of the function to call; None for a program that reads and prints.
@@ -41,7 +41,7 @@ class AppsFields:
 
 
 def make_problem(fields: AppsFields, tally: Tally) -> Problem:
-    """The problem; single tests that cannot be used are counted in ``tally``.
+    """The problem; unusable tests are counted in ``tally``.
 
     Raises:
         DropRecord: it has no statement, no usable test, or is malformed.
@@ -51,13 +51,13 @@ def make_problem(fields: AppsFields, tally: Tally) -> Problem:
         raise DropRecord("no statement")
     inputs, outputs = fields.inputs or [], fields.outputs or []
     if not isinstance(inputs, list) or not isinstance(outputs, list):
-        raise DropRecord("inputs or outputs are no list")
+        raise DropRecord("inputs or outputs are not a list")
     solutions, starter_code = _solutions(fields.solutions, fields.id, tally), fields.starter_code.rstrip()
     name = fields.function
     if name is None and any(map(are_arguments, inputs)):
         name = only_function(starter_code)
         if name is None:
-            raise DropRecord("arguments of a function that is not named")
+            raise DropRecord("function arguments without a function name")
     common: dict[str, Any] = {
         "id": fields.id,
         "source": fields.source,
@@ -68,7 +68,7 @@ def make_problem(fields: AppsFields, tally: Tally) -> Problem:
         return Problem(statement=statement, tests=tests, starter_code=starter_code, solutions=solutions, **common)
     check_pairs(inputs, outputs)
     if not isinstance(name, str) or not is_function_name(name):
-        raise DropRecord("fn_name is no function name")
+        raise DropRecord("fn_name is not a function name")
     definition = starter_code or (solutions[0] if solutions else "")
     header = signature(definition, name)
     return Problem(
@@ -89,12 +89,12 @@ def _assertions(
     assertions = []
     for arguments, expected in zip(inputs, expected_values(outputs, definition, name), strict=True):
         if not isinstance(arguments, list):
-            tally.drop_test(identifier, "arguments are no list")
+            tally.drop_test(identifier, "arguments are not a list")
             continue
         try:
             assertions.append(call_assertion(name, restore_integer_keys(arguments), restore_integer_keys(expected)))
         except ValueError:
-            tally.drop_test(identifier, "value has no literal")
+            tally.drop_test(identifier, "value without a Python literal")
     if not assertions:
         raise DropRecord("no usable tests")
     return tuple(assertions)
@@ -114,9 +114,9 @@ def _solutions(solutions: Any, identifier: str, tally: Tally) -> tuple[str, ...]
     if solutions is None:
         return ()
     if not isinstance(solutions, list):
-        tally.drop_solution(identifier, "solutions are no list")
+        tally.drop_solution(identifier, "solutions are not a list")
         return ()
     for _ in range(sum(not isinstance(solution, str) for solution in solutions)):
-        tally.drop_solution(identifier, "solution is no text")
+        tally.drop_solution(identifier, "solution is not text")
     texts = (solution.replace("\r\n", "\n") for solution in solutions if isinstance(solution, str))
     return tuple(dict.fromkeys(text for text in texts if text.strip()))

@@ -32,22 +32,22 @@ def problem_from(record: dict[str, Any], name: str, tally: Tally, source: str) -
     """The problem in a record.
 
     Args:
-        name: what the file calls the record, for want of an id of its own.
+        name: the name of the record in the file, in case it has no id.
         source: ``apps`` or ``apps-plus``, also the first part of the id.
 
     Raises:
         DropRecord: it cannot be used.
     """
     if not looks_like_one(record) and not _has(record, (*_INPUTS, *_OUTPUTS)):
-        raise MalformedRecord("no statement or no tests under any of the names that they go by")
+        raise MalformedRecord("no known key for the statement or for the tests")
     statement = first_of(record, _STATEMENT)
     if statement is not None and not isinstance(statement, str):
-        raise DropRecord("statement is no text")
+        raise DropRecord("statement is not text")
     examples = record
     if "input_output" in record:
         examples = _decoded(record["input_output"], "input_output") or {}
         if not isinstance(examples, dict):
-            raise DropRecord("input_output holds no object")
+            raise DropRecord("input_output is not a JSON object")
     identifier = f"{source}/{given_id(record, _IDS) or name}"
     solutions = _decoded(first_of(record, _SOLUTIONS), "solutions", or_text=True)
     if isinstance(solutions, str) and solutions.lstrip().startswith("[") and parse(solutions) is None:
@@ -69,13 +69,13 @@ def problem_from(record: dict[str, Any], name: str, tally: Tally, source: str) -
 
 
 def _function(examples: dict[str, Any], record: dict[str, Any]) -> Any:
-    """The name of the function to call; blank is none."""
+    """The name of the function to call; None if it is blank."""
     name = examples.get("fn_name", record.get("fn_name"))
     return None if isinstance(name, str) and not name.strip() else name
 
 
 def _decoded(value: Any, name: str, *, or_text: bool = False) -> Any:
-    """A list or object that may be there as JSON text; with ``or_text`` other text is itself."""
+    """Decode a list or object that may be JSON text; with ``or_text`` other text is returned unchanged."""
     if not isinstance(value, str):
         return value
     if not value.strip():

@@ -23,26 +23,26 @@ def literal(value: Any) -> str:
     """The Python literal of a decoded JSON value.
 
     Raises:
-        ValueError: there is none.
+        ValueError: the value has no literal.
     """
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{value} has no literal")
+        raise ValueError(f"{value} has no Python literal")
     if isinstance(value, (list, tuple)):
         items = ", ".join(literal(item) for item in value)
         return f"[{items}]" if isinstance(value, list) else f"({items}{',' * (len(value) == 1)})"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{literal(key)}: {literal(item)}' for key, item in value.items())}}}"
     if value is not None and not isinstance(value, (str, int, float)):
-        raise ValueError(f"a {type(value).__name__} has no literal")
+        raise ValueError(f"a {type(value).__name__} has no Python literal")
     return repr(value)
 
 
 def expected_values(outputs: list[Any], definition: str, name: str) -> list[Any]:
-    """What the function returns, taken out of the list that APPS wraps around some return values.
+    """The return values, without the list that APPS wraps around some of them.
 
-    The APPS grader accepts ``output == expected or output == expected[0]``. Here one reading is chosen for a
-    problem: outputs are wrapped when all of them are lists of one item, unless the definition declares that a
-    list is returned and the items are none.
+    The APPS grader accepts ``output == expected or output == expected[0]``. Here one interpretation is chosen per
+    problem: outputs are wrapped if all of them are lists of one item, unless the definition declares that a list is
+    returned and the items are not lists.
     """
     wrapped = all(isinstance(output, list) and len(output) == 1 for output in outputs)
     if wrapped and _returns_list(definition, name):
@@ -51,7 +51,7 @@ def expected_values(outputs: list[Any], definition: str, name: str) -> list[Any]
 
 
 def restore_integer_keys(value: Any) -> Any:
-    """Turn the keys of dictionaries back into the integers that JSON lacks, where all of them are written as such."""
+    """Convert the keys of dictionaries to integers, which JSON does not allow, if all of them look like integers."""
     if isinstance(value, list):
         return [restore_integer_keys(item) for item in value]
     if not isinstance(value, dict):

@@ -21,7 +21,7 @@ SOURCE = "code-contests"
 TESTS = ("public_tests", "private_tests", "generated_tests")
 
 _PYTHON_3 = (3, "3", "PYTHON3", "python3")
-# From 7 on the numbers stand for the letters of Codeforces: 7 is A.
+# Numbers from 7 are the letters of Codeforces: 7 is A.
 _DIFFICULTIES = {1: "easy", 2: "medium", 3: "hard", 4: "harder", 5: "hardest", 6: "external"}
 _FIRST_LETTER = 7
 
@@ -66,7 +66,7 @@ def _tests(value: Any) -> tuple[list[Any], list[Any]]:
             return inputs, outputs
     if value is None:
         return [], []
-    raise DropRecord("inputs or outputs are no list")
+    raise DropRecord("inputs or outputs are not a list")
 
 
 def _python_solutions(value: Any) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Fields of a foreign JSON record, with their types checked."""
+"""Fields of an imported JSON record, with type checks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def first_of(record: dict[str, Any], names: Sequence[str]) -> Any:
 
 
 def given_id(record: dict[str, Any], names: Sequence[str]) -> str | None:
-    """The text or number under the first of the names that has a value; None if there is nothing of the kind."""
+    """The text or number under the first of the names that has a value; None without one."""
     value = first_of(record, names)
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         return None
@@ -50,12 +50,12 @@ def given_id(record: dict[str, Any], names: Sequence[str]) -> str | None:
 
 
 def check_pairs(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-    """Make sure that every input has its output.
+    """Check that every input has its output.
 
     Raises:
-        DropRecord: there are none, or not equally many.
+        DropRecord: there are none, or their numbers differ.
     """
     if not inputs or not outputs:
         raise DropRecord("no tests")
     if len(inputs) != len(outputs):
-        raise DropRecord("unequal numbers of inputs and outputs")
+        raise DropRecord("different numbers of inputs and outputs")

@@ -1,8 +1,8 @@
-"""HumanEval, one JSON object a line: task_id, prompt, canonical_solution, entry_point, test.
+"""HumanEval, one JSON object per line: task_id, prompt, canonical_solution, entry_point, test.
 
-``check(candidate)`` is split: each of its assertions that stands on its own is one test, the rest of its body
-(assignments, loops and what depends on them) is one more. Assertions that always hold (``assert True``) are
-left out. The prompt becomes the given code. Source: Chen et al., 2021, https://github.com/openai/human-eval
+``check(candidate)`` is split: each independent assertion is one test; the rest of its body (assignments, loops and
+statements that depend on them) is another. Assertions that always hold (``assert True``) are dropped. The prompt
+becomes the given code. Source: Chen et al., 2021, https://github.com/openai/human-eval
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def problem_from(record: dict[str, Any], _name: str, tally: Tally) -> Problem:
         text(record, "canonical_solution"),
     )
     if not is_function_name(name):
-        raise DropRecord("entry_point is no function name")
+        raise DropRecord("entry_point is not a function name")
     header = signature(prompt, name) or name
     return Problem(
         id=identifier,
@@ -52,18 +52,18 @@ def split_check(test: str, entry_point: str, prompt: str, where: str, tally: Tal
     """The tests inside a module that defines ``check(candidate)``.
 
     Raises:
-        DropRecord: there is no such function, or nothing is left of it.
+        DropRecord: no such function, or it has no usable tests.
     """
     if not test.strip():
         raise DropRecord("no tests")
     module = parse(test)
     check = next((node for node in module.body if _defines(node, "check")), None) if module else None
     if module is None or not isinstance(check, ast.FunctionDef) or len(check.args.args) != 1:
-        raise DropRecord("test defines no check(candidate)")
+        raise DropRecord("test does not define check(candidate)")
     others = [node for node in module.body if node is not check and not _is_metadata(node)]
     candidate = check.args.args[0].arg
     local = {name for node in (*check.body, *others) for name in _names_defined(node)}
-    brings_anything_in = "*" in local  # of such names nobody knows which are used
+    brings_anything_in = "*" in local  # import *: the used names are unknown
     assertions, rest = [], []
     for node in check.body:
         if isinstance(node, ast.Expr) and isinstance(node.value, (ast.Name, ast.Constant)):
@@ -85,7 +85,7 @@ def split_check(test: str, entry_point: str, prompt: str, where: str, tally: Tal
 
 
 def _helpers(prompt: str, entry_point: str) -> list[ast.stmt]:
-    """What the prompt defines besides the function asked for; a program need not repeat it."""
+    """Definitions in the prompt other than the requested function; a program need not repeat them."""
     tree = parse_stub(prompt)
     return [node for node in tree.body if not _defines(node, entry_point)] if tree else []
 
@@ -99,7 +99,7 @@ def _is_metadata(node: ast.stmt) -> bool:
 
 
 def _names_defined(node: ast.stmt) -> set[str]:
-    """What a statement of ``check`` or beside it binds; the names inside of definitions are not told apart."""
+    """Names that a statement in or next to ``check`` binds, including those inside of definitions."""
     found: set[str] = set()
     for inner in ast.walk(node):
         if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
@@ -116,7 +116,7 @@ def _names_used(node: ast.stmt) -> set[str]:
 
 
 class _Rename(ast.NodeTransformer):
-    """An expression with another name for the candidate; where a lambda has a parameter of that name, it is another."""
+    """Renames the candidate in an expression, except in a lambda that has a parameter of that name."""
 
     def __init__(self, old: str, new: str) -> None:
         self.old, self.new = old, new

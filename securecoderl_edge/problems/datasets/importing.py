@@ -1,4 +1,4 @@
-"""Problems of a foreign format: which format it is, and its records as problems, in constant memory."""
+"""Import of problems from other dataset formats, in constant memory, with detection of the format."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from securecoderl_edge.problems.datasets.records import Unreadable, form_of, rea
 from securecoderl_edge.problems.datasets.tally import DropRecord, MalformedRecord, Tally
 from securecoderl_edge.problems.problem import Problem, with_few_tests
 
-# From a record, what the file calls it, and the tally to the problem.
+# (record, its name in the file, tally) -> problem.
 _Reader = Callable[[dict[str, Any], str, Tally], Problem]
 
 FORMATS = ("apps", "apps-plus", "mbpp", "humaneval", "code-contests", "securecoderl", "jsonl")
 KINDS = ("stdin", "call", "all")
-# Some collections have thousands of tests for a problem; training and evaluation take the first few.
+# Some data sets have thousands of tests per problem; training and evaluation use the first few.
 MAX_TESTS_KEPT = 100
 
-# Keys of a record that tell a format from the others, the most telling format first.
+# Keys of a record that identify its format, the most specific format first.
 _KEYS_OF_FORMAT = {
     "mbpp": {"task_id", "test_list"},
     "humaneval": {"task_id", "prompt", "entry_point", "test"},
@@ -34,12 +34,12 @@ _KEYS_OF_FORMAT = {
 
 @dataclass(frozen=True)
 class Imported:
-    """An import under way.
+    """An import in progress.
 
     Attributes:
         format: one of `FORMATS`.
         problems: the problems, read as they are consumed.
-        tally: what was kept and left out so far; final when ``problems`` is exhausted.
+        tally: counts of kept and dropped records so far; final when ``problems`` is exhausted.
     """
 
     format: str
@@ -54,33 +54,33 @@ def import_problems(
     max_tests: int = MAX_TESTS_KEPT,
     strict: bool = False,
 ) -> Imported:
-    """Read problems of a foreign format in constant memory.
+    """Read problems in another dataset format, in constant memory.
 
-    What cannot be used is counted and named in the tally, and the rest goes on.
+    Unusable records, tests and solutions are dropped and counted in the tally.
 
     Args:
         source: a file, the parts of one, or for APPS a folder.
-        format: one of `FORMATS`, or ``auto`` to recognize it.
-        kind: ``stdin``, ``call`` or ``all``: which problems to keep, judged by their data.
-        max_tests: keep the first so many tests of a problem.
-        strict: what cannot be used is an error.
+        format: one of `FORMATS`, or ``auto`` to detect it.
+        kind: ``stdin``, ``call`` or ``all``: the kind of problems to keep.
+        max_tests: keep at most this many tests per problem, the first ones.
+        strict: an unusable record, test or solution is an error.
 
     Raises:
-        UsageError: no such file, format or kind, or a format that is not recognized.
-        SceError: while problems are consumed: the file cannot be read at all, is of another format, or holds what
-            ``strict`` forbids.
+        UsageError: unknown file, format or kind, or a format that cannot be detected.
+        SceError: while problems are consumed: the file cannot be read or has another format, or ``strict`` found an
+            unusable record.
     """
     if kind not in KINDS:
-        raise UsageError(f"no kind of problems {kind!r}; there are {', '.join(KINDS)}")
+        raise UsageError(f"unknown --kind {kind!r}; choose from {', '.join(KINDS)}")
     if format != "auto" and format not in FORMATS:
-        raise UsageError(f"no dataset format {format!r}; there are {', '.join(FORMATS)}")
+        raise UsageError(f"unknown --format {format!r}; choose from {', '.join(FORMATS)}")
     paths = [source] if isinstance(source, Path) else list(source)
     found = detect_format(paths[0]) if format == "auto" else format
     for path in paths:
         if not path.exists():
             raise UsageError(f"{path}: no such file or folder")
         if path.is_dir() and found != "apps":
-            raise UsageError(f"{path}: the format {found} is a file, this is a folder")
+            raise UsageError(f"{path}: expected a file for --format {found}, found a folder")
     tally = Tally()
     problems = (found_at for path in paths for found_at in _read(path, found, tally))
     return Imported(found, _filtered(problems, kind, max_tests, tally, strict), tally)
@@ -90,12 +90,12 @@ def detect_format(path: Path) -> str:
     """The format of a file or folder, by the keys of its first readable record or by its folders.
 
     Raises:
-        UsageError: it does not exist, or is none of `FORMATS`.
+        UsageError: it does not exist, or has none of `FORMATS`.
         SceError: it cannot be read.
     """
     if path.is_dir():
         if next(apps.problem_folders(path), None) is None:
-            raise UsageError(f"{path}: no APPS problems (folders with question.txt) in this folder")
+            raise UsageError(f"{path}: no APPS problems found (folders with question.txt)")
         return "apps"
     if form_of(path) == "prompts":
         return "securecoderl"
@@ -122,7 +122,7 @@ def _format_of(record: dict[str, Any]) -> str | None:
 
 def _refuse(path: Path, record: dict[str, Any]) -> str:
     keys = ", ".join(sorted(map(repr, record))[:12]) or "none"
-    raise UsageError(f"{path}: not recognized as {', '.join(FORMATS)} (keys of the first record: {keys})")
+    raise UsageError(f"{path}: unknown format, expected {', '.join(FORMATS)} (keys of the first record: {keys})")
 
 
 def _reader(format: str, path: Path) -> _Reader:
@@ -140,7 +140,7 @@ def _reader(format: str, path: Path) -> _Reader:
 
 
 def _read(path: Path, format: str, tally: Tally) -> Iterator[tuple[str, Problem]]:
-    """The problems of one file or folder, each with its place; what is left out is counted."""
+    """The problems of one file or folder, each with its place; dropped ones are counted in the tally."""
     if path.is_dir():
         yield from ((problem.id, problem) for problem in apps.read(path, tally))
         return
@@ -152,16 +152,16 @@ def _read(path: Path, format: str, tally: Tally) -> Iterator[tuple[str, Problem]
             if isinstance(record.value, Unreadable):
                 raise DropRecord(record.value.reason)
             if not isinstance(record.value, dict):
-                raise MalformedRecord(f"record is no object but a {type(record.value).__name__}")
+                raise MalformedRecord(f"expected a JSON object, found {type(record.value).__name__}")
             yield where, reader(record.value, record.name, tally)
         except DropRecord as reason:
             if isinstance(reason, MalformedRecord) and isinstance(record.value, dict):
                 others = others or _format_of(record.value)
             tally.drop(where, reason)
-        except (RecursionError, OverflowError):  # JSON can hold what Python cannot work with
+        except (RecursionError, OverflowError):  # JSON allows values that Python cannot process
             tally.drop(where, "a value is nested too deeply or too large")
     if tally.kept == before and tally.malformed == tally.read and others not in (None, format):
-        raise UsageError(f"{path}: holds no {format} records; it looks like {others}: --format {others}")
+        raise UsageError(f"{path}: no {format} records; it looks like {others}, so use --format {others}")
 
 
 def _filtered(
@@ -170,7 +170,7 @@ def _filtered(
     seen: set[str] = set()
     for where, problem in problems:
         if problem.id in seen:
-            tally.drop(where, "id used before")
+            tally.drop(where, "duplicate id")
         elif kind not in ("all", problem.kind):
             tally.filter(problem.id, f"{problem.kind} problem, not {kind}")
         else:
@@ -187,7 +187,7 @@ def _limited(problem: Problem, max_tests: int, tally: Tally) -> Problem:
     surplus = problem.test_count - max_tests
     if surplus <= 0:
         return problem
-    tally.filter_tests(problem.id, f"after the first {max_tests} of a problem", surplus)
+    tally.filter_tests(problem.id, f"beyond the first {max_tests} of a problem", surplus)
     return with_few_tests(problem, max_tests)
 
 
@@ -195,4 +195,4 @@ def _check_strictly(tally: Tally) -> None:
     kinds = (("record", tally.dropped), ("test", tally.dropped_tests), ("solution", tally.dropped_solutions))
     for what, counts in kinds:
         for reason, entry in counts.items():
-            raise SceError(f"{entry.first}: a {what} cannot be used: {reason} (--strict)")
+            raise SceError(f"{entry.first}: unusable {what}: {reason} (--strict)")

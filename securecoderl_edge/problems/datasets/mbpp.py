@@ -1,7 +1,7 @@
-"""MBPP, one JSON object a line: text, code, task_id, test_list, test_setup_code.
+"""MBPP, one JSON object per line: text, code, task_id, test_list, test_setup_code.
 
-The full set and the sanitised one (``prompt``, ``test_imports``) are read. Each assertion is one test; the
-first is shown in the statement, because many statements do not say what is returned. Source: Austin et al.
+Reads the full set and the sanitized one (``prompt``, ``test_imports``). Each assertion is one test; the first is shown
+in the statement, because many statements do not specify the return value. Source: Austin et al.
 (2021), https://github.com/google-research/google-research/tree/master/mbpp
 """
 
@@ -15,7 +15,7 @@ from securecoderl_edge.problems.datasets.tally import DropRecord, MalformedRecor
 from securecoderl_edge.problems.problem import Problem
 
 SOURCE = "mbpp"
-# What published results are measured on: problems 11 to 510.
+# The test split, which published results use: problems 11 to 510.
 TEST_SPLIT = "mbpp-test"
 
 
@@ -40,7 +40,7 @@ def problem_from(record: dict[str, Any], _name: str, tally: Tally) -> Problem:
     names = [called_function(test, code) for test in tests]
     name = next((name for name in names if name), None)
     if name is None:
-        raise DropRecord("tests call no function")
+        raise DropRecord("tests do not call a function")
     imports = "\n".join(texts(record, "test_imports"))
     setup = f"{imports}\n{text(record, 'test_setup_code')}".replace("\r\n", "\n").strip()
     header = signature(code, name) or name

@@ -1,7 +1,7 @@
 """Our own JSONL: problems as `securecoderl_edge.problems.problem` writes them.
 
-Importing it checks and filters. Unlike `load_problems`, which refuses a file with a bad record, this counts
-problems and tests that cannot be used, and goes on.
+The import checks and filters. Unlike `load_problems`, which rejects a file with a bad record, it drops and counts
+unusable problems and tests.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def problem_from(record: dict[str, Any], name: str, tally: Tally) -> Problem:
 
 
 def _usable(record: dict[str, Any], where: str, tally: Tally) -> dict[str, Any]:
-    """The record without tests that cannot be used; other faults are left to `problem_from_record`."""
+    """The record without unusable tests; `problem_from_record` checks the other fields."""
     field = "assertions" if record.get("kind") == "call" else "tests"
     tests = record.get(field)
     if not tests:
@@ -48,5 +48,5 @@ def _usable(record: dict[str, Any], where: str, tally: Tally) -> dict[str, Any]:
 
 def _fault(test: Any) -> str | None:
     if not isinstance(test, dict) or not all(isinstance(test.get(name), str) for name in ("input", "output")):
-        return "input or output is no text"
+        return "input or output is not text"
     return fault_of(Test(test["input"], test["output"]))

@@ -1,4 +1,4 @@
-"""Reading Python source without running it: signatures, entry points, imports that a program lacks."""
+"""Static analysis of Python source: signatures, entry points, missing imports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import keyword
 import warnings
 from collections.abc import Iterator
 
-# What the APPS and LiveCodeBench graders import for every function-call program.
+# Imports that the APPS and LiveCodeBench graders add to every program for a call problem.
 _NAMES_OF_MODULES = {
     "typing": "Any Callable Dict FrozenSet Iterable Iterator List Optional Sequence Set Tuple Union",
     "collections": "Counter OrderedDict defaultdict deque namedtuple",
@@ -62,13 +62,13 @@ def signature(source: str, name: str) -> str | None:
 
 
 def find_function(source: str, name: str) -> ast.FunctionDef | None:
-    """The definition of ``name`` in a program or stub, if it is there."""
+    """The definition of ``name`` in a program or stub, if it has one."""
     tree = parse_stub(source)
     return next((found for found in functions(tree) if found.name == name), None) if tree else None
 
 
 def called_function(assertion: str, program: str) -> str | None:
-    """The function under test: the first one called that ``program`` defines, else the first no builtin."""
+    """The function under test: the first called one that ``program`` defines, else the first that is not a builtin."""
     tree, program_tree = parse(assertion), parse(program)
     if tree is None:
         return None
@@ -79,9 +79,9 @@ def called_function(assertion: str, program: str) -> str | None:
 
 
 def add_missing_imports(source: str) -> str:
-    """Put the standard-library imports that a program or stub uses but never makes before its first statement.
+    """Insert missing imports of the standard library before the first statement of a program or stub.
 
-    Function-call programs of APPS were written for a grader that imports these names for everyone.
+    Programs for call problems of APPS were written for a grader that imports these names.
     """
     tree = parse_stub(source)
     if tree is None:
@@ -99,7 +99,7 @@ def add_missing_imports(source: str) -> str:
 
 
 def _end_of_prologue(tree: ast.Module) -> int:
-    """Lines that imports from ``__future__`` and what must stand before them take; 0 without any."""
+    """Number of lines up to the last import from ``__future__``; 0 without any."""
     future = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
     return max((node.end_lineno or 0 for node in future), default=0)
 
@@ -114,12 +114,12 @@ def _bound_by_statements(tree: ast.Module) -> set[str]:
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             bound |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
             if any(alias.name == "*" for alias in node.names):
-                bound |= _IMPORT_OF_NAME.keys()  # nobody can tell what came in
+                bound |= _IMPORT_OF_NAME.keys()  # import *: the names are unknown
     return bound
 
 
 def returns_at_top_level(source: str) -> bool:
-    """Whether a text is Python but for a ``return`` outside of functions, which graders that wrap programs permit."""
+    """Whether a text is Python except for a ``return`` outside of functions, which some graders permit."""
     tree = parse(source)
     return tree is not None and any(isinstance(node, ast.Return) for node in _outside_of_functions(tree.body))
 
@@ -127,8 +127,8 @@ def returns_at_top_level(source: str) -> bool:
 def wrap_in_function(source: str) -> str:
     """The program as the body of a function that is called at once, so that it may return; comments are lost.
 
-    All that the program binds stays global, so that its functions, ``eval`` and ``globals`` find it as before; imports
-    that a function cannot hold stay outside.
+    All names that the program binds stay global, so that its functions, ``eval`` and ``globals`` find them. Imports
+    that a function cannot contain stay outside.
     """
     body = ast.parse(source).body
     outside: list[ast.stmt] = [node for node in body if isinstance(node, ast.ImportFrom) and _stays_outside(node)]
@@ -145,19 +145,19 @@ def wrap_in_function(source: str) -> str:
 
 
 def is_function_name(name: str) -> bool:
-    """Whether a function can be called so."""
+    """Whether ``name`` is a valid name of a function."""
     return name.isidentifier() and not keyword.iskeyword(name)
 
 
 def only_function(source: str) -> str | None:
-    """The name of the one function, or method of a class, that a stub defines; None if there are none or several."""
+    """The name of the only function, or method of a class, that a stub defines; None if it has none or several."""
     tree = parse_stub(source) if source.strip() else None
     names = [function.name for function in functions(tree) if not function.name.startswith("__")] if tree else []
     return names[0] if len(names) == 1 else None
 
 
 def fault_of_assertion(text: str) -> str | None:
-    """Why a test in Python can fail for no program: it is none, or asserts nothing."""
+    """The reason if a test in Python cannot fail: it is not Python, or asserts nothing; else None."""
     tree = parse(text)
     if tree is None:
         return "test is not Python"
@@ -181,7 +181,7 @@ def _bound_at_top_level(statements: list[ast.stmt]) -> set[str]:
 
 
 def _names_stored(node: ast.AST) -> set[str]:
-    """Names that a statement stores itself; comprehensions and the statements in it have names of their own."""
+    """Names that a statement itself stores, without those of comprehensions and of nested statements."""
     found: set[str] = set()
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.stmt, ast.ExceptHandler, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp)):
@@ -195,7 +195,7 @@ def _names_stored(node: ast.AST) -> set[str]:
 
 
 class _Unannotated(ast.NodeTransformer):
-    """Assignments without their annotations, which global names cannot have; functions and classes stay as they are."""
+    """Removes annotations of assignments, which global names cannot have; functions and classes stay unchanged."""
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
         if node.value is None:

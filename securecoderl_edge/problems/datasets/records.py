@@ -1,8 +1,8 @@
-"""Files of records, whatever their outer form, one record at a time: JSONL, a JSON array, an object of records by name,
-the JSON of SecureCodeRL, Parquet; text packed with gzip too.
+"""Readers for files of records, one record at a time: JSONL, a JSON array, an object of records by name, the JSON of
+SecureCodeRL, Parquet; text files may be compressed with gzip.
 
-A record that cannot be read is handed out as `Unreadable` and the rest goes on, as far as the form permits: of a JSON
-text with a fault in its form nobody knows where the next record begins.
+A record that cannot be read is yielded as `Unreadable`, and reading continues if the form permits: after a syntax error
+in a JSON text the start of the next record is unknown.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Form = Literal["lines", "array", "object", "prompts", "parquet"]
 
 _BOM = b"\xef\xbb\xbf"
 _PIECE = 1 << 16
-# Where SecureCodeRL's prompts stand; the second is of an older form, without tests.
+# The keys of SecureCodeRL's prompts; the second is from an older form, without tests.
 _PROMPTS_KEYS = ("prompts_with_tests", "prompts")
 _PROMPTS = re.compile(rb'\A\{[^{]*?"(?:prompts_with_tests|prompts)"\s*:\s*\[', re.DOTALL)
 _ROWS_AT_A_TIME = 64
-# A record longer than this is none: memory would go to a string whose end is missing.
+# A longer record is invalid: a string without an end would fill the memory.
 _LONGEST_VALUE = 1 << 28
-# A fault this near to the end of what was read so far may be a record that goes on.
+# A syntax error this close to the end of the text read so far may be an incomplete record.
 _LONGEST_TOKEN = 16
 _SPACE = re.compile(r"[ \t\r\n]*")
 _UNDECODED = re.compile("[\udc80-\udcff]")
@@ -38,7 +38,7 @@ _UNDECODED = re.compile("[\udc80-\udcff]")
 
 @dataclass(frozen=True)
 class Unreadable:
-    """What stands in the place of a record that is none; ``reason`` is the same for the same fault."""
+    """Replaces a record that cannot be read; ``reason`` is the same for the same fault."""
 
     reason: str
 
@@ -49,7 +49,7 @@ class Record:
 
     Attributes:
         place: its line number, or ``record 3``, ``row 3``.
-        name: what the file calls it: its key, or its number from 0.
+        name: its key in the file, or its number from 0.
         value: the decoded value, or `Unreadable`.
     """
 
@@ -77,7 +77,7 @@ def form_of(path: Path) -> Form:
     if not path.exists():
         raise UsageError(f"{path}: no such file")
     if path.is_dir():
-        raise UsageError(f"{path}: is a folder")
+        raise UsageError(f"{path}: a folder, not a file")
     try:
         with open_records(path) as file:
             head = file.read(_PIECE)
@@ -88,7 +88,7 @@ def form_of(path: Path) -> Form:
     if head.startswith(b"PAR1"):
         return "parquet"
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise SceError(f"{path}: is UTF-16 text; convert it to UTF-8")
+        raise SceError(f"{path}: UTF-16 text; convert it to UTF-8")
     head = head.removeprefix(_BOM).lstrip()
     if head.startswith(b"["):
         return "array"
@@ -98,12 +98,12 @@ def form_of(path: Path) -> Form:
 
 
 def count_records(path: Path) -> int:
-    """How many records there are, as many as come before a break."""
+    """Number of readable records, up to a break in the file."""
     return sum(not isinstance(record.value, Unreadable) for record in read_records(path))
 
 
 def _is_object_of_records(head: bytes) -> bool:
-    """Whether a text that begins so is one object whose values are records, and not the first of many lines."""
+    """Whether a text with this beginning is one object whose values are records, not the first of many lines."""
     first, newline, rest = head.partition(b"\n")
     try:
         line = json.loads(first)
@@ -118,24 +118,24 @@ def _is_object_of_records(head: bytes) -> bool:
 
 
 def open_records(path: Path) -> IO[bytes]:
-    """The bytes of a file of records, unpacked if it ends in ``.gz``."""
+    """The bytes of a file of records, decompressed if it ends in ``.gz``."""
     return gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
 
 
 def _integer(digits: str) -> int | Unreadable:
-    """An integer; Python refuses to read those of thousands of digits, and so does every test."""
+    """An integer; Python rejects integers with thousands of digits."""
     limit = sys.get_int_max_str_digits()
-    return Unreadable("a number of too many digits") if limit and len(digits) > limit else int(digits)
+    return Unreadable("a number with too many digits") if limit and len(digits) > limit else int(digits)
 
 
 _DECODER = json.JSONDecoder(parse_int=_integer)
 
 
 def _decoded(text: str, start: int = 0) -> tuple[Any, int]:
-    """The JSON value at ``start`` and where it ends; `Unreadable` if it is one that no data set has.
+    """The JSON value at ``start`` and its end; `Unreadable` for a value that is not valid text.
 
     Raises:
-        json.JSONDecodeError: there is none.
+        json.JSONDecodeError: not a JSON value.
     """
     value, end = _DECODER.raw_decode(text, start)
     return (Unreadable("not UTF-8 text") if _UNDECODED.search(text, start, end) else value), end
@@ -150,7 +150,7 @@ def _lines(path: Path) -> Iterator[Record]:
                     name += 1
                     yield Record(str(number), str(name), _of_line(line))
     except (EOFError, zlib.error, gzip.BadGzipFile):
-        yield Record(f"after record {name}", "", Unreadable("the file is cut short"))
+        yield Record(f"after record {name}", "", Unreadable("the file is truncated"))
     except OSError as error:
         raise SceError(f"{path}: {error.strerror or error}") from None
 
@@ -177,8 +177,9 @@ def _items(path: Path, form: Form) -> Iterator[Record]:
     except RecursionError:
         yield Record(f"after {count} records", "", Unreadable("the file is nested too deeply from here on"))
     except (json.JSONDecodeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        fault = "is no JSON" if isinstance(error, json.JSONDecodeError) and not _is_cut(error) else "is cut short"
-        yield Record(f"after {count} records", "", Unreadable(f"the file {fault} from here on"))
+        is_broken = isinstance(error, json.JSONDecodeError) and not _is_cut(error)
+        fault = "the file is not valid JSON from here on" if is_broken else "the file is truncated"
+        yield Record(f"after {count} records", "", Unreadable(fault))
     except OSError as error:
         raise SceError(f"{path}: {error.strerror}") from None
 
@@ -188,7 +189,7 @@ def _is_cut(error: json.JSONDecodeError) -> bool:
 
 
 class _Text:
-    """A file of JSON, decoded value by value; only the piece with the value at hand is in memory."""
+    """A file of JSON, decoded value by value; only the piece with the current value is in memory."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -198,7 +199,7 @@ class _Text:
         self._text = self._text.removeprefix("\ufeff")
 
     def sign(self) -> str:
-        """The next character that is no space, which stays; empty at the end."""
+        """Peek at the next character that is not white space; empty at the end."""
         while True:
             space = _SPACE.match(self._text, self._place)
             self._place = space.end() if space else self._place
@@ -207,10 +208,10 @@ class _Text:
             self._read(_PIECE)
 
     def skip(self, sign: str) -> None:
-        """Go past one of the characters in ``sign``.
+        """Skip one of the characters in ``sign``.
 
         Raises:
-            json.JSONDecodeError: another one is there.
+            json.JSONDecodeError: another character follows.
         """
         if not (found := self.sign()) or found not in sign:
             raise json.JSONDecodeError(f"Expecting {sign}", self._text, self._place)
@@ -220,7 +221,7 @@ class _Text:
         """The next value.
 
         Raises:
-            json.JSONDecodeError, RecursionError: there is none.
+            json.JSONDecodeError, RecursionError: not a JSON value.
         """
         self.sign()
         size = _PIECE
@@ -275,13 +276,13 @@ def _elements(text: _Text) -> Iterator[Any]:
 
 
 def _rows(path: Path) -> Iterator[Record]:
-    with needs("pyarrow", "hub", "(the file is in Parquet's format)"):
+    with needs("pyarrow", "hub", "(to read Parquet files)"):
         import pyarrow
         import pyarrow.parquet
     number = 0
     try:
         with pyarrow.parquet.ParquetFile(path) as table:
-            # Times have values that Python cannot hold, and no problem is made of them.
+            # Times have values that Python cannot represent, and importers do not need them.
             columns = [field.name for field in table.schema_arrow if not pyarrow.types.is_temporal(field.type)]
             for batch in table.iter_batches(batch_size=_ROWS_AT_A_TIME, columns=columns):
                 for row in range(batch.num_rows):
@@ -289,7 +290,7 @@ def _rows(path: Path) -> Iterator[Record]:
                     number += 1
     except (pyarrow.ArrowException, OSError) as error:
         if number == 0:
-            raise SceError(f"{path}: no whole Parquet file ({str(error)[:120]}); download it again") from None
+            raise SceError(f"{path}: damaged Parquet file ({str(error)[:120]}); download it again") from None
         yield Record(f"after {number} rows", "", Unreadable("the file is damaged from here on"))
 
 
@@ -299,4 +300,4 @@ def _of_row(batch: Any, row: int) -> Any:
     except UnicodeDecodeError:
         return Unreadable("not UTF-8 text")
     except (ValueError, OverflowError):
-        return Unreadable("a value that Python cannot hold")
+        return Unreadable("a value that Python cannot represent")

@@ -4,11 +4,11 @@
         {"problem_id": ..., "difficulty": ..., "prompt": "def solve_ab12c(): ...", with the statement as its docstring,
          "test_cases": {"inputs": ["1 2\\n", ...], "outputs": ["3\\n", ...]}}, ...]}
 
-The statement is taken out of the stub. Function-call problems of APPS+ stand among the others with their arguments
-printed as a list and without the name of the function; nothing can solve them, so they are left out.
+The statement is taken out of the stub. The list also contains call problems of APPS+, with their arguments printed as a
+list and without the name of the function. They cannot be solved, so they are dropped.
 
-The paper measured 100 prompts that Python's ``random`` draws with seed 42 from the whole list. Those that can be used
-carry the tag `PAPER_TAG`. Source: https://github.com/SuryanshSS1011/SecureCodeRL
+The paper evaluated on 100 prompts, sampled from the whole list by Python's ``random`` with seed 42. The usable ones
+have the tag `PAPER_TAG`. Source: https://github.com/SuryanshSS1011/SecureCodeRL
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ def problem_from(record: dict[str, Any], name: str, tally: Tally, drawn: frozens
 
     Args:
         name: its position in the list.
-        drawn: the positions that the paper drew, see `drawn_by_the_paper`.
+        drawn: the positions that the paper sampled, see `drawn_by_the_paper`.
 
     Raises:
         DropRecord: it cannot be used.
     """
     prompt, cases = record.get("prompt"), record.get("test_cases")
     if not isinstance(prompt, str):
-        raise MalformedRecord('"prompt" is no text')
+        raise MalformedRecord('"prompt" is not text')
     if not isinstance(cases, dict):
-        raise MalformedRecord('"test_cases" is no object')
+        raise MalformedRecord('"test_cases" is not a JSON object')
     stub = _STUB.fullmatch(prompt)
     statement = (stub["statement"] if stub else prompt).strip()
     if not statement:
         raise DropRecord("no statement")
     inputs, outputs = cases.get("inputs") or [], cases.get("outputs") or []
     if not isinstance(inputs, list) or not isinstance(outputs, list):
-        raise DropRecord("inputs or outputs are no list")
+        raise DropRecord("inputs or outputs are not a list")
     identifier = f"{SOURCE}/{given_id(record, ('problem_id', 'id')) or name}"
     if inputs and all(_is_printed_list(given) for given in inputs):
-        raise DropRecord("arguments of a function that is not named")
+        raise DropRecord("function arguments without a function name")
     difficulty = record.get("difficulty")
     return Problem(
         id=identifier,
@@ -72,9 +72,9 @@ def problem_from(record: dict[str, Any], name: str, tally: Tally, drawn: frozens
 
 
 def drawn_by_the_paper(path: Path) -> frozenset[str]:
-    """The positions in a file of the prompts that the paper's evaluator drew for the first model that it was given.
+    """The positions in a file of the prompts that the paper's evaluator sampled for its first model.
 
-    Empty if the file is not whole: the draw depends on how many prompts there are.
+    Empty if the file is truncated: the sample depends on the number of prompts.
     """
     total = count_records(path)
     with open_records(path) as file:

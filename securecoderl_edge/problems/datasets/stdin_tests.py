@@ -1,4 +1,4 @@
-"""Inputs and expected outputs of programs that read and print, as they stand in the files of the world."""
+"""Inputs and expected outputs of stdin problems, in the forms of public data sets."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from securecoderl_edge.problems.datasets.fields import check_pairs
 from securecoderl_edge.problems.datasets.tally import Tally, usable_tests
 from securecoderl_edge.problems.problem import Test
 
-# ``1 <= N <= 100``, with any of the signs: no program prints that; it slipped from the statement into a test.
+# ``1 <= N <= 100``, with any of the signs: such text belongs to the statement, not to an expected output.
 _SIGN = r"(?:<=?|≤|⩽|\\leq?(?:slant)?|&lt;=?|&le;)"
 _BOUNDS = re.compile(rf"\d\s{{0,9}}{_SIGN}\s{{0,9}}\|?[A-Za-z_][\w|]{{0,20}}.{{0,40}}?{_SIGN}\s{{0,9}}\d", re.DOTALL)
 _CONSTRAINTS = re.compile(r"^[^\w\n]*constraints?[^\w\n]*$", re.IGNORECASE | re.MULTILINE)
-# Constraints are a few lines; looking for them in a long output would take long.
+# Constraints take a few lines; a search in a long output would be slow.
 _LONGEST_CONSTRAINTS = 4000
 
 
 def stdin_tests(inputs: Sequence[Any], outputs: Sequence[Any], identifier: str, tally: Tally) -> tuple[Test, ...]:
-    """Tests of as many inputs as outputs; those that cannot be used are counted in ``tally``.
+    """Tests from inputs and outputs; unusable ones are counted in ``tally``.
 
     Inputs and outputs are texts, lists of lines, or either wrapped in one more list; outputs may be numbers too.
 
     Raises:
-        DropRecord: there are none, not equally many, or none is usable.
+        DropRecord: there are none, their numbers differ, or none is usable.
     """
     check_pairs(inputs, outputs)
     tests = []
@@ -32,22 +32,22 @@ def stdin_tests(inputs: Sequence[Any], outputs: Sequence[Any], identifier: str, 
         try:
             tests.append(Test(_lines(given, numbers=False), _lines(expected)))
         except TypeError:
-            tally.drop_test(identifier, "input or output is no text")
+            tally.drop_test(identifier, "input or output is not text")
     return tuple(usable_tests(tests, fault_of, identifier, tally))
 
 
 def fault_of(test: Test) -> str | None:
-    """Why no program could pass a test, or every one."""
+    """The reason if no program, or every program, would pass a test; else None."""
     if not test.output.strip():
-        return "blank expected output"
+        return "empty expected output"
     short = test.output[:_LONGEST_CONSTRAINTS]
     if _BOUNDS.search(short) or _CONSTRAINTS.search(short):
-        return "expected output holds constraints"
+        return "expected output contains constraints of the statement"
     return None
 
 
 def are_arguments(given: Any) -> bool:
-    """Whether an input is a list that is no text line by line: the arguments of a function."""
+    """Whether an input is a list of function arguments, not a list of lines."""
     if not isinstance(given, list):
         return False
     lines = given[0] if len(given) == 1 and isinstance(given[0], list) else given
@@ -55,10 +55,10 @@ def are_arguments(given: Any) -> bool:
 
 
 def _lines(value: Any, *, numbers: bool = True) -> str:
-    """The text of a test: a string as it is, a number printed, a list one line an item.
+    """The text of a test: a string as it is, a number printed, a list with one line per item.
 
     Raises:
-        TypeError: there is something else in it.
+        TypeError: another type.
     """
     if isinstance(value, str):
         return value

@@ -1,4 +1,4 @@
-"""What an import read, and what it left out and why."""
+"""Report of an import: counts of kept and dropped records, with reasons."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ T = TypeVar("T")
 
 
 class DropRecord(Exception):
-    """One record cannot become a problem; the message is the reason, the same words for the same fault."""
+    """One record cannot become a problem; the message is the reason, with the same words for the same fault."""
 
 
 class MalformedRecord(DropRecord):
-    """A record is not of the format that the file is read as."""
+    """A record does not have the format that the file is read in."""
 
 
 @dataclass
 class Dropped:
-    """How many were left out for one reason, and the first of them."""
+    """The number of records dropped for one reason, and the first of them."""
 
     count: int
     first: str
@@ -30,12 +30,12 @@ class Tally:
     """Counts of one import; they are final once its problems have been consumed.
 
     Attributes:
-        kept: problems handed out.
-        filtered: problems left out that nothing is wrong with: of a kind that was not asked for, by reason.
-        dropped: records left out because something is wrong with them, by reason.
-        malformed: how many of these are not even of the format that the file is read as.
-        filtered_tests, dropped_tests: the same of single tests, of problems that were kept or dropped.
-        dropped_solutions: solutions that are no programs' texts.
+        kept: problems yielded.
+        filtered: valid problems that were not requested, such as those of another kind, by reason.
+        dropped: unusable records, by reason.
+        malformed: the number of dropped records that do not have the format of the file.
+        filtered_tests, dropped_tests: the same for single tests, of problems that were kept or dropped.
+        dropped_solutions: unusable solutions.
     """
 
     kept: int = 0
@@ -52,24 +52,24 @@ class Tally:
         return self.kept + sum(entry.count for each in (self.filtered, self.dropped) for entry in each.values())
 
     def filter(self, where: str, reason: str) -> None:
-        """Count one problem that is left out though nothing is wrong with it."""
+        """Count one valid problem that was not requested."""
         self.filtered.setdefault(reason, Dropped(0, where)).count += 1
 
     def drop(self, where: str, reason: DropRecord | str) -> None:
-        """Count one record left out."""
+        """Count one dropped record."""
         self.malformed += isinstance(reason, MalformedRecord)
         self.dropped.setdefault(str(reason), Dropped(0, where)).count += 1
 
     def filter_tests(self, where: str, reason: str, count: int) -> None:
-        """Count tests that are left out though nothing is wrong with them."""
+        """Count valid tests that were not requested."""
         self.filtered_tests.setdefault(reason, Dropped(0, where)).count += count
 
     def drop_test(self, where: str, reason: str) -> None:
-        """Count one test left out."""
+        """Count one dropped test."""
         self.dropped_tests.setdefault(reason, Dropped(0, where)).count += 1
 
     def drop_solution(self, where: str, reason: str) -> None:
-        """Count one solution, or the solutions of one problem, left out."""
+        """Count one dropped solution, or the solutions of one problem."""
         self.dropped_solutions.setdefault(reason, Dropped(0, where)).count += 1
 
 
@@ -77,7 +77,7 @@ def usable_tests(tests: Sequence[T], fault_of: Callable[[T], str | None], where:
     """The tests without a fault; the others are counted.
 
     Raises:
-        DropRecord: there are none.
+        DropRecord: none is left.
     """
     kept = []
     for test in tests:

@@ -1,4 +1,4 @@
-"""What a family of starter problems is: the contract between the generator and the files in `families/`."""
+"""Families of starter problems: the contract between the generator and the files in `families/`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ HELD_OUT_PERCENT = 15
 
 @dataclass(frozen=True)
 class Draft:
-    """One concrete problem before its tests are drawn.
+    """One concrete problem before its tests are sampled.
 
     Attributes:
         task: the statement without its example: what to read, what to print. One to four plain sentences.
-        draw_input: draws one stdin text (ending in a newline) from a random generator; small, valid, varied.
-        solutions: at least two Python programs in different styles that print the same for every drawn input. In a
+        draw_input: samples one stdin text (ending in a newline) with a random generator; small, valid, varied.
+        solutions: at least two Python programs in different styles that print the same for every sampled input. In a
             security family the first is the short unsafe one and the second its clean counterpart.
     """
 
@@ -50,7 +50,7 @@ def is_held_out(family: str, composition: str) -> bool:
 
 
 def choose_wording(wordings: Sequence[str], rng: random.Random, rarity: float) -> str:
-    """One of the ways to say a thing, commonest first: the n-th is n^``rarity`` times rarer than the first.
+    """Choose one of several wordings, the most common first: the n-th is n^``rarity`` times rarer than the first.
 
     0 makes them equally frequent, 1 is Zipf's law.
     """

@@ -1,4 +1,4 @@
-"""From compositions to problems: the split of every composition, and the drawing of tests."""
+"""Generation of problems from compositions: the split of every composition, and the sampling of tests."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def build_problem(
     """The problem of one composition; ``variant`` changes wording, names, style and tests, never the meaning.
 
     All wordings are equally frequent unless ``wording_rarity`` is above 0 (see `choose_wording`). The example in the
-    statement is none of the tests or, with ``shows_a_test``, the first in place of the last; the tests have at least
-    three different outputs.
+    statement is not one of the tests; with ``shows_a_test`` it replaces the last test as the first one. The tests have
+    at least three different outputs.
 
     Raises:
         ValueError: the family breaks its contract (solutions that disagree, outputs too uniform or blank).
@@ -52,21 +52,21 @@ def build_problem(
 
 
 def draw_tests(draft: Draft, rng: random.Random, name: str) -> list[Test]:
-    """One example and `MAX_TESTS` tests with different inputs; see `build_problem` for what they satisfy."""
+    """One example and `MAX_TESTS` tests with different inputs, as `build_problem` describes them."""
     tests: list[Test] = []
     for _ in range(_MAX_DRAWS):
         stdin = draft.draw_input(rng)
         output = run_reference(draft.solutions[0], stdin)
         if not output.strip() or any(stdin == test.input for test in tests):
             continue
-        outputs = [test.output for test in tests[1:]]  # the first one drawn is the example
+        outputs = [test.output for test in tests[1:]]  # the first one is the example
         repeats = len(outputs) - len(set(outputs))
         if output in outputs and repeats == MAX_TESTS - MIN_DISTINCT_OUTPUTS:
             continue
         tests.append(Test(stdin, output))
         if len(tests) == MAX_TESTS + 1:
             return tests
-    raise ValueError(f"{name}: {_MAX_DRAWS} draws gave too few different tests")
+    raise ValueError(f"{name}: too few different tests in {_MAX_DRAWS} sampled inputs")
 
 
 @lru_cache(maxsize=4096)

@@ -3,11 +3,11 @@
 | split | holds | compositions |
 |---|---|---|
 | ``train`` | one problem for each training composition, general and security | never in another split |
-| ``eval`` | 200 of the held-out problems, drawn with seed 42, each as likely as any other | held out |
+| ``eval`` | 200 of the held-out problems, sampled uniformly with seed 42 | held out |
 | ``hard`` | longer compositions, where an all-tests reward is sparse | held out of ``hard-train`` |
-| ``hard-train`` | longer compositions to learn from | |
+| ``hard-train`` | longer compositions for training | |
 | ``shown``, ``shown-train`` | ``hard`` and ``hard-train`` with the example of a statement as a test | |
-| ``security`` | families whose short obvious solution draws a Bandit finding | held out of ``train`` |
+| ``security`` | families whose short obvious solution has a Bandit finding | held out of ``train`` |
 | ``security-train`` | the security part of ``train`` | |
 | ``plain-train`` | the part of ``train`` that keeps, changes and folds numbers of the input or of one expression | |
 """
@@ -30,10 +30,10 @@ def load_split(split: str) -> list[Problem]:
     """The problems of one split, the same on every machine.
 
     Raises:
-        UsageError: no such split.
+        UsageError: unknown split.
     """
     if split not in SPLITS:
-        raise UsageError(f"no built-in problem set starter:{split}; there are {', '.join(SPLITS)}")
+        raise UsageError(f"unknown built-in problem set starter:{split}; choose from {', '.join(SPLITS)}")
     return list(_build(split))
 
 
@@ -44,13 +44,13 @@ def _build(split: str) -> tuple[Problem, ...]:
     if split == "train":
         general = compositions(GENERAL, held_out=False)
         return tuple(build_problem(family, key) for family, key in general) + _build("security-train")
-    to_learn_from = {"security-train": SECURITY, "plain-train": PLAIN_LISTS, "hard-train": HARD, "shown-train": HARD}
+    training = {"security-train": SECURITY, "plain-train": PLAIN_LISTS, "hard-train": HARD, "shown-train": HARD}
     shows_a_test = split.startswith("shown")
-    if split in to_learn_from:
-        drawn = compositions(to_learn_from[split], held_out=False)
+    if split in training:
+        drawn = compositions(training[split], held_out=False)
     else:
         families = {"eval": GENERAL, "hard": HARD, "shown": HARD, "security": SECURITY}[split]
         held_out = list(compositions(families, held_out=True))
-        # Each as likely as any other.
+        # A uniform sample.
         drawn = iter(random.Random(EVAL_SEED).sample(held_out, min(EVAL_SIZE, len(held_out))))
     return tuple(build_problem(family, key, shows_a_test=shows_a_test) for family, key in drawn)

@@ -1,4 +1,4 @@
-"""The words that inputs are made of."""
+"""The words in inputs of problems."""
 
 WORDS = (
     "apple",

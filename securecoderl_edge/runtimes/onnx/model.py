@@ -54,7 +54,7 @@ class OnnxModel:
         inputs = {each.name: each.shape for each in self._session.get_inputs()}
         self._past = [name for name in inputs if name.startswith(_PAST)]
         if not self._past or "attention_mask" not in inputs:
-            raise SceError(f"{folder / MODEL}: not written by sce export; export the model with: sce export --format onnx")
+            raise SceError(f"{folder / MODEL}: not a graph of sce export; write one with: sce export --format onnx")
         _, self._heads, _, self._head_size = inputs[self._past[0]]
         self._outputs = ["logits", *(name.replace(_PAST, _PRESENT) for name in self._past)]
         is_half = any(each.type == "tensor(float16)" for each in self._session.get_inputs())

@@ -34,7 +34,7 @@ class NotFiniteError(SceError):
     """A number that is not finite came up. ``tensors`` is what it came from, for inspection."""
 
     def __init__(self, what: str, tensors: Mapping[str, Tensor]) -> None:
-        super().__init__(f"{what} is not finite")
+        super().__init__(f"NaN or Inf in {what}")
         self.what = what
         self.tensors = dict(tensors)
 
@@ -121,7 +121,7 @@ class Learner:
             # The scaler lowers its scale exactly when it has left out a step.
             self.skipped_steps += self.scaler.get_scale() < scale
             if self.scaler.get_scale() < _SMALLEST_LOSS_SCALE:
-                raise NotFiniteError("the gradient, at whatever scale of the loss,", tensors)
+                raise NotFiniteError("the gradient, at every loss scale,", tensors)
         self.optimizer.zero_grad(set_to_none=True)
         return norm
 
@@ -150,7 +150,7 @@ def make_optimizer(name: str, groups: list[dict[str, Any]]) -> torch.optim.Optim
         UsageError: a CPU has no memory to page out to.
     """
     if name == "paged-adamw8bit" and groups[0]["params"][0].device.type == "cpu":
-        raise UsageError("paged-adamw8bit pages from a GPU to the host; on a CPU use --optimizer adamw8bit")
+        raise UsageError("paged-adamw8bit needs a GPU. On a CPU use --optimizer adamw8bit")
     betas = (0.9, 0.95)
     if name == "adamw":
         return torch.optim.AdamW(groups, betas=betas, weight_decay=0.0)
@@ -218,6 +218,4 @@ def memory_for(what: str, knob: str, plan: MemoryPlan | None = None) -> Iterator
     if plan is not None:
         lines = {**plan.always, **(plan.sampling if what == "sampling" else plan.update)}
         planned = f", where the plan had {', '.join(f'{name} {size / GIB:.2f}' for name, size in lines.items())} GiB"
-    raise SceError(
-        f"out of memory while {what}{planned}; lower {knob}. The last checkpoint is intact, so the run can go on"
-    )
+    raise SceError(f"out of memory while {what}{planned}. Lower {knob} and resume from the last checkpoint")

@@ -164,7 +164,7 @@ def _learn(
     first_pass = before.last_pass
     for epoch in range(ppo.epochs):
         means, worst = torch.zeros(len(_MEANS), dtype=torch.float64), 0.0
-        with memory_for("learning", "ppo.micro_batch_tokens", learner.memory):
+        with memory_for("computing the update", "ppo.micro_batch_tokens", learner.memory):
             for piece in reversed(pieces):
                 again, first_pass = first_pass, None
                 loss, facts, error = _piece_loss(

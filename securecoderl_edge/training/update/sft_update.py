@@ -30,7 +30,7 @@ def sft_update(
     total = batch.mask.sum()
     loss_sum = torch.zeros(1)
     tensors = {"tokens": batch.tokens, "mask": batch.mask}
-    with memory_for("learning from solutions", "ppo.micro_batch_tokens", learner.memory):
+    with memory_for("computing the SFT loss", "ppo.micro_batch_tokens", learner.memory):
         for rows in learner.team.share(list(micro_batches(batch, micro_tokens))):
             piece = batch.rows(rows)
             log_probs, _ = completion_log_probs(learner.model, piece, 1.0, learner.compute)
