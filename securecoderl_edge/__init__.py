@@ -2,7 +2,7 @@
 
 
 def __getattr__(name: str) -> str:
-    """``__version__``, looked up when asked for: the modules that know it take a third of ``sce --help`` to load."""
+    """``__version__``, looked up on demand: its modules would take a third of the time of ``sce --help`` to load."""
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib.metadata import PackageNotFoundError, version

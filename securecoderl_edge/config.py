@@ -45,7 +45,7 @@ OLD_VALUES = {
     "reward.unparsable": {"gated": "zero"},
 }
 OLD_FLAGS = {"--rate-schedule": "--lr-schedule", "--stage-rule": "--credit-rule", "--slices": "--splits"}
-# Keys of rows and result files. `learnt_from`, now `groups_used`, counted completions and is read nowhere.
+# Keys of rows and result files. The old key of `groups_used` counted completions and is not read.
 OLD_KEYS = {
     "gradient_norm": "grad_norm",
     "reward_gated": "reward",

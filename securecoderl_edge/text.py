@@ -38,5 +38,5 @@ def _escaped(character: str) -> str:
 
 
 def unescaped(text: str) -> str:
-    r"""Text from a command line, in which ``\n``, ``\t`` and ``\\`` stand for newline, tab and backslash."""
+    r"""Text from a command line, with ``\n``, ``\t`` and ``\\`` replaced by newline, tab and backslash."""
     return re.sub(r"\\[nt\\]", lambda match: _ESCAPES[match.group()], text)

@@ -27,7 +27,7 @@ class Report:
 
     @property
     def findings(self) -> list[Check]:
-        """Those of all sections, in order."""
+        """The findings of all sections, in order."""
         return [finding for section in self.sections.values() for finding in section.findings]
 
     @property

@@ -1,1 +1,1 @@
-"""Models x problems x samples: figures, intervals and tables."""
+"""Evaluation of models x problems x samples: metrics, intervals and tables."""

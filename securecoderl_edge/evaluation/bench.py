@@ -1,4 +1,4 @@
-"""The bench of one or several models: which, under which settings, and what the record of it says."""
+"""Evaluation of one or several models: settings, choice of models, the run, and its record."""
 
 from __future__ import annotations
 
@@ -35,48 +35,50 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BenchSettings(SamplingSettings):
-    """What the figures of a bench depend on, beside the models."""
+    """The settings of an evaluation, without the models."""
 
-    device: str = setting("cpu", "Where models run.", choices=("cpu",))
+    device: str = setting("cpu", "Device for the models.", choices=("cpu",))
     problems: str = setting(
         "starter:eval",
-        "Built-in set; humaneval or mbpp, if their files are here; or a file in any format that sce data import reads.",
+        "Problems to solve: a built-in set, humaneval or mbpp (if their files are in this folder), or a file in any "
+        "format of sce data import.",
         metavar="SET|FILE",
     )
     prompt_style: str = setting(
         "auto",
-        "How problems are put to the model: as it was trained here; else chat if it was trained to chat, else code.",
+        "Prompt format. auto: the style that sce trained the model with; else chat for models trained to chat, code "
+        "for others.",
         choices=("auto", *STYLES),
     )
     max_prompt_tokens: int | None = setting(
         None,
-        "Longer prompts lose the end of their statement.  [default: what the context has room for]",
+        "Truncate the statements of longer prompts.  [default: as many as fit into the context]",
         minimum=1,
         metavar="N",
     )
     max_tests: int = setting(
-        MAX_TESTS, "Tests of a problem, the first ones; of humaneval and mbpp always all.", minimum=1, metavar="N"
+        MAX_TESTS, "Tests per problem, the first N; humaneval and mbpp always use all.", minimum=1, metavar="N"
     )
-    limit: int | None = setting(None, "Only the first N problems.", minimum=1, metavar="N")
-    samples: int = setting(1, "Programs for each problem.", minimum=1, maximum=MAX_SAMPLES, metavar="N")
+    limit: int | None = setting(None, "Use only the first N problems.", minimum=1, metavar="N")
+    samples: int = setting(1, "Samples per problem.", minimum=1, maximum=MAX_SAMPLES, metavar="N")
     parallel: int | None = setting(
         None,
-        "Sequences decoded side by side; all samples of a problem at least. auto: 32 for files, 64 for folders, fewer "
-        "where memory is short.  [default: auto]",
+        "Sequences decoded in parallel, at least all samples of a problem. auto: 32 for files, 64 for folders, fewer "
+        "if memory is short.  [default: auto]",
         minimum=1,
         metavar="N|auto",
     )
     threads: int | None = setting(
-        None, "CPU threads; all cores if not given.", minimum=1, maximum=MAX_THREADS, metavar="N"
+        None, "CPU threads.  [default: all cores]", minimum=1, maximum=MAX_THREADS, metavar="N"
     )
     sandbox: str = sandbox_setting()
 
 
 def choose_models(names: Sequence[str], is_comparing: bool = False) -> tuple[list[ModelSpec], list[tuple[int, int]]]:
-    """The models to measure, and the positions of those to compare.
+    """The models to evaluate, and the positions of those to compare.
 
-    Without names the models of the latest run, compared as `default_comparisons` says; with names each
-    against the first, when comparing is asked for.
+    Without names: the models of the latest run, with `default_comparisons`. With names: each one against the first, if
+    ``is_comparing``.
 
     Raises:
         UsageError: an unknown model, or nothing to compare with.
@@ -85,7 +87,7 @@ def choose_models(names: Sequence[str], is_comparing: bool = False) -> tuple[lis
         specs = default_models()
         return with_distinct_labels(specs), default_comparisons(specs)
     if is_comparing and len(names) == 1:
-        raise UsageError("--compare needs at least two models")
+        raise UsageError("--compare needs at least two models; give another MODEL")
     specs = with_distinct_labels([resolve_model(name) for name in names])
     return specs, [(0, other) for other in range(1, len(specs))] if is_comparing else []
 
@@ -110,7 +112,7 @@ def measure(
     """Open one model, evaluate it, close it.
 
     Args:
-        out: folder for the rows; what it holds of the same model under the same settings is not made again.
+        out: folder for the rows; existing rows of the same model with the same settings are reused.
         time_factor: that of ``scorer``.
 
     Raises:
@@ -119,7 +121,7 @@ def measure(
     with contextlib.ExitStack() as stack:
         log = None
         if out is not None:
-            # How many problems there are is not among the keys: a row knows its batch, so a limit can be raised.
+            # The number of problems is not among the keys: a row knows its batch, so a limit can be raised.
             keys = {name: value for name, value in asdict(settings).items() if name != "limit"}
             keys |= {"time_factor": time_factor, "label": spec.label, "sha256": spec.content_hash()}
             log = stack.enter_context(EvaluationLog.held(out, spec.label, keys))
@@ -150,10 +152,10 @@ def bench_record(
     time_factor: float,
     logs: Mapping[str, str],
 ) -> dict[str, Any]:
-    """The JSON document of a bench: figures, paired differences, settings, and the machine at its end.
+    """The JSON document of an evaluation: results, paired differences, settings, and the machine at the end.
 
     Args:
-        logs: by label, the folder of a model's rows below that of the document; empty where none were kept.
+        logs: by label, the folder of a model's rows relative to that of the document; empty if rows were not kept.
     """
     return {
         "models": [

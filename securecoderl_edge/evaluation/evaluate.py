@@ -1,4 +1,4 @@
-"""Problems x samples through one runtime and the sandbox: what ``sce bench`` measures of one model."""
+"""Evaluation of one model, for ``sce bench``: problems x samples through a runtime and the sandbox."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from securecoderl_edge.scoring.score import Score
     from securecoderl_edge.scoring.scorer import Scorer
 
-# Completions asked for at once. It fixes which problems share a batch, and so the draws: an interrupted bench
-# that continues must cut the problems in the same places.
+# Completions requested at once. It fixes which problems share a batch, and so the samples: a resumed evaluation must
+# split the problems in the same places.
 BATCH = 64
 
 
 @dataclass(frozen=True)
 class EvaluationProgress:
-    """How far an evaluation is: rows scored of all, and their means so far."""
+    """Progress of an evaluation: scored rows, all rows, and means so far."""
 
     done: int
     total: int
@@ -41,7 +41,7 @@ class EvaluationProgress:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All rows of one model, in the order of the problems, and what the runtime spent on them."""
+    """All rows of one model, in the order of the problems, and the usage of the runtime."""
 
     label: str
     rows: tuple[Row, ...]
@@ -50,10 +50,10 @@ class Evaluation:
     prompt_style: str = OURS.style
     bits_per_weight: float | None = None
     log: Path | None = None  # the folder of its rows, if they were kept
-    reused: int = 0  # rows that an earlier bench had left there
+    reused: int = 0  # rows of an earlier evaluation
 
     def summary(self) -> EvaluationSummary:
-        """The figures with their intervals."""
+        """The metrics with their intervals."""
         return summarize(self.label, self.rows, self.usage, self.file_bytes, self.prompt_style, self.bits_per_weight)
 
 
@@ -74,18 +74,18 @@ def evaluate(
 ) -> Evaluation:
     """Generate ``samples`` programs for each problem and score them.
 
-    A batch is decoded, then scored: programs that ran beside the decoder would slow down what is measured. With a
-    ``log``, rows are written as they come, and rows that it already holds are not made again.
+    A batch is decoded, then scored: programs that run during decoding would distort its speed. With a ``log``, rows are
+    written as they are made, and existing rows are reused.
 
     Args:
-        sampling: its seed gives each batch a seed of its own, so that problems do not share their draws.
-        label: the model's name in the result; the runtime's own without it.
-        batch: completions asked of the runtime at once.
-        format: how problems are put to the model.
-        max_prompt_tokens: statements of longer prompts lose their end, as those that the context has no room for do.
+        sampling: each batch gets a seed derived from its seed, so that problems do not share random numbers.
+        label: the model's name in the result; by default the runtime's.
+        batch: completions requested from the runtime at once.
+        format: the prompt format.
+        max_prompt_tokens: longer prompts are truncated, like those that exceed the context.
 
     Raises:
-        SceError: no prompt fits the model's context, or the runtime or the sandbox broke down.
+        SceError: a prompt cannot fit into the context, or the runtime or the sandbox failed.
     """
     sampling = sampling or Sampling()
     room = runtime.context - sampling.max_tokens
@@ -115,7 +115,7 @@ def evaluate(
                     collected.score(scorer, problem, as_shown, sample, completion)
             collected.collect()
     except BaseException:
-        # What has been paid for is kept, whatever ended the bench.
+        # Keep finished rows, whatever interrupted the evaluation.
         collected.collect(only_finished=True)
         raise
     usage = log.usage() if log is not None else runtime.usage() - total
@@ -129,18 +129,17 @@ def _fitting(problem: Problem, format: PromptFormat, runtime: Runtime, room: int
     if fitting is None:
         if room == asked:
             raise SceError(
-                f"{problem.id}: even without a statement the prompt has more than {asked} tokens; raise "
-                "--max-prompt-tokens"
+                f"{problem.id}: the prompt exceeds {asked} tokens even without its statement; raise --max-prompt-tokens"
             )
         raise SceError(
-            f"{problem.id}: the prompt leaves no room in the context of {runtime.context} tokens even without a "
-            "statement; lower --max-tokens"
+            f"{problem.id}: the prompt exceeds the context of {runtime.context} tokens even without its statement; "
+            "lower --max-tokens"
         )
     return fitting
 
 
 class _Collected:
-    """The rows there are, those still in the sandbox, and the log of both."""
+    """Finished rows, rows in the sandbox, and their log."""
 
     def __init__(
         self,
@@ -151,7 +150,7 @@ class _Collected:
         on_progress: Callable[[EvaluationProgress], None],
     ) -> None:
         self._samples, self._format, self._log, self._on_progress = samples, format, log, on_progress
-        # What is drawn for a problem depends on those beside it.
+        # The samples of a problem depend on the other problems of its batch.
         self._digests: dict[str, str] = {}
         for chunk in chunks:
             self._digests |= dict.fromkeys((problem.id for problem in chunk), digest_of_problems(chunk))
@@ -172,10 +171,10 @@ class _Collected:
         return all((problem.id, sample) in self._rows for problem in problems for sample in range(self._samples))
 
     def score(self, scorer: Scorer, problem: Problem, as_shown: Problem, sample: int, completion: Completion) -> None:
-        """Hand a completion to the sandbox, unless its row is there already.
+        """Send a completion to the sandbox, unless its row exists.
 
         Args:
-            as_shown: the problem as the model saw it, whose statement may have lost its end.
+            as_shown: the problem as in the prompt, whose statement may be truncated.
         """
         if (problem.id, sample) in self._rows:
             return
@@ -189,7 +188,7 @@ class _Collected:
         self._pending.append((generation, future))
 
     def collect(self, only_finished: bool = False) -> None:
-        """Wait for the scores of what was handed in, or take those that are there, and log the rows."""
+        """Wait for the pending scores, or take only finished ones, and log the rows."""
         fresh: list[Row] = []
         for generation, future in self._pending:
             if only_finished and (not future.done() or future.cancelled() or future.exception()):
@@ -213,8 +212,7 @@ class _Collected:
 
 
 def batch_seed(seed: int, start: int) -> int:
-    """The seed of the batch that begins at problem ``start``; neighboring seeds and batches share
-    nothing."""
+    """The seed of the batch that begins at problem ``start``; neighboring seeds and batches are unrelated."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{start}".encode()).digest()[:4], "big") >> 1
 
 

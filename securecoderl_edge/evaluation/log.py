@@ -1,4 +1,4 @@
-"""The rows of one model under one set of settings, on disk as they come, so that a bench can be continued."""
+"""The rows of one model with one set of settings, written as they are made, so that an evaluation can be resumed."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from securecoderl_edge.system.rows import RowFile, drop_truncated_line
 class EvaluationLog:
     """A folder with ``rows.jsonl``, ``usage.jsonl`` and ``settings.json``.
 
-    ``rows.jsonl`` holds completions in the format of ``sce score --completions`` together with their scores,
-    keyed by problem id and sample. ``usage.jsonl`` holds what each batch cost.
+    ``rows.jsonl`` has completions in the format of ``sce score --completions`` together with their scores, keyed by
+    problem id and sample. ``usage.jsonl`` has the `Usage` of each batch.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -32,10 +32,10 @@ class EvaluationLog:
     @classmethod
     @contextmanager
     def held(cls, out: Path, label: str, settings: Mapping[str, Any]) -> Iterator[EvaluationLog]:
-        """The log under ``out`` for a model's label and all the settings that its rows depend on, for this process.
+        """The log under ``out`` for a model's label and all the settings that its rows depend on, locked.
 
-        Other settings are another log, so results that do not belong together never mix. What another process is just
-        writing looks like a line that was cut short.
+        Other settings are another log, so results with different settings never mix. The lock is needed because a line
+        that another process is writing looks truncated.
 
         Raises:
             SceError: another process writes there, or the folder cannot be written.
@@ -55,11 +55,11 @@ class EvaluationLog:
             yield log
 
     def rows(self) -> dict[tuple[str, int], Row]:
-        """What is there, by (problem id, sample); of rows that repeat, the last."""
+        """Existing rows by (problem id, sample); of repeated rows, the last."""
         return {(row["id"], row["sample"]): row for row in _read(self._rows)}
 
     def usage(self) -> Usage:
-        """What all batches cost together, those of earlier sessions included."""
+        """Total usage of all batches, including those of earlier sessions."""
         return sum((Usage(**record) for record in _read(self._usage)), start=Usage())
 
     def append(self, rows: Sequence[Row]) -> None:
@@ -71,7 +71,7 @@ class EvaluationLog:
         RowFile(self._rows).append(rows)
 
     def add_usage(self, usage: Usage) -> None:
-        """Add what one batch cost; errors as in `append`."""
+        """Add the usage of one batch; errors as in `append`."""
         RowFile(self._usage).append([asdict(usage)])
 
 

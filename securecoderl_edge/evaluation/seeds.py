@@ -1,14 +1,15 @@
-"""Intervals for what was trained with several seeds and measured on several problems: both are drawn at random.
+"""Confidence intervals over training seeds and problems, both of which are random samples.
 
-A value of a seed on a problem is taken for a sum of four parts: what all have in common, what the seed adds, what the
-problem adds, and the rest. The variance of the mean is then that of a crossed random-effects design, from the mean
-squares of a two-way analysis of variance; its degrees of freedom are Satterthwaite's ("An approximate distribution of
-estimates of variance components", Biometrics Bulletin 2, 1946), and the interval is Student's. So few seeds that
-disagree make it wide, and many problems with little noise make it narrow: in simulations of 3 to 5 seeds and 90 to 200
-problems 92 to 98 % of such intervals held the truth. With one seed nothing is said about others.
+The model is a crossed random-effects design: a value is the sum of an overall mean, a seed effect, a problem effect and
+a residual. The variance of the mean comes from the mean squares of a two-way analysis of variance, its degrees of
+freedom from Satterthwaite ("An approximate distribution of estimates of variance components", Biometrics Bulletin 2,
+1946); the interval is Student's. So few seeds that disagree give a wide interval, and many problems with little noise a
+narrow one: in simulations of 3 to 5 seeds and 90 to 200 problems, 92 to 98 % of the intervals covered the true value.
+With one seed the interval does not cover the variance between seeds.
 
-All intervals are two-sided 95 %. Values are nested lists, by seed, problem and sample; a problem may lack samples (of
-what applies to programs that parse, say), and counts as much as it has: means are ratios, linearized (delta method).
+All intervals are two-sided 95 %. Values are nested lists, by seed, problem and sample. Problems may have different
+numbers of samples (a metric of programs that parse, for example) and are weighted by them: means are ratios, linearized
+(delta method).
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ def mean_over_seeds(values: Values) -> Interval:
 
 
 def rate_over_seeds(outcomes: Values) -> Interval:
-    """The share of samples that are not 0, with a Wilson interval at the effective sample size p(1-p) / Var(p).
+    """The fraction of samples that are not 0, with a Wilson interval at the effective sample size p(1-p) / Var(p).
 
-    So it stays between 0 and 1, and says something where all outcomes are alike too: then as much as that many problems
-    do. Source of the effective size: Franco, Little, Louis, Slud, J. Survey Statistics and Methodology 7 (2019).
+    So it stays between 0 and 1, and is valid for equal outcomes too: the effective size is then the number of problems.
+    Source of the effective size: Franco, Little, Louis, Slud, J. Survey Statistics and Methodology 7 (2019).
 
     Raises:
         ValueError: as in `mean_over_seeds`.
@@ -61,16 +62,16 @@ def rate_over_seeds(outcomes: Values) -> Interval:
 
 
 def difference_over_seeds(first: Values, second: Values) -> Interval:
-    """Mean of ``second`` minus mean of ``first``, paired by seed and problem, so that what these add cancels out.
+    """Mean of ``second`` minus mean of ``first``, paired by seed and problem, so that their effects cancel out.
 
-    Where both sides differ by the same everywhere there is no interval: nothing is known of how they could differ.
+    There is no interval if the difference is the same everywhere: its variance is then unknown.
 
     Raises:
-        ValueError: seeds or problems differ in number, or one side holds no sample.
+        ValueError: seeds or problems differ in number, or one side has no sample.
     """
     tables = [_tables(first), _tables(second)]
     if tables[0][0].shape != tables[1][0].shape:
-        raise ValueError(f"{tables[0][0].shape} and {tables[1][0].shape} (seeds, problems) cannot be paired")
+        raise ValueError(f"cannot pair {tables[0][0].shape} and {tables[1][0].shape} (seeds, problems)")
     (before, of_before), (after, of_after) = (_linearized(*table) for table in tables)
     half = _half_width(of_after - of_before) or math.nan
     value = after - before
@@ -82,7 +83,7 @@ def _tables(values: Values) -> tuple[Floats, Floats]:
     import numpy as np
 
     if len({len(problems) for problems in values}) != 1:
-        raise ValueError("expected the same (seeds, problems) for all seeds, and one seed at least")
+        raise ValueError("expected at least one seed, and the same number of problems for all seeds")
     sums = np.array([[math.fsum(samples) for samples in problems] for problems in values], dtype=np.float64)
     counts = np.array([[len(samples) for samples in problems] for problems in values], dtype=np.float64)
     if not counts.sum():
@@ -91,7 +92,7 @@ def _tables(values: Values) -> tuple[Floats, Floats]:
 
 
 def _linearized(sums: Floats, counts: Floats) -> tuple[float, Floats]:
-    """The mean, and by how much each seed and problem moves it: (S, P), with mean 0."""
+    """The mean, and the influence of each seed and problem on it: (S, P), with mean 0."""
     mean = float(sums.sum() / counts.sum())
     return mean, (sums - mean * counts) / counts.mean()
 
@@ -110,7 +111,7 @@ def _half_width(influences: Floats) -> float:
     square_s, freedom_s = problems * float(((of_seeds - center) ** 2).sum()) / (seeds - 1), seeds - 1
     freedom_r = freedom_s * freedom_p
     square_r = float((rest**2).sum()) / freedom_r
-    # A part whose mean square is below that of the rest adds nothing: estimates of variances must not be negative.
+    # An effect whose mean square is below the residual's adds nothing: estimates of variances must not be negative.
     parts = [(square_s, freedom_s), (square_p, freedom_p)]
     counted = [part for part in parts if part[0] > square_r]
     if len(counted) == 2:
@@ -123,7 +124,7 @@ def _half_width(influences: Floats) -> float:
 
 
 def student_95(freedom: float) -> float:
-    """The 97.5th percentile of Student's t; within 1 % from 2 degrees of freedom on, within 11 % at 1.
+    """The 97.5th percentile of Student's t; within 1 % for 2 and more degrees of freedom, within 11 % for 1.
 
     Source: Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.5.
     """

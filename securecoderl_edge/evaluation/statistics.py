@@ -1,7 +1,7 @@
-"""Intervals and paired tests for small benchmarks: pure functions, every one with its source.
+"""Intervals and paired tests for small benchmarks: pure functions, each with its source.
 
-The unit that is drawn at random is the *problem*, so several samples of one problem count as a cluster: every
-function takes one entry a problem, and resampling draws whole problems. All intervals are two-sided 95 %.
+The sampling unit is the *problem*, so several samples of one problem count as a cluster: every function takes one entry
+per problem, and resampling takes whole problems. All intervals are two-sided 95 %.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Interval:
     """An estimate with its 95 % interval.
 
     Attributes:
-        n: observations that the estimate rests on (samples, not problems).
-        low, high: NaN when there are too few problems to say anything.
+        n: number of observations (samples, not problems).
+        low, high: NaN if there are too few problems for an interval.
     """
 
     value: float
@@ -38,22 +38,22 @@ class Interval:
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether the whole interval lies on one side of zero; False when there is no interval."""
+        """Whether the whole interval is on one side of zero; False without an interval."""
         return self.low > 0 or self.high < 0
 
 
 def wilson_interval(successes: float, n: float) -> tuple[float, float]:
     """The score interval of a binomial rate, as ``(low, high)``.
 
-    Unlike p +- 1.96 standard errors it holds near 0 and 1 and for small ``n``, which may be an effective
-    sample size and need not be whole. Source: E. B. Wilson, "Probable inference, the law of succession, and
-    statistical inference", JASA 22 (1927).
+    Unlike p +- 1.96 standard errors it is valid near 0 and 1 and for small ``n``, which may be an effective sample size
+    and need not be an integer. Source: E. B. Wilson, "Probable inference, the law of succession, and statistical
+    inference", JASA 22 (1927).
 
     Raises:
         ValueError: ``n`` is not positive, or ``successes`` is not between 0 and ``n``.
     """
     if n <= 0 or not 0 <= successes <= n:
-        raise ValueError(f"no rate has {successes} successes in {n} trials")
+        raise ValueError(f"expected 0 to n successes and n above 0, found {successes} of {n}")
     rate, spread = successes / n, Z_95**2 / n
     center = (rate + spread / 2) / (1 + spread)
     half = Z_95 * math.sqrt(rate * (1 - rate) / n + spread / (4 * n)) / (1 + spread)
@@ -65,14 +65,13 @@ def wilson_interval(successes: float, n: float) -> tuple[float, float]:
 def rate_interval(outcomes: Sequence[Sequence[bool]]) -> Interval:
     """The rate of successes over all samples, with a Wilson interval.
 
-    With one sample a problem this is `wilson_interval`. Samples of one problem tend to agree, so with several
-    the interval uses the effective sample size p(1-p) / Var(p), the variance taken between problems, and
-    never fewer than the number of problems nor more than the number of samples (Franco, Little, Louis, Slud,
-    "Comparative study of confidence intervals for proportions in complex sample surveys", J. Survey
-    Statistics and Methodology 7, 2019).
+    With one sample per problem this is `wilson_interval`. Samples of one problem tend to agree, so with several the
+    interval uses the effective sample size p(1-p) / Var(p), with the variance between problems. It is at least the
+    number of problems and at most the number of samples (Franco, Little, Louis, Slud, "Comparative study of confidence
+    intervals for proportions in complex sample surveys", J. Survey Statistics and Methodology 7, 2019).
 
     Args:
-        outcomes: for each problem, the outcomes of its samples; problems without samples count for nothing.
+        outcomes: for each problem, the outcomes of its samples; problems without samples are ignored.
 
     Raises:
         ValueError: there is no sample at all.
@@ -102,7 +101,7 @@ def bootstrap_mean(values: Sequence[Sequence[float]], seed: int = 0, resamples: 
     same ``seed`` gives the same interval.
 
     Args:
-        values: for each problem, the values of its samples; problems without samples count for nothing.
+        values: for each problem, the values of its samples; problems without samples are ignored.
 
     Raises:
         ValueError: there is no sample at all.
@@ -125,19 +124,19 @@ def bootstrap_mean(values: Sequence[Sequence[float]], seed: int = 0, resamples: 
 
 
 def share_interval(shares: Sequence[float], samples: int) -> Interval:
-    """The mean of one share for each problem, such as pass@k, with a Wilson interval at the effective sample size.
+    """The mean of one fraction per problem, such as pass@k, with a Wilson interval at the effective sample size.
 
-    As `rate_interval`, which it equals for k = 1; a bootstrap would say nothing of shares that are all 0 or all 1.
+    As `rate_interval`, which it equals for k = 1; a bootstrap fails for fractions that are all 0 or all 1.
 
     Args:
         samples: of all problems together, the most that the effective sample size can be.
 
     Raises:
-        ValueError: there is no problem, or a share is not between 0 and 1.
+        ValueError: there is no problem, or a fraction is not between 0 and 1.
     """
     count = len(shares)
     if not count or not all(0 <= share <= 1 for share in shares):
-        raise ValueError("shares are numbers between 0 and 1, one for each problem, and there is at least one")
+        raise ValueError("expected at least one problem, and fractions between 0 and 1")
     mean, effective = math.fsum(shares) / count, float(count)
     if count > 1 and 0 < mean < 1:
         variance = math.fsum((share - mean) ** 2 for share in shares) / count / (count - 1)
@@ -148,8 +147,7 @@ def share_interval(shares: Sequence[float], samples: int) -> Interval:
 
 
 def pass_at_k(n: int, passed: int, k: int) -> float:
-    """The probability that at least one of ``k`` samples passes, estimated without bias from ``n`` of which ``passed``
-    did: 1 - C(n - passed, k) / C(n, k).
+    """The probability that at least one of ``k`` samples passes; unbiased estimate 1 - C(n - passed, k) / C(n, k).
 
     Source: Chen et al., "Evaluating large language models trained on code" (2021), Eq. 1.
 
@@ -157,7 +155,7 @@ def pass_at_k(n: int, passed: int, k: int) -> float:
         ValueError: not 1 <= k <= n, or not 0 <= passed <= n.
     """
     if not 1 <= k <= n or not 0 <= passed <= n:
-        raise ValueError(f"no pass@{k} from {passed} of {n} samples")
+        raise ValueError(f"cannot compute pass@{k} from {passed} of {n} samples")
     return 1.0 - math.comb(n - passed, k) / math.comb(n, k)
 
 
@@ -170,21 +168,20 @@ def paired_difference(
     """Mean of ``second`` minus mean of ``first`` on the same problems, with a paired percentile bootstrap
     interval.
 
-    Problems are drawn in pairs, so how hard a problem is cancels out (Efron and Tibshirani 1993, chapter 13;
-    for model comparison Koehn, "Statistical significance tests for machine translation evaluation", EMNLP
-    2004). The two sides may hold different numbers of samples of a problem, even none: a share among the
-    samples that parse, say.
+    Problems are resampled in pairs, so their difficulty cancels out (Efron and Tibshirani 1993, chapter 13; for model
+    comparison Koehn, "Statistical significance tests for machine translation evaluation", EMNLP 2004). The two sides
+    may have different numbers of samples of a problem, even none, for example in a rate among the samples that parse.
 
     Args:
         first, second: for each problem, in the same order, the values of its samples.
 
     Raises:
-        ValueError: the numbers of problems differ, or one side holds no sample.
+        ValueError: the numbers of problems differ, or one side has no sample.
     """
     import numpy as np
 
     if len(first) != len(second):
-        raise ValueError(f"{len(first)} problems cannot be paired with {len(second)}")
+        raise ValueError(f"cannot pair {len(first)} problems with {len(second)}")
     sides = []
     for values in (first, second):
         sums = np.array([math.fsum(samples) for samples in values])
@@ -197,7 +194,7 @@ def paired_difference(
     if len(first) < 2:
         return Interval(value, math.nan, math.nan, n)
     differences = []
-    with np.errstate(invalid="ignore", divide="ignore"):  # a draw may hold no sample of one side; it is left out
+    with np.errstate(invalid="ignore", divide="ignore"):  # resamples without a sample of one side are dropped
         for drawn in _draws(len(first), resamples, seed):
             means = [sums[drawn].sum(1) / counts[drawn].sum(1) for sums, counts in sides]
             differences.append(means[1] - means[0])
@@ -205,11 +202,11 @@ def paired_difference(
 
 
 def mcnemar_exact(only_first: int, only_second: int) -> float:
-    """Two-sided exact p value that two models solve the same share of problems.
+    """Two-sided exact p value for the hypothesis that two models solve the same fraction of problems.
 
-    Only problems that one of them solved and the other did not say anything; under equality each is a fair
-    coin. Source: McNemar, "Note on the sampling error of the difference between correlated proportions",
-    Psychometrika 12 (1947); the exact binomial form as in Dietterich, Neural Computation 10 (1998).
+    Only problems that exactly one of them solved are informative; under the hypothesis each is a fair coin. Source:
+    McNemar, "Note on the sampling error of the difference between correlated proportions", Psychometrika 12 (1947); the
+    exact binomial form as in Dietterich, Neural Computation 10 (1998).
 
     Args:
         only_first: problems that only the first model solved.
@@ -219,21 +216,21 @@ def mcnemar_exact(only_first: int, only_second: int) -> float:
         ValueError: a count is negative.
     """
     if only_first < 0 or only_second < 0:
-        raise ValueError("counts of problems cannot be negative")
+        raise ValueError("expected counts of at least 0")
     n = only_first + only_second
     tail = sum(math.comb(n, k) for k in range(min(only_first, only_second) + 1))
     return float(min(1.0, 2 * tail / 2**n))
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The percentile of ``values``, of which there is one at least, interpolated linearly between neighbors."""
+    """The percentile of ``values`` (at least one), linearly interpolated."""
     import numpy as np
 
     return float(np.percentile(np.asarray(values, dtype=np.float64), percent))
 
 
 def _draws(problems: int, resamples: int, seed: int) -> Iterator[NDArray[np.int64]]:
-    """Indices of problems drawn with replacement, (resamples, problems) in blocks of bounded size."""
+    """Indices of problems sampled with replacement, (resamples, problems) in blocks of bounded size."""
     import numpy as np
 
     rng = np.random.default_rng(seed)

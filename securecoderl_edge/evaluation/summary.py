@@ -1,6 +1,6 @@
-"""Rows of scored samples -> one model's figures, each with its 95 % interval.
+"""Summary of one model's rows: metrics with 95 % intervals.
 
-A row is a `Score` record (docs/files.md) with, when a model wrote the program, ``completion``,
+A row is a `Score` record (docs/files.md) with, if a model wrote the program, ``completion``,
 ``prompt_tokens``, ``completion_tokens``, ``finish``, ``first_token_seconds``, ``generation_seconds``,
 ``between_tokens_ms`` and ``mean_logprob``.
 """
@@ -28,7 +28,7 @@ PASS_AT = (1, 5, 10, 100)
 
 @dataclass(frozen=True)
 class Percentiles:
-    """Of a number of times, in seconds."""
+    """Percentiles of times, in seconds."""
 
     p50: float
     p90: float
@@ -37,21 +37,21 @@ class Percentiles:
 
 @dataclass(frozen=True)
 class EvaluationSummary:
-    """One model's row of the bench.
+    """One model's results.
 
     Attributes:
-        problems, samples: how many problems, and rows in all.
-        metrics: by `Metric.name`; one that applies to no sample (``secure_rate``, maybe) is absent.
-        stages: rows that reached each stage 0-4 of the paper's Table 1.
-        truncated_rate: share that was cut off at ``max_tokens``.
-        pass_at: by k, the chance that one of k samples passes all tests; empty with one sample a problem.
-        prompt_style: how problems were put to the model. cut_prompts: problems whose statement lost its end.
-        prompt_tokens_per_second, decode_tokens_per_second: of the whole batch; None when nothing was timed.
+        problems, samples: number of problems, and of all rows.
+        metrics: by `Metric.name`; a metric without values (``secure_rate``, if nothing parses) is absent.
+        stages: rows by reward level 0-4 of the paper's Table 1.
+        truncated_rate: fraction of completions cut off at ``max_tokens``.
+        pass_at: by k, the probability that one of k samples passes all tests; empty with one sample per problem.
+        prompt_style: the prompt style. cut_prompts: problems with a truncated statement.
+        prompt_tokens_per_second, decode_tokens_per_second: of the whole batch; None if nothing was timed.
         first_token, between_tokens: percentiles of the seconds from the start of a prompt's processing to its first
             token, and from each token of a completion to its next.
         peak_rss_bytes: of the process that ran the model.
-        file_bytes: what the model takes on disk; None for a hub id.
-        bits_per_weight: of the file, as its manifest says; None without one.
+        file_bytes: size of the model on disk; None for a repo that is not downloaded.
+        bits_per_weight: of the file, from its manifest; None without one.
     """
 
     label: str
@@ -81,7 +81,7 @@ def summarize(
     prompt_style: str = "",
     bits_per_weight: float | None = None,
 ) -> EvaluationSummary:
-    """The figures of one model's rows.
+    """The results of one model's rows.
 
     Raises:
         ValueError: there are no rows.
@@ -126,7 +126,7 @@ def _estimates(groups: Sequence[Sequence[Row]]) -> dict[str, Interval]:
 
 
 def _pass_at(groups: Sequence[Sequence[Row]]) -> dict[int, Interval]:
-    """pass@k for those of `PASS_AT` that all problems have enough samples for, and for all of their samples."""
+    """pass@k for the values of `PASS_AT` up to the least number of samples of a problem, and for that number."""
     least = min(len(rows) for rows in groups)
     if least < 2:
         return {}

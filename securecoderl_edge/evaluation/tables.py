@@ -1,6 +1,6 @@
 """Evaluations as text and data: table cells, CSV, markdown, JSON objects, and paired comparisons.
 
-Nothing here prints; widths and colors are the caller's.
+Nothing here prints; the caller decides about widths and colors.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Difference:
     """One metric of two models on the same samples: second minus first.
 
     Attributes:
-        p_value: McNemar's exact one for rates with one sample a problem, else None.
+        p_value: McNemar's exact p value for rates with one sample per problem, else None.
     """
 
     metric: Metric
@@ -57,14 +57,14 @@ class Difference:
 
     @property
     def distinguishable(self) -> bool:
-        """The 95 % interval leaves out 0 and, where there is one, the exact test agrees."""
+        """Whether the difference is significant: the 95 % interval excludes 0, and the exact test, if any, agrees."""
         agrees = self.p_value is None or self.p_value < SIGNIFICANCE
         return self.interval.excludes_zero and agrees
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two models, paired on the problems and samples that both have."""
+    """Two models, paired by the problems and samples that both have."""
 
     first: str
     second: str
@@ -73,7 +73,7 @@ class Comparison:
 
 
 def compare(first: Evaluation, second: Evaluation) -> Comparison:
-    """Differences of all metrics between two evaluations, on the (id, sample) pairs that both hold.
+    """Differences of all metrics between two evaluations, on the (id, sample) pairs that both have.
 
     Raises:
         ValueError: they share no sample.
@@ -81,7 +81,7 @@ def compare(first: Evaluation, second: Evaluation) -> Comparison:
     sides = [{(row["id"], row["sample"]): row for row in evaluation.rows} for evaluation in (first, second)]
     shared = [key for key in sides[0] if key in sides[1]]
     if not shared:
-        raise ValueError(f"{first.label} and {second.label} have no sample of a problem in common")
+        raise ValueError(f"cannot compare {first.label} and {second.label}: they have no samples in common")
     grouped = [by_problem([side[key] for key in shared]) for side in sides]
     pairs = [(grouped[0][problem], grouped[1][problem]) for problem in grouped[0]]
     differences = []
@@ -110,7 +110,7 @@ def interval_cell(interval: Interval | None, metric: Metric, *, signed: bool = F
 
 
 def quality_table(summaries: Sequence[EvaluationSummary], *, lines: int = 1) -> Table:
-    """One row a model, one column a metric; with two ``lines`` the interval stands below the value."""
+    """One row per model, one column per metric; with two ``lines`` the interval is below the value."""
     columns = ("Model", *(metric.title for metric in METRICS))
     rows = [
         (
@@ -123,7 +123,7 @@ def quality_table(summaries: Sequence[EvaluationSummary], *, lines: int = 1) -> 
 
 
 def speed_table(summaries: Sequence[EvaluationSummary]) -> Table:
-    """Speed and memory, one row a model; times are 50th, 90th and 99th percentiles."""
+    """Speed and memory, one row per model; times are 50th, 90th and 99th percentiles."""
     rows = [
         (
             summary.label,
@@ -141,7 +141,7 @@ def speed_table(summaries: Sequence[EvaluationSummary]) -> Table:
 
 
 def stage_table(summaries: Sequence[EvaluationSummary]) -> Table:
-    """How many programs reached each stage of the paper's Table 1, and how long completions are."""
+    """Numbers of programs by reward level of the paper's Table 1, and the length of completions."""
     rows = [
         (
             summary.label,
@@ -155,7 +155,7 @@ def stage_table(summaries: Sequence[EvaluationSummary]) -> Table:
 
 
 def pass_table(summaries: Sequence[EvaluationSummary], *, lines: int = 1) -> Table | None:
-    """pass@k in percent, one row a model; None with one sample a problem."""
+    """pass@k in percent, one row per model; None with one sample per problem."""
     ks = sorted({k for summary in summaries for k in summary.pass_at})
     if not ks:
         return None
@@ -168,10 +168,10 @@ def pass_table(summaries: Sequence[EvaluationSummary], *, lines: int = 1) -> Tab
 
 
 def prompts_in_words(summaries: Sequence[EvaluationSummary]) -> list[str]:
-    """How problems were put to the models, and how many of them were cut, as lines: one, where that is the same."""
+    """Lines about prompt styles and truncated prompts: one per model, or a single one if all are equal."""
     lines = []
     for summary in summaries:
-        cut = f", {summary.cut_prompts} of {summary.problems} prompts cut to fit" if summary.cut_prompts else ""
+        cut = f", {summary.cut_prompts} of {summary.problems} prompts truncated" if summary.cut_prompts else ""
         lines.append(f"prompt style {summary.prompt_style}{cut}")
     if len(set(lines)) == 1:
         return lines[:1]
@@ -179,7 +179,7 @@ def prompts_in_words(summaries: Sequence[EvaluationSummary]) -> list[str]:
 
 
 def comparison_table(comparison: Comparison, *, with_p_values: bool = True) -> Table:
-    """One row a metric: the difference, its interval, and what follows from it."""
+    """One row per metric: the difference, its interval, and the verdict."""
     rows = []
     for difference in comparison.differences:
         p_value = "" if difference.p_value is None else _p_cell(difference.p_value)
@@ -239,7 +239,7 @@ def comparison_record(comparison: Comparison) -> dict[str, Any]:
 
 
 def to_csv(summaries: Sequence[EvaluationSummary]) -> str:
-    """One line a model; each metric has ``_low``, ``_high`` and ``_n`` columns, absent values are empty."""
+    """One line per model; each metric has ``_low``, ``_high`` and ``_n`` columns, absent values are empty."""
     rows = []
     for summary in summaries:
         row: dict[str, Any] = {}
@@ -261,13 +261,13 @@ def to_csv(summaries: Sequence[EvaluationSummary]) -> str:
 
 
 def to_markdown(table: Table) -> str:
-    """A GitHub table; cells' own bars are escaped."""
+    """A GitHub table; bars in cells are escaped."""
     lines = [table.columns, tuple("---" for _ in table.columns), *table.rows]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 
 def bench_markdown(summaries: Sequence[EvaluationSummary], comparisons: Sequence[Comparison] = ()) -> str:
-    """All tables of a bench as one markdown text."""
+    """All tables of an evaluation as one Markdown text."""
     tables = (quality_table(summaries), pass_table(summaries), speed_table(summaries), stage_table(summaries))
     parts = [to_markdown(table) for table in tables if table is not None]
     for comparison in comparisons:
@@ -277,7 +277,7 @@ def bench_markdown(summaries: Sequence[EvaluationSummary], comparisons: Sequence
 
 
 def byte_cell(count: int | None) -> str:
-    """``15.2 MB``: powers of ten, as file managers and disk makers count."""
+    """``15.2 MB``, in powers of ten."""
     if count is None:
         return ABSENT
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
@@ -287,7 +287,7 @@ def byte_cell(count: int | None) -> str:
 
 
 def _mcnemar(metric: Metric, before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]) -> float | None:
-    # The exact test needs independent pairs, which several samples of one problem are not.
+    # The exact test needs independent pairs; several samples of one problem are dependent.
     pairs = list(zip(before, after, strict=True))
     if not metric.is_rate or any(len(first) != 1 or len(second) != 1 for first, second in pairs):
         return None
@@ -297,7 +297,7 @@ def _mcnemar(metric: Metric, before: Sequence[Sequence[float]], after: Sequence[
 
 
 def interval_record(interval: Interval | None) -> dict[str, Any] | None:
-    """An interval as a JSON object; a bound that is not known is None, as is an interval that there is not."""
+    """An interval as a JSON object; unknown bounds and a missing interval are None."""
     if interval is None:
         return None
     low, high = (None if math.isnan(bound) else bound for bound in (interval.low, interval.high))

@@ -1,1 +1,1 @@
-"""A base model: its files, shape, weights, layers and adapters, and sampling tokens from it."""
+"""Base models: files, architecture, weights, layers, adapters, and sampling."""

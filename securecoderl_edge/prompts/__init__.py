@@ -1,1 +1,1 @@
-"""From a problem to the text that a model is asked with, and from its answer to a program."""
+"""From a problem to its prompt, and from a completion to its program."""

@@ -1,1 +1,1 @@
-"""From a program and a problem to a score: the sandbox, the scan and the reward put together."""
+"""Scoring of a program on a problem: the sandbox, the scan and the reward."""

@@ -1,1 +1,1 @@
-"""From settings to a finished policy."""
+"""Training: from settings to a finished policy."""

@@ -1,4 +1,4 @@
-"""Checkpoints and finished adapters that are whole or absent, in safetensors and JSON.
+"""Checkpoints and finished adapters, written atomically, in safetensors and JSON.
 
     checkpoints/step-000020/
       adapter_model.safetensors adapter_config.json   the policy, PEFT format
@@ -6,8 +6,8 @@
       value_head.safetensors                          with GAE only
       state.json                                      step, settings, running numbers, sha256 of every other file
 
-The folder gets its name when all of it is on disk. No random generator, data order or learning rate needs to be
-stored: every draw is seeded from (seed, phase, step), and the rate follows from the step.
+The folder gets its name when all of it is on disk. The state of random generators, the data order and the learning rate
+are not stored: all sampling is seeded from (seed, phase, step), and the rate follows from the step.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _VALUE_HEAD = "value_head.safetensors"
 
 @dataclass
 class Progress:
-    """How far a phase is.
+    """The progress of a phase.
 
     Attributes:
-        step: updates made.
-        ended: why no more follow; empty while they do.
-        pass_rate: the running share of programs that pass all tests; None before the first update.
+        step: number of updates.
+        ended: the reason for an early end; empty otherwise.
+        pass_rate: the running rate of programs that pass all tests; None before the first update.
         evaluations: rows of the phase's evaluations.jsonl up to this step.
     """
 
@@ -56,12 +56,12 @@ class Progress:
 def save_checkpoint(
     folder: Path, learner: Learner, progress: Progress, base_name: str, facts: Mapping[str, Any], keep: Collection[int]
 ) -> Path:
-    """Write ``folder/step-N`` under a temporary name, sync it, rename it; drop the others but the last `KEEP`.
+    """Write ``folder/step-N`` under a temporary name, sync it, rename it; delete all but the last `KEEP` others.
 
     Args:
-        facts: what identifies the phase (its name, the settings' and the base model's hash); `load_latest` demands
+        facts: the identity of the phase (its name, hashes of the settings and the base model); `load_latest` requires
             the same.
-        keep: further steps whose checkpoints stay.
+        keep: other steps whose checkpoints stay.
 
     Raises:
         SceError: the system cannot write it; earlier checkpoints stay.
@@ -99,7 +99,7 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def load_latest(folder: Path, learner: Learner, facts: Mapping[str, Any]) -> Progress:
-    """Restore the newest checkpoint; without any the progress is that of a phase that has not begun.
+    """Restore the newest checkpoint; without one, return the progress of a phase that has not started.
 
     Raises:
         SceError: it was made with other settings or of another base model, or a file of it is missing or damaged.
@@ -144,15 +144,15 @@ def load_latest(folder: Path, learner: Learner, facts: Mapping[str, Any]) -> Pro
 
 
 def _progress_of(state: Mapping[str, Any]) -> Progress:
-    """What `save_checkpoint` wrote of it.
+    """The `Progress` that `save_checkpoint` wrote.
 
     Raises:
-        KeyError, TypeError, ValueError: it is none.
+        KeyError, TypeError, ValueError: not such a record.
     """
     step, ended, rate, evaluations = (state[name] for name in ("step", "ended", "pass_rate", "evaluations"))
     whole = all(type(number) is int and number >= 0 for number in (step, evaluations))
     if not whole or not isinstance(ended, str) or not isinstance(rate, float | None):
-        raise ValueError("step, ended, pass_rate or evaluations is of another type")
+        raise ValueError("step, ended, pass_rate or evaluations has the wrong type")
     return Progress(step, ended, rate, evaluations)
 
 
@@ -162,7 +162,7 @@ def _is_whole(folder: Path, name: str, expected: Any) -> bool:
 
 
 def load_step(folder: Path, step: int, learner: Learner) -> None:
-    """Take the policy of one checkpoint, and nothing else of it.
+    """Load only the policy of one checkpoint.
 
     Raises:
         SceError: it is missing, damaged or unreadable.
@@ -178,7 +178,7 @@ def load_step(folder: Path, step: int, learner: Learner) -> None:
 
 
 def point_to_best(phase_folder: Path, step: int) -> None:
-    """Make ``best`` in the folder of a phase a link to the checkpoint that did best so far."""
+    """Make ``best`` in the folder of a phase a link to the best checkpoint so far."""
     temporary = phase_folder / f".best.tmp-{os.getpid()}"
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(Path("checkpoints") / step_name(step))
@@ -186,7 +186,7 @@ def point_to_best(phase_folder: Path, step: int) -> None:
 
 
 def publish(folder: Path, model: Any, base_name: str, facts: dict[str, Any]) -> None:
-    """Save the policy adapter, with `DONE_FILE` beside it, as ``folder``, which appears when it is whole.
+    """Save the policy adapter and its `DONE_FILE` as ``folder``, atomically.
 
     Raises:
         SceError: the system cannot write it.
@@ -201,17 +201,17 @@ def publish(folder: Path, model: Any, base_name: str, facts: dict[str, Any]) -> 
 
 
 def check_published(folder: Path) -> None:
-    """Make sure that an adapter is as `publish` left it.
+    """Check that an adapter is unchanged since `publish`.
 
     Raises:
-        SceError: it is not.
+        SceError: it has changed.
     """
     if read_json(folder / DONE_FILE).get("sha256") != sha256_of(folder / ADAPTER_WEIGHTS):
         raise SceError(f"{folder / ADAPTER_WEIGHTS} is damaged (wrong sha256); delete {folder} to train it again")
 
 
 def keep_for_inspection(file: Path, error: NotFiniteError) -> None:
-    """Save the numbers that were not finite, and those that led to them."""
+    """Save the tensors with NaN or Inf, and those they were computed from."""
     with temporary_beside(file) as temporary:
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in error.tensors.items()}
         save_file(tensors, temporary)

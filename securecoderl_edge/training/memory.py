@@ -1,8 +1,8 @@
-"""How much memory a phase needs, by part, from sizes alone: before anything is loaded, and without torch.
+"""Estimate of the memory of a phase, by part, from sizes alone: before anything is loaded, and without torch.
 
-One peak is when sampling ends (merged weights, keys and values), the other in the backward pass (what layers keep,
-logits). The larger one counts, since the merged weights are dropped before the update. `benchmarks/gpu_fit.py` compares
-the plan with measured peaks.
+One peak is at the end of sampling (merged weights, KV cache), the other in the backward pass (activations, logits). The
+larger one counts, since the merged weights are dropped before the update. `benchmarks/gpu_fit.py` compares the estimate
+with measured peaks.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from securecoderl_edge.models.sizes import CACHE_GROWTH, GIB, LOGITS_CHUNK_BYTES
 from securecoderl_edge.system.machine import memory_limit_bytes
 from securecoderl_edge.training.settings import PpoSettings, TrainSettings
 
-# The context of CUDA and the workspaces of its libraries; an assumption until a GPU was at hand to measure it.
+# The context of CUDA and the workspaces of its libraries; an assumption, not measured on a GPU.
 CUDA_CONTEXT_BYTES = GIB // 2
-# torch, transformers and peft, imported, and what they keep of computing: on Linux with torch's CPU build the built-in
-# model's training takes this much beyond the other parts.
+# The imported torch, transformers and peft, and their caches: measured in training of the built-in model, on Linux with
+# torch's CPU build.
 CPU_FRAMEWORK_BYTES = 1000 << 20
 _VALUE_HEAD_WIDTH = 256
 _BLOCK = 256  # numbers that share a scale in an 8-bit optimizer
@@ -28,11 +28,11 @@ _SMALLEST_8BIT = 4096  # smaller tensors keep states of 32 bits
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes by part; what is there ``always``, what is added in ``sampling``, and what in the ``update``.
+    """Bytes by part: ``always`` allocated, and added in ``sampling`` or in the ``update``.
 
     Attributes:
-        is_whole: False where Hugging Face's generate samples, whose memory is not planned: it keeps every prompt's
-            keys for each of its completions, and much more.
+        is_whole: False if Hugging Face's generate samples, whose memory is not estimated: it keeps every prompt's keys
+            for each of its completions, and much more.
     """
 
     always: dict[str, int]
@@ -42,12 +42,12 @@ class MemoryPlan:
 
     @property
     def peak(self) -> int:
-        """The most at one time."""
+        """Peak memory."""
         return sum(self.always.values()) + max(sum(self.sampling.values()), sum(self.update.values()))
 
     @property
     def peaks_in(self) -> str:
-        """Which of the two it is."""
+        """The part of an update with the peak: ``sampling`` or ``update``."""
         return "sampling" if sum(self.sampling.values()) > sum(self.update.values()) else "update"
 
 
@@ -63,7 +63,7 @@ def plan_memory(
 
     Args:
         longest_prompt: tokens.
-        framework: bytes of the process before the model is loaded; by default what was measured elsewhere.
+        framework: bytes of the process before the model is loaded; by default the constants above.
     """
     ppo = settings.ppo
     is_sft = phase == "sft"
@@ -81,12 +81,12 @@ def plan_memory(
         "value head": 4 * head,
         "framework": framework,
     }
-    # Held-out problems are answered in every phase.
+    # Every phase evaluates on held-out problems.
     batches = [(settings.selection.problems, settings.selection.samples)]
     if not is_sft:
         batches.append((ppo.batch_size // ppo.samples_per_prompt, ppo.samples_per_prompt))
     if ppo.rollout == "hf":
-        batches = []  # what generate takes is not known here, see `MemoryPlan.is_whole`
+        batches = []  # the memory of generate is unknown, see `MemoryPlan.is_whole`
     sampled = [_sampling(shape, formats, ppo, longest_prompt, *batch) for batch in batches if batch[0]]
     sampling = max(sampled, key=lambda parts: sum(parts.values()), default={})
     if is_sft:
@@ -104,10 +104,10 @@ def plan_memory(
 def fitting_plan(
     shape: Architecture, settings: TrainSettings, formats: Formats, longest_prompt: int, phase: str, limit: int
 ) -> MemoryPlan:
-    """As `plan_memory`, and it is within ``limit`` bytes.
+    """As `plan_memory`, and checked against ``limit`` bytes.
 
     Raises:
-        UsageError: it is not; the message has the first setting that helps.
+        UsageError: it exceeds the limit; the message names settings that help.
     """
     plan = plan_memory(shape, settings, formats, longest_prompt, phase)
     if plan.peak <= limit:
@@ -133,7 +133,7 @@ def fitting_plan(
 
 
 def _next_setting(settings: TrainSettings, plan: MemoryPlan, formats: Formats) -> tuple[str, str, TrainSettings] | None:
-    """What to change next to need less where the plan peaks: its name, how to say it, and the settings it makes."""
+    """The next change that lowers the peak: its name, its flag, and the changed settings."""
     ppo = settings.ppo
     if plan.peaks_in == "sampling":
         rows = ppo.rollout_sequences // 2
@@ -220,11 +220,11 @@ def _update(
     inputs += shape.intermediate * ("down_proj" in names)
 
     def one_pass(count: int, seen: int) -> tuple[int, int]:
-        """What a layer keeps of ``count`` tokens that see ``seen`` keys, and what its backward pass adds at a time."""
-        # The residuals before both norms, the inputs of adapters, what attention and the MLP read.
+        """Bytes that a layer keeps for ``count`` tokens that see ``seen`` keys, and those its backward pass adds."""
+        # The residuals before both norms, and the inputs of the adapters, the attention and the MLP.
         kept = count * (2 * 4 * hidden + products * (inputs + 2 * shape.query_size + 2 * shape.intermediate))
         kept += 2 * seen * key_values * products + count * products * settings.lora.rank * len(adapted)
-        # Gradients of keys and values, of the MLP; a weight in full.
+        # Gradients of the KV cache and of the MLP; one dequantized weight.
         added = 2 * seen * key_values * products + count * products * shape.intermediate
         added += (products if products != formats.base else 0) * hidden * shape.intermediate
         return kept, added
@@ -233,7 +233,7 @@ def _update(
     prompt_kept, prompt_added = one_pass(prompt_tokens, prompt_tokens)
     kept, added = one_pass(completions * completion, completions * (longest_prompt + completion))
     predicted = completions * completion
-    # The backward pass lets go of what was held for completions, and collects gradients of their prompts' keys instead.
+    # The backward pass frees the activations of completions, and collects gradients of their prompts' KV cache instead.
     shared = 2 * prompt_tokens * shape.key_value_size * products
     if settings.gradient_checkpointing:
         boundary = 4 * hidden
@@ -241,8 +241,8 @@ def _update(
         layer = max(prompt_kept + prompt_added, kept + added)
     else:
         held, layer = prompt_kept + max(kept, shared), max(prompt_added, added)
-    # Before the layers' turn: a chunk of logits and what its product packs, the states that predict tokens, twice, with
-    # their gradients, and the output projection in float32.
+    # Before the layers: a chunk of logits and its packed copy, the predicting hidden states (twice, with their
+    # gradients), and the output projection in float32.
     rows = min(predicted, max(1, LOGITS_CHUNK_BYTES // (4 * shape.vocabulary)))
     output = shape.vocabulary * hidden * 4 if formats.other != 4 else 0
     logits = 2 * rows * shape.vocabulary * 4 + 3 * 4 * predicted * hidden + output
@@ -250,9 +250,9 @@ def _update(
 
 
 def memory_limit(settings: TrainSettings, device: str, processes: int = 1) -> int:
-    """Bytes that a process of the run may take: of its GPU, or its share of the machine's memory.
+    """Bytes that a process of the run may use: of its GPU, or its part of the machine's memory.
 
-    Where there is no GPU to ask, it has what the settings say.
+    For a GPU that this machine does not have, the settings decide.
     """
     import torch
 

@@ -2,9 +2,9 @@
 
     accelerate launch --num_processes 2 -m securecoderl_edge train ...
 
-Every process holds the whole model and knows the whole batch: it samples and scores a share of the prompts, learns from
-a share of the pieces, and the gradients are added up before each step, so all make the same step. The first process
-alone writes. What they exchange are tensors and JSON, never pickles.
+Every process has the whole model and the whole batch. It samples and scores a part of the prompts and computes the
+gradients of a part of the batch. Gradients are summed before each step, so all processes make the same step. Only the
+first process writes files. Processes exchange tensors and JSON, never pickles.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Team:
-    """One process alone, which need not ask anybody."""
+    """A single process."""
 
     index = 0
     count = 1
@@ -29,11 +29,11 @@ class Team:
 
     @property
     def is_writer(self) -> bool:
-        """Whether this is the process that writes files and talks."""
+        """Whether this process writes files and prints messages."""
         return self.index == 0
 
     def share(self, items: Sequence[T]) -> list[T]:
-        """Those of the items, the same in all processes, that this process works on."""
+        """The items for this process; ``items`` must be the same in all processes."""
         return list(items[self.index :: self.count])
 
     def add_up(self, tensors: Iterable[Tensor]) -> None:
@@ -44,11 +44,11 @@ class Team:
         return records
 
     def agree(self, wish: bool) -> bool:
-        """Whether any process wishes so."""
+        """Whether ``wish`` is true in any process."""
         return wish
 
     def wait(self) -> None:
-        """Return once all processes are here."""
+        """Wait until all processes call this."""
 
 
 class _Processes(Team):
@@ -99,16 +99,16 @@ def is_launched() -> bool:
 
 
 def is_first_process() -> bool:
-    """Whether this process may write and talk; can be asked before the others are there."""
+    """Whether this process writes files and prints messages; can be called before the processes are connected."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def join(device: str) -> Team:
-    """The team that a launcher has made this process part of, or a team of one."""
+    """The team of processes that a launcher started, or a team of one."""
     return _Processes(device) if is_launched() else Team()
 
 
 def leave() -> None:
-    """Part from the others in order; without it the last to leave may wait for ever."""
+    """Disconnect from the other processes; without this the last one may wait forever."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()

@@ -1,4 +1,4 @@
-"""One phase of a run: its updates, evaluations and checkpoints, from where it was left to the policy it publishes."""
+"""One phase of a run: its updates, evaluations and checkpoints, from the last checkpoint to the saved adapter."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ from securecoderl_edge.training.workplace import Workplace, prepare_phase
 
 
 class Stopped(Exception):
-    """Training was asked to stop and did so after a checkpoint."""
+    """Training stopped on request, after a checkpoint."""
 
 
 class Phase:
-    """The phase ``name``, whose folder has its ``number`` in front; ``key`` tells its inputs, see `reuse`."""
+    """The phase ``name``, whose folder begins with its ``number``; ``key`` identifies its inputs, see `reuse`."""
 
     def __init__(self, place: Workplace, number: int, name: str, key: str) -> None:
         self.place, self.name, self.key = place, name, key
@@ -63,11 +63,11 @@ class Phase:
         self.facts = {"phase": name, "base_model": place.inputs["base_sha256"], "settings": key}
 
     def run(self) -> None:
-        """Go on to the phase's last update, or load its result if it is there already.
+        """Train to the phase's last update, or load its result if it is finished.
 
         Raises:
-            SceError: a checkpoint that cannot be gone on from, no usable problem, a number that is not finite.
-            Stopped: it was asked to, and has saved a checkpoint.
+            SceError: a checkpoint that cannot be resumed from, no usable problem, NaN or Inf.
+            Stopped: on request, after a checkpoint.
         """
         place = self.place
         if (self.folder / "adapter" / DONE_FILE).is_file():
@@ -105,7 +105,7 @@ class Phase:
         progress = load_latest(self.checkpoints, learner, self.facts)
         if self.place.team.is_writer:
             for rows in (self.metrics, self.samples, self.evaluations):
-                # What was evaluated before the first checkpoint is evaluated again, and saved this time.
+                # An evaluation before the first checkpoint is repeated.
                 rows.rewind(self.name, progress.step if checkpoints(self.checkpoints) else -1)
         self.place.team.wait()
         return progress
@@ -170,7 +170,7 @@ class Phase:
 
     def _save(self, learner: Learner, progress: Progress, done: list[HeldOutResult]) -> None:
         if self.place.team.is_writer:
-            # Also what was best at the checkpoints before this one: they are gone on from if this one is damaged.
+            # Also keep the best steps at earlier checkpoints: training resumes from them if this one is damaged.
             recent = [int(path.name.partition("-")[2]) for path in checkpoints(self.checkpoints)[-KEEP:]]
             seen = [[each for each in done if each.step <= step] for step in (*recent, progress.step)]
             best = [best_of(evaluations).step for evaluations in seen if evaluations]
@@ -188,7 +188,7 @@ class Phase:
             publish(folder, self.place.model, lasting_name(self.place.settings.model), facts)
 
     def _publish(self, learner: Learner, progress: Progress, done: list[HeldOutResult]) -> None:
-        """Put the policy of the chosen step into ``adapter/``, with the reasons beside it."""
+        """Save the policy of the selected step in ``adapter/``, with the reasons next to it."""
         chosen, why = progress.step, "the last step; no problems were held out for selection"
         if done:
             evaluation, why = choose(done, self.place.settings.selection.samples)
@@ -215,10 +215,10 @@ class Phase:
 def make_update(
     place: Workplace, name: str, learner: Learner, usable: list[Problem], progress: Progress
 ) -> tuple[dict[str, Any], Rollout | None]:
-    """Make the update ``progress.step`` of the phase ``name``; its row of numbers, and what was sampled for it.
+    """Make the update ``progress.step`` of the phase ``name``; returns its row of metrics and its rollout.
 
     Raises:
-        NotFiniteError: a number of it is not.
+        NotFiniteError: NaN or Inf in the update.
     """
     settings, step = place.settings, progress.step
     share = rate_share(settings, name, step)

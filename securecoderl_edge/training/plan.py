@@ -1,7 +1,7 @@
-"""What a training run would do, need and take; nothing is written and nothing downloaded.
+"""Plan of a training run: its steps, memory and time. Nothing is written and nothing downloaded.
 
-Where model, problems and device are at hand, one update of each kind is timed. Where they are not, the plan rests on
-sizes alone and says what is missing, so that a run on another machine can be planned on a laptop.
+If model, problems and device are available, one update of each kind is timed. If not, the plan uses sizes only and
+lists what is missing, so that a run on another machine can be planned on a laptop.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from securecoderl_edge.training.settings import TrainSettings, known_shapes
 from securecoderl_edge.training.update.learner import Learner
 from securecoderl_edge.training.workplace import Workplace, find_sources, prepare_phase, workplace
 
-# Where neither the problems nor a setting say how long prompts are: few are longer.
+# Assumed if neither the problems nor a setting give the length of prompts; few are longer.
 _ASSUMED_PROMPT = 1024
 
 
@@ -38,10 +38,10 @@ class PhasePlan:
     """One phase.
 
     Attributes:
-        sequences: completions or solutions in one update. prompts: different ones among them.
-        most_tokens: of all completions of the phase, were each as long as permitted; None for sft.
-        evaluations: at most, without early stops.
-        seconds_per_update, seconds: from one timed update and evaluation; None where nothing was timed.
+        sequences: completions or solutions per update. prompts: distinct prompts among them.
+        most_tokens: upper limit for the tokens of all completions of the phase; None for sft.
+        evaluations: their number without early stopping.
+        seconds_per_update, seconds: from one timed update and evaluation; None if nothing was timed.
     """
 
     name: str
@@ -58,7 +58,7 @@ class PhasePlan:
 
 @dataclass(frozen=True)
 class ProblemCounts:
-    """Of the problems to learn from: how many there are, how many of them fit, and how many of those had to be cut."""
+    """Numbers of problems for training: all, those that fit, truncated ones among these; and held-out ones."""
 
     problems: int
     usable: int
@@ -71,9 +71,9 @@ class Plan:
     """A whole run.
 
     Attributes:
-        counts: None where the problems are not at hand.
-        limit_bytes: the memory that there is, or that was asked to be planned for.
-        missing: what was not at hand, as sentences.
+        counts: None if the problems are missing.
+        limit_bytes: the available memory, or the memory to plan for.
+        missing: sentences about missing inputs.
     """
 
     model: str
@@ -91,16 +91,16 @@ class Plan:
 
     @property
     def seconds(self) -> float | None:
-        """For all phases; None where they were not timed."""
+        """Time of all phases; None if they were not timed."""
         every = [phase.seconds for phase in self.phases]
         return None if None in every else sum(seconds for seconds in every if seconds is not None)
 
 
 def make_plan(settings: TrainSettings, run: Run) -> Plan:
-    """Resolve everything; load the model and time one update and one evaluation of each kind, if that can be done.
+    """Resolve all settings; load the model and time one update and one evaluation of each kind, if possible.
 
     Raises:
-        UsageError: the run could not work.
+        UsageError: the run is not possible.
     """
     missing: list[str] = []
     try:
@@ -175,7 +175,7 @@ def _timed(settings: TrainSettings, compute: Compute, shape: Architecture, run: 
 
 def _time_one(place: Workplace, phase: str, learner: Learner, usable: list[Problem]) -> tuple[float, float]:
     """Seconds of one update at learning rate 0, and of one evaluation (0.0 if there are none); writes nothing."""
-    # An untrained policy may have nothing but flat groups, from which nothing would be learnt, and no time taken.
+    # An untrained policy may have only zero-variance groups; without them there would be no update to time.
     settings = replace(place.settings, ppo=replace(place.settings.ppo, drop_zero_variance_groups=False))
     place = replace(place, settings=settings)
     for group in learner.optimizer.param_groups:

@@ -2,11 +2,10 @@
 
     python -m securecoderl_edge.training.pretrain --out FOLDER
 
-The text holds training compositions only: nothing of ``starter:eval``, ``starter:hard`` or ``starter:security``, and
-nothing of ``starter:hard-train`` either unless there is a ``--hard-share``. Every document is one prompt and one
-reference solution; short styles come more often than long ones, and half of the answers to security problems are the
-unsafe ones. Training stops early on purpose: a base model with nothing left to learn could not show what reinforcement
-learning adds.
+The text has training compositions only: nothing of ``starter:eval``, ``starter:hard`` or ``starter:security``, and
+nothing of ``starter:hard-train`` unless ``--hard-share`` is given. Every document is one prompt and one reference
+solution; short styles are more frequent than long ones, and half of the solutions of security problems are the unsafe
+ones. Training stops early on purpose: a base model that solves everything could not show the effect of RL.
 """
 
 from __future__ import annotations
@@ -52,16 +51,16 @@ def write_documents(
     security_share: Fraction = SECURITY_SHARE,
     hard_share: Fraction = NO_SHARE,
 ) -> list[Document]:
-    """``count`` (prompt, program) pairs of training compositions, each with a wording and inputs of its own.
+    """``count`` (prompt, program) pairs of training compositions, each with its own wording and inputs.
 
-    Families are equally frequent, and so are the compositions of one; as in any corpus, long programs are rarer than
-    short ones: the styles of a problem come in proportion to 1 / length^``rarity``. ``security_share`` of the documents
-    are about security problems, whose solutions are drawn evenly, and ``hard_share`` of the others about hard ones. Of
-    the wordings of a piece the first are the common ones (`choose_wording` with ``wording_rarity``), while the problems
-    use all alike. ``starter:train`` holds variant 0 of a composition, the text has others.
+    Families are equally frequent, and so are the compositions of a family. As in any corpus, long programs are rarer
+    than short ones: the styles of a problem are sampled in proportion to 1 / length^``rarity``. ``security_share`` of
+    the documents are security problems, with uniformly sampled solutions, and ``hard_share`` of the others are hard
+    problems. The first wordings of a building block are the common ones (`choose_wording` with ``wording_rarity``),
+    while the problems use all wordings equally. ``starter:train`` has variant 0 of a composition, the text has others.
     """
     rng = random.Random(seed)
-    learnt = {family: [key for _, key in compositions((family,), held_out=False)] for family in (*GENERAL, *HARD)}
+    keys = {family: [key for _, key in compositions((family,), held_out=False)] for family in (*GENERAL, *HARD)}
     security = list(compositions(SECURITY, held_out=False))
     documents: list[Document] = []
     others = 0
@@ -73,14 +72,14 @@ def write_documents(
         else:
             others += 1
             family = rng.choice(HARD if _is_due(others, hard_share) else GENERAL)
-            problem = build_problem(family, rng.choice(learnt[family]), variant, wording_rarity)
+            problem = build_problem(family, rng.choice(keys[family]), variant, wording_rarity)
             weights = [len(program) ** -rarity for program in problem.solutions]
         documents.append((OURS.prompt(problem), rng.choices(problem.solutions, weights)[0]))
     return documents
 
 
 def _is_due(number: int, share: Fraction) -> bool:
-    """Whether the ``number``-th of many is one of those that make up ``share``, evenly spread."""
+    """Whether the ``number``-th item belongs to a fraction of ``share``, evenly spread."""
     return int(number * share) > int((number - 1) * share)
 
 
@@ -123,7 +122,7 @@ def build_model(hidden_size: int, layers: int) -> Any:
 
 
 def batches(lengths: list[int], batch_size: int, rng: random.Random, window: int = 50) -> Iterator[list[int]]:
-    """Endless batches of document indices of similar length, every document once an epoch."""
+    """Endless batches of document indices of similar length, every document once per epoch."""
     while True:
         order = list(range(len(lengths)))
         rng.shuffle(order)
@@ -152,7 +151,7 @@ def pretrain(
     seed: int,
     compiled: bool,
 ) -> dict[str, Any]:
-    """Train and write ``out``; returns the figures of the run."""
+    """Train and write ``out``; returns the record of the run."""
     started = time.monotonic()
     text = write_documents(documents, rarity, wording_rarity, seed, security_share, hard_share)
     digest = hashlib.sha256("\0".join(prompt + program for prompt, program in text).encode()).hexdigest()
@@ -236,7 +235,7 @@ def _base(name: str) -> Path:
 
 
 def main() -> None:
-    """Parse the command line, train, and leave the figures beside the weights."""
+    """Parse the command line, train, and write the record next to the weights."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
         "--out", type=Path, required=True, help="folder for the weights, the tokenizer and training.json"
@@ -244,11 +243,15 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=850)
     parser.add_argument("--documents", type=int, default=24_000)
     parser.add_argument("--init", type=_base, help="start from nano, or a folder that this script wrote")
-    parser.add_argument("--rarity", type=float, default=1.0, help="how much rarer longer styles are; 0: not at all")
-    parser.add_argument("--wording-rarity", type=float, default=1.0, help="how much rarer later wordings are")
-    parser.add_argument("--security-share", type=Fraction, default=SECURITY_SHARE, help="of the documents, such as 1/6")
-    parser.add_argument("--hard-share", type=Fraction, default=NO_SHARE, help="of the other documents")
-    parser.add_argument("--final-rate", type=float, default=0.05, help="fraction of the learning rate at the end")
+    parser.add_argument("--rarity", type=float, default=1.0, help="exponent: how much rarer long styles are; 0: equal")
+    parser.add_argument("--wording-rarity", type=float, default=1.0, help="exponent: how much rarer late wordings are")
+    parser.add_argument(
+        "--security-share", type=Fraction, default=SECURITY_SHARE, help="fraction of security problems, such as 1/6"
+    )
+    parser.add_argument(
+        "--hard-share", type=Fraction, default=NO_SHARE, help="fraction of hard problems among the others"
+    )
+    parser.add_argument("--final-rate", type=float, default=0.05, help="final learning rate, as a fraction of the peak")
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--learning-rate", type=float, default=2e-3)
     parser.add_argument("--hidden-size", type=int, default=256)
@@ -258,8 +261,8 @@ def main() -> None:
     arguments = vars(parser.parse_args())
     out: Path = arguments.pop("out")
     with temporary_beside(out, replace_folder=True) as folder:
-        figures = pretrain(folder, **arguments)
-        (folder / "training.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        record = pretrain(folder, **arguments)
+        (folder / "training.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

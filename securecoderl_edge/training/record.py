@@ -1,4 +1,4 @@
-"""What a run folder says about how the run was made, and whether it is the run that was asked for."""
+"""The record of a run in its folder, and checks that a folder belongs to the requested run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from securecoderl_edge.system.files import read_json, write_atomically
 from securecoderl_edge.system.machine import describe_machine
 from securecoderl_edge.training.settings import TrainSettings, without_changeable
 
-# In the order in which --no-resume deletes them: what tells that the folder is a run goes last.
+# In the order in which --no-resume deletes them: the file that marks the folder as a run is the last.
 _OWN_NAMES = (
     "metrics.jsonl",
     "samples.jsonl",
@@ -40,13 +40,13 @@ _OWN_NAMES = (
 def prepare_folder(
     run: Run, settings: TrainSettings, inputs: Mapping[str, str], compute: Compute, processes: int, resume: bool
 ) -> None:
-    """Create the run folder, or make sure that the one there is this run.
+    """Create the run folder, or check that an existing one belongs to this run.
 
     Args:
-        inputs: hashes of what the run is made from, by name.
+        inputs: hashes of the inputs of the run, by name.
 
     Raises:
-        UsageError: it holds other settings, or a run from other problems or another base model.
+        UsageError: it has other settings, or other problems or another base model.
         SceError: its record is damaged.
     """
     config = run.path / "config.toml"
@@ -60,7 +60,7 @@ def prepare_folder(
             f"{config} is missing, so the run cannot resume. Choose another --out, or start again with --no-resume"
         )
     if config.is_file() and not any((run.path / name).exists() for name in ("phases", "policy", "metrics.jsonl")):
-        # It was refused before it began, for want of memory, say; what was changed about it is what was asked for.
+        # The run was rejected before it started (too little memory, for example), so new settings replace the old ones.
         config.unlink()
     if config.is_file():
         before = current_settings(read_toml(config))
@@ -101,10 +101,10 @@ def prepare_folder(
 
 
 def refuse_other_things(run: Run) -> None:
-    """Make sure that a run may be made or gone on with at its path.
+    """Check that a run may be started or resumed at its path.
 
     Raises:
-        UsageError: there is something else.
+        UsageError: the path holds something else.
     """
     if run.path.resolve() == (RUNS / LATEST).resolve():
         raise UsageError(f"--out {run.path} is the link to the latest run. Choose another folder")
@@ -129,7 +129,7 @@ def _has_record(run: Run) -> bool:
 
 
 def first_difference(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> str:
-    """The first setting in which two tables differ, as ``name: old -> new``; empty when they are equal."""
+    """The first setting in which two tables differ, as ``name: old -> new``; empty if they are equal."""
     for key in sorted(old.keys() | new.keys()):
         before, after = old.get(key), new.get(key)
         if isinstance(before, dict) and isinstance(after, dict):

@@ -1,7 +1,7 @@
-"""Finished phases of other runs that were made from the same inputs, so that nothing is trained twice.
+"""Reuse of finished phases of other runs with the same inputs, so that nothing is trained twice.
 
-The paper's three variants share their supervised policy, two of them a binary phase: trained with one seed in one
-folder of runs, each is made once.
+The paper's three variants share the SFT policy, and two of them a binary phase. If they train with one seed in one
+folder of runs, each phase is trained once.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from securecoderl_edge.training.schedules import phase_steps
 from securecoderl_edge.training.selection import with_own_r
 from securecoderl_edge.training.settings import PHASES, TrainSettings, without_changeable
 
-# What a folder is called, or a part of what is hashed by content.
+# Names of inputs whose content is hashed instead, and settings without effect on the result.
 _WITHOUT_EFFECT = ("init", "model", "problems", "phases", "device")
-# Of [ppo] the supervised phase uses these: which problems fit, and how held-out ones are answered.
+# The settings of [ppo] that SFT uses: for fitting prompts, and for evaluations on held-out problems.
 _PPO_IN_SFT = ("max_tokens", "temperature", "rollout")
 
 
 def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, str]:
-    """For each phase of the run a hash of all that its result depends on: inputs, settings, the phases before it.
+    """A hash for each phase of everything that its result depends on: inputs, settings, earlier phases.
 
     Args:
-        inputs: hashes of base model, problems and initial adapter, and the formats that are computed in.
+        inputs: hashes of base model, problems and initial adapter, and the compute dtypes.
     """
     keys: dict[str, str] = {}
     before: list[str] = []
@@ -47,7 +47,7 @@ def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, 
             used["ppo"] = {name: table["ppo"].get(name) for name in _PPO_IN_SFT}
             used["reward"] = to_table(with_own_r(settings.reward))
         elif settings.lr_schedule == "linear":
-            # The rate falls over all of reinforcement learning, so what is still to come matters.
+            # The learning rate falls over all RL phases, so later phases matter too.
             used["updates"] = {name: count for name, count in phase_steps(settings).items() if name != "sft"}
         parts = {"version": __version__, "inputs": dict(inputs), "phases": before, "settings": used}
         keys[phase] = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -55,10 +55,10 @@ def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, 
 
 
 def reuse_phase(run: Run, number: int, phase: str, key: str) -> str:
-    """Copy the result of a phase from a run beside this one, if one has made it from the same inputs.
+    """Copy the result of a phase from another run in the same folder that trained it from the same inputs.
 
     Returns:
-        the name of that run; empty if there is none.
+        the name of that run; empty if no run has it.
     """
     own = run.phase_folder(number, phase)
     if (own / "adapter" / DONE_FILE).is_file() or (own / "checkpoints").exists():
@@ -72,12 +72,12 @@ def reuse_phase(run: Run, number: int, phase: str, key: str) -> str:
 
 
 def _made_with(done_file: Path, key: str) -> bool:
-    """Whether an adapter was made from the inputs of ``key`` and is whole."""
+    """Whether an adapter was made from the inputs of ``key`` and is complete."""
     try:
         facts = read_json(done_file)
         return facts.get("key") == key and facts.get("sha256") == sha256_of(done_file.with_name(ADAPTER_WEIGHTS))
     except SceError:
-        return False  # a damaged result of another run is no reason not to make our own
+        return False  # train the phase if the result of the other run is damaged
 
 
 def _copy(other: Run, adapter: Path, run: Run, own: Path, phase: str) -> None:
@@ -87,7 +87,7 @@ def _copy(other: Run, adapter: Path, run: Run, own: Path, phase: str) -> None:
         except SceError:
             continue
         target = RowFile(run.path / name)
-        target.rewind(phase, -1)  # of a copy that was cut short
+        target.rewind(phase, -1)  # rows of an interrupted copy
         target.append(row for row in rows if row.get("phase") == phase)
     snapshots = adapter.with_name(SNAPSHOTS)
     if snapshots.is_dir():

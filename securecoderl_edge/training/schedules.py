@@ -1,4 +1,4 @@
-"""What changes over the updates of a run: the learning rate, and what the scheduled phase pays for."""
+"""Learning-rate schedules, and the numbers of updates of the phases."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from securecoderl_edge.training.settings import TrainSettings
 
 
 def phase_steps(settings: TrainSettings) -> dict[str, int]:
-    """Updates of each phase that the run has, in order."""
+    """Number of updates of each phase of the run, in order."""
     return {phase: settings.phase(phase).steps for phase in settings.phases}
 
 
@@ -17,10 +17,10 @@ def peak_rate(settings: TrainSettings, phase: str) -> float:
 
 
 def rate_share(settings: TrainSettings, phase: str, step: int) -> float:
-    """The share of its peak that the learning rate has at update ``step`` (from 1) of a phase.
+    """The learning rate at update ``step`` (from 1) of a phase, as a fraction of its peak.
 
-    It rises in every phase, whose optimizer starts anew. With a linear schedule it falls over sft, and once over all
-    updates of reinforcement learning: the noise of late batches then averages out instead of ending in the policy.
+    It warms up in every phase, since each has a new optimizer. With a linear schedule it falls over sft, and once over
+    all RL updates: the noise of late batches then averages out instead of remaining in the policy.
     """
     share = min(1.0, step / max(1, settings.warmup_steps))
     if settings.lr_schedule == "linear":

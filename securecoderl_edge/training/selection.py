@@ -1,7 +1,7 @@
-"""Which update of a phase is kept: answers to held-out problems, always the same ones with the same random numbers.
+"""Checkpoint selection: evaluations on held-out problems, always the same ones with the same random numbers.
 
-The reward in training says little: it is a mean over the few prompts of one batch, and the best of many batches is the
-luckiest. The problems held out here are taken from the training problems and never learnt from.
+The training reward is too noisy for this: it is a mean over the few prompts of one batch, and the best of many batches
+is the luckiest. The held-out problems are taken from the training problems and never trained on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LARGEST_SHARE = 0.1
 
 @dataclass(frozen=True)
 class HeldOutResult:
-    """What the policy was worth after update ``step``; 0 is before the first one.
+    """The evaluation of the policy after update ``step``; 0 is before the first one.
 
     Attributes:
         rewards: R of each program, by problem and sample.
@@ -51,18 +51,18 @@ def result_from_record(record: dict[str, Any]) -> HeldOutResult:
     """The `HeldOutResult` that `HeldOutResult.to_record` wrote.
 
     Raises:
-        KeyError, TypeError, ValueError: it is none.
+        KeyError, TypeError, ValueError: not such a record.
     """
     rewards = tuple(float(reward) for reward in record["rewards"])
     if not rewards or not all(map(math.isfinite, rewards)):
-        raise ValueError("an evaluation without rewards")
+        raise ValueError("evaluation without rewards")
     return HeldOutResult(int(record["step"]), rewards, float(record["all_tests_rate"]), float(record["syntax_rate"]))
 
 
 def hold_out(problems: Sequence[Problem], count: int, seed: int) -> tuple[list[Problem], list[Problem]]:
-    """The problems to learn from, and ``count`` to evaluate on, but at most a tenth: the same for all runs of a seed.
+    """Split off ``count`` problems for evaluation, but at most a tenth: the same for all runs with a seed.
 
-    Those of a smaller count are among those of a larger one.
+    The problems of a smaller count are among those of a larger count.
     """
     count = min(count, int(len(problems) * _LARGEST_SHARE))
     held = set(shuffled(len(problems), seed_of(seed, "held-out"))[:count])
@@ -75,10 +75,9 @@ def hold_out(problems: Sequence[Problem], count: int, seed: int) -> tuple[list[P
 def evaluate_policy(
     learner: Learner, scorer: Scorer, held_out: Sequence[Problem], settings: TrainSettings, step: int, phase: str
 ) -> HeldOutResult:
-    """Sample answers to the held-out problems with the same random numbers as ever, and score them.
+    """Sample completions of the held-out problems, always with the same random numbers, and score them.
 
-    Supervised training is judged by R itself, whatever reinforcement learning will be paid: its result is what arms of
-    a comparison start from.
+    SFT is evaluated by R itself, independent of the RL reward: the variants of a comparison start from its result.
     """
     rollout = collect(learner, scorer, held_out, settings.selection.samples, settings.ppo, settings.seed, "held-out")
     reward = with_own_r(settings.reward) if phase == "sft" else settings.reward
@@ -88,7 +87,7 @@ def evaluate_policy(
 
 
 def with_own_r(reward: RewardSettings) -> RewardSettings:
-    """The same tests and scan, put together to R as it is reported."""
+    """The same tests and scan, combined to R as reported."""
     plain = RewardSettings()
     return replace(
         reward,
@@ -99,23 +98,23 @@ def with_own_r(reward: RewardSettings) -> RewardSettings:
 
 
 def best_of(evaluations: Sequence[HeldOutResult]) -> HeldOutResult:
-    """The one with the highest mean reward; of equal ones the first."""
+    """The evaluation with the highest mean reward; the first of equal ones."""
     return max(evaluations, key=lambda evaluation: evaluation.reward)
 
 
 def updates_without_progress(evaluations: Sequence[HeldOutResult]) -> int:
-    """How many evaluations came after the best one."""
+    """Number of evaluations after the best one."""
     return len(evaluations) - 1 - list(evaluations).index(best_of(evaluations))
 
 
 def choose(evaluations: Sequence[HeldOutResult], samples: int) -> tuple[HeldOutResult, str]:
-    """The evaluation whose policy to keep, and why.
+    """The evaluation of the checkpoint to select, and the reason.
 
-    That is the last, unless an earlier one did better on the same problems by more than one standard error of the
-    paired difference: the best of many evaluations is partly the luckiest, and later ones have learnt from more.
+    This is the last one, unless an earlier one is better on the same problems by more than one standard error of the
+    paired difference: the maximum of many evaluations selects for noise, and later policies were trained longer.
 
     Args:
-        samples: programs of each problem, whose mean counts once: they are not independent of one another.
+        samples: completions per problem; their mean counts once, since they are not independent.
     """
     best, last = best_of(evaluations), evaluations[-1]
     if best.step == last.step:

@@ -313,7 +313,7 @@ def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any]) -> T
 
 def without_changeable(table: dict[str, Any]) -> dict[str, Any]:
     """A table of settings without those that are `CHANGEABLE`."""
-    # Hugging Face's sampler draws for all that it decodes together from one generator.
+    # Hugging Face's sampler uses one random generator for a whole batch.
     of_hf = "ppo.rollout_sequences" if table.get("ppo", {}).get("rollout") == "hf" else None
     changeable = set(CHANGEABLE) - {of_hf}
     kept: dict[str, Any] = {}

@@ -1,9 +1,9 @@
-"""A training run: phases in order, each resumed where it was left.
+"""A training run: phases in order, each resumed at its last checkpoint.
 
-sft        supervised warm start on reference solutions; its result becomes the KL reference
+sft        SFT warm start on reference solutions; its result becomes the KL reference
 binary     PPO, R_func = 1 if all tests pass, else 0
 scheduled  PPO on a mixture that goes from the binary to the partial reward
-partial    PPO, R_func in stages (Table 1)
+partial    PPO, R_func by reward levels (Table 1)
 
 The numbered algorithm of one update is in `update.ppo_update`, the formulas are in `update.ppo`, one phase's loop is in
 `phase`.
@@ -44,18 +44,18 @@ def train(
     say: Callable[[str], None] = lambda message: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Run:
-    """Train a policy in ``out``; phases and updates that are already there are not repeated.
+    """Train a policy in ``out``; existing phases and updates are not repeated.
 
     Args:
-        resume: go on with what is in ``out``, and take over finished phases of runs beside it. If not, what is there is
-            deleted, once it is known that the new run can begin.
+        resume: resume the run in ``out``, and reuse finished phases of other runs in the same folder. If False, delete
+            the run in ``out`` once the new one is known to be possible.
         log: called with each row of metrics.jsonl; ``step`` of ``steps`` in ``phase``.
-        say: called with what a user wants to know once, such as a phase that was taken over.
-        should_stop: asked after each update; on True a checkpoint is written and `Stopped` raised.
+        say: called with messages for the user, for example about a reused phase.
+        should_stop: called after each update; on True a checkpoint is written and `Stopped` raised.
 
     Raises:
-        UsageError: ``out`` is something else than a run with these settings.
-        SceError: unusable model or problems, no disk space, no memory, a number that is not finite.
+        UsageError: ``out`` is not a run with these settings.
+        SceError: unusable model or problems, no disk space, no memory, NaN or Inf.
         Stopped: see ``should_stop``.
     """
     return_large_blocks()
@@ -72,7 +72,7 @@ def train(
         out.mkdir(parents=True, exist_ok=True)
     with locked(out) if team.is_writer else nullcontext():
         if not resume and (out / ENVIRONMENT).is_file():
-            # What refuses the new run has to do so while the old one is still there.
+            # If the new run is rejected, this must happen before the old one is deleted.
             _try_out(run, settings, sources, compute, team)
             team.wait()
         if team.is_writer:
@@ -148,7 +148,7 @@ def _try_out(run: Run, settings: TrainSettings, sources: Sources, compute: Compu
 def mirror_to_tensorboard(
     folder: Path, log: Callable[[dict[str, Any]], None], *, enabled: bool = True
 ) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A ``log`` that also writes the numbers of a row for TensorBoard, where that is installed, one run a phase."""
+    """A ``log`` that also writes the numbers of a row for TensorBoard, if installed, with one run per phase."""
     if not enabled or find_spec("tensorboard") is None:
         yield log
         return
@@ -159,7 +159,7 @@ def mirror_to_tensorboard(
     def log_both(row: dict[str, Any]) -> None:
         phase, step = row["phase"], row["step"]
         if phase not in writers:
-            # What a crash left of later steps is hidden by the first event of this writer.
+            # The first event of this writer hides later steps that a crash left.
             writers[phase] = SummaryWriter(str(folder / phase), purge_step=step)
         for name, value in row.items():
             if isinstance(value, (int, float)) and not isinstance(value, bool) and name not in ("step", "steps"):

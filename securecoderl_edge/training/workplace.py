@@ -1,6 +1,6 @@
-"""Everything that the phases of a run work with, set up once: base model, problems, scorer, and each phase's learner.
+"""Resources of a run, set up once for all phases: base model, problems, scorer; and the learner of each phase.
 
-Also how a run puts its problems to the model, and which of them fit into its context.
+Also the prompt format of a run, and the selection of problems that fit into the context.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ Log = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class Sources:
-    """What a run is made from: base model, problems, the adapters that policy and reference start as, their hashes.
+    """Inputs of a run: base model, problems, the initial adapters of policy and reference, and their hashes.
 
     Attributes:
-        hold_out_seed: which problems are held out. A run that starts from another holds out what that one did, since
-            it would otherwise choose by problems that its policy has learnt from.
+        hold_out_seed: decides which problems are held out. A run that starts from another run holds out the same ones,
+            since it would otherwise select checkpoints on problems that its policy was trained on.
     """
 
     base: Path
@@ -74,14 +74,14 @@ class Sources:
 
 @dataclass(frozen=True)
 class Workplace:
-    """What all phases of a run work with.
+    """Resources that all phases of a run share.
 
     Attributes:
         inputs: hashes of base model and problems.
         architecture: of the base model.
-        end_tokens: ids that end a completion, by the base model's files.
-        fitted: the problems to learn from. held_out: those to choose by. Their prompts fit.
-        say: called with what a user wants to know once.
+        end_tokens: EOS and stop tokens, from the base model's files.
+        fitted: the training problems. held_out: those for checkpoint selection. Their prompts fit.
+        say: called with messages for the user.
     """
 
     run: Run
@@ -103,13 +103,13 @@ class Workplace:
 
 
 def find_sources(settings: TrainSettings, download: bool = True) -> Sources:
-    """Find and hash what the settings name.
+    """Find and hash the inputs in the settings.
 
     Args:
-        download: whether a model that is named by its hub id and not on this disk is fetched.
+        download: whether to download a model that is given by its Hugging Face repo id.
 
     Raises:
-        UsageError: something is not there, or the run to start from has another base model.
+        UsageError: an input is missing, or the run to start from has another base model.
         SceError: unusable problems.
     """
     base, problems = base_folder(settings.model, download=download), load_problems(settings.problems)
@@ -126,7 +126,7 @@ def find_sources(settings: TrainSettings, download: bool = True) -> Sources:
     record = read_json(run.path / ENVIRONMENT)
     if record.get("base_sha256") != inputs["base_sha256"]:
         raise UsageError(f"--init {settings.init}: that run has another base model than {settings.model}")
-    # The KL penalty is measured against that run's supervised policy, if it has one.
+    # The reference of the KL penalty is that run's SFT policy, if it has one.
     supervised = [folder / "adapter" for folder in run.phase_folders() if phase_of(folder) == "sft"]
     reference = next((folder for folder in supervised if (folder / DONE_FILE).is_file()), adapter)
     config, lora = read_lora_config(adapter), settings.lora
@@ -151,12 +151,12 @@ def workplace(
     say: Callable[[str], None] = lambda message: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Workplace]:
-    """What the phases work with: model and problems loaded, a scorer that lives as long as the block."""
+    """Set up the resources: load the model and the problems, and open a scorer for the duration of the block."""
     if compute.device == "cuda" and settings.memory_gib is not None:
         total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, settings.memory_gib * GIB / total))
     architecture = read_architecture(sources.base)
-    # The least that a phase can need, before anything is loaded; `prepare_phase` knows the prompts.
+    # Check a lower bound before anything is loaded; `prepare_phase` checks again with the prompts.
     limit = memory_limit(settings, compute.device, team.local_count)
     fitting_plan(architecture, settings, compute.formats(), 1, settings.phases[-1], limit)
     tokenizer = load_tokenizer(sources.base)
@@ -181,7 +181,7 @@ def workplace(
 
 
 def load_model(settings: TrainSettings, sources: Sources, compute: Compute) -> Any:
-    """The base model with its adapters as they are before the first phase."""
+    """The base model with its adapters, in their state before the first phase."""
     base = load_base(sources.base, compute.base_precision, compute.device, compute.products)
     model = add_adapters(base, settings.lora, settings.seed)
     for adapter, name in ((sources.policy, POLICY_ADAPTER), (sources.reference, REFERENCE_ADAPTER)):
@@ -191,10 +191,10 @@ def load_model(settings: TrainSettings, sources: Sources, compute: Compute) -> A
 
 
 def training_format(settings: TrainSettings, base: Path) -> PromptFormat:
-    """How problems are put to the model in ``base``.
+    """The prompt format for the model in ``base``.
 
     Raises:
-        UsageError: by its chat template, which it does not have.
+        UsageError: the style is ``chat``, and the model has no chat template.
     """
     style = settings.prompt.style
     return PromptFormat(style, read_chat_template(base) if style == "chat" else None)
@@ -208,13 +208,13 @@ def fit_for_training(
     problems: Sequence[Problem],
     held_out: Sequence[Problem],
 ) -> tuple[Fitted, list[Problem]]:
-    """The problems to learn from and those to choose by whose prompts leave room for the answer, or were cut to do so.
+    """Training and held-out problems whose prompts leave room for the completion, truncated if necessary.
 
     Args:
-        context: tokens that the model can see.
+        context: of the model, in tokens.
 
     Raises:
-        SceError: there are none to learn from.
+        SceError: no training problem is left.
     """
     room, overlong = settings.prompt_room(context), settings.prompt.overlong
     fitted, chosen_by = (
@@ -230,7 +230,7 @@ def fit_for_training(
 
 
 def fitted_in_words(settings: TrainSettings, context: int, fitted: Fitted) -> list[str]:
-    """What became of problems whose prompts were too long, as sentences; none if there were none."""
+    """Sentences about problems that were dropped or truncated because their prompts are too long."""
     room, total = settings.prompt_room(context), len(fitted.problems) + fitted.left_out
     lines = []
     if fitted.left_out:
@@ -241,11 +241,11 @@ def fitted_in_words(settings: TrainSettings, context: int, fitted: Fitted) -> li
 
 
 def prepare_phase(place: Workplace, phase: str) -> tuple[Learner, list[Problem]]:
-    """The learner as it is before the first update of a phase, and the problems that it can learn from.
+    """The learner in its state before the first update of a phase, and the problems that the phase can train on.
 
     Raises:
-        SceError: there are none.
-        UsageError: there is not enough memory.
+        SceError: no usable problem.
+        UsageError: not enough memory.
     """
     learner = _make_learner(place, phase)
     usable = _usable_problems(place, phase, learner)
@@ -273,7 +273,7 @@ def _make_learner(place: Workplace, phase: str) -> Learner:
 
 
 def _usable_problems(place: Workplace, phase: str, learner: Learner) -> list[Problem]:
-    """Those that can be learnt from: for sft, the ones with a reference solution that is not too long."""
+    """The problems that a phase can train on: for sft, those with a reference solution that is not too long."""
     settings, usable = place.settings, list(place.fitted.problems)
     if phase != "sft":
         return usable

@@ -314,7 +314,7 @@ def test_a_benchmark_that_is_not_here_says_how_to_get_it(folder: Path, opened: O
 def test_the_style_of_the_prompts_is_shown(folder: Path, opened: Opened) -> None:
     args = ("good.gguf", "bad.gguf", "--problems", "six.jsonl")
     cut = run(*args, "--prompt-style", "paper", "--max-prompt-tokens", "15")[1].splitlines()
-    assert "prompt style paper, 6 of 6 prompts cut to fit" in cut
+    assert "prompt style paper, 6 of 6 prompts truncated" in cut
     assert "prompt style stdin" in run(*args)[1].splitlines()
 
 

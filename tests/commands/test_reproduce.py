@@ -89,7 +89,7 @@ def test_a_step_that_fails_is_told_with_its_reason(folder: Path) -> None:
     assert code == 1
     assert "own-sft, seed 42: training failed: " in err
     assert "sce train --recipe tiny.toml" in err
-    assert "its output is in runs/table3/seed-42/own-sft.log" in err
+    assert "output: runs/table3/seed-42/own-sft.log" in err
 
 
 def test_problems_that_cannot_be_read_are_told_before_anything_begins(folder: Path) -> None:

@@ -129,5 +129,5 @@ def test_one_problem_says_nothing_about_others() -> None:
 def test_tables_of_different_seeds_cannot_be_compared() -> None:
     with pytest.raises(ValueError, match="seeds, problems"):
         difference_over_seeds(nested(np.zeros((2, 5))), nested(np.zeros((3, 5))))
-    with pytest.raises(ValueError, match="seeds, problems"):
+    with pytest.raises(ValueError, match="the same number of problems for all seeds"):
         mean_over_seeds([[[1.0]], [[1.0], [0.0]]])

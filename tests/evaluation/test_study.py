@@ -187,7 +187,7 @@ def test_a_closed_terminal_ends_the_steps_that_run(folder: Path, script: Callabl
 
 
 def test_a_step_that_was_killed_is_told_by_its_signal(folder: Path, script: Callable[..., Study]) -> None:
-    with pytest.raises(SceError, match=r"ended by signal SIGKILL \(out of memory\?\)"):
+    with pytest.raises(SceError, match=r"killed by signal SIGKILL \(out of memory\?\)"):
         run_study(script(["a kill"]), 1, quietly)
 
 

@@ -176,7 +176,7 @@ def test_a_bench_of_another_study_is_not_taken_for_ones_own(finished: Study, nam
     document = json.loads(file.read_text())
     document["settings"][name] = 7
     file.write_text(json.dumps(document))
-    with pytest.raises(SceError, match="not what this study measured"):
+    with pytest.raises(SceError, match="not an evaluation of this study"):
         study_record(finished, 1)
 
 
@@ -192,7 +192,7 @@ def test_rows_are_not_read_from_elsewhere(finished: Study) -> None:
     document = json.loads(file.read_text())
     document["models"][0]["log"] = "../eval-x2/model-0"
     file.write_text(json.dumps(document))
-    with pytest.raises(SceError, match=r"damaged .*no folder beside it.*; delete it"):
+    with pytest.raises(SceError, match=r"damaged .*not the name of a folder in it.*; delete it"):
         study_record(finished, 1)
 
 

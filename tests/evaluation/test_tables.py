@@ -173,7 +173,7 @@ def test_only_samples_that_both_have_are_compared() -> None:
 
 def test_nothing_in_common_cannot_be_compared() -> None:
     first, second = Evaluation("a", (row(0, True),), USAGE), Evaluation("b", (row(1, True),), USAGE)
-    with pytest.raises(ValueError, match="no sample of a problem in common"):
+    with pytest.raises(ValueError, match="no samples in common"):
         compare(first, second)
 
 

@@ -120,7 +120,7 @@ def test_a_file_of_every_oddity_is_imported_with_exact_counts(tmp_path: Path) ->
         "expected output contains constraints of the statement": 2,
     }
     assert {reason: entry.count for reason, entry in imported.tally.filtered.items()} == {"call problem, not stdin": 1}
-    assert filtered_tests(imported) == {"after the first 4 of a problem": 999_996}
+    assert filtered_tests(imported) == {"beyond the first 4 of a problem": 999_996}
 
 
 def test_what_was_left_out_is_named_by_its_place(tmp_path: Path) -> None:

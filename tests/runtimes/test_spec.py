@@ -154,7 +154,7 @@ def test_a_name_that_is_nothing_is_no_hub_id_and_says_how_to_get_a_model(text: s
 
 def test_a_mistyped_run_is_answered_with_the_runs_there_are() -> None:
     make_run()
-    with pytest.raises(UsageError, match="Runs in ./runs: starter"):
+    with pytest.raises(UsageError, match=r"Runs in \./runs: starter"):
         resolve_model("startr")
 
 

@@ -1,5 +1,5 @@
-"""Studies: variants trained with several seeds, measured on the same problems, and put into one table.
+"""Studies: variants trained with several seeds, evaluated on the same problems, and compared in one table.
 
-A study consists of nothing but commands of ``sce`` that anyone could type (`arms`); they are run in order, some side by
-side, and never twice (`steps`); what they left on disk becomes one JSON record (`record`), and that a table (`tables`).
+A study consists of plain ``sce`` commands (`arms`). They run in order, some in parallel, and never twice (`steps`).
+Their files become one JSON record (`record`), and the record a table (`tables`).
 """

@@ -1,4 +1,4 @@
-"""What a study trains and measures, as commands of ``sce``."""
+"""The variants (arms) of a study, and the ``sce`` commands that train and evaluate them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from securecoderl_edge.training.settings import TrainSettings, resolve
 
 FIRST_SEED = 42
 FINAL = "policy"
-_SEED_OF_BASE = 0  # where draws are a run's own: that of no run
+_SEED_OF_BASE = 0  # with `Study.own_draws`: no run has this seed
 
 
 @dataclass(frozen=True)
 class Base:
-    """A base model that the study makes from nano: more text, some of it of another kind.
+    """A base model that the study makes from nano by more pretraining, on other text.
 
     Attributes:
-        updates: over which it learns that text. arguments: others of `training.pretrain`.
+        updates: of pretraining. arguments: others of `training.pretrain`.
     """
 
     name: str
@@ -31,10 +31,10 @@ class Base:
 
 @dataclass(frozen=True)
 class Split:
-    """Problems to learn from, and others of their kind to measure on.
+    """Training problems, and evaluation problems of the same kind.
 
     Attributes:
-        base: the model that training starts from, where that is not the recipe's.
+        base: the model that training starts from, if not the recipe's.
     """
 
     name: str
@@ -45,14 +45,14 @@ class Split:
 
 @dataclass(frozen=True)
 class Arm:
-    """One way to train a policy, for every seed: a row of a table.
+    """One variant of training, for every seed: a row of a table.
 
     Attributes:
         name: unique in a study; the name of its run folders.
-        split: what it learns from. measured_on: where it is measured.
+        split: for training. measured_on: splits for evaluation.
         settings: ``KEY=VALUE`` for ``sce train --set``.
-        quants: GGUF types that the final policy is exported to and measured in.
-        snapshot_every: updates between the points of its learning curve; None for none.
+        quants: GGUF types for exports of the final policy, which are evaluated as well.
+        snapshot_every: updates between the points of its learning curve; None for no curve.
     """
 
     name: str
@@ -67,11 +67,11 @@ class Arm:
 
 @dataclass(frozen=True)
 class Measured:
-    """One model of an arm: the trained policy, a snapshot on the way, or an export.
+    """One evaluated model of an arm: the final policy, a snapshot, or an export.
 
     Attributes:
-        name: ``policy``, ``step-60`` (updates of reinforcement learning so far), or a quantization type.
-        source: what ``sce bench`` takes.
+        name: ``policy``, ``step-60`` (number of RL updates so far), or a quantization type.
+        source: the argument for ``sce bench``.
     """
 
     name: str
@@ -81,14 +81,14 @@ class Measured:
 
 @dataclass(frozen=True)
 class Study:
-    """Arms, seeds, and how they are measured.
+    """Arms, seeds, and the settings of their evaluation.
 
     Attributes:
         folder: everything is written below it.
-        samples: programs for each problem. limit: only so many problems of a split.
+        samples: per problem. limit: maximum number of problems of a split.
         comparisons: names of arms whose final policies are compared, the second minus the first.
-        own_draws: only final policies are measured, and those of a seed sample with that seed. Else everything is
-            sampled with the same one.
+        own_draws: evaluate only final policies, each with the seed of its training. Otherwise all evaluations use the
+            same seed.
     """
 
     name: str
@@ -103,11 +103,11 @@ class Study:
 
     @cached_property
     def splits(self) -> tuple[Split, ...]:
-        """All splits that are measured on, in order."""
+        """All splits for evaluation, in order."""
         return tuple(dict.fromkeys(each for arm in self.arms for each in arm.measured_on))
 
     def run_folder(self, arm: Arm, seed: int) -> Path:
-        """The run of one arm. Arms of a seed lie side by side, so that `reuse` finds the phases they share."""
+        """The run of one arm. Arms of a seed have the same parent folder, so that `reuse` finds shared phases."""
         return self.folder / f"seed-{seed}" / arm.name
 
     def bench_folder(self, arm: Arm, seed: int, split: Split) -> Path:
@@ -119,7 +119,7 @@ class Study:
         return self.folder / "base" / self.bench_name(split)
 
     def bench_name(self, split: Split) -> str:
-        """Other sizes are other folders."""
+        """The name of the folder for evaluations of this size."""
         problems = "" if self.limit is None else f"-{self.limit}"
         return f"{split.name}{problems}-x{self.samples}{'-own' if self.own_draws else ''}"
 
@@ -128,7 +128,7 @@ class Study:
         return None if split.base is None else str(self.folder / "bases" / split.base.name)
 
     def prepare_command(self, split: Split) -> list[str] | None:
-        """Arguments of ``python -m`` that make the base model of a split; None if there is nothing to make."""
+        """Arguments of ``python -m`` that make the base model of a split; None if it exists already."""
         model = self.model(split)
         if split.base is None or model is None:
             return None
@@ -136,7 +136,7 @@ class Study:
         return [*words, *split.base.arguments, "--out", model]
 
     def settings(self, arm: Arm, seed: int) -> TrainSettings:
-        """The settings that ``sce train`` makes of `train_command`.
+        """The settings of ``sce train`` for `train_command`.
 
         Raises:
             UsageError: they are impossible.
@@ -164,19 +164,19 @@ class Study:
         return ["export", str(self.run_folder(arm, seed)), "--quant", ",".join(arm.quants)]
 
     def bench_command(self, arm: Arm, seed: int, split: Split) -> list[str]:
-        """Arguments that measure the models of an arm on a split."""
+        """Arguments that evaluate the models of an arm on a split."""
         sources = [each.source for each in self.measured(arm, seed, split)]
         return [*self._bench(sources, split, seed), "--out", str(self.bench_folder(arm, seed, split))]
 
     def base_command(self, split: Split) -> list[str]:
-        """Arguments that measure the base model on a split."""
-        # The folder of a base model does not say how the runs will put problems to it.
+        """Arguments that evaluate the base model on a split."""
+        # The folder of a base model does not contain the prompt style of the runs.
         style = self._recipe_settings.prompt.style
         words = [*self._bench([self.base_model(split)], split, _SEED_OF_BASE), "--prompt-style", style]
         return [*words, "--out", str(self.base_folder(split))]
 
     def base_model(self, split: Split) -> str:
-        """What training on a split starts from."""
+        """The model that training on a split starts from."""
         return self.model(split) or self._recipe_settings.model
 
     @cached_property
@@ -184,9 +184,9 @@ class Study:
         return resolve(self.recipe, (), {})
 
     def measured(self, arm: Arm, seed: int, split: Split) -> list[Measured]:
-        """The models of an arm that are measured on a split: on another than its own the final policy alone.
+        """The models of an arm to evaluate on a split: on another split than its own, only the final policy.
 
-        Once a run is done, snapshots that it did not get to, because a phase ended early, are left out.
+        Once a run is done, snapshots that it did not reach, because a phase ended early, are left out.
         """
         run = self.run_folder(arm, seed)
         final = Measured(FINAL, str(run))
@@ -198,7 +198,7 @@ class Study:
         return [final, *snapshots, *exports]
 
     def export_file(self, arm: Arm, seed: int, quant: str) -> Path:
-        """Where ``sce export`` puts the final policy of an arm."""
+        """The path of the exported final policy of an arm."""
         return Run(self.run_folder(arm, seed)).export_path(f"-{quant}.gguf")
 
     def _bench(self, models: Sequence[str], split: Split, seed: int) -> list[str]:

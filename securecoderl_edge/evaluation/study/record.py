@@ -1,4 +1,4 @@
-"""What a study left on disk -> one JSON record: figures with intervals over seeds and problems, and differences."""
+"""The JSON record of a study, from its files: results with intervals over seeds and problems, and differences."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _is_right_and_clean(row: Row) -> bool:
 # With k samples for each problem this is pass@k.
 SOLVED = Metric("solved_rate", "Solved %", True, lambda row: bool(0 < row["total"] == row["passed"]))
 
-# A reward can be had by shorter programs, or by ones that do not solve the problem: the columns that would show it.
+# A policy could raise its reward with shorter programs, or with wrong ones; these columns would show it.
 STUDY_METRICS = (
     *METRICS,
     SOLVED,
@@ -55,10 +55,10 @@ Samples = dict[int, list[Row]]  # by seed
 
 
 def study_record(study: Study, jobs: int) -> dict[str, Any]:
-    """The record of all arms and seeds that are done; what is missing is seen from ``seeds`` and ``steps_done``.
+    """The record of all finished arms and seeds; ``seeds`` and ``steps_done`` show what is missing.
 
     Raises:
-        SceError: a file that a finished step wrote is damaged, or its problems cannot be read.
+        SceError: a file of a finished step is damaged, or its problems cannot be read.
     """
     run_log = RunLog(study.folder)
     found = {arm.name: _samples_of(study, arm, run_log) for arm in study.arms}
@@ -85,7 +85,7 @@ def study_record(study: Study, jobs: int) -> dict[str, Any]:
 
 
 def _samples_of(study: Study, arm: Arm, run_log: RunLog) -> dict[tuple[str, str], Samples]:
-    """Rows by split and measured model, then by seed."""
+    """Rows by split and evaluated model, then by seed."""
     found: dict[tuple[str, str], Samples] = {}
     for seed in study.seeds:
         for split in arm.measured_on:
@@ -98,10 +98,10 @@ def _samples_of(study: Study, arm: Arm, run_log: RunLog) -> dict[tuple[str, str]
 
 
 def read_rows(study: Study, folder: Path, split: Split, models: int) -> list[list[Row]]:
-    """The rows of each model of a bench, in its order.
+    """The rows of each model of an evaluation, in its order.
 
     Raises:
-        SceError: the folder is not what the study's ``sce bench`` leaves there, or damaged.
+        SceError: the folder was not written by the study's ``sce bench``, or is damaged.
     """
     again = "delete it, and run the same command again"
     wanted = {"problems": split.eval, "samples": study.samples, "limit": study.limit}
@@ -127,14 +127,14 @@ def read_rows(study: Study, folder: Path, split: Split, models: int) -> list[lis
 def nested(samples: Samples, metric: Metric) -> Values:
     """Values of a metric by seed, problem and sample; problems in the order of their ids.
 
-    A problem is solved by the best of its samples, and counts once.
+    `SOLVED` has one value per problem: that of its best sample.
     """
     values = [[values_of(metric, rows) for rows in by_problem(each).values()] for each in samples.values()]
     return [[[max(problem)] for problem in each] for each in values] if metric is SOLVED else values
 
 
 def estimate(samples: Samples, metric: Metric) -> Interval | None:
-    """The metric over all seeds and problems; None where it applies to no sample."""
+    """The metric over all seeds and problems; None without values."""
     values = nested(samples, metric)
     if not _has_any(values):
         return None
@@ -146,7 +146,7 @@ def _has_any(values: Values) -> bool:
 
 
 def _rounded(interval: Interval | None) -> dict[str, Any] | None:
-    """The record of an interval, its numbers rounded to what samples can say."""
+    """The record of an interval, with numbers rounded to four decimals."""
     record = interval_record(interval)
     return record and {name: round(each, 4) if isinstance(each, float) else each for name, each in record.items()}
 
@@ -209,7 +209,7 @@ def _compare(
     before: Mapping[tuple[str, str], Samples],
     after: Mapping[tuple[str, str], Samples],
 ) -> list[dict[str, Any]]:
-    """The final policies of two arms on every split that both are measured on."""
+    """The final policies of two arms on every split that both are evaluated on."""
     return [
         {
             "first": first,
@@ -243,7 +243,7 @@ def _rows(file: Path) -> list[dict[str, Any]]:
 
 
 def training_curves(runs: Sequence[Run]) -> dict[str, Any]:
-    """What the batches of reinforcement learning said, averaged over some updates; mean, least and most of the runs."""
+    """Metrics of the RL updates, averaged over several updates; mean, minimum and maximum over the runs."""
     rows = [[row for row in RowFile(run.path / "metrics.jsonl").read() if row["phase"] != "sft"] for run in runs]
     count = min(map(len, rows), default=0)
     if not count:

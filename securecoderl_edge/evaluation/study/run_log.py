@@ -1,8 +1,8 @@
-"""What of a study is done: ``steps.jsonl`` in its folder, one row for each attempt at a step.
+"""The log of a study's steps: ``steps.jsonl`` in its folder, one row for each attempt at a step.
 
-A step is done if an attempt at it succeeded and what it wrote is still there. It is known by its key: its command, the
-settings and problems behind it, and the key of the step before it. So an edited recipe or problem file makes its steps
-new ones, and a study that is moved, or called from elsewhere, keeps its own.
+A step is done if an attempt succeeded and its outputs still exist. Its key is a hash of its command, the settings and
+problems behind it, and the key of the step before it. So an edited recipe or problem file makes new steps, and a study
+that is moved, or called from another folder, keeps its steps.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Step:
     """One command of a study.
 
     Attributes:
-        title: what it does, in a few words.
-        words: of ``python -m``.
-        log: the file that gets its standard error. outputs: what is there when it is done.
-        after: the step before it, without which it cannot run.
-        facts: the settings behind its command, as text. learns_from, measures: sets of problems.
+        title: a short description.
+        words: arguments of ``python -m``.
+        log: the file for its standard error. outputs: files that exist when it is done.
+        after: the step that must run before it.
+        facts: the settings behind its command, as text. learns_from, measures: its training and evaluation problems.
     """
 
     title: str
@@ -49,7 +49,7 @@ class Step:
 
     @property
     def command(self) -> str:
-        """As one would type it."""
+        """The command line."""
         if self.words[0] == "securecoderl_edge":
             return shlex.join(("sce", *self.words[1:]))
         return shlex.join(("python", "-m", *self.words))
@@ -65,18 +65,18 @@ class RunLog:
         self._keys: dict[Step, str] = {}
 
     def open(self) -> None:
-        """Make ready to add rows: a line that a crash cut short goes, and its step is made again."""
+        """Prepare for new rows: drop a line that a crash truncated, so that its step is repeated."""
         drop_truncated_line(self._folder / STEPS)
 
     def key(self, step: Step) -> str:
-        """What tells a step from one with the same command that would do something else.
+        """A hash that distinguishes steps with the same command but other inputs.
 
         Raises:
             UsageError, SceError: its problems cannot be read.
         """
         if step not in self._keys:
             parts = {
-                # Wherever the study lies, and however that is written.
+                # Independent of the study's folder.
                 "words": [_below(word, self._folder) for word in step.words],
                 "after": None if step.after is None else self.key(step.after),
                 "facts": _below(step.facts, self._folder),
@@ -88,11 +88,11 @@ class RunLog:
         return self._keys[step]
 
     def is_done(self, step: Step) -> bool:
-        """Whether nothing is left to do for it."""
+        """Whether the step succeeded and its outputs exist."""
         return self.key(step) in self._succeeded and all(path.exists() for path in step.outputs)
 
     def add(self, step: Step, began: float, seconds: float, succeeded: bool) -> None:
-        """Note an attempt.
+        """Record an attempt.
 
         Raises:
             SceError: the file cannot be written.
@@ -110,7 +110,7 @@ class RunLog:
             self._succeeded.add(row["key"])
 
     def seconds(self, step: Step) -> float:
-        """The time of all attempts at it together."""
+        """Total time of all attempts."""
         key = self.key(step)
         return float(sum(row["seconds"] for row in self._attempts if row["key"] == key))
 
@@ -126,22 +126,22 @@ class RunLog:
 
 
 def training_problems(source: str) -> tuple[Problem, ...]:
-    """The problems that ``sce train`` finds under a name; errors as in `load_problems`."""
+    """The problems of ``sce train`` under a name; errors as in `load_problems`."""
     return _read_problems(source, _signature(source), False)
 
 
 def evaluation_problems(source: str) -> tuple[Problem, ...]:
-    """The problems that ``sce bench`` finds under a name; errors as in `bench_problems`."""
+    """The problems of ``sce bench`` under a name; errors as in `bench_problems`."""
     return _read_problems(source, _signature(source), True)
 
 
 @cache
-def _read_problems(source: str, _signature: object, is_measured_on: bool) -> tuple[Problem, ...]:
-    return tuple(bench_problems(BenchSettings(problems=source)) if is_measured_on else load_problems(source))
+def _read_problems(source: str, _signature: object, for_evaluation: bool) -> tuple[Problem, ...]:
+    return tuple(bench_problems(BenchSettings(problems=source)) if for_evaluation else load_problems(source))
 
 
 def _signature(source: str) -> object:
-    """Changes when a file does; a set that is read again for every step would take longer than small steps do."""
+    """A value that changes with the file; reading it again for every step would take longer than small steps do."""
     try:
         found = os.stat(source)
     except OSError:
@@ -151,7 +151,7 @@ def _signature(source: str) -> object:
 
 @cache
 def _digest(problems: tuple[Problem, ...]) -> str:
-    """Of one set for all of its steps: hashing thousands of problems for each would take longer than small steps do."""
+    """The digest of a problem set, cached: hashing it for every step would take longer than small steps do."""
     return digest_of_problems(problems)
 
 
@@ -168,5 +168,5 @@ def _read(file: Path) -> list[dict[str, Any]]:
             rows.append({"key": str(row["key"]), "command": str(row["command"]), "began": float(row["began"]),
                          "seconds": float(row["seconds"]), "succeeded": row["succeeded"] is True})  # fmt: skip
         except (ValueError, KeyError, TypeError):
-            continue  # not ours, or cut short
+            continue  # not a row of ours, or truncated
     return rows

@@ -1,4 +1,4 @@
-"""The commands of a study, run as processes of their own, some side by side, none of them twice (`run_log`)."""
+"""Execution of the commands of a study as separate processes, some in parallel, none of them twice (`run_log`)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OnStep = Callable[[Step, float, int, int], None]
 
 
 def prepare_step(study: Study, split: Split) -> Step | None:
-    """The step that makes the base model of a split; None if there is nothing to make."""
+    """The step that makes the base model of a split; None if it exists already."""
     words, model = study.prepare_command(split), study.model(split)
     if words is None or model is None:
         return None
@@ -39,7 +39,7 @@ def prepare_step(study: Study, split: Split) -> Step | None:
 
 
 def base_step(study: Study, split: Split) -> Step:
-    """The step that measures the base model on a split."""
+    """The step that evaluates the base model on a split."""
     folder = study.base_folder(split)
     return Step(
         f"base model on {split.name}",
@@ -75,7 +75,7 @@ def export_step(study: Study, arm: Arm, seed: int) -> Step | None:
 
 
 def bench_step(study: Study, arm: Arm, seed: int, split: Split) -> Step:
-    """The step that measures an arm's models on a split. Which they are is only known when it has been trained."""
+    """The step that evaluates an arm's models on a split. Training decides which models these are."""
     return Step(
         f"{arm.name}, seed {seed}: evaluated on {split.name}",
         (_SCE, *study.bench_command(arm, seed, split)),
@@ -92,27 +92,26 @@ def _log(study: Study, arm: Arm, seed: int) -> Path:
 
 
 def arm_steps(study: Study, arm: Arm, seed: int) -> list[Step]:
-    """Training, export and measurements of an arm, each of which needs those before it."""
+    """Training, export and evaluations of an arm, each of which needs those before it."""
     export = export_step(study, arm, seed)
     measured = [bench_step(study, arm, seed, split) for split in arm.measured_on]
     return [train_step(study, arm, seed), *([] if export is None else [export]), *measured]
 
 
-# Made anew before each step: what has been trained decides what is measured.
+# Called again before each step: training decides which models are evaluated.
 Chain = Callable[[], list[Step]]
 
 
 def preparations(study: Study) -> list[Step]:
-    """The steps that all others need: base models of the study's own."""
+    """The steps that all others need: the base models of the study."""
     return list(filter(None, dict.fromkeys(prepare_step(study, split) for split in study.splits)))
 
 
 def chains(study: Study, jobs: int) -> Iterator[Chain]:
-    """The study's steps in chains that need nothing of each other.
+    """The study's steps in independent chains.
 
-    As many seeds as there are jobs are worked through at a time, so that a study that was stopped has some seeds whole,
-    and so that neighbors are of different seeds, where enough are left: two arms of one seed, side by side, would
-    train their common phases twice.
+    The chains cover as many seeds at a time as there are jobs. So a study that was stopped has some complete seeds, and
+    parallel chains usually have different seeds: two parallel arms of one seed would train their common phases twice.
     """
     for split in study.splits:
         yield lambda split=split: [base_step(study, split)]  # type: ignore[misc]
@@ -128,7 +127,7 @@ def all_steps(study: Study, jobs: int) -> list[Step]:
 
 
 def check_study(study: Study) -> None:
-    """Look before hours are spent: settings, and problems that are learnt from and measured on.
+    """Check the settings and the separation of training and evaluation problems before hours are spent.
 
     Raises:
         UsageError: impossible settings.
@@ -153,15 +152,15 @@ def _words(problem: Problem) -> str:
 def run_study(study: Study, jobs: int, on_step: OnStep = lambda *_: None) -> None:
     """Run all steps that are not done yet.
 
-    Ctrl-C, a request to terminate and a terminal that is closed end the steps that run, which save what they have.
+    Ctrl-C, SIGTERM and a closed terminal end the running steps, which save their progress.
 
     Args:
-        jobs: chains side by side; the cores are shared among them.
-        on_step: called after each step with its seconds, the steps done, and those of the study.
+        jobs: number of parallel chains; they share the cores.
+        on_step: called after each step with its seconds, the number of finished steps, and that of all steps.
 
     Raises:
-        UsageError, SceError: see `check_study`; or a step failed, or another process works in the folder. Steps beside
-            it end first.
+        UsageError, SceError: see `check_study`; or a step failed (parallel steps end first), or another process uses
+            the folder.
         KeyboardInterrupt: it was interrupted.
     """
     check_study(study)
@@ -172,10 +171,10 @@ def run_study(study: Study, jobs: int, on_step: OnStep = lambda *_: None) -> Non
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Whatever ends this process by a signal interrupts it, so that the processes that it started end with it.
+    """Convert signals that end this process to `KeyboardInterrupt`, so that its child processes end with it.
 
-    A shell starts what runs in the background with Ctrl-C ignored, and children inherit that unless it is set here.
-    What was started by nohup goes on without its terminal.
+    A shell starts background jobs with Ctrl-C ignored, and children inherit that unless it is set here. A process that
+    nohup started continues without its terminal.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may set handlers
@@ -196,7 +195,7 @@ def _interruptible() -> Iterator[None]:
 
 
 class _Runner:
-    """The processes that run at a time, and the run_log of those that ended."""
+    """The running processes, and the log of finished ones."""
 
     def __init__(self, study: Study, jobs: int, on_step: OnStep) -> None:
         self._study, self._jobs, self._on_step = study, jobs, on_step
@@ -224,7 +223,7 @@ class _Runner:
 
     @contextmanager
     def _ends_children(self) -> Iterator[None]:
-        """However the block ends, no process goes on: each is asked to stop, as by Ctrl-C, and waited for."""
+        """Stop all processes at the end of the block, as by Ctrl-C, and wait for them."""
         try:
             yield
         finally:
@@ -271,12 +270,12 @@ class _Runner:
                 self._done += 1
                 self._on_step(step, seconds, self._done, self._total)
                 return
-        raise SceError(f"{step.title} failed: {_reason(status, step.log)}\n{step.command}\nits output is in {step.log}")
+        raise SceError(f"{step.title} failed: {_reason(status, step.log)}\n{step.command}\noutput: {step.log}")
 
 
 def _reason(status: int, log: Path) -> str:
     if status < 0:
         killed = " (out of memory?)" if -status == signal.SIGKILL else ""
-        return f"ended by {describe_end(status)}{killed}"
+        return f"it was killed by {describe_end(status)}{killed}"
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return lines[-1].removeprefix("sce: ") if lines else "no message"

@@ -1,4 +1,4 @@
-"""The paper's Table 2: models as they come, without training, on the problems that a study measures on."""
+"""The paper's Table 2: untrained models, evaluated on the problems of a study."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from securecoderl_edge.runtimes.spec import ModelSpec
 
 
 def count_parameters(spec: ModelSpec) -> int | None:
-    """Weights of a model, an adapter's aside; None where nothing on this disk says how many."""
+    """Number of parameters of a model, without an adapter; None if no file on this disk tells."""
     try:
         if spec.kind == "gguf":
             return sum(math.prod(tensor.sizes) for tensor in read_header(Path(spec.source)).tensors)
@@ -25,7 +25,7 @@ def count_parameters(spec: ModelSpec) -> int | None:
 
 
 def with_parameters(table: Table, sizes: Sequence[int | None]) -> Table:
-    """The table with a column of weights, in millions, behind the model's name."""
+    """The table with a column of parameters, in millions, after the model's name."""
     cells = (ABSENT if size is None else f"{size / 1e6:,.1f} M" for size in sizes)
     rows = tuple((row[0], cell, *row[1:]) for row, cell in zip(table.rows, cells, strict=True))
-    return Table((table.columns[0], "weights", *table.columns[1:]), rows)
+    return Table((table.columns[0], "parameters", *table.columns[1:]), rows)

@@ -1,4 +1,4 @@
-"""The paper's Table 3 as a study: SFT, and policies trained from it on binary, on partial, and on both rewards."""
+"""The paper's Table 3 as a study: SFT, and policies trained from it with the binary, the partial, and both rewards."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from securecoderl_edge.training.settings import load_recipe, resolve
 
 SFT = "sft"
 _QUICK_BASE_UPDATES = 20
-# As the paper calls them: on the binary reward, on partial credit, on one after the other; and `sched`, which goes from
-# one to the other by degrees.
+# The paper's names for: binary reward, partial credit, one after the other; and `sched`, a gradual transition between
+# them.
 VARIANTS = {
     SFT: ("SFT", ("sft",)),
     "simple": ("PPO-simple", ("sft", "binary")),
@@ -25,8 +25,8 @@ VARIANTS = {
 }
 
 
-# Nano solves none of the hard problems, and who never succeeds learns nothing from a reward for success. After a little
-# text about other hard problems it solves a few of a hundred.
+# Nano solves none of the hard problems, so a reward for success would always be 0. After pretraining on a little text
+# about other hard problems it solves a few percent.
 NANO_HARD = Base(
     "nano-hard",
     160,
@@ -39,11 +39,11 @@ NANO_HARD = Base(
 
 @dataclass(frozen=True)
 class Preset:
-    """How a recipe's study is cut.
+    """Splits and sizes of a recipe's study.
 
     Attributes:
-        updates: of reinforcement learning in every variant; None: as many in each phase as the recipe says, which for
-            ``paper-v100`` is what the paper did (its curriculum has twice the updates of the others).
+        updates: number of RL updates in every variant; None: as in each phase of the recipe, which for ``paper-v100``
+            follows the paper (its curriculum has twice the updates of the others).
         snapshot_every: see `Arm`.
     """
 
@@ -81,10 +81,10 @@ def table3(
     """The study of a recipe.
 
     Args:
-        splits: instead of the preset's; needed for a recipe that has none.
-        updates: of reinforcement learning in every variant, instead of the preset's.
-        is_quick: all of it, but small: one seed, 4 updates, 30 problems of a split with one program each, and base
-            models that have hardly learnt.
+        splits: instead of the preset's; required for a recipe without a preset.
+        updates: number of RL updates in every variant, instead of the preset's.
+        is_quick: a small version: one seed, 4 updates, 30 problems per split with one sample each, and base models
+            with little training.
 
     Raises:
         UsageError: a recipe without a preset and without splits, an unknown variant, too few updates.
@@ -92,16 +92,16 @@ def table3(
     preset = PRESETS.get(recipe, Preset(()))
     chosen = tuple(splits) or preset.splits
     if not chosen:
-        load_recipe(recipe)  # says what is wrong with it, if it is none
+        load_recipe(recipe)  # raises an error for an unknown recipe
         raise UsageError(f"recipe {recipe}: missing evaluation problems. Give them with --eval FILE")
     if is_quick:
         chosen = tuple(_with_quick_base(split) for split in chosen)
     unknown = [name for name in variants if name not in VARIANTS]
     if unknown:
-        raise UsageError(f"no variant {unknown[0]!r}; there are {', '.join(VARIANTS)}")
+        raise UsageError(f"unknown variant {unknown[0]!r}; choose from {', '.join(VARIANTS)}")
     count = 4 if is_quick else preset.updates if updates is None else updates
     if count is not None and count < 2:
-        raise UsageError("--updates: the curriculum needs at least 2, one for each of its phases")
+        raise UsageError("--updates must be at least 2: the curriculum has two phases")
     snapshot_every = None if is_quick else preset.snapshot_every
     arms = tuple(
         Arm(
@@ -136,7 +136,7 @@ def _with_quick_base(split: Split) -> Split:
 
 
 def _steps(recipe: str, variant: str, updates: int | None) -> tuple[str, ...]:
-    """How many updates the phases of a variant have, as settings."""
+    """The numbers of updates of a variant's phases, as settings."""
     phases = VARIANTS[variant][1][1:]
     if updates is None:
         if variant != "sched":

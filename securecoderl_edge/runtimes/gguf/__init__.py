@@ -1,1 +1,1 @@
-"""GGUF files: read by us, run by llama.cpp in a child process."""
+"""GGUF files, run by llama.cpp in a child process."""

@@ -1,1 +1,1 @@
-"""What runs in the processes of untrusted programs, and all that guards them: the standard library, loaded by path."""
+"""Code in the processes of untrusted programs, and the code that guards them; standard library only, loaded by path."""

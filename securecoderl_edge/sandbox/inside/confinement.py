@@ -1,9 +1,9 @@
-"""What each level takes away from the zygote, the box and the test process.
+"""The layers of isolation of each level, for the zygote, the box and the test process.
 
     full         seccomp in two layers, Landlock, no capabilities, no new privileges
     no-landlock  the same without Landlock; instead a test process can open nothing at all
-    macos        a Seatbelt profile (the mechanism of sandbox-exec); written from its documentation, never run
-    off          nothing but rlimits: programs can do whatever this user can
+    macos        a Seatbelt profile (the mechanism of sandbox-exec); written from its documentation, untested
+    off          only rlimits: programs can do everything that this user can
 
 All levels have rlimits, empty environments, and supervision from outside. At all levels the box imports the
 modules of the standard library that the program names, once for all of its tests. This file is loaded by path in an

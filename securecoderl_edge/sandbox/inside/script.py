@@ -29,7 +29,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 FILE_NAME = "solution.py"
-# What a process says of its own end: nobody but a reader's label depends on it.
+# Exit statuses by which a process reports the reason of its end; only a label for readers depends on them.
 MEMORY_STATUS, THREADS_STATUS = 199, 198
 UNFLUSHED_STATUS = 120  # what CPython returns when stdout cannot be flushed at exit
 
@@ -37,7 +37,7 @@ UNFLUSHED_STATUS = 120  # what CPython returns when stdout cannot be flushed at 
 # wrappers around them, generators with a ``finally``.
 _ENDS_LATE = ("__del__", "open", "FileIO", "Writer", "Wrapper", "yield")
 
-_NO_THREAD = "can't start new thread"  # how CPython says that the system refused one
+_NO_THREAD = "can't start new thread"  # CPython's message if the system refuses a thread
 
 # The first standard output of a process, the text over the bytes, for programs that lose it with output inside.
 _first_output: list[Any] = []
@@ -47,7 +47,7 @@ def prepare() -> None:
     """In the zygote, for all test processes: what a fresh interpreter has, and the same in every test.
 
     The standard streams are block-buffered UTF-8 ones, as for a program that prints to a file; after the fork
-    they act on whatever the descriptors then are. Nothing draws random numbers before a program does.
+    they use the descriptors of that time. No random numbers are generated before the program runs.
     """
     sys.stdin = _stream(0, "r", errors="surrogateescape")
     sys.stdout = _stream(1, "w", errors="strict")
@@ -118,9 +118,9 @@ class Script:
         return 0
 
     def finish(self, name: str, status: int) -> int:
-        """What the interpreter does at exit, for the module ``name``; the final exit status.
+        """Do what the interpreter does at exit, for the module ``name``; returns the final exit status.
 
-        Letting go of objects costs time, so it is left out for a program that cannot tell.
+        Destroying objects takes time, so it is skipped for programs that do not depend on it.
         """
         self._at_exit(_join_threads)
         self._at_exit(_run_atexit_functions)

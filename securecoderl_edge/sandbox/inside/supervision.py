@@ -19,15 +19,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-# What a program can do between two looks is bounded by its other limits; looking costs microseconds.
+# Between two checks a program is bounded by its other limits; a check takes microseconds.
 LOOK_SECONDS = 0.05
-# Without a descriptor that tells of the end, we look often at first: most tests take a few milliseconds.
+# Without a descriptor that signals the end, check often at first: most tests take a few milliseconds.
 SHORTEST_WAIT_MS, LONGEST_WAIT_MS = 1, 10
 MOST_THREADS = 256
 
 
 class Releases:
-    """The pieces of a request that a test process gets one by one, each when it says that it is ready.
+    """The pieces of a request that a test process gets one by one, each when it reports that it is ready.
 
     They are read only then, after the fork, so the test process cannot have inherited them.
     """
@@ -38,7 +38,7 @@ class Releases:
         self._request, self._pieces = request, list(pieces)
 
     def for_the_test(self) -> tuple[int, int]:
-        """The ends that belong to the test process: where it says that it is ready, where it waits."""
+        """The pipe ends of the test process: one to report that it is ready, one to wait on."""
         return self._ready_out, self._go_in
 
     def start(self) -> None:
@@ -47,7 +47,7 @@ class Releases:
         os.close(self._go_in)
 
     def release(self) -> bool:
-        """Hand out the next piece; False when the process is gone, or listens no more, or has had all."""
+        """Send the next piece; False if the process has died or closed its end, or has all pieces."""
         if not os.read(self.ready, 1) or not self._pieces:
             return False
         piece = self._pieces.pop(0)

@@ -75,7 +75,7 @@ testprocess = _sibling("testprocess")
 
 
 def main() -> None:
-    """Lock down, say whether that worked, then serve programs until sce leaves."""
+    """Lock down, report whether that worked, then serve programs until sce exits."""
     control = socket(fileno=int(sys.argv[1]))
     parent = os.getppid()
     try:

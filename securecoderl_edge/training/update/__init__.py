@@ -1,1 +1,1 @@
-"""The maths of one update; nothing of folders or phases."""
+"""The math of one update, independent of folders and phases."""

@@ -1,4 +1,4 @@
-"""What supervised and reinforcement updates share: trained parameters, the optimizer step, the order of problems."""
+"""Parts that SFT and PPO updates share: trained parameters, the optimizer step, the order of problems."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from securecoderl_edge.text import replace_surrogates
 from securecoderl_edge.training.memory import MemoryPlan
 from securecoderl_edge.training.parallel import Team
 
-# Below it float16's smallest numbers are lost again, and no overflow of gradients of this size was by its range.
+# Below this scale small float16 numbers are lost again, and a remaining overflow is not caused by the scale.
 _SMALLEST_LOSS_SCALE = 1.0
 
 
 class NotFiniteError(SceError):
-    """A number that is not finite came up. ``tensors`` is what it came from, for inspection."""
+    """NaN or Inf in an update; ``tensors`` are those it was computed from, for inspection."""
 
     def __init__(self, what: str, tensors: Mapping[str, Tensor]) -> None:
         super().__init__(f"NaN or Inf in {what}")
@@ -41,18 +41,18 @@ class NotFiniteError(SceError):
 
 @dataclass
 class Learner:
-    """Everything that an update reads or changes.
+    """The state that an update reads or changes.
 
     Attributes:
-        decoder: samples from the policy; None where nothing is sampled.
+        decoder: samples from the policy; None if nothing is sampled.
         value_head: with GAE only.
-        scaler: keeps small gradients in float16; does nothing in other formats.
-        memory: what the phase was planned to need.
-        running: numbers that go from update to update, such as the scale of the advantages; part of a checkpoint.
-        format: how problems are put to the model.
-        prompts: caches each problem's prompt tokens by problem id.
-        end_tokens: ids that end a completion; that of the tokenizer is always among them.
-        skipped_steps: steps of this process that were left out because float16 overflowed.
+        scaler: keeps small gradients in float16; has no effect with other dtypes.
+        memory: the memory estimate of the phase.
+        running: running statistics across updates, such as the scale of the advantages; part of a checkpoint.
+        format: the prompt format.
+        prompts: cache of prompt tokens by problem id.
+        end_tokens: EOS and stop tokens, always including the tokenizer's.
+        skipped_steps: optimizer steps of this process that were skipped because float16 overflowed.
     """
 
     model: Any
@@ -82,7 +82,7 @@ class Learner:
 
     def solution_tokens(self, program: str) -> list[int]:
         """Token ids of a reference solution, with the end of sequence."""
-        # A start token would belong before the prompt, which has it already.
+        # No start token: the prompt already has it.
         answer = replace_surrogates(self.format.answer(program))
         solution = self.tokenizer(answer, add_special_tokens=False)["input_ids"]
         return [*solution, self.tokenizer.eos_token_id]
@@ -91,17 +91,17 @@ class Learner:
         """Add the gradients of a loss.
 
         Raises:
-            NotFiniteError: the loss is none; ``tensors`` is what it was computed from.
+            NotFiniteError: the loss is NaN or Inf; ``tensors`` are those it was computed from.
         """
         if not torch.isfinite(loss):
             raise NotFiniteError("the loss", tensors)
         self.scaler.scale(loss).backward()
 
     def step(self, max_norm: float, tensors: Mapping[str, Tensor]) -> float:
-        """Add up the gradients of all processes, clip the adapter's, update, clear; the norm before clipping.
+        """Sum the gradients of all processes, clip the adapter's, update, clear; returns the norm before clipping.
 
         Raises:
-            NotFiniteError: a gradient is not finite, and not because float16 overflowed, which only skips the step.
+            NotFiniteError: a gradient is NaN or Inf, except for an overflow of float16, which only skips the step.
         """
         policy = list(adapter_parameters(self.model, POLICY_ADAPTER).values())
         trained = [*policy, *(self.value_head.parameters() if self.value_head is not None else ())]
@@ -118,7 +118,7 @@ class Learner:
         self.scaler.step(self.optimizer)
         self.scaler.update()
         if self.scaler.is_enabled():
-            # The scaler lowers its scale exactly when it has left out a step.
+            # The scaler lowers its scale if and only if it skipped a step.
             self.skipped_steps += self.scaler.get_scale() < scale
             if self.scaler.get_scale() < _SMALLEST_LOSS_SCALE:
                 raise NotFiniteError("the gradient, at every loss scale,", tensors)
@@ -142,12 +142,12 @@ def make_optimizer(name: str, groups: list[dict[str, Any]]) -> torch.optim.Optim
     """AdamW (arXiv:1711.05101) without weight decay, which would pull LoRA's factors to zero.
 
     Args:
-        name: ``adamw``, or ``adamw8bit`` or ``paged-adamw8bit`` of bitsandbytes (arXiv:2110.02861), which keep tensors
-            of 4,096 numbers and more in 8 bits.
+        name: ``adamw``, or ``adamw8bit`` or ``paged-adamw8bit`` of bitsandbytes (arXiv:2110.02861), which keep the
+            states of tensors with at least 4,096 numbers in 8 bits.
 
     Raises:
-        MissingExtra: bitsandbytes is needed and not installed.
-        UsageError: a CPU has no memory to page out to.
+        MissingExtra: bitsandbytes is required and not installed.
+        UsageError: ``paged-adamw8bit`` on a CPU.
     """
     if name == "paged-adamw8bit" and groups[0]["params"][0].device.type == "cpu":
         raise UsageError("paged-adamw8bit needs a GPU. On a CPU use --optimizer adamw8bit")
@@ -163,13 +163,13 @@ def make_optimizer(name: str, groups: list[dict[str, Any]]) -> torch.optim.Optim
 
 
 def seed_of(*parts: object) -> int:
-    """A 63-bit seed from readable parts, so that no generator's state has to be stored to resume."""
+    """A 63-bit seed from readable parts, so that a checkpoint needs no state of random generators."""
     digest = hashlib.sha256("/".join(str(part) for part in parts).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
 
 def next_problems(problems: Sequence[Problem], count: int, step: int, seed: int) -> list[Problem]:
-    """The problems of update ``step`` (from 1): consecutive pieces of one seeded shuffle an epoch."""
+    """The problems of update ``step`` (from 1): consecutive parts of a seeded shuffle per epoch."""
     chosen = []
     for position in range((step - 1) * count, step * count):
         epoch, index = divmod(position, len(problems))
@@ -178,14 +178,14 @@ def next_problems(problems: Sequence[Problem], count: int, step: int, seed: int)
 
 
 def shuffled(count: int, seed: int) -> list[int]:
-    """The numbers below ``count`` in an order that the seed fixes."""
+    """The numbers below ``count``, shuffled with the seed."""
     order = list(range(count))
     random.Random(seed).shuffle(order)
     return order
 
 
 def precision_metrics(learner: Learner, skipped_before: int) -> dict[str, Any]:
-    """What number formats and memory came to in an update."""
+    """Metrics of dtypes and memory in an update."""
     metrics: dict[str, Any] = {"peak_rss_mib": round(peak_rss_bytes() / 2**20, 1)}
     if learner.scaler.is_enabled():
         metrics["loss_scale"] = learner.scaler.get_scale()
@@ -196,14 +196,14 @@ def precision_metrics(learner: Learner, skipped_before: int) -> dict[str, Any]:
 
 
 @contextmanager
-def memory_for(what: str, knob: str, plan: MemoryPlan | None = None) -> Iterator[None]:
-    """Turn running out of memory inside the block into a sentence that names the knob to lower.
+def memory_for(what: str, setting: str, plan: MemoryPlan | None = None) -> Iterator[None]:
+    """Convert an out-of-memory error inside the block into a message that names the setting to lower.
 
     Args:
-        plan: whose lines for ``what`` (sampling, or learning) were too low.
+        plan: the estimate that was too low for ``what`` (sampling, or the update).
 
     Raises:
-        SceError: there was not enough memory.
+        SceError: not enough memory.
     """
     try:
         yield
@@ -217,5 +217,5 @@ def memory_for(what: str, knob: str, plan: MemoryPlan | None = None) -> Iterator
     planned = ""
     if plan is not None:
         lines = {**plan.always, **(plan.sampling if what == "sampling" else plan.update)}
-        planned = f", where the plan had {', '.join(f'{name} {size / GIB:.2f}' for name, size in lines.items())} GiB"
-    raise SceError(f"out of memory while {what}{planned}. Lower {knob} and resume from the last checkpoint")
+        planned = f" (estimated in GiB: {', '.join(f'{name} {size / GIB:.2f}' for name, size in lines.items())})"
+    raise SceError(f"out of memory while {what}{planned}. Lower {setting} and resume from the last checkpoint")

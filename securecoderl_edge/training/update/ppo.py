@@ -16,16 +16,16 @@ from torch import Tensor
 
 from securecoderl_edge.models.sizes import LOGITS_CHUNK_BYTES
 
-# Logits of all positions are kept for the backward pass while they are as small as this; larger ones are recomputed.
+# Logits up to this size are kept for the backward pass; larger ones are recomputed.
 _KEPT_LOGITS_BYTES = 32 << 20
 _ROWS = 128
 
 
 class _ChunkedLogProbs(torch.autograd.Function):
-    """Log-probabilities of target tokens without ever holding more than ``chunk`` rows of logits.
+    """Log-probabilities of target tokens with at most ``chunk`` rows of logits in memory.
 
-    Where there is more than one chunk, the backward pass recomputes each chunk's logits. What is done to a chunk is
-    done in place, since it is the largest thing there is. The output projection is frozen and gets no gradient.
+    If there is more than one chunk, the backward pass recomputes each chunk's logits. Operations on a chunk are in
+    place, since it is the largest tensor. The output projection is frozen and gets no gradient.
     """
 
     @staticmethod
@@ -36,7 +36,7 @@ class _ChunkedLogProbs(torch.autograd.Function):
         for start in range(0, len(hidden), chunk):
             part = slice(start, start + chunk)
             logits = (hidden[part] @ weight.T).float().div_(temperature)
-            # Row by row the same; its copy of a few rows stays in the processor's cache.
+            # The same result per row; the copy of a few rows stays in the CPU cache.
             normalizers[part] = torch.cat([rows.logsumexp(-1) for rows in logits.split(_ROWS)])
             log_probs[part] = logits.gather(-1, targets[part, None])[:, 0] - normalizers[part]
             if len(logits) == len(hidden) and logits.nbytes <= _KEPT_LOGITS_BYTES and ctx.needs_input_grad[0]:
@@ -70,8 +70,8 @@ def chunked_log_probs(
         hidden: (N, H) last hidden states at the positions that predict the targets.
         weight: (V, H) output projection, frozen.
         targets: (N,) token ids.
-        temperature: the one that the tokens were sampled with, so that old and new policy are the same function.
-        chunk: rows of logits held at a time; by default as many as 128 MiB hold.
+        temperature: the sampling temperature, so that old and new policy are the same function.
+        chunk: rows of logits in memory at a time; by default 128 MiB.
 
     Returns:
         (N,) natural-log probabilities; differentiable with respect to ``hidden``.
@@ -82,14 +82,14 @@ def chunked_log_probs(
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Mean of ``values`` where ``mask`` is 1; 0 when it is nowhere."""
+    """Mean of ``values`` where ``mask`` is 1; 0 for an empty mask."""
     return (values * mask).sum() / mask.sum().clamp_min(1)
 
 
 def kl_shaped_rewards(scores: Tensor, log_probs: Tensor, reference: Tensor, mask: Tensor, coefficient: float) -> Tensor:
     """Per-token rewards: minus ``coefficient`` x (log pi - log pi_ref) at each token, plus the score at the last one.
 
-    The penalty is the k1 estimator of KL(pi || pi_ref) and stands in the *reward*: as a loss its gradient would not
+    The penalty is the k1 estimator of KL(pi || pi_ref) and part of the *reward*: as a loss its gradient would not
     depend on the reference at all.
 
     Args:
@@ -151,10 +151,10 @@ def leave_one_out_advantages(rewards: Tensor, mask: Tensor, group_size: int) -> 
         (B, T): the sequence's advantage at each of its tokens, zero outside the mask.
 
     Raises:
-        ValueError: fewer than two samples a prompt, or B is no multiple of ``group_size``.
+        ValueError: fewer than two samples per prompt, or B is not a multiple of ``group_size``.
     """
     if group_size < 2 or len(rewards) % group_size:
-        raise ValueError(f"{len(rewards)} rows do not make groups of {group_size} (at least 2)")
+        raise ValueError(f"cannot split {len(rewards)} rows into groups of {group_size} (at least 2)")
     totals = (rewards * mask).sum(1).view(-1, group_size)
     others = (totals.sum(1, keepdim=True) - totals) / (group_size - 1)
     return (totals - others).view(-1, 1) * mask
@@ -167,10 +167,10 @@ def whiten(values: Tensor, mask: Tensor, *, center: bool = True) -> Tensor:
 
 
 def running_mean_square(state: dict[str, float], name: str, mean_square: Tensor, memory: float = 0.98) -> float:
-    """The exponential mean of a mean square over the updates so far, this one included, without a bias to 0.
+    """The exponential moving average of a mean square over the updates so far, including this one, bias-corrected.
 
-    What small batches are scaled by. Divided by its own spread a batch of two keeps the order of its two rewards and
-    nothing of their sizes, so partial credit would be erased.
+    Small batches are scaled by it. A batch of two, divided by its own standard deviation, would keep the order of its
+    two rewards but not their sizes, so partial credit would be lost.
 
     Args:
         state: the sum and the weight under ``name``, updated here; empty at the first update.
@@ -183,12 +183,13 @@ def running_mean_square(state: dict[str, float], name: str, mean_square: Tensor,
 
 @dataclass(frozen=True)
 class PolicyLoss:
-    """The clipped surrogate and what it says about the step.
+    """The clipped surrogate and its diagnostics.
 
     Attributes:
         loss: scalar to minimize.
-        clip_fraction: share of tokens whose ratio left the clip range.
-        approximate_kl: k3 estimate of KL(old || new), in nats a token (Schulman, "Approximating KL divergence", 2020).
+        clip_fraction: fraction of tokens whose ratio left the clip range.
+        approximate_kl: k3 estimate of KL(old || new), in nats per token (Schulman, "Approximating KL divergence",
+        2020).
         ratio_mean, ratio_square: means of pi/pi_old and of its square.
         ratio_max_error: largest distance of a ratio from 1.
     """
@@ -226,7 +227,7 @@ def value_loss(values: Tensor, old: Tensor, returns: Tensor, mask: Tensor, clip_
     """Half the squared error to the returns, the worse of the clipped and the unclipped estimate at each token.
 
     Returns:
-        the loss to minimize, and the share of tokens at which the clipped estimate was the worse one.
+        the loss to minimize, and the fraction of tokens at which the clipped estimate was the worse one.
     """
     clipped = old + (values - old).clamp(-clip_range, clip_range)
     plain_error, clipped_error = (values - returns) ** 2, (clipped - returns) ** 2
@@ -236,7 +237,7 @@ def value_loss(values: Tensor, old: Tensor, returns: Tensor, mask: Tensor, clip_
 
 
 def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> Tensor:
-    """The share of the returns' variance that the values account for: 1 at best, 0 for a constant, below for worse."""
+    """The fraction of the returns' variance that the values explain: at most 1, 0 for a constant, negative if worse."""
 
     def variance(numbers: Tensor) -> Tensor:
         return masked_mean((numbers - masked_mean(numbers, mask)) ** 2, mask)

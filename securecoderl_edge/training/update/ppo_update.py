@@ -39,9 +39,9 @@ from securecoderl_edge.training.update.sequences import Batch, completion_log_pr
 if TYPE_CHECKING:
     from securecoderl_edge.scoring.scorer import Scorer
 
-# Below this many sequences a batch's own mean and spread say more about its prompts than about the policy.
+# With fewer sequences the mean and spread of a batch depend more on its prompts than on the policy.
 _MIN_SEQUENCES_TO_WHITEN = 8
-# Means over the tokens of a batch that each piece adds its part to, in this order.
+# Means over the tokens of a batch, summed over its pieces, in this order.
 _MEANS = (
     "loss/policy",
     "loss/value",
@@ -64,9 +64,9 @@ def ppo_update(
     step: int,
     seed: int,
 ) -> tuple[dict[str, Any], Rollout]:
-    """One PPO update on the reward (1 - w) binary + w partial; returns its metrics and what was sampled.
+    """One PPO update on the reward (1 - w) binary + w partial; returns its metrics and its rollout.
 
-    KL, entropy and ratios are those of the completions learnt from; where there were none, they are missing.
+    KL, entropy and ratios are those of the completions in the update; without any they are missing.
     """
     started, skipped = time.monotonic(), learner.skipped_steps
     # 1 sample, 2 score
@@ -82,7 +82,7 @@ def ppo_update(
     only_value = step <= ppo.value_warmup_steps
     facts = _learn(learner, rollout, rows, rewards, ppo, only_value) if rows else {}
     if not rows and len(rewards) < _MIN_SEQUENCES_TO_WHITEN:
-        running_mean_square(learner.running, "advantage", torch.zeros(()))  # advantages that are all 0 count too
+        running_mean_square(learner.running, "advantage", torch.zeros(()))  # zero advantages count too
     ended = time.monotonic()
     tokens = sum(len(done.token_ids) for done in rollout.completions)
     complete = sum(done.finished for done in rollout.completions)
@@ -107,10 +107,10 @@ def ppo_update(
 
 
 def rows_of_varied_groups(rewards: Tensor, group_size: int) -> list[int]:
-    """Indices of the completions whose prompt's other samples got other rewards.
+    """Indices of the completions in groups with reward variance.
 
-    Where all samples of a prompt were rewarded alike, every leave-one-out advantage is 0 but for the KL penalty:
-    nothing else is lost with them (the filter of DAPO, arXiv:2503.14476, section 3.2, without drawing anew).
+    In a zero-variance group every leave-one-out advantage is 0 except for the KL penalty, so nothing else is lost (the
+    filter of DAPO, arXiv:2503.14476, section 3.2, without resampling).
     """
     groups = rewards.view(-1, group_size)
     varied = (groups != groups[:, :1]).any(1).repeat_interleave(group_size)
@@ -123,8 +123,8 @@ def _learn(
 ) -> dict[str, float]:
     """Steps 3 to 6 on some of the completions, in whole groups; returns their metrics.
 
-    The others count in every mean as completions whose advantages are 0: a batch with one varied group is one eighth of
-    the evidence of a batch with eight, and must not make as large a step.
+    The others count in every mean as completions with zero advantage: a batch with one group that has variance is one
+    eighth of the evidence of a batch with eight, and must not make an equally large step.
     """
     prompts = [learner.prompt_tokens(problem) for problem in rollout.problems]
     completions = [rollout.completions[row] for row in rows]
@@ -151,7 +151,7 @@ def _learn(
         returns = torch.zeros_like(advantages)
     share = float(batch.mask.sum()) / sum(len(completion.token_ids) for completion in rollout.completions)
     if len(rewards) >= _MIN_SEQUENCES_TO_WHITEN:
-        # A leave-one-out advantage is centerd by its construction; the zeros of the others lower its mean square.
+        # A leave-one-out advantage is centered by construction; the zeros of the others lower its mean square.
         scaled = whiten(advantages, batch.mask, center=ppo.advantage == "gae") / share**0.5
     else:
         mean_square = running_mean_square(learner.running, "advantage", share * masked_mean(advantages**2, batch.mask))
@@ -202,9 +202,10 @@ def _learn(
 
 @dataclass(frozen=True)
 class _Evaluated:
-    """(B, T) log-probabilities, and values where there is a value head (else zeros).
+    """(B, T) log-probabilities, and values with a value head (else zeros).
 
-    ``last_pass`` is the last piece's forward pass with its gradients: the first one of the update would be the same.
+    ``last_pass`` is the forward pass of the last piece with gradients; the update begins with it instead of repeating
+    it.
     """
 
     log_probs: Tensor
@@ -248,13 +249,13 @@ def _piece_loss(
     ppo: PpoSettings,
     only_value: bool,
 ) -> tuple[Tensor, Tensor, float]:
-    """The loss of some rows, weighted by their share of the batch's tokens.
+    """The loss of some rows, weighted by their fraction of the batch's tokens.
 
     Args:
-        forward_pass: log-probabilities and hidden states of these rows, where they have just been computed.
+        forward_pass: log-probabilities and hidden states of these rows, if already computed.
 
     Returns:
-        the loss; its parts of `_MEANS`; and the largest distance of a ratio from 1.
+        the loss; its contributions to `_MEANS`; and the largest distance of a ratio from 1.
     """
     piece = batch.rows(rows)
     cut = (rows, slice(piece.mask.shape[1]))

@@ -32,8 +32,8 @@ _SMALL_MODEL_BYTES = 64 << 20
 class Rollout:
     """Scored completions, ordered by prompt, then by sample; ``prompt`` of a completion is an index of ``problems``.
 
-    ``seconds_sample`` and ``seconds_score`` add up to the time they took; programs that ran while others were still
-    decoded cost nothing extra.
+    ``seconds_sample`` and ``seconds_score`` add up to the wall time; programs that ran during decoding take no extra
+    time.
     """
 
     problems: list[Problem]
@@ -43,7 +43,7 @@ class Rollout:
     seconds_score: float = 0.0
 
     def rewards(self, partial_weight: float, reward: RewardSettings) -> list[float]:
-        """What training pays for each completion, see `training_reward`."""
+        """The training reward of each completion, see `training_reward`."""
         passes = [constant_passes(problem) if reward.subtract_constant_baseline else 0 for problem in self.problems]
         return [
             training_reward(score, partial_weight, reward, passes[done.prompt])
@@ -56,15 +56,15 @@ def collect(
 ) -> Rollout:
     """Sample and score ``samples`` completions of each problem with the current policy.
 
-    The processes of a team take a share of the problems each; every one gets the whole rollout back. What is drawn
-    for a problem depends on ``seed`` and its place among the problems alone.
+    Each process of a team takes a part of the problems and gets the whole rollout back. The samples of a problem depend
+    only on ``seed`` and its index.
     """
     clock = [time.monotonic()]
     own = list(learner.team.share(range(len(problems))))
     pending: dict[tuple[int, tuple[int, ...]], Future[Score]] = {}
 
     def submit(done: Sampled) -> None:
-        # A small model draws the same program again and again: it is run once.
+        # A small model often samples the same program: run it once.
         if (done.prompt, done.token_ids) not in pending:
             answer = done.token_ids[:-1] if done.finished else done.token_ids
             text = learner.tokenizer.decode(answer, skip_special_tokens=True)
@@ -80,7 +80,7 @@ def collect(
         for start in range(0, len(own), at_a_time):
             completions += _sampled(learner, problems, own[start : start + at_a_time], samples, ppo, seed, submit)
         if learner.decoder is not None:
-            learner.decoder.release()  # the update needs the room
+            learner.decoder.release()  # the update needs the memory
     clock.append(time.monotonic())
     for done in completions:
         submit(done)
@@ -114,7 +114,7 @@ def _sampled(
         )  # fmt: skip
         return [placed(done) for done in drawn]
     if learner.decoder is None:
-        raise ValueError("this learner samples nothing")
+        raise ValueError("this learner has no decoder")
     uniforms = torch.cat(
         [
             torch.rand(samples, ppo.max_tokens, generator=torch.Generator().manual_seed(seed_of(*seed, place)))
@@ -122,20 +122,21 @@ def _sampled(
         ]
     )
     with _threads_for(learner.decoder) as leaves_a_core:
-        beside = (lambda done: submit(placed(done))) if leaves_a_core else None
+        on_finished = (lambda done: submit(placed(done))) if leaves_a_core else None
         drawn = sample(
-            learner.decoder, prompts, samples, ppo.temperature, ppo.max_tokens, learner.end_tokens, uniforms, beside
-        )
+            learner.decoder, prompts, samples, ppo.temperature, ppo.max_tokens, learner.end_tokens, uniforms,
+            on_finished,
+        )  # fmt: skip
     return [placed(done) for done in drawn]
 
 
 @contextmanager
 def _threads_for(decoder: Decoder) -> Iterator[bool]:
-    """Decode with as many threads as help; yields whether programs may run beside it.
+    """Set the number of threads for decoding; yields whether programs may run at the same time.
 
-    A second thread of a small model costs more than it does: 64 completions of the built-in model took as long with one
-    thread as with two, 8 took less. The cores that are left run the programs of completions that have ended. The
-    threads of a large model would wait for those programs, once a layer.
+    A second thread does not speed up a small model: 64 completions of the built-in model took as long with one thread
+    as with two, 8 took less. The other cores run the programs of finished completions. The threads of a large model
+    would wait for those programs in every layer.
     """
     if decoder.device.type != "cpu":
         yield True

@@ -1,9 +1,9 @@
 """Completions with the prompts they continue, and their log-probabilities in memory-bounded pieces.
 
-A prompt is processed once for all of its completions: they read its keys and values, through which their gradients flow
-back into it. Completions of a prompt that are equal are processed once too: a small model draws the same program again
-and again. The log-probabilities are those of separate sequences. With 8 different completions half as long as their
-prompt the model sees 5 tokens where it would otherwise see 12.
+A prompt is processed once for all of its completions: they read its KV cache, through which their gradients flow back.
+Equal completions of a prompt are processed once too: a small model often samples the same program. The
+log-probabilities equal those of separate sequences. With 8 different completions half as long as their prompt the model
+processes 5 tokens instead of 12.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Batch:
 
 
 def make_batch(pairs: Sequence[tuple[Sequence[int], Sequence[int]]], padding: int, device: Any) -> Batch:
-    """A batch of (prompt, completion) token ids; every completion must be non-empty, prompts too."""
+    """A batch of (prompt, completion) token ids; both must be non-empty."""
     tokens, mask = _padded([completion for _, completion in pairs], padding)
     sequences = tuple((tuple(prompt), tuple(completion)) for prompt, completion in pairs)
     return Batch(tokens.to(device), mask.to(device), sequences)
@@ -56,8 +56,8 @@ def make_batch(pairs: Sequence[tuple[Sequence[int], Sequence[int]]], padding: in
 def micro_batches(batch: Batch, max_tokens: int) -> Iterator[list[int]]:
     """Row indices of pieces that process at most ``max_tokens`` padded tokens each, of similar length.
 
-    The copies of a prompt's keys and values for its completions come on top. The completions of a prompt stay together
-    where they fit, equal ones always. A single sequence longer than the bound makes a piece of its own.
+    Copies of a prompt's KV cache for its completions are not counted. The completions of a prompt stay together if they
+    fit, equal ones always. A single sequence longer than the bound makes a separate piece.
     """
     equal: defaultdict[tuple[TokenIds, TokenIds], list[int]] = defaultdict(list)
     for row, sequence in enumerate(batch.sequences):
@@ -107,13 +107,13 @@ def completion_log_probs(
 
 
 def _without_repeats(batch: Batch) -> tuple[Batch, Tensor]:
-    """The first of each group of equal rows, and for every row its place among them."""
+    """The first of each group of equal rows, and for every row its index among them."""
     distinct, places = _numbered(batch.sequences, batch.tokens.device)
     return batch.rows([batch.sequences.index(sequence) for sequence in distinct]), places
 
 
 def _numbered(items: Sequence[T], device: Any) -> tuple[list[T], Tensor]:
-    """The different ones in the order of their first appearance, and for every item its index among them."""
+    """The distinct items in the order of their first appearance, and for every item its index among them."""
     index = {item: number for number, item in enumerate(dict.fromkeys(items))}
     return list(index), torch.tensor([index[item] for item in items], device=device)
 
@@ -129,7 +129,7 @@ def _predicting_states(model: Any, batch: Batch, compute: Compute | None) -> Ten
     first = states.index_select(0, owners)
     if width == 1:
         return first
-    # Nothing is predicted from a completion's last token.
+    # The last token of a completion predicts nothing.
     positions = prompt_lengths[owners, None] + torch.arange(width - 1, device=device)
     causal = torch.ones(width - 1, width - 1, dtype=torch.bool, device=device).tril()
     visible = torch.cat(

@@ -1,4 +1,4 @@
-"""One supervised update on reference solutions."""
+"""One SFT update on reference solutions."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _MAX_GRADIENT_NORM = 1.0
 def sft_update(
     learner: Learner, problems: Sequence[Problem], settings: SftSettings, step: int, seed: int, micro_tokens: int
 ) -> dict[str, Any]:
-    """One step of supervised training on reference solutions.
+    """One SFT step on reference solutions.
 
     The loss is the mean negative log-likelihood of the completion's tokens, end of sequence included; prompts and
-    padding carry none.
+    padding are masked.
     """
     started, skipped = time.monotonic(), learner.skipped_steps
     batch = solution_batch(learner, problems, settings, step, seed)
