@@ -19,7 +19,7 @@ import tokenize
 from importlib.metadata import version
 from pathlib import Path
 
-from figures import publish
+from record import publish
 
 from securecoderl_edge.sandbox.security import Finding, SecurityScanner
 
@@ -31,7 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--examples", type=Path, help="folder with example programs")
     parser.add_argument("--quick", action="store_true", help=f"the first {QUICK_FILES} files")
-    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--json", type=Path, help="file for the results")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, SecurityScanner() as scanner:
         examples = arguments.examples or download_examples(Path(folder))
@@ -48,13 +48,13 @@ def main() -> None:
     sys.stdout.write(f"{len(files)} files, {count} findings, {unreadable} that neither can read\n")
     for name in differing:
         sys.stdout.write(f"  differs: {name}\n")
-    figures = {
+    measured = {
         "files": len(files),
         "agreeing": len(files) - len(differing),
         "findings": count,
         "unreadable": unreadable,
     }
-    publish({**figures, "bandit": version("bandit"), "differing": differing}, arguments.json)
+    publish({**measured, "bandit": version("bandit"), "differing": differing}, arguments.json)
 
 
 def download_examples(folder: Path) -> Path:
@@ -106,7 +106,7 @@ def stock_findings(files: list[Path]) -> dict[Path, list[tuple[str, int, str, st
 
 
 def as_key(finding: Finding) -> tuple[str, int, str, str, int]:
-    """What makes two findings the same."""
+    """The identity of a finding."""
     return finding.test_id, finding.cwe, finding.severity, finding.confidence, finding.line
 
 

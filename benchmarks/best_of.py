@@ -1,4 +1,4 @@
-"""What eight samples and a few tests buy: the share of problems solved by one sample, and by the best of eight.
+"""Gain of eight samples and a few tests: pass rate of one sample, and of the best of eight.
 
     python benchmarks/best_of.py --model nano --json benchmarks/results/best-of.json
 
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from figures import publish
+from record import publish
 
 from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems
 from securecoderl_edge.evaluation.evaluate import evaluate
@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--model", default="nano", help="as for sce bench")
     parser.add_argument("--problems", default="starter:eval", help="as for sce bench")
     parser.add_argument("--limit", type=int, help="only the first N problems")
-    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--json", type=Path, help="file for the results")
     arguments = parser.parse_args()
     settings = BenchSettings(problems=arguments.problems, limit=arguments.limit)
     problems, spec, seconds = bench_problems(settings), resolve_model(arguments.model), {}
@@ -80,13 +80,13 @@ def main() -> None:
             seconds[samples] = {"seconds": round(time.monotonic() - started, 1), "tokens": spent}
     groups = list(by_problem(rows).values())
     one = [[solves(row) for row in group] for group in groups]
-    figures: dict[str, Any] = {"pass_at_1": as_record(rate_interval(one))}
+    measured: dict[str, Any] = {"pass_at_1": as_record(rate_interval(one))}
     for name, given in GIVEN.items():
         best = [[solves(chosen(group, given))] for group in groups]
-        figures[f"best_of_8_{name}"] = as_record(rate_interval(best))
+        measured[f"best_of_8_{name}"] = as_record(rate_interval(best))
         gain = paired_difference([list(map(float, each)) for each in one], [list(map(float, each)) for each in best])
-        figures[f"gain_{name}"] = as_record(gain)
-    publish({**figures, "cost": seconds, "problems": len(groups), "model": spec.label}, arguments.json)
+        measured[f"gain_{name}"] = as_record(gain)
+    publish({**measured, "cost": seconds, "problems": len(groups), "model": spec.label}, arguments.json)
 
 
 if __name__ == "__main__":

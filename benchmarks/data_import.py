@@ -28,7 +28,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from figures import publish
+from record import publish
 
 from securecoderl_edge.problems.near_duplicates import SIMILARITY, clusters, jaccard, word_pairs
 from securecoderl_edge.problems.problem import Problem, Test
@@ -62,7 +62,7 @@ def sce(*arguments: str) -> list[str]:
 
 def references(files: dict[str, Path], folder: Path) -> dict[str, Any]:
     """Import and check each file; the same references without a sandbox."""
-    figures: dict[str, Any] = {}
+    measured: dict[str, Any] = {}
     total = 0.0
     for name, file in files.items():
         out = f"{name}.jsonl"
@@ -80,13 +80,13 @@ def references(files: dict[str, Path], folder: Path) -> dict[str, Any]:
             bare += after.children_user + after.children_system - before.children_user - before.children_system
         spent = imported["cpu_seconds"] + checked["cpu_seconds"]
         total += spent
-        figures[name] = {
+        measured[name] = {
             "problems": len(problems), "import": imported, "check": checked, "bare_python_cpu_seconds": round(bare, 2),
             "ratio": round(spent / bare, 3),
         }  # fmt: skip
         sys.stdout.write(f"{name}: {len(problems)} problems, {spent:.1f} s CPU, bare python {bare:.1f} s\n")
-    figures["cpu_seconds"] = round(total, 2)
-    return figures
+    measured["cpu_seconds"] = round(total, 2)
+    return measured
 
 
 def write_apps_plus(path: Path, size: int) -> int:
@@ -160,15 +160,15 @@ def main() -> None:
     parser.add_argument("--mbpp", type=Path, help="mbpp.jsonl")
     parser.add_argument("--humaneval", type=Path, help="HumanEval.jsonl.gz")
     parser.add_argument("--quick", action="store_true", help="a file of 20 MB, 1,000 statements")
-    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--json", type=Path, help="file for the results")
     arguments = parser.parse_args()
     files = {name: file for name in ("mbpp", "humaneval") if (file := getattr(arguments, name)) is not None}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        figures: dict[str, Any] = {"references": references(files, folder)} if files else {}
-        figures["large_file"] = large_file(folder, 20_000_000 if arguments.quick else 2 * GB)
-        figures["near_duplicates"] = near_duplicates(1000 if arguments.quick else STATEMENTS)
-    publish(figures, arguments.json)
+        measured: dict[str, Any] = {"references": references(files, folder)} if files else {}
+        measured["large_file"] = large_file(folder, 20_000_000 if arguments.quick else 2 * GB)
+        measured["near_duplicates"] = near_duplicates(1000 if arguments.quick else STATEMENTS)
+    publish(measured, arguments.json)
 
 
 if __name__ == "__main__":

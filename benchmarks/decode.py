@@ -1,10 +1,10 @@
-"""Decoding on a CPU at 1.3 B: one sequence and eight at once, beside what others do with the same files.
+"""Decoding on a CPU at 1.3 B: one sequence and eight at once, compared with other runtimes on the same files.
 
     python benchmarks/decode.py --tokenizer DIR --json benchmarks/results/decode.json
 
 Random weights of DeepSeek-Coder-1.3B's shape as GGUF (q8_0, q4_k_m) and ONNX (int8, int4), all on one thread. A
 measurement is a process of its own; ours and theirs take turns, and a ratio is the median over the turns. Speeds are
-tokens per second of processor time (``cpu``), which other users of the machine disturb least, and of elapsed time
+tokens per second of CPU time (``cpu``), which other users of the machine disturb least, and of wall time
 (``wall``).
 
     ours-1, ours-8    our runtimes: 32 tokens of one sample; of 8 samples of one prompt
@@ -32,8 +32,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from figures import publish
 from random_model import make_model
+from record import publish
 
 PROMPT = "Write a program that reads n numbers and prints the largest of them, then their sum.\n"
 TOKENS, SAMPLES, TURNS = 32, 8, 3
@@ -43,7 +43,7 @@ WORKER_SECONDS = 900
 
 
 class Clock:
-    """Processor time of this process and of a child, and elapsed time."""
+    """CPU time of this process and of a child, and wall time."""
 
     def __init__(self, child: int | None = None) -> None:
         self._child = child
@@ -185,7 +185,7 @@ def genai(path: Path, rows: int) -> dict[str, float]:
 
 
 def write_genai_config(folder: Path) -> None:
-    """What onnxruntime-genai wants to know about one of our folders."""
+    """The configuration that onnxruntime-genai needs for one of our folders."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     names = {"past_key_names": "past_key_values.%d.key", "past_value_names": "past_key_values.%d.value"}
     presents = {"present_key_names": "present.%d.key", "present_value_names": "present.%d.value"}
@@ -305,7 +305,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--tokenizer", type=Path, help="folder with the tokenizer of the model; else the built-in one")
     parser.add_argument("--quick", action="store_true", help="two layers, one turn")
-    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--json", type=Path, help="file for the results")
     parser.add_argument("--worker", nargs=2, metavar=("WHAT", "PATH"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
@@ -331,7 +331,7 @@ def main() -> None:
         for quant, found in extra.items()
     }
     cached = [extra[quant]["first-token"] for quant in GGUF]
-    figures: dict[str, Any] = {
+    measured: dict[str, Any] = {
         **{f"batch8_ratio_{quant}": median_ratio(turns[quant], "ours-8", "loop-8", "cpu") for quant in GGUF},
         **{f"onnx_{quant}_batch8_ratio": median_ratio(turns[quant], "ours-8", "loop-8", "cpu") for quant in ONNX},
         **{f"single_ratio_{quant}": median_ratio(turns[quant], "ours-1", "raw-1", "cpu") for quant in GGUF},
@@ -340,11 +340,11 @@ def main() -> None:
     }
     if has_genai:
         for rows in (1, 8):
-            figures |= {
+            measured |= {
                 f"onnx_{quant}_genai_ratio_{rows}": median_ratio(turns[quant], f"ours-{rows}", f"genai-{rows}", "cpu")
                 for quant in ONNX
             }
-    publish({**figures, "turns": turns, "extra": extra}, arguments.json)
+    publish({**measured, "turns": turns, "extra": extra}, arguments.json)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What do the demo's four commands cost in wall time, CPU time and memory?
+"""Cost of the demo's four commands: wall time, CPU time and memory.
 
     python benchmarks/demo_cost.py --json benchmarks/results/demo-cost.json
 
@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from figures import publish
+from record import publish
 
 MAKEFILE = Path(__file__).parent.parent / "Makefile"
 INTERVAL_SECONDS = 0.1
@@ -82,7 +82,7 @@ def main() -> None:
     """Run the demo and print what each command took."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="2 updates a phase instead of the whole recipe")
-    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--json", type=Path, help="file for the results")
     arguments = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as folder:

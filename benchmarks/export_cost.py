@@ -1,4 +1,4 @@
-"""What writing an export of a 1.3 B model takes: peak anonymous memory and seconds of each format.
+"""Cost of writing an export of a 1.3 B model: peak anonymous memory and seconds per format.
 
     python benchmarks/export_cost.py --tokenizer DIR --json benchmarks/results/export-cost.json
 
@@ -23,8 +23,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from figures import publish
 from random_model import make_model
+from record import publish
 
 GIB = 1 << 30
 FORMATS = (
@@ -137,7 +137,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--tokenizer", type=Path, help="folder with the tokenizer of the model; else the built-in one")
     parser.add_argument("--quick", action="store_true", help="two layers")
-    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--json", type=Path, help="file for the results")
     parser.add_argument("--worker", nargs=4, metavar=("WHAT", "BASE", "ADAPTER", "FOLDER"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:

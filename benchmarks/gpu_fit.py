@@ -28,8 +28,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from figures import publish
 from random_model import make_model
+from record import publish
 
 WORKER = Path(__file__).with_name("gpu_fit_worker.py")
 WORKER_SECONDS = 3000
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--tokenizer", type=Path, help="folder with tokenizer.json and tokenizer_config.json")
     parser.add_argument("--model", type=Path, help="keep the random model here, and use it if it is there")
     parser.add_argument("--quick", action="store_true", help="two layers of the model, an eighth of the tokens")
-    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--json", type=Path, help="file for the results")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = arguments.model or Path(name)
@@ -58,30 +58,30 @@ def main() -> None:
 
 
 def run(what: str, folder: Path, quick: bool) -> dict[str, Any]:
-    """One worker's figures; none where the device does not have the format."""
+    """One worker's results; none where the device does not have the format."""
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "GOMP_SPINCOUNT": "1000", "TOKENIZERS_PARALLELISM": "false"}
     command = [sys.executable, str(WORKER), what, str(folder), *(["--quick"] if quick else [])]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WORKER_SECONDS)
     if done.returncode:
         raise SystemExit(f"the worker {what} failed:\n{done.stderr}")
-    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return figures
+    measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return measured
 
 
-def describe(figures: dict[str, Any]) -> str:
-    """A worker's figures in a line."""
+def describe(measured: dict[str, Any]) -> str:
+    """A worker's results in a line."""
     return "  ".join(
-        f"{name} {value:.3f}" if isinstance(value, float) else f"{name} {value}" for name, value in figures.items()
+        f"{name} {value:.3f}" if isinstance(value, float) else f"{name} {value}" for name, value in measured.items()
     )
 
 
 def summarize(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The figures that are promised, and all of the workers'."""
+    """The promised results, and all of the workers'."""
     errors = {
-        f"{what}: {part}": figures[f"{part}_planned_gib"] / figures[f"{part}_gib"] - 1
-        for what, figures in found.items()
+        f"{what}: {part}": measured[f"{part}_planned_gib"] / measured[f"{part}_gib"] - 1
+        for what, measured in found.items()
         for part in ("sampling", "learning", "sft")
-        if f"{part}_planned_gib" in figures
+        if f"{part}_planned_gib" in measured
     }
     for name, error in errors.items():
         sys.stdout.write(f"plan over measured, {name:28s} {error:+.1%}\n")

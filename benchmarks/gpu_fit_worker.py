@@ -1,6 +1,6 @@
 """A measurement of `gpu_fit.py`, in a process of its own: peaks of memory and seconds of loading, or of one update.
 
-python benchmarks/gpu_fit_worker.py WHAT FOLDER [--quick]      prints the figures as JSON
+python benchmarks/gpu_fit_worker.py WHAT FOLDER [--quick]      prints the results as JSON
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from figures import publish
+from record import publish
 from torch import Tensor
 
 from securecoderl_edge.models.adapters import POLICY_ADAPTER, adapter_parameters, add_adapters
@@ -81,7 +81,7 @@ def chosen_problems(source: str, families: Sequence[str]) -> list[Problem]:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """All figures of one model on one set of problems."""
+    """All results of one model on one set of problems."""
     settings = resolve("starter", tuple(arguments.overrides), {"model": arguments.model})
     compute = choose_compute(settings.device, settings.base_precision)
     folder = base_folder(settings.model)
@@ -127,7 +127,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=16)
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--quick", action="store_true", help="3 batches of 16")
-    parser.add_argument("--json", type=Path, help="file for the figures; those of earlier calls are kept in it")
+    parser.add_argument("--json", type=Path, help="file for the results; those of earlier calls are kept in it")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.batches = 3

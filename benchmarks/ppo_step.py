@@ -1,4 +1,4 @@
-"""What does an update cost, in CPU time and memory? Against ourselves with Hugging Face's generate, and TRL's RLOO.
+"""Cost of an update in CPU time and memory, compared with ours on Hugging Face's generate, and with TRL's RLOO.
 
     python benchmarks/ppo_step.py --json benchmarks/results/ppo-step.json
 
@@ -11,10 +11,10 @@ checksum of the completion's text, no program runs. Every measurement is a proce
 environment; its CPU seconds are counted after one update to warm up. Completions differ, so that ours finds none to
 process once, and all 8 fit into one piece.
 
-What differs still:
+Remaining differences:
 
 * Ours processes a prompt once for its two completions, TRL each sequence whole: 1,280 tokens a pass against 1,536.
-* Ours samples from merged weights; `hf` and TRL generate with the adapters beside the weights.
+* Ours samples from merged weights; `hf` and TRL generate with the adapters unmerged.
 * The reference of ours is a second adapter, TRL's is the model without one, which is cheaper.
 * TRL computes the exact entropy for its log, ours estimates it from the tokens drawn; ours logs more of the ratios, and
   looks for a program in each completion.
@@ -22,7 +22,7 @@ What differs still:
 * TRL's process also holds what it imports (datasets, pandas, pyarrow); memory before the first update is told apart.
 
 Gradient checkpointing and bfloat16, defaults of TRL, are off: the first costs time, the second is off in ours too.
-What `sce train` does besides, returning large blocks to the system to save memory, is left out.
+`sce train` also returns large blocks to the system to save memory; this is left out.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from figures import publish
 from ppo_step_worker import BATCH, NEW_TOKENS, SAMPLES
+from record import publish
 
 from securecoderl_edge.system.files import write_atomically
 
 # torch is imported by the workers alone: a child's peak memory begins with that of the process that started it.
 
 TRL_VERSION = "1.16.0"
-TRL_MISSING = f"no TRL {TRL_VERSION}, so no figures of it: pip install -c constraints.txt trl=={TRL_VERSION}\n"
+TRL_MISSING = f"no TRL {TRL_VERSION}, so no results of it: pip install -c constraints.txt trl=={TRL_VERSION}\n"
 WAYS = {"ours": "own", "ours, HF generate": "hf", "TRL RLOO": "trl"}
 SCALING = (8, 16, 32, 64)
 WORKER = Path(__file__).with_name("ppo_step_worker.py")
@@ -59,8 +59,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="processes of each contender and number of threads")
     parser.add_argument("--updates", type=int, default=2, help="timed updates of a process, after one to warm up")
     parser.add_argument("--quick", action="store_true", help="one round of one update, one thread, no scaling")
-    parser.add_argument("--folder", type=Path, help="keep what each process found here; a stopped run goes on from it")
-    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument(
+        "--folder", type=Path, help="keep what results of each process; a stopped run resumes from them"
+    )
+    parser.add_argument("--json", type=Path, help="file for the results")
     arguments = parser.parse_args()
     rounds, updates = (1, 1) if arguments.quick else (arguments.rounds, arguments.updates)
     ways = {name: way for name, way in WAYS.items() if way != "trl" or trl_version() == TRL_VERSION}
@@ -81,7 +83,7 @@ def main() -> None:
         sizes = () if arguments.quick else SCALING
         result["scaling"] = [{"batch": size, **run(f"batch-{size}", folder, 1, 1)["scaling"]} for size in sizes]
     for part, seconds in result["seconds_by_part"].items():
-        sys.stdout.write(f"of ours, {part:28s} {seconds:6.2f} s CPU an update\n")
+        sys.stdout.write(f"ours: {part:28s} {seconds:6.2f} s CPU per update\n")
     for row in result["scaling"]:
         sys.stdout.write("ours  " + "  ".join(f"{name} {value}" for name, value in row.items()) + "\n")
     facts = {"rounds": rounds, "updates": updates, "samples_per_prompt": SAMPLES, "trl": trl_version() or None}
@@ -89,8 +91,8 @@ def main() -> None:
 
 
 def run(way: str, folder: Path, updates: int, threads: int, turn: int = 0) -> dict[str, Any]:
-    """One worker's figures, from a process of its own, or from the same one of a run that was stopped."""
-    file = folder / f"figures-{way}-{updates}-{threads}-{turn}.json"
+    """One worker's results, from a process of its own, or from the same one of a run that was stopped."""
+    file = folder / f"measured-{way}-{updates}-{threads}-{turn}.json"
     if file.is_file():
         return dict(json.loads(file.read_text(encoding="utf-8")))
     environment = {
@@ -107,25 +109,25 @@ def run(way: str, folder: Path, updates: int, threads: int, turn: int = 0) -> di
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WORKER_SECONDS)
     if done.returncode:
         raise SystemExit(f"the worker {way} failed:\n{done.stderr}")
-    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     with write_atomically(file) as out:
-        out.write(json.dumps(figures))
-    return figures
+        out.write(json.dumps(measured))
+    return measured
 
 
 def compare(runs: dict[str, list[dict[str, Any]]], threads: int, suffix: str) -> dict[str, Any]:
     """Print and return the costs of the contenders at one number of threads, and the ratios of their medians."""
     table: dict[str, dict[str, float]] = {}
-    for name, figures in runs.items():
-        cpu = [seconds for each in figures for seconds in each["cpu_seconds"]]
+    for name, measured in runs.items():
+        cpu = [seconds for each in measured for seconds in each["cpu_seconds"]]
         table[name] = {
             "cpu_seconds_min": round(min(cpu), 3),
             "cpu_seconds_median": round(statistics.median(cpu), 3),
-            "wall_seconds_median": round(statistics.median(s for each in figures for s in each["wall_seconds"]), 3),
-            "peak_rss_mib": round(statistics.median(each["peak_rss_mib"] for each in figures), 1),
-            "rss_before_updates_mib": round(statistics.median(each["rss_before_mib"] for each in figures), 1),
-            "prompt_tokens_an_update": figures[0]["prompt_tokens"],
-            "sampled_tokens_an_update": figures[0]["sampled_tokens"],
+            "wall_seconds_median": round(statistics.median(s for each in measured for s in each["wall_seconds"]), 3),
+            "peak_rss_mib": round(statistics.median(each["peak_rss_mib"] for each in measured), 1),
+            "rss_before_updates_mib": round(statistics.median(each["rss_before_mib"] for each in measured), 1),
+            "prompt_tokens_an_update": measured[0]["prompt_tokens"],
+            "sampled_tokens_an_update": measured[0]["sampled_tokens"],
         }
         row = table[name]
         sys.stdout.write(
@@ -133,8 +135,10 @@ def compare(runs: dict[str, list[dict[str, Any]]], threads: int, suffix: str) ->
             f"{row['cpu_seconds_min']:.2f})  {row['wall_seconds_median']:6.2f} s wall  {row['peak_rss_mib']:7.1f} MiB "
             f"(before {row['rss_before_updates_mib']:.1f})  {row['sampled_tokens_an_update']} tokens sampled\n"
         )
-        if any(each["sampled_tokens"] != BATCH * NEW_TOKENS for each in figures):
-            raise SystemExit(f"{name} sampled another number of tokens: {[each['sampled_tokens'] for each in figures]}")
+        if any(each["sampled_tokens"] != BATCH * NEW_TOKENS for each in measured):
+            raise SystemExit(
+                f"{name} sampled another number of tokens: {[each['sampled_tokens'] for each in measured]}"
+            )
 
     def ratio(key: str, peer: str) -> float:
         return round(table["ours"][key] / table[peer][key], 3)

@@ -1,6 +1,6 @@
 """A contender of `ppo_step.py`, in a process of its own: the same updates by us or by TRL, their costs.
 
-python benchmarks/ppo_step_worker.py WAY FOLDER UPDATES      prints the figures as JSON
+python benchmarks/ppo_step_worker.py WAY FOLDER UPDATES      prints the results as JSON
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ RATE, KL, TEMPERATURE, CLIP, NORM = 1e-4, 0.05, 0.7, 0.2, 1.0
 
 
 def work(way: str, folder: Path, updates: int) -> None:
-    """What a worker process does; its figures are its last line."""
+    """What a worker process does; its results are its last line."""
     import torch
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     torch.manual_seed(0)
     if way == "make":
         make_model(folder)
-        figures: dict[str, Any] = {}
+        results: dict[str, Any] = {}
     elif way == "trl":
-        figures = run_trl(folder, updates)
+        results = run_trl(folder, updates)
     elif way == "parts":
-        figures = {"seconds_by_part": seconds_by_part(folder, updates)}
+        results = {"seconds_by_part": seconds_by_part(folder, updates)}
     elif way.startswith("batch-"):
         size = int(way.removeprefix("batch-"))
         found = run_ours(folder, updates, "own", size)
         each = statistics.median(found["cpu_seconds"]) / size
         peak = found["peak_rss_mib"]
-        figures = {"scaling": {"cpu_seconds_a_completion": round(each, 4), "peak_rss_mib": peak}}
+        results = {"scaling": {"cpu_seconds_a_completion": round(each, 4), "peak_rss_mib": peak}}
     else:
-        figures = run_ours(folder, updates, way, BATCH)
-    sys.stdout.write(f"{json.dumps(figures)}\n")
+        results = run_ours(folder, updates, way, BATCH)
+    sys.stdout.write(f"{json.dumps(results)}\n")
 
 
 def make_model(folder: Path) -> None:
@@ -135,7 +135,7 @@ class Clock:
         self.cpu.append(time.process_time() - self._started[0])
         self.wall.append(time.monotonic() - self._started[1])
 
-    def figures(self, rss_before: float, prompt_tokens: int, sampled_tokens: int) -> dict[str, Any]:
+    def results(self, rss_before: float, prompt_tokens: int, sampled_tokens: int) -> dict[str, Any]:
         """What `compare` reads; the first update warmed up."""
         return {
             "cpu_seconds": self.cpu[1:],
@@ -184,7 +184,7 @@ def run_ours(folder: Path, updates: int, rollout: str, batch: int) -> dict[str, 
             raise SystemExit("equal completions, which ours processes once")
         prompts = SAMPLES * sum(len(learner.prompt_tokens(problem)) for problem in sampled.problems)
         tokens = metrics["tokens"]
-    return clock.figures(before, prompts, tokens)
+    return clock.results(before, prompts, tokens)
 
 
 def seconds_by_part(folder: Path, updates: int) -> dict[str, float]:
@@ -270,7 +270,7 @@ def run_trl(folder: Path, updates: int) -> dict[str, Any]:
         before = round(peak_rss_bytes() / 2**20, 1)
         clock.start()
         trainer.train()
-    return clock.figures(before, seen["prompt"], seen["sampled"])
+    return clock.results(before, seen["prompt"], seen["sampled"])
 
 
 if __name__ == "__main__":

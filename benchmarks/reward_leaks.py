@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from figures import publish
+from record import publish
 
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.sandbox import Limits
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--programs", type=int, default=10_000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="1,000 programs")
-    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--json", type=Path, help="file for the results")
     arguments = parser.parse_args()
     count = 1000 if arguments.quick else arguments.programs
     with Scorer(arguments.workers, Limits(cpu_seconds=0.5, wall_seconds=2, memory_mib=256)) as scorer:

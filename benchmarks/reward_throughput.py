@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from figures import publish
+from record import publish
 
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.sources import load_problems
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--programs", type=int, default=180, help="how many programs, CodeRL's first")
     parser.add_argument("--rounds", type=int, default=5, help="passes of our two engines; the usual way has one")
     parser.add_argument("--quick", action="store_true", help="24 programs, one round")
-    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--json", type=Path, help="file for the results")
     arguments = parser.parse_args()
     count, rounds = (24, 1) if arguments.quick else (arguments.programs, arguments.rounds)
     with Scorer(1, LIMITS) as full, Scorer(1, LIMITS, sandbox="off") as bare:
@@ -93,7 +93,7 @@ def measure(
     ours, usual = table["ours"], table["usual way"]
     parts = split(ways["ours"], items, scorers["ours"])
     for name, milliseconds in parts.items():
-        sys.stdout.write(f"  of ours, {name:20s} {milliseconds:8.2f} ms CPU\n")
+        sys.stdout.write(f"  ours: {name:20s} {milliseconds:8.2f} ms CPU\n")
     equal = sum(len({round(value, 9) for value in values}) == 1 for values in zip(*rewards.values(), strict=True))
     return {
         "cpu_ratio": round(usual["cpu_ms"] / ours["cpu_ms"], 2),

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from figures import publish
+from record import publish
 
 from securecoderl_edge.models.adapters import POLICY_ADAPTER, adapter_parameters, add_adapters
 from securecoderl_edge.models.device import choose_compute

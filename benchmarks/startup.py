@@ -1,4 +1,4 @@
-"""How long does ``sce --help`` take beside the smallest program that uses click?
+"""Start-up time of ``sce --help``, compared with the smallest program that uses click.
 
     python benchmarks/startup.py --json benchmarks/results/startup.json
 
@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from figures import publish
+from record import publish
 
 COMMANDS = {
     "import click": [sys.executable, "-c", "import click"],
@@ -40,7 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--quick", action="store_true", help="3 rounds")
-    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--json", type=Path, help="file for the results")
     arguments = parser.parse_args()
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
     for _ in range(3 if arguments.quick else arguments.rounds):
@@ -54,10 +54,10 @@ def main() -> None:
         for name, rows in times.items()
     }
     peer = medians["import click"]
-    for name, figures in medians.items():
-        ratio = figures["cpu_seconds"] / peer["cpu_seconds"]
+    for name, measured in medians.items():
+        ratio = measured["cpu_seconds"] / peer["cpu_seconds"]
         sys.stdout.write(
-            f"{name:18s} {figures['wall_seconds']:.3f} s wall  {figures['cpu_seconds']:.3f} s CPU  x{ratio:.2f}\n"
+            f"{name:18s} {measured['wall_seconds']:.3f} s wall  {measured['cpu_seconds']:.3f} s CPU  x{ratio:.2f}\n"
         )
     result = {
         "help_cpu_ratio": round(medians["sce --help"]["cpu_seconds"] / peer["cpu_seconds"], 3),

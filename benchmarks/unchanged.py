@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from figures import publish
+from record import publish
 
 from securecoderl_edge.cli import sce
 from securecoderl_edge.sandbox.calibration import CALIBRATION_FILE
@@ -151,7 +151,7 @@ def main() -> None:
     of = subprocess.run(
         ["git", "-C", ROOT, "describe", "--always", "--dirty"], check=True, capture_output=True, text=True
     )
-    figures: dict[str, Any] = {"against": options.against, "of": of.stdout.strip(), "equal": {}, "sha256": {}}
+    results: dict[str, Any] = {"against": options.against, "of": of.stdout.strip(), "equal": {}, "sha256": {}}
     with tempfile.TemporaryDirectory(prefix="unchanged-") as name:
         before, folder = Path(name) / "before", Path(name)
         subprocess.run(["git", "-C", ROOT, "worktree", "add", "--detach", before, options.against], check=True)
@@ -159,8 +159,8 @@ def main() -> None:
             sides = [Side(before, folder / "old"), Side(ROOT, folder / "new")]
             for what, check in checks.items():
                 found = [json.dumps(check(side), sort_keys=True) for side in sides]
-                figures["equal"][what] = found[0] == found[1]
-                figures["sha256"][what] = hashlib.sha256(found[1].encode()).hexdigest()
+                results["equal"][what] = found[0] == found[1]
+                results["sha256"][what] = hashlib.sha256(found[1].encode()).hexdigest()
                 sys.stdout.write(f"{what:8} {'equal' if found[0] == found[1] else 'DIFFERS'}\n")
                 if found[0] != found[1]:
                     for side, text in zip(("old", "new"), found, strict=True):
@@ -169,8 +169,8 @@ def main() -> None:
                         sys.stdout.write(f"         see {file}\n")
         finally:
             subprocess.run(["git", "-C", ROOT, "worktree", "remove", "--force", before], check=True)
-    publish(figures, options.json)
-    sys.exit(0 if all(figures["equal"].values()) else 1)
+    publish(results, options.json)
+    sys.exit(0 if all(results["equal"].values()) else 1)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from places import SHARED
 from securecoderl_edge.problems.datasets.importing import Imported, import_problems
 from securecoderl_edge.problems.problem import Problem
 
-needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data beside this checkout")
+needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data next to this checkout")
 
 MBPP_RECORD = {
     "task_id": 7,

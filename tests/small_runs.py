@@ -1,4 +1,4 @@
-"""Training runs of seconds: what they learn from, what they are paid, and what they leave behind."""
+"""Training runs of seconds: their problems, their rewards, and their results."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ PAGES = (
     *("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "benchmarks/*.md"),
     *("securecoderl_edge/models/nano/*.md",),
 )
-CODE = ("securecoderl_edge", "commands", "export")
+CODE = ("securecoderl_edge", "commands", "export", "benchmarks")
 # Problem statements and solutions are data, and `inside/` speaks to no user.
 _NOT_TEXT = ("families", "inside")
 
@@ -160,8 +160,8 @@ def messages(path: Path) -> Iterator[tuple[int, str]]:
             shown = node.value
         else:
             continue
-        is_style = re.search(r"\{[^{}]*:[^{}]*\}", shown)  # CSS
-        if len(re.findall(r"[A-Za-z]{2,}", shown)) > 1 and not is_style:
+        is_code = re.search(r"\{[^{}]*:[^{}]*\}|\bimport \w+;", shown)  # CSS, Python
+        if len(re.findall(r"[A-Za-z]{2,}", shown)) > 1 and not is_code:
             yield node.lineno, re.sub(r"`[^`]*`", "X", shown)
 
 

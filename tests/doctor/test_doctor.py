@@ -97,12 +97,12 @@ def test_one_json_document_has_every_group_and_exit_code_0_means_that_nothing_is
     assert record["sandbox"]["level"] == describe_levels()["level"]
 
 
-def test_without_a_sandbox_the_deeds_succeed_and_the_report_says_so(no_packages: None) -> None:
+def test_without_a_sandbox_the_attacks_succeed_and_the_report_says_so(no_packages: None) -> None:
     # Which is also why their failing under a level means that it contains them.
     result = doctor("--sandbox", "off", "--json")
     assert result.exit_code == 1
     sandbox = json.loads(result.stdout)["sandbox"]
-    done = {deed for deed, outcome in sandbox["self_test"]["hostile"].items() if not outcome["contained"]}
+    done = {attack for attack, outcome in sandbox["self_test"]["hostile"].items() if not outcome["contained"]}
     assert done == set(selftest.ATTACKS) - {"fill the memory", "run forever"}
     assert not sandbox["self_test"]["passed"]
     assert sandbox["self_test"]["honest"]
@@ -292,7 +292,7 @@ def test_a_child_that_never_ends_is_ended_and_what_it_said_is_kept(worker: Any) 
     assert answers.death == "no end within 5 s"
 
 
-def test_how_a_child_ended_is_told_with_its_last_words(worker: Any) -> None:
+def test_how_a_child_ended_is_reported_with_its_last_words(worker: Any) -> None:
     dead = processes.ask(worker("os.kill(os.getpid(), signal.SIGKILL)"), {})
     assert dead.crash_report() == "failed with signal SIGKILL: no message"
     broken = processes.ask(worker("raise ValueError('no such thing')"), {})

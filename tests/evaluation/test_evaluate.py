@@ -101,7 +101,7 @@ def test_speed_is_what_the_runtime_spent_on_this_evaluation(scorer: Scorer) -> N
     assert (usage.prompt_tokens, usage.decode_tokens) == (30, 9)
 
 
-def test_an_interrupted_evaluation_goes_on_where_it_stopped_with_the_same_rows(scorer: Scorer, tmp_path: Path) -> None:
+def test_an_interrupted_evaluation_resumes_where_it_stopped_with_the_same_rows(scorer: Scorer, tmp_path: Path) -> None:
     whole = evaluate(FakeRuntime(), PROBLEMS, scorer, batch=4)
     log = open_log(tmp_path, "fake", SETTINGS)
     with pytest.raises(KeyboardInterrupt):

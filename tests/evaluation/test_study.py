@@ -116,7 +116,7 @@ def test_chains_run_side_by_side_and_share_the_cores(folder: Path, script: Calla
     assert threads == {str(max(1, steps.cpu_count() // 2))}
 
 
-def test_a_failed_step_is_named_and_its_chain_goes_on_from_there(folder: Path, script: Callable[..., Study]) -> None:
+def test_a_failed_step_is_named_and_its_chain_resumes_there(folder: Path, script: Callable[..., Study]) -> None:
     study = script(["a", "b fail", "c"])
     with pytest.raises(SceError, match=r"step b fail failed: it went wrong(.|\n)*b fail(.|\n)*b\.log"):
         run_study(study, 1, quietly)
@@ -186,7 +186,7 @@ def test_a_closed_terminal_ends_the_steps_that_run(folder: Path, script: Callabl
     assert signal.getsignal(signal.SIGHUP) is before
 
 
-def test_a_step_that_was_killed_is_told_by_its_signal(folder: Path, script: Callable[..., Study]) -> None:
+def test_a_step_that_was_killed_is_reported_with_its_signal(folder: Path, script: Callable[..., Study]) -> None:
     with pytest.raises(SceError, match=r"killed by signal SIGKILL \(out of memory\?\)"):
         run_study(script(["a kill"]), 1, quietly)
 
@@ -217,7 +217,7 @@ def test_the_key_of_a_step_is_that_of_what_it_does(tmp_path: Path, monkeypatch: 
     assert [a == b for a, b in zip(first, keys("runs/x"), strict=True)] == [False, True, False]
 
 
-def test_problems_that_are_learnt_from_are_not_measured_on(tmp_path: Path) -> None:
+def test_problems_for_training_are_not_evaluated_on(tmp_path: Path) -> None:
     problems = [Problem(f"p{n}", f"Add {n}.", tests=(Test("1\n", "2\n"),)) for n in range(4)]
     write_problems(tmp_path / "train.jsonl", problems)
     write_problems(tmp_path / "eval.jsonl", [replace(problems[2], id="other")])

@@ -181,7 +181,7 @@ def test_a_bench_of_another_study_is_not_taken_for_ones_own(finished: Study, nam
 
 
 @pytest.mark.parametrize("text", ["[]", '{"models": []}', '{"settings": {}, "models": [{}]}'])
-def test_a_damaged_bench_is_told_with_what_to_do(finished: Study, text: str) -> None:
+def test_a_damaged_bench_is_reported_with_what_to_do(finished: Study, text: str) -> None:
     (finished.bench_folder(finished.arms[1], 42, HARD) / "bench.json").write_text(text)
     with pytest.raises(SceError):
         study_record(finished, 1)
@@ -226,7 +226,7 @@ def test_a_second_look_trains_nothing_anew_and_draws_by_seed(tmp_path: Path) -> 
     assert again.bench_folder(arm, 43, split) != first.bench_folder(arm, 43, split)
 
 
-def test_transfer_is_compared_with_the_warm_start_that_learnt_there(finished: Study) -> None:
+def test_transfer_is_compared_with_the_warm_start_that_trained_there(finished: Study) -> None:
     record = study_record(finished, 1)
     rows = [dict(each, split="hard") for each in record["comparisons"] if each["split"] == "eval"]
     table = transfer_difference_table({**record, "comparisons": [*record["comparisons"], *rows]}, "hard")

@@ -21,7 +21,7 @@ SANITISED = {
 }  # fmt: skip
 
 
-def test_sanitised_mbpp_is_an_array_with_other_keys(tmp_path: Path) -> None:
+def test_sanitized_mbpp_is_an_array_with_other_keys(tmp_path: Path) -> None:
     path = tmp_path / "sanitized-mbpp.json"
     path.write_text(json.dumps([SANITISED, {**SANITISED, "task_id": 11}]), encoding="utf-8")
     problems = list(import_problems(path).problems)

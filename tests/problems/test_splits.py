@@ -58,7 +58,7 @@ def test_near_duplicates_fall_on_one_side() -> None:
     assert len(families[1]) == len(parts.evaluation) == 20
     pairs = [word_pairs(each) for each in problems]
     for measured in parts.evaluation:
-        assert all(jaccard(pairs[measured], pairs[learnt]) < SIMILARITY for learnt in parts.train)
+        assert all(jaccard(pairs[measured], pairs[trained]) < SIMILARITY for trained in parts.train)
 
 
 def test_every_problem_is_in_one_part_and_only_near_duplicates_are_withheld() -> None:
@@ -121,7 +121,7 @@ def test_the_draw_is_the_same_in_another_process_with_another_hash_seed(tmp_path
     assert len(printed[0]["evaluation"]) == 9
 
 
-def test_a_group_of_a_large_part_of_the_problems_is_learnt_from() -> None:
+def test_a_group_of_a_large_part_of_the_problems_is_trained_on() -> None:
     copies = [problem(f"copy/{number}", paraphrase(story(0), number)) for number in range(20)]
     parts = split_problems([*copies, *with_paraphrases(80, 0)[1:]], 40, seed=42)
     assert set(range(20)) <= set(parts.train)

@@ -68,7 +68,7 @@ def test_eval_has_200_held_out_problems_of_most_families() -> None:
 
 
 @pytest.mark.parametrize("families", [GENERAL, HARD, SECURITY], ids=["general", "hard", "security"])
-def test_what_evaluation_asks_about_can_be_learnt(families: tuple[Family, ...]) -> None:
+def test_what_evaluation_asks_about_is_in_training(families: tuple[Family, ...]) -> None:
     for family in families:
         taught = [set(enumerate(key.split("/"))) for _, key in compositions((family,), held_out=False)]
         for _, key in compositions((family,), held_out=True):

@@ -216,7 +216,7 @@ def test_ctrl_c_in_mid_stream_is_a_word_and_leaves_no_process(gguf_file: Path, o
 
 
 def wait_for_work(parent: int) -> list[int]:
-    """The children of a process, once it and they have used some seconds of processor time."""
+    """The children of a process, once it and they have used some seconds of CPU time."""
     for _ in range(600):
         found = [parent, *children_of(parent)]
         if sum(map(cpu_seconds, found)) > 5:

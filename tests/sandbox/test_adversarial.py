@@ -80,7 +80,7 @@ OTHERS = {
 
 
 def read_programs() -> list[dict[str, str]]:
-    """The programs of the data set, where it is at hand, and ours."""
+    """The programs of the data set, if available, and ours."""
     lines = DATA.read_text(encoding="utf-8").splitlines() if DATA.exists() else []
     ours = [{"name": name, "code": code, "stdin": "", "expect": "crash"} for name, code in OTHERS.items()]
     return [json.loads(line) for line in lines] + ours

@@ -76,7 +76,7 @@ def test_a_layer_that_the_system_refuses_is_an_error_and_no_verdict(monkeypatch:
         pool.run("print(1)", [""])
 
 
-def test_every_level_judges_honest_programs_alike(level: str) -> None:
+def test_every_level_judges_benign_programs_alike(level: str) -> None:
     programs = {
         "print(int(input()) * 2)": ("14\n", 0),
         "import sys\nsys.setrecursionlimit(9999)\nsys.exit(3)": ("", 3),

@@ -15,7 +15,7 @@ MISTAKES = {
     "the KL penalty is a loss whose gradient does not depend on the reference": [
         "test_the_policy_gradient_depends_on_the_reference",
         "test_the_kl_penalty_pulls_a_drifted_token_back_to_the_reference",
-        "test_the_kl_penalty_changes_what_is_learnt",
+        "test_the_kl_penalty_changes_the_result",
     ],
     "the reference is the raw base model, not the supervised policy": [
         "test_the_kl_starts_at_zero_because_the_reference_is_the_supervised_policy",
@@ -45,7 +45,7 @@ MISTAKES = {
     ],
     "the best policy is that of the luckiest training batch": [
         "test_an_earlier_step_is_kept_only_if_it_did_better_by_more_than_chance",
-        "test_held_out_problems_are_never_learnt_from_and_none_is_lost",
+        "test_held_out_problems_are_never_trained_on_and_none_is_lost",
     ],
     "resuming loses the optimizer, the random numbers and the place in the data": [
         "test_a_run_killed_at_twenty_random_moments_equals_an_uninterrupted_one_bit_for_bit",
@@ -62,7 +62,7 @@ MISTAKES = {
     "float16 without a gradient scaler": [
         "test_float16_skips_a_step_whose_gradients_overflow_and_lowers_the_scale",
     ],
-    "text that does not parse is paid, and problems without tests count as solved": [
+    "unparsable output is rewarded, and problems without tests count as solved": [
         "test_text_that_does_not_parse_is_stage_zero_and_read_in_two_ways",
         "test_a_record_that_breaks_the_format_is_refused_with_the_rule",
     ],

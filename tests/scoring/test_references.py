@@ -181,7 +181,7 @@ def test_progress_adds_up_to_all_solutions_and_batches_stay_small() -> None:
 @needs_shared
 def test_the_human_solutions_of_the_apps_samples_pass(scorer: Scorer) -> None:
     problems = import_problems(SHARED / "apps").problems
-    # The sixth solution of 4184 takes five seconds of processor time, too near the limit to prove anything.
+    # The sixth solution of 4184 takes five seconds of CPU time, too near the limit to prove anything.
     chosen = [replace(problem, solutions=problem.solutions[:5]) for problem in problems]
     assert counts(check_problems(chosen, scorer)) == (2, 2, 10, 0)
 

@@ -103,7 +103,7 @@ def test_too_little_memory_is_refused_with_the_first_knob_that_helps(
     assert knob in str(caught.value)
 
 
-def test_a_base_in_float32_is_told_of_int8(shape: Architecture, settings: TrainSettings) -> None:
+def test_a_base_in_float32_is_pointed_to_int8(shape: Architecture, settings: TrainSettings) -> None:
     settings = replace(settings, base_precision="fp32", selection=replace(settings.selection, problems=0))
     with pytest.raises(UsageError, match="--base-precision int8"):
         fitting_plan(shape, settings, Formats.of("cpu", "fp32", "fp32", "bf16"), 64, "partial", 7 * GIB)

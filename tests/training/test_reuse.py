@@ -158,7 +158,7 @@ def test_a_base_model_with_another_configuration_is_another_base_model(
         train(settings(model=str(tmp_path / "model"), init=str(whole.path)), tmp_path / "run")
 
 
-def test_a_run_that_starts_from_another_chooses_by_no_problem_which_that_one_has_learnt_from(
+def test_a_run_that_starts_from_another_chooses_by_no_problem_which_that_one_was_trained_on(
     settings: Callable[..., TrainSettings], whole: Run, tmp_path: Path
 ) -> None:
     from securecoderl_edge.training.workplace import find_sources

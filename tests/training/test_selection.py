@@ -25,10 +25,10 @@ def evaluation(step: int, *rewards: float) -> HeldOutResult:
     return HeldOutResult(step, rewards, 0.5, 0.9)
 
 
-def test_held_out_problems_are_never_learnt_from_and_none_is_lost() -> None:
-    learnt, held = hold_out(PROBLEMS, 8, 42)
+def test_held_out_problems_are_never_trained_on_and_none_is_lost() -> None:
+    trained, held = hold_out(PROBLEMS, 8, 42)
     assert len(held) == 8
-    assert sorted(problem.id for problem in [*learnt, *held]) == sorted(problem.id for problem in PROBLEMS)
+    assert sorted(problem.id for problem in [*trained, *held]) == sorted(problem.id for problem in PROBLEMS)
 
 
 def test_the_same_seed_holds_out_the_same_problems_and_another_seed_others() -> None:

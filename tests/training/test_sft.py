@@ -1,4 +1,4 @@
-"""Supervised updates: which tokens are learnt from, and that the prompt is the one of PPO and bench."""
+"""Supervised updates: the tokens that are trained on, and that the prompt is the one of PPO and bench."""
 
 from __future__ import annotations
 

@@ -100,9 +100,9 @@ def test_skipping_flat_groups_learns_from_the_others(
     run = train(epoch_settings("ppo.drop_zero_variance_groups=true"), tmp_path / "skipping")
     found = [row for row in rows(run) if row["phase"] != "sft"]
     assert all(row["groups_used"] in (0, 1, 2) for row in found)
-    learnt = [row for row in found if row["groups_used"]]
-    assert {row["val/first_ratio_error"] for row in learnt} == {0.0}
-    assert any(row["grad_norm"] > 0 for row in learnt)
+    trained = [row for row in found if row["groups_used"]]
+    assert {row["val/first_ratio_error"] for row in trained} == {0.0}
+    assert any(row["grad_norm"] > 0 for row in trained)
 
 
 def test_a_program_that_is_drawn_several_times_is_run_once_and_scored_for_each_sample(
@@ -217,7 +217,7 @@ def test_each_phase_is_paid_by_its_own_reward_in_the_reading_asked_for(
     assert paid == [(0.0, "paper")] * 2 * 8 + [(1.0, "paper")] * 3 * 8
 
 
-def test_the_kl_penalty_changes_what_is_learnt(epoch_settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
+def test_the_kl_penalty_changes_the_result(epoch_settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
     policies = []
     for coefficient in (0.0, 5.0):
         chosen = epoch_settings(f"ppo.kl_coefficient={coefficient}", "ppo.learning_rate=0.01", phases=("binary",))

@@ -221,7 +221,7 @@ def test_what_decides_memory_alone_may_change_while_a_run_goes_on(
     changed = settings("ppo.rollout_sequences=8", "checkpoint_every=2", gradient_checkpointing=True, memory_gib=9.0)
     run = train(changed, tmp_path / "a" / "run")
     assert "rollout_sequences = 8" in (run.path / "config.toml").read_text()
-    # Computing layers again changes no bit; decoding fewer at a time is rounding, so what is learnt first is the same.
+    # Computing layers again changes no bit; decoding fewer at a time is rounding, so the first updates are the same.
     same = ("loss/sft", "objective/reward", "grad_norm")
     for before, after in zip(rows(whole)[:3], rows(run)[:3], strict=True):
         for name in before.keys() & set(same):

@@ -1,4 +1,4 @@
-"""How every benchmark leaves its figures: with the command and the machine, in a file and as the last line."""
+"""Record of a benchmark's results: with the command and the machine, in a file and as the last line."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from securecoderl_edge.system.machine import describe_machine
 
 
 def publish(
-    figures: dict[str, Any], file: Path | None, *, keep_earlier: bool = False, shown: dict[str, Any] | None = None
+    results: dict[str, Any], file: Path | None, *, keep_earlier: bool = False, shown: dict[str, Any] | None = None
 ) -> None:
-    """Write the figures to ``file``, if there is one, and print them as the ``RESULT`` line.
+    """Write the results to ``file``, if there is one, and print them as the ``RESULT`` line.
 
     With ``keep_earlier`` the file is a list that grows by one record a call. ``shown`` is what the line says where the
-    figures are too many for one. Of whole paths the command keeps the name:
+    results are too many for one. Of whole paths the command keeps the name:
     where they lie says nothing to others.
     """
     given = [Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
     command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *given])
-    record = {**figures, "command": command, "machine": describe_machine()}
+    record = {**results, "command": command, "machine": describe_machine()}
     if file:
         content: Any = record
         if keep_earlier:
