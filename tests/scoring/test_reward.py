@@ -215,7 +215,7 @@ def test_what_a_constant_answer_passes_earns_nothing_when_it_is_corrected(
 
 
 def test_an_unknown_training_reward_is_refused() -> None:
-    with pytest.raises(ValueError, match="partial weight 2"):
+    with pytest.raises(ValueError, match="partial weight must be from 0 to 1, found 2"):
         training_reward(score_of([PASS]), 2, RewardSettings())
 
 
@@ -296,7 +296,7 @@ def test_many_scores_come_back_in_order(scorer: Scorer) -> None:
     assert scorer.score_async(*items[0]).result().program == "print(0)"
 
 
-def test_an_unknown_stage_rule_is_refused() -> None:
+def test_an_unknown_credit_rule_is_rejected() -> None:
     with pytest.raises(ValueError, match="credit_rule"):
         Scorer(credit_rule="most")
 
