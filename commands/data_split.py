@@ -53,7 +53,7 @@ def split(file: str, config: SplitConfig) -> None:
     """Split FILE into a training set and an evaluation set.
 
     The random choice depends only on the seed and the statements, not on the order of the file or on the machine.
-    Near-duplicates of evaluation problems are left out of both files.
+    Near-duplicates never land in different files: those of evaluation problems are left out of both.
     """
     from securecoderl_edge.problems.splits import split_problems
 

@@ -105,8 +105,8 @@ def generate(
 ) -> None:
     """Generate a program for a prompt; test and scan it before printing it.
 
-    PROMPT is a text, @FILE, or - (the default in a pipe) for standard input. The program is parsed and scanned with
-    Bandit. With tests, or an example in the prompt, it also runs in the sandbox. The program goes to stdout, the
+    PROMPT is a text, @FILE, or - (the default in a pipe) for standard input. The program is parsed, scanned with
+    Bandit, and run in the sandbox: on the tests or the example of the prompt, else once with empty input. The program goes to stdout, the
     verdict to stderr. Exit code 1 if no program passes its checks.
 
     With --jsonl FILE, each line of FILE is {"prompt": ...} or a problem record. Each output line is a JSON object with

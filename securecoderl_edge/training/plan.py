@@ -109,7 +109,7 @@ def make_plan(settings: TrainSettings, run: Run) -> Plan:
         if not is_built_in(settings.problems) and not Path(settings.problems).is_file():
             if settings.prompt.max_tokens is None:
                 raise UsageError(f"{settings.problems}: no such file; make one with: sce data import")
-            missing.append(f"{settings.problems} is not here; make it with: sce data import")
+            missing.append(f"{settings.problems} is missing; make it with: sce data import")
         if missing:
             return _from_sizes(settings, compute, shape, missing)
         return _timed(settings, compute, shape, run)
@@ -135,7 +135,7 @@ def _shape(name: str, missing: list[str]) -> Architecture:
     except UsageError:
         if name not in known_shapes():
             raise
-    missing.append(f"{name} is not on this disk; sce train downloads it")
+    missing.append(f"{name} is not downloaded yet; sce train downloads it")
     return architecture_of(known_shapes()[name], name)
 
 
