@@ -50,8 +50,8 @@ TRL 1.16 (`SFTConfig`, `RLOOConfig`) or PEFT, where they have the same setting.
 
 """
 _AFTER_TABLE = """
-`starter` is tuned for the 4.8 M-parameter model `nano` on a CPU. The [study](study.md) uses its settings with other phase lengths;
-no other recipe has results.
+`starter` is tuned for the 4.8 M-parameter model `nano` on a CPU. The [study](study.md) uses its settings with other phase
+lengths; no other recipe has results.
 `qwen-0.5b` and `paper-v100` are untested: their memory is estimated, and neither has run on a GPU.
 
 The paper gives the adapter's learning rate for PPO only. It trains PPO-cont for twice as many updates as the other
@@ -59,8 +59,8 @@ variants; `sce reproduce table3` with `starter` gives all variants equally many.
 
 ## All settings
 
-Your own recipe starts from these defaults, not from `starter`. An old name of a setting is an error that gives the new one
-(`rate_schedule` is now `lr_schedule`, `ppo.trace` is `ppo.gae_lambda`, and so on).
+Your own recipe starts from these defaults, not from `starter`. An old name of a setting is an error that gives the new
+one (`rate_schedule` is now `lr_schedule`, `ppo.trace` is `ppo.gae_lambda`, and so on).
 """
 # What the paper gives (its section 4 and Tables 1 and 3); everything else it leaves open.
 _PAPER = {
