@@ -50,8 +50,8 @@ TRL 1.16 (`SFTConfig`, `RLOOConfig`) or PEFT, where they have the same setting.
 
 """
 _AFTER_TABLE = """
-`starter` is tuned for the 4.8 M-parameter model `nano` on a CPU. The [study](study.md) uses its settings with other phase
-lengths; no other recipe has results.
+`starter` is tuned for the 4.8 M-parameter model `nano` on a CPU. The [study](study.md) uses its settings with other
+phase lengths; no other recipe has results.
 `qwen-0.5b` and `paper-v100` are untested: their memory is estimated, and neither has run on a GPU.
 
 The paper gives the adapter's learning rate for PPO only. It trains PPO-cont for twice as many updates as the other
