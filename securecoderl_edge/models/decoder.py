@@ -6,6 +6,7 @@ most of the Python and adapter overhead of a small model's decoding step.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,40 +15,56 @@ from torch import Tensor
 from torch.nn import functional
 
 from securecoderl_edge.models.device import cpu_has_matrix_units
-from securecoderl_edge.models.fused import rotated, shared_heads
+from securecoderl_edge.models.fused import activated, rotated, shared_heads
 from securecoderl_edge.models.int8 import Int8Linear
+from securecoderl_edge.models.transformer import model_architecture, rotations, without_adapters
+
+# Positions whose angles are computed at a time.
+_ANGLES = 4096
 
 
 @dataclass(frozen=True)
 class _MergedLayer:
-    """Weights (out, in) of a layer; its norms' scales are in ``qkv`` and ``gate_up``."""
+    """Weights (out, in) of a layer; scales of the norms before ``qkv`` and ``gate_up`` are in those.
 
+    Attributes:
+        query_key_norm: scales of the norms of q and k: (heads of q and k, 1, D), or (outputs of q and k).
+        attention_norm, mlp_norm: scales of the norms after attention and MLP.
+    """
+
+    window: int | None
+    rotated: bool
     qkv: Tensor
     qkv_bias: Tensor | None
     out: Tensor
+    out_bias: Tensor | None
     gate_up: Tensor
+    gate_up_bias: Tensor | None
     down: Tensor
+    down_bias: Tensor | None
+    query_key_norm: Tensor | None
+    attention_norm: Tensor | None
+    mlp_norm: Tensor | None
+
+    def tensors(self) -> list[Tensor]:
+        """All weights."""
+        return [value for value in vars(self).values() if isinstance(value, Tensor)]
 
 
 class Decoder:
-    """A Llama or Qwen2 decoder over merged weights; `refresh` takes them from the (possibly adapted) model.
+    """A decoder over merged weights; `refresh` takes them from the (possibly adapted) model.
 
-    Constant factors (the scales of the norms and of the attention scores) are multiplied into the weights. As in
-    training the residual stream is float32; ``dtype`` is the compute dtype.
+    Constant factors (the scales of the norms, of the attention scores, of the residual stream and of the logits) are
+    multiplied into the weights. As in training the residual stream is float32; ``dtype`` is the compute dtype.
     """
 
     def __init__(self, model: Any, dtype: torch.dtype) -> None:
         self._model = model
-        base = model.get_base_model() if hasattr(model, "peft_config") else model
-        self._trunk, self._causal = base.model, base
-        config = base.config
+        self._causal = without_adapters(model)
+        self._trunk, self._shape = self._causal.model, model_architecture(model)
         self.dtype = dtype
-        self.device = base.device
-        self.heads = config.num_attention_heads
-        self.kv_heads = config.num_key_value_heads
-        self.head_size = getattr(config, "head_dim", None) or config.hidden_size // self.heads
-        self.context = config.max_position_embeddings
-        self._epsilon = config.rms_norm_eps
+        self.device = self._causal.device
+        self.context = self._shape.context
         # With matrix units it takes half the time of two matrix products, which are slow in batches in bfloat16.
         self._fused = self.device.type == "cpu" and dtype == torch.bfloat16 and cpu_has_matrix_units()
         self.layers: list[_MergedLayer] = []
@@ -60,60 +77,81 @@ class Decoder:
     @property
     def weight_bytes(self) -> int:
         """Size of the merged weights, all of which each step reads."""
-        every = (weight for layer in self.layers for weight in vars(layer).values() if weight is not None)
-        return int(sum(weight.nbytes for weight in every) + self._head.nbytes)
+        return int(sum(weight.nbytes for layer in self.layers for weight in layer.tensors()) + self._head.nbytes)
 
     @property
     def cache_bytes_per_token(self) -> int:
         """Size of one token in the KV cache of all layers."""
-        layers = len(self._trunk.layers)
-        return int(2 * layers * self.kv_heads * self.head_size * self.dtype.itemsize)
+        return int(2 * self._shape.layers * self._shape.key_value_size * self.dtype.itemsize)
 
     @torch.no_grad()
     def refresh(self) -> None:
         """Merge the current adapter into fresh copies of the weights."""
         self.release()
         trunk = self._trunk
-        positions = torch.arange(self.context, device=self.device)
-        angles = trunk.rotary_emb(torch.zeros((), device=self.device), positions[None])
-        # The second half of the angles repeats the first.
-        self._cosine, self._sine = (table[0, :, : self.head_size // 2].to(self.dtype) for table in angles)
         self._embedding = trunk.embed_tokens.weight
         self._head = self._prepared(self._causal.lm_head.weight)
-        self._final_norm = trunk.norm.weight.float()
-        self.layers = [self._merged(layer) for layer in trunk.layers]
+        self._final_norm = self._scale(trunk.norm) * self._shape.logit_scale
+        self.layers = [self._merged(number, layer) for number, layer in enumerate(trunk.layers)]
 
     def release(self) -> None:
         """Free the memory of the merged weights; `refresh` is needed before the next sampling."""
         self.layers = []
-        self._embedding = self._head = self._final_norm = self._cosine = self._sine = torch.empty(0)
+        self._angles: dict[int | None, tuple[Tensor, Tensor]] = {}
+        self._embedding = self._head = self._final_norm = torch.empty(0)
 
     def _prepared(self, weight: Tensor) -> Tensor:
         return weight.to(self.dtype).contiguous()
 
-    def _merged(self, layer: Any) -> _MergedLayer:
-        attention, mlp = layer.self_attn, layer.mlp
-        scale = self.head_size**-0.5
-        # The factor of the scores goes into the queries.
-        parts = [(attention.q_proj, scale), (attention.k_proj, 1.0), (attention.v_proj, 1.0)]
-        qkv = torch.cat([merged_weight(linear) * factor for linear, factor in parts])
-        biases = [linear.bias for linear, _ in parts]
-        bias = None
-        if biases[0] is not None:
-            scaled = [bias.float() * factor for bias, (_, factor) in zip(biases, parts, strict=True)]
-            bias = self._prepared(torch.cat(scaled))
-        gate_up = torch.cat([merged_weight(mlp.gate_proj), merged_weight(mlp.up_proj)])
+    def _scale(self, norm: Any) -> Tensor:
+        scale: Tensor = norm.weight.float() + self._shape.kind.norm_offset
+        return scale
+
+    def _merged(self, number: int, layer: Any) -> _MergedLayer:
+        shape, attention = self._shape, layer.self_attn
+        norms, normed_heads = shape.kind.norms, shape.kind.query_key_norm
+        # The factor of the scores goes into the queries, or into their norm.
+        scale = shape.attention_scale
+        parts = [(attention.q_proj, 1.0 if normed_heads else scale), (attention.k_proj, 1.0), (attention.v_proj, 1.0)]
+        query_key_norm = None
+        if normed_heads:
+            scales = self._scale(attention.q_norm) * scale, self._scale(attention.k_norm)
+            if normed_heads == "head":
+                counts = shape.heads, shape.key_value_heads
+                scales = tuple(each.expand(count, 1, -1) for each, count in zip(scales, counts, strict=True))  # type: ignore[assignment]
+            query_key_norm = torch.cat(scales)
+        *inner, down = ((layer.get_submodule(name), 1.0) for name in shape.kind.mlp)
+        qkv, qkv_bias = self._joined(parts, layer, norms.before_attention)
+        gate_up, gate_up_bias = self._joined(inner, layer, norms.before_mlp)
+        # A norm after a linear layer takes the factor of the residual stream.
+        residual = shape.residual_scale
+        after = [
+            None if name is None else self._scale(getattr(layer, name)) * residual
+            for name in (norms.after_attention, norms.after_mlp)
+        ]
+        out, out_bias = self._joined([(attention.o_proj, 1.0 if norms.after_attention else residual)], layer)
+        down_weight, down_bias = self._joined([(down[0], 1.0 if norms.after_mlp else residual)], layer)
         return _MergedLayer(
-            self._prepared(qkv.mul_(layer.input_layernorm.weight)),
-            bias,
-            self._prepared(merged_weight(attention.o_proj)),
-            self._prepared(gate_up.mul_(layer.post_attention_layernorm.weight)),
-            self._prepared(merged_weight(mlp.down_proj)),
+            shape.windows[number], shape.rotated[number], qkv, qkv_bias, out, out_bias, gate_up, gate_up_bias,
+            down_weight, down_bias, query_key_norm, *after,
+        )  # fmt: skip
+
+    def _joined(
+        self, parts: Sequence[tuple[Any, float]], layer: Any, norm: str | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Weight and bias of linear layers as one, each times its factor, after ``norm``."""
+        weight = torch.cat([merged_weight(linear) * factor for linear, factor in parts])
+        if norm is not None:
+            weight *= self._scale(getattr(layer, norm))
+        if parts[0][0].bias is None:
+            return self._prepared(weight), None
+        return self._prepared(weight), self._prepared(
+            torch.cat([linear.bias.float() * factor for linear, factor in parts])
         )
 
     def new_cache(self, rows: int, length: int) -> list[tuple[Tensor, Tensor]]:
         """A zeroed KV cache: keys and values of shape (rows, kv heads, length, head size) for each layer."""
-        shape = (rows, self.kv_heads, length, self.head_size)
+        shape = (rows, self._shape.key_value_heads, length, self._shape.head_size)
         return [
             (
                 torch.zeros(shape, dtype=self.dtype, device=self.device),
@@ -128,30 +166,83 @@ class Decoder:
         """Logits of the last position, (B, V), after writing ``tokens`` (B, T) into the cache at ``start``.
 
         ``bias`` (B, 1, T, length of the cache) is 0 for the entries that each token may see, minus infinity for others.
+        Entries of a row must be in the order of its text, without gaps, for windows count them.
         """
         rows, width = tokens.shape
-        hidden = self._embedding[tokens].float()
-        cosine, sine = self._cosine[positions][:, None], self._sine[positions][:, None]
-        turned, heads = self.heads + self.kv_heads, self.heads + 2 * self.kv_heads
+        shape = self._shape
+        hidden = functional.embedding(tokens, self._embedding).float()
+        if shape.embedding_scale != 1:
+            hidden = hidden * shape.embedding_scale
+        sights = {
+            window: (self._angles_at(window, positions, start + width), _within(bias, window, start))
+            for window in set(shape.windows)
+        }
+        turned, heads = shape.heads + shape.key_value_heads, shape.heads + 2 * shape.key_value_heads
+        norms, activation = shape.kind.norms, shape.kind.activation
         for layer, (keys, values) in zip(self.layers, cache, strict=True):
-            projected = functional.linear(self._normed(hidden), layer.qkv, layer.qkv_bias)
-            every = projected.view(rows, width, heads, self.head_size).transpose(1, 2)
-            query_key = rotated(every[:, :turned], cosine, sine)
-            keys[:, :, start : start + width] = query_key[:, self.heads :]
+            (cosine, sine), seen = sights[layer.window]
+            normed = self._normed(hidden) if norms.before_attention else hidden.to(self.dtype)
+            projected = functional.linear(normed, layer.qkv, layer.qkv_bias)
+            if layer.query_key_norm is not None and shape.kind.query_key_norm == "projection":
+                projected = self._norm_projections(projected, layer.query_key_norm)
+            every = projected.view(rows, width, heads, shape.head_size).transpose(1, 2)
+            query_key = every[:, :turned]
+            if layer.query_key_norm is not None and shape.kind.query_key_norm == "head":
+                query_key = (self._rms(query_key.float()) * layer.query_key_norm).to(self.dtype)
+            if layer.rotated:
+                query_key = rotated(query_key, cosine, sine)
+            keys[:, :, start : start + width] = query_key[:, shape.heads :]
             values[:, :, start : start + width] = every[:, turned:]
-            mixed = attended(query_key[:, : self.heads], keys, values, bias, fused=self._fused)
-            hidden = hidden + functional.linear(mixed.transpose(1, 2).reshape(rows, width, -1), layer.out)
-            gate, up = functional.linear(self._normed(hidden), layer.gate_up).chunk(2, -1)
-            hidden = hidden + functional.linear(functional.silu(gate).mul_(up), layer.down)
-        last = functional.rms_norm(hidden[:, -1], hidden.shape[-1:], self._final_norm, self._epsilon)
+            mixed = attended(query_key[:, : shape.heads], keys, values, seen, fused=self._fused)
+            flat = mixed.transpose(1, 2).reshape(rows, width, -1)
+            hidden = self._added(hidden, functional.linear(flat, layer.out, layer.out_bias), layer.attention_norm)
+            normed = self._normed(hidden) if norms.before_mlp else hidden.to(self.dtype)
+            gate, up = functional.linear(normed, layer.gate_up, layer.gate_up_bias).chunk(2, -1)
+            inner = activated(gate, activation).mul_(up)
+            hidden = self._added(hidden, functional.linear(inner, layer.down, layer.down_bias), layer.mlp_norm)
+        last = functional.rms_norm(hidden[:, -1], hidden.shape[-1:], self._final_norm, shape.norm_epsilon)
         logits: Tensor = functional.linear(last.to(self.dtype), self._head)
         return logits
 
-    def _normed(self, hidden: Tensor) -> Tensor:
+    def _angles_at(self, window: int | None, positions: Tensor, bound: int) -> tuple[Tensor, Tensor]:
+        """Cosines and sines (B, 1, T, D / 2) in layers with ``window``; every position is below ``bound``."""
+        if not any(self._shape.rotated):
+            return positions, positions  # no layer reads them
+        table = self._angles.get(window)
+        if table is None or len(table[0]) < bound:
+            length = min(self.context, -(-bound // _ANGLES) * _ANGLES)
+            every = torch.arange(max(length, bound), device=self.device)[None]
+            cosine, sine = rotations(self._trunk, self._shape, every, window)
+            table = self._angles[window] = cosine[0].to(self.dtype), sine[0].to(self.dtype)
+        return table[0][positions][:, None], table[1][positions][:, None]
+
+    def _rms(self, values: Tensor) -> Tensor:
         # One norm and one factor per row: fewer passes than rms_norm, which is not fused on a CPU.
-        mean_square = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True).square_().div_(hidden.shape[-1])
-        normed: Tensor = (hidden * mean_square.add_(self._epsilon).rsqrt_()).to(self.dtype)
+        mean_square = torch.linalg.vector_norm(values, dim=-1, keepdim=True).square_().div_(values.shape[-1])
+        normed: Tensor = values * mean_square.add_(self._shape.norm_epsilon).rsqrt_()
         return normed
+
+    def _normed(self, hidden: Tensor) -> Tensor:
+        return self._rms(hidden).to(self.dtype)
+
+    def _norm_projections(self, projected: Tensor, scale: Tensor) -> Tensor:
+        sizes = [self._shape.query_size, self._shape.key_value_size, self._shape.key_value_size]
+        query, key, value = projected.split(sizes, -1)
+        normed = torch.cat([self._rms(query.float()), self._rms(key.float())], -1) * scale
+        return torch.cat([normed.to(self.dtype), value], -1)
+
+    def _added(self, hidden: Tensor, output: Tensor, norm: Tensor | None) -> Tensor:
+        return hidden + (output if norm is None else self._rms(output.float()) * norm)
+
+
+def _within(bias: Tensor, window: int | None, start: int) -> Tensor:
+    """``bias`` without the entries that are a ``window`` or more before a token; the first token is at ``start``."""
+    width, length = bias.shape[-2:]
+    if window is None or start + width <= window:
+        return bias
+    own = torch.arange(start, start + width, device=bias.device)[:, None]
+    behind = own - torch.arange(length, device=bias.device)
+    return bias.masked_fill(behind >= window, float("-inf"))
 
 
 def merged_weight(linear: Any) -> Tensor:

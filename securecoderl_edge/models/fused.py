@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from securecoderl_edge.models.families import SILU
 from securecoderl_edge.models.int8 import Int8Linear
 
 
@@ -172,20 +173,31 @@ def rotated(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     return output
 
 
-def swiglu(gate: Tensor, up: Tensor) -> Tensor:
-    """``silu(gate) * up`` (arXiv:2002.05202)."""
-    output: Tensor = _SwiGlu.apply(gate, up)  # type: ignore[no-untyped-call]
+def gated(gate: Tensor, up: Tensor, activation: str) -> Tensor:
+    """``activation(gate) * up`` (arXiv:2002.05202); the activation is one of `families`."""
+    output: Tensor = _Gated.apply(gate, up, activation)  # type: ignore[no-untyped-call]
     return output
 
 
-class _SwiGlu(torch.autograd.Function):
+def activated(gate: Tensor, activation: str) -> Tensor:
+    """The activation of an MLP, without gradients."""
+    return functional.silu(gate) if activation == SILU else functional.gelu(gate, approximate="tanh")
+
+
+class _Gated(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
+    def forward(ctx: Any, gate: Tensor, up: Tensor, activation: str) -> Tensor:
         ctx.save_for_backward(gate, up)
-        return functional.silu(gate).mul_(up)
+        ctx.activation = activation
+        return activated(gate, activation).mul_(up)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         gate, up = ctx.saved_tensors
         (gradient,) = gradients
-        return torch.ops.aten.silu_backward(gradient * up, gate), functional.silu(gate).mul_(gradient)
+        slope = gradient * up
+        if ctx.activation == SILU:
+            slope = torch.ops.aten.silu_backward(slope, gate)
+        else:
+            slope = torch.ops.aten.gelu_backward(slope, gate, approximate="tanh")
+        return slope, activated(gate, ctx.activation).mul_(gradient), None

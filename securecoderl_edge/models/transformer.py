@@ -1,4 +1,4 @@
-"""The forward pass that training differentiates: Llama and Qwen2 layers over frozen weights with LoRA.
+"""The forward pass that training differentiates: the layers of an `Architecture` over frozen weights with LoRA.
 
 It computes the same as Hugging Face's model (a test compares them) from the same modules, with three differences.
 Prompts are processed once for all their completions; a layer keeps less for the backward pass (`fused`); and the
@@ -16,9 +16,11 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from securecoderl_edge.models.fused import project, rms_norm, rotate, score_bias, shared_heads, swiglu
+from securecoderl_edge.models.architecture import Architecture, architecture_of
+from securecoderl_edge.models.fused import gated, project, rms_norm, rotate, score_bias, shared_heads
 
 KeysValues = tuple[Tensor, Tensor]
+Angles = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,21 @@ class Past:
     layers: Sequence[KeysValues]
     owners: Tensor
     visible: Tensor
+
+
+@dataclass(frozen=True)
+class _Sight:
+    """What the tokens of a pass see in the layers with one window.
+
+    Attributes:
+        bias: added to the scores; None under the plain causal mask.
+        angles: of the rotary embedding (B or 1, 1, L, D / 2); None without one.
+        window: as in `Architecture`.
+    """
+
+    bias: Tensor | None
+    angles: Angles | None
+    window: int | None
 
 
 def hidden_states(
@@ -58,61 +75,114 @@ def hidden_states(
         recompute: keep only the inputs of each layer, and compute the layer again in the backward pass
             (gradient checkpointing, arXiv:1604.06174).
     """
-    trunk = model.get_base_model().model if hasattr(model, "peft_config") else model.model
-    embedded, device = trunk.embed_tokens(tokens), tokens.device
+    trunk, shape = without_adapters(model).model, model_architecture(model)
+    embedded = functional.embedding(tokens, trunk.embed_tokens.weight)
     dtype = dtype or embedded.dtype
     hidden = embedded.float()
+    if shape.embedding_scale != 1:
+        hidden = hidden * shape.embedding_scale
     if positions is None:
-        positions = torch.arange(tokens.shape[1], device=device)[None]
-    cosine, sine = trunk.rotary_emb(hidden, positions)
-    half = cosine.shape[-1] // 2  # the second half repeats the first
-    angles = cosine[:, None, :, :half].to(dtype), sine[:, None, :, :half].to(dtype)
-    # Added to the scores; built once here instead of in the attention of each layer.
-    bias = None if past is None else score_bias(past.visible, dtype)
+        positions = torch.arange(tokens.shape[1], device=tokens.device)[None]
+    sights = _sights(trunk, shape, positions, past, dtype)
     kept: list[KeysValues] = []
     for number, layer in enumerate(trunk.layers):
         before = (*past.layers[number], past.owners) if past is not None else None
         wanted = only if number == len(trunk.layers) - 1 else None
-        arguments = (layer, trunk.config, hidden, angles, bias, before, wanted, dtype)
+        sight = sights[shape.windows[number], shape.rotated[number]]
+        arguments = (layer, shape, hidden, sight, before, wanted, dtype)
         if recompute and torch.is_grad_enabled():
             hidden, keys, values = checkpoint(_layer, *arguments, use_reentrant=False, preserve_rng_state=False)
         else:
             hidden, keys, values = _layer(*arguments)
         kept.append((keys, values))
-    return rms_norm(hidden, trunk.norm.weight, trunk.config.rms_norm_eps, torch.float32), kept
+    return _normed(hidden, trunk.norm, shape, torch.float32), kept
+
+
+def without_adapters(model: Any) -> Any:
+    """The model that peft has wrapped, if it has."""
+    return model.get_base_model() if hasattr(model, "peft_config") else model
+
+
+def model_architecture(model: Any) -> Architecture:
+    """The architecture of a loaded model."""
+    base = without_adapters(model)
+    found = base.__dict__.get("_architecture")
+    if found is None:
+        config = {**base.config.to_dict(), "architectures": [type(base).__name__]}
+        found = base.__dict__["_architecture"] = architecture_of(config, type(base).__name__)
+    assert isinstance(found, Architecture)
+    return found
+
+
+def rotations(trunk: Any, shape: Architecture, positions: Tensor, window: int | None) -> Angles:
+    """Cosines and sines (B or 1, L, D / 2), float32, of the rotary embedding in layers with ``window``."""
+    like = torch.zeros((), device=positions.device)
+    kinds = () if shape.local_rope_theta is None else ("full_attention" if window is None else "sliding_attention",)
+    cosine, sine = trunk.rotary_emb(like, positions, *kinds)
+    half = cosine.shape[-1] // 2  # the second half repeats the first
+    return cosine[..., :half], sine[..., :half]
+
+
+def _sights(
+    trunk: Any, shape: Architecture, positions: Tensor, past: Past | None, dtype: torch.dtype
+) -> dict[tuple[int | None, bool], _Sight]:
+    """What is the same in all layers with one window, with and without rotary embedding, computed once."""
+    sights = {}
+    for window, rotated in set(zip(shape.windows, shape.rotated, strict=True)):
+        angles = None
+        if rotated:
+            cosine, sine = rotations(trunk, shape, positions, window)
+            angles = cosine[:, None].to(dtype), sine[:, None].to(dtype)
+        sights[window, rotated] = _Sight(_bias(positions, past, window, dtype), angles, window)
+    return sights
+
+
+def _bias(positions: Tensor, past: Past | None, window: int | None, dtype: torch.dtype) -> Tensor | None:
+    if past is None:
+        if window is None or positions.shape[1] <= window:
+            return None
+        behind = positions[:, None, :, None] - positions[:, None, None, :]
+        return score_bias((behind >= 0) & (behind < window), dtype)
+    visible = past.visible
+    if window is not None:
+        before = torch.arange(visible.shape[-1] - positions.shape[1], device=positions.device)
+        of_keys = torch.cat([before.expand(len(positions), -1), positions], 1)
+        visible = visible & (positions[:, None, :, None] - of_keys[:, None, None, :] < window)
+    return score_bias(visible, dtype)
 
 
 def _layer(
     layer: Any,
-    config: Any,
+    shape: Architecture,
     hidden: Tensor,
-    angles: tuple[Tensor, Tensor],
-    bias: Tensor | None,
+    sight: _Sight,
     past: tuple[Tensor, Tensor, Tensor] | None,
     only: Tensor | None,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One decoder layer; returns its output and its part of the KV cache, without that of ``past``."""
-    attention, mlp = layer.self_attn, layer.mlp
+    attention, norms = layer.self_attn, shape.kind.norms
     rows = len(hidden)
-
-    def heads(flat: Tensor) -> Tensor:
-        return flat.view(*flat.shape[:2], -1, attention.head_dim).transpose(1, 2)
-
-    normed = rms_norm(hidden, layer.input_layernorm.weight, config.rms_norm_eps, dtype)
+    normed = _normed_at(norms.before_attention, hidden, layer, shape, dtype)
     inputs = (attention.q_proj, attention.k_proj, attention.v_proj)
-    query_angles = angles
+    query_angles, bias = sight.angles, sight.bias
     if only is None:
-        query, key, value = map(heads, project(normed, inputs, dtype))
+        query, key, value = project(normed, inputs, dtype)
     else:
-        key, value = map(heads, project(normed, inputs[1:], dtype))
+        key, value = project(normed, inputs[1:], dtype)
         row = torch.arange(rows, device=only.device)
         hidden, normed = hidden[row, only][:, None], normed[row, only][:, None]
-        query = heads(project(normed, inputs[:1], dtype)[0])
-        query_angles = angles[0][0, 0, only][:, None, None], angles[1][0, 0, only][:, None, None]
-        seen = torch.arange(key.shape[2], device=only.device) <= only[:, None]
+        (query,) = project(normed, inputs[:1], dtype)
+        if sight.angles is not None:
+            cosine, sine = (each[0, 0, only][:, None, None] for each in sight.angles)
+            query_angles = cosine, sine
+        behind = only[:, None] - torch.arange(key.shape[1], device=only.device)
+        seen = (behind >= 0) & (behind < (sight.window or key.shape[1]))
         bias = score_bias(seen, dtype)[:, None, None]
-    query, key = rotate(query, *query_angles), rotate(key, *angles)
+    query, key = (_as_heads(each, attention, name, shape) for each, name in ((query, "q_norm"), (key, "k_norm")))
+    value = _split_heads(value, shape)
+    if sight.angles is not None and query_angles is not None:
+        query, key = rotate(query, *query_angles), rotate(key, *sight.angles)
     keys, values = key, value
     if past is not None:
         past_keys, past_values, owners = past
@@ -121,13 +191,50 @@ def _layer(
         values = torch.cat([past_values.index_select(0, owners), value], 2)
     keys, values, shared = shared_heads(query, keys, values)
     mixed = functional.scaled_dot_product_attention(
-        query, keys, values, attn_mask=bias, is_causal=bias is None, enable_gqa=shared
+        query, keys, values, attn_mask=bias, is_causal=bias is None, scale=shape.attention_scale, enable_gqa=shared
     )
     flat = mixed.transpose(1, 2).reshape(rows, query.shape[2], -1)
-    hidden = hidden + project(flat, (attention.o_proj,), dtype)[0]
-    normed = rms_norm(hidden, layer.post_attention_layernorm.weight, config.rms_norm_eps, dtype)
-    gate, up = project(normed, (mlp.gate_proj, mlp.up_proj), dtype)
-    return hidden + project(swiglu(gate, up), (mlp.down_proj,), dtype)[0], key, value
+    (out,) = project(flat, (attention.o_proj,), dtype)
+    hidden = _added(hidden, out, norms.after_attention, layer, shape)
+    normed = _normed_at(norms.before_mlp, hidden, layer, shape, dtype)
+    *inner, down = (layer.get_submodule(name) for name in shape.kind.mlp)
+    projected = project(normed, inner, dtype)
+    gate, up = projected if len(projected) == 2 else projected[0].chunk(2, -1)
+    (out,) = project(gated(gate, up, shape.kind.activation), (down,), dtype)
+    return _added(hidden, out, norms.after_mlp, layer, shape), key, value
+
+
+def _normed(hidden: Tensor, norm: Any, shape: Architecture, dtype: torch.dtype) -> Tensor:
+    weight = norm.weight.float()
+    if shape.kind.norm_offset:
+        weight = weight + shape.kind.norm_offset
+    return rms_norm(hidden.float(), weight, shape.norm_epsilon, dtype)
+
+
+def _normed_at(name: str | None, hidden: Tensor, layer: Any, shape: Architecture, dtype: torch.dtype) -> Tensor:
+    return hidden.to(dtype) if name is None else _normed(hidden, getattr(layer, name), shape, dtype)
+
+
+def _added(hidden: Tensor, output: Tensor, norm: str | None, layer: Any, shape: Architecture) -> Tensor:
+    """The residual stream after attention or the MLP has added its ``output``."""
+    if norm is not None:
+        output = _normed(output, getattr(layer, norm), shape, torch.float32)
+    return hidden + output if shape.residual_scale == 1 else hidden + output.float() * shape.residual_scale
+
+
+def _split_heads(flat: Tensor, shape: Architecture) -> Tensor:
+    """(B, heads, L, D) of (B, L, heads * D)."""
+    return flat.view(*flat.shape[:2], -1, shape.head_size).transpose(1, 2)
+
+
+def _as_heads(flat: Tensor, attention: Any, norm: str, shape: Architecture) -> Tensor:
+    """The heads of a q or k projection, normalized if the family does."""
+    if shape.kind.query_key_norm == "projection":
+        flat = _normed(flat, getattr(attention, norm), shape, flat.dtype)
+    heads = _split_heads(flat, shape)
+    if shape.kind.query_key_norm == "head":
+        heads = _normed(heads, getattr(attention, norm), shape, flat.dtype)
+    return heads
 
 
 def output_weight(model: Any) -> Tensor:

@@ -300,7 +300,7 @@ def test_qwen2_exports_to_equal_logits_and_its_biases_are_missed(
     ("changes", "named"),
     [
         ({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}, "GPT2LMHeadModel"),
-        ({"attention_bias": True}, "attention_bias"),
+        ({"attention_bias": True}, "q_proj.bias"),
         ({"hidden_act": "gelu"}, "hidden_act"),
         ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "rope_theta": 1e4}}, "yarn"),
         (

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from securecoderl_edge.models.fused import project, rms_norm, rotate, swiglu
+from securecoderl_edge.models.fused import gated, project, rms_norm, rotate
 
 GENERATOR = torch.Generator().manual_seed(3)
 
@@ -42,7 +42,7 @@ def test_gradients_are_those_of_finite_differences() -> None:
     heads, angles = random(2, 3, 4, 6).requires_grad_(), random(1, 1, 4, 3)
     assert torch.autograd.gradcheck(lambda x: rotate(x, angles.cos(), angles.sin()), heads)
     gate, up = random(5, 7).requires_grad_(), random(5, 7).requires_grad_()
-    assert torch.autograd.gradcheck(swiglu, (gate, up))
+    assert torch.autograd.gradcheck(gated, (gate, up, "silu"))
 
 
 def test_rms_norm_is_that_of_torch_with_its_gradient() -> None:
@@ -60,7 +60,7 @@ def test_rms_norm_is_that_of_torch_with_its_gradient() -> None:
 
 def test_swiglu_and_rotation_are_what_their_papers_say() -> None:
     gate, up = random(4, 6), random(4, 6)
-    torch.testing.assert_close(swiglu(gate, up), gate * gate.sigmoid() * up)
+    torch.testing.assert_close(gated(gate, up, "silu"), gate * gate.sigmoid() * up)
     heads, angle = random(1, 1, 1, 2), torch.tensor([[[[0.3]]]], dtype=torch.float64)
     turned = torch.view_as_complex(heads) * torch.polar(torch.ones_like(angle[..., 0]), angle[..., 0])
     torch.testing.assert_close(rotate(heads, angle.cos(), angle.sin()), torch.view_as_real(turned))
@@ -110,7 +110,9 @@ def test_only_the_inputs_of_adapters_are_kept(layers: list[Any]) -> None:
 
 def test_activations_are_computed_again_instead_of_kept() -> None:
     gate, up = (torch.randn(100, 8, requires_grad=True) for _ in range(2))
-    assert kept_bytes(lambda: swiglu(gate * 1, up * 1)) < kept_bytes(lambda: functional.silu(gate * 1) * (up * 1))
+    assert kept_bytes(lambda: gated(gate * 1, up * 1, "silu")) < kept_bytes(
+        lambda: functional.silu(gate * 1) * (up * 1)
+    )
 
 
 def test_layers_of_another_kind_compute_themselves() -> None:

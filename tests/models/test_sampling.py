@@ -163,12 +163,9 @@ def test_a_damaged_model_folder_is_named(file: str, tiny_model: Path, tmp_path: 
     ("changes", "named"),
     [
         ({"architectures": ["GPT2LMHeadModel"]}, "architecture GPT2LMHeadModel"),
-        ({"use_sliding_window": True}, "use_sliding_window = True"),
         ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 10000.0}}, "rope type longrope"),
         ({"rope_parameters": None, "rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope type dynamic"),
         ({"rope_parameters": "linear"}, "rope type linear"),
-        ({"attention_bias": True}, "attention_bias = True"),
-        ({"mlp_bias": True}, "mlp_bias = True"),
         ({"hidden_act": "gelu"}, "hidden_act = gelu"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
     ],

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from securecoderl_edge.models.device import Compute
-from securecoderl_edge.models.transformer import Past, hidden_states, output_weight
+from securecoderl_edge.models.transformer import Past, hidden_states, model_architecture, output_weight
 from securecoderl_edge.training.update.ppo import chunked_log_probs
 
 TokenIds = tuple[int, ...]
@@ -100,7 +100,8 @@ def completion_log_probs(
     distinct, places = _without_repeats(batch)
     chosen = distinct.mask > 0
     hidden = _predicting_states(model, distinct, compute)[chosen]
-    flat = chunked_log_probs(hidden, output_weight(model), distinct.tokens[chosen], temperature)
+    scaled = temperature / model_architecture(model).logit_scale
+    flat = chunked_log_probs(hidden, output_weight(model), distinct.tokens[chosen], scaled)
     log_probs = torch.zeros_like(distinct.mask).masked_scatter(chosen, flat)
     state_of = torch.zeros_like(distinct.tokens).masked_scatter(chosen, torch.arange(len(hidden), device=hidden.device))
     return log_probs.index_select(0, places), hidden.index_select(0, state_of[places][batch.mask > 0])
