@@ -85,6 +85,8 @@ def read_adapter(adapter: Path) -> LoraUpdate:
     if not (adapter / ADAPTER_CONFIG).is_file() or not (adapter / ADAPTER_WEIGHTS).is_file():
         raise UsageError(f"{adapter} is not a LoRA folder: {ADAPTER_CONFIG} or {ADAPTER_WEIGHTS} is missing")
     config = read_lora_config(adapter)
+    if config.get("fan_in_fan_out"):
+        raise UsageError(f"{adapter}: adapters with fan_in_fan_out are not supported")
     try:
         rank, alpha = int(config["r"]), float(config["lora_alpha"])
     except (KeyError, TypeError, ValueError, OverflowError):

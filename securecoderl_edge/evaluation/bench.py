@@ -17,8 +17,13 @@ from securecoderl_edge.evaluation.tables import Comparison, comparison_record, s
 from securecoderl_edge.problems.problem import MAX_TESTS, Problem
 from securecoderl_edge.problems.sources import BENCHMARKS, STARTER, benchmark_problems, open_problems
 from securecoderl_edge.prompts.styles import STYLES, choose_format
-from securecoderl_edge.runtimes import open_runtime
-from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_THREADS, SamplingSettings
+from securecoderl_edge.runtimes import open_runtime, precision_of
+from securecoderl_edge.runtimes.protocol import (
+    MAX_SAMPLES,
+    MAX_THREADS,
+    SamplingSettings,
+    base_precision_setting,
+)
 from securecoderl_edge.runtimes.spec import (
     ModelSpec,
     default_comparisons,
@@ -38,6 +43,7 @@ class BenchSettings(SamplingSettings):
     """The settings of an evaluation, without the models."""
 
     device: str = setting("cpu", "Device for the models.", choices=("cpu",))
+    base_precision: str = base_precision_setting()
     problems: str = setting(
         "starter:eval",
         "Problems to solve: a built-in set, humaneval or mbpp (if their files are in this folder), or a file in any "
@@ -119,13 +125,17 @@ def measure(
         SceError: the model cannot be opened, or see `evaluate`.
     """
     with contextlib.ExitStack() as stack:
-        log = None
+        log, precision = None, precision_of(spec, settings.base_precision)
         if out is not None:
             # The number of problems is not among the keys: a row knows its batch, so a limit can be raised.
             keys = {name: value for name, value in asdict(settings).items() if name != "limit"}
             keys |= {"time_factor": time_factor, "label": spec.label, "sha256": spec.content_hash()}
+            keys["base_precision"] = precision
             log = stack.enter_context(EvaluationLog.held(out, spec.label, keys))
-        runtime = open_runtime(spec, threads=settings.threads, parallel=settings.parallel, device=settings.device)
+        runtime = open_runtime(
+            spec, threads=settings.threads, parallel=settings.parallel, device=settings.device,
+            base_precision=precision or "auto",
+        )  # fmt: skip
         stack.enter_context(contextlib.closing(runtime))
         format = choose_format(settings.prompt_style, spec.prompt_style or runtime.prompt_style, runtime.chat_template)
         evaluation = evaluate(

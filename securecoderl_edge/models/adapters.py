@@ -9,7 +9,7 @@ copy of the SFT result, the reference of the KL penalty.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,6 @@ _UNSUPPORTED = (
     "alora_invocation_tokens",
     "alpha_pattern",
     "arrow_config",
-    "fan_in_fan_out",
     "kasa_config",
     "layer_replication",
     "lora_bias",
@@ -78,6 +77,23 @@ class LoraSettings:
     targets: tuple[str, ...] = setting(("q_proj", "k_proj", "v_proj", "o_proj"), "Linear layers with a LoRA adapter.")
 
 
+def check_targets(lora: LoraSettings, layers: Iterable[str]) -> None:
+    """Check that a model has all the layers that get an adapter.
+
+    Args:
+        layers: the last names of its linear layers.
+
+    Raises:
+        UsageError: it does not; the message lists those it has.
+    """
+    unknown = sorted(set(lora.targets) - set(layers))
+    if unknown or not lora.targets:
+        raise UsageError(
+            f"lora.targets: this model has no linear layer {', '.join(unknown) or 'of that name'}. Choose from "
+            f"{', '.join(sorted(layers))}: --set lora.targets=NAME,NAME"
+        )
+
+
 def add_adapters(base: Any, lora: LoraSettings, seed: int) -> Any:
     """Wrap ``base`` with a trainable policy adapter and a frozen reference adapter, both without effect yet.
 
@@ -89,9 +105,13 @@ def add_adapters(base: Any, lora: LoraSettings, seed: int) -> Any:
     import torch
     from peft import LoraConfig, get_peft_model
 
+    # GPT-2 keeps some weights transposed.
+    chosen = (module for name, module in base.named_modules() if name.rpartition(".")[2] in lora.targets)
+    transposed = any(type(module).__name__ == "Conv1D" for module in chosen)
     config = LoraConfig(
-        r=lora.rank, lora_alpha=lora.alpha, lora_dropout=0.0, target_modules=list(lora.targets), task_type="CAUSAL_LM"
-    )
+        r=lora.rank, lora_alpha=lora.alpha, lora_dropout=0.0, target_modules=list(lora.targets),
+        task_type="CAUSAL_LM", fan_in_fan_out=transposed,
+    )  # fmt: skip
     torch.manual_seed(seed)
     try:
         model = get_peft_model(base, config, adapter_name=POLICY_ADAPTER, autocast_adapter_dtype=True)

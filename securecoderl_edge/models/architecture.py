@@ -148,6 +148,10 @@ class Architecture:
         """Number of parameters of the model."""
         return sum(math.prod(shape) for shape in self.tensors().values())
 
+    def lora_sizes(self) -> dict[str, int]:
+        """Outputs plus inputs, over all layers, of the linear layers by their last name."""
+        return {name.split(".")[1]: self.layers * sum(sizes) for name, sizes in self.linears().items()}
+
     def _query_key_norms(self) -> dict[str, int]:
         if not self.kind.query_key_norm:
             return {}

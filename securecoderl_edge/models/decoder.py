@@ -16,11 +16,14 @@ from torch.nn import functional
 
 from securecoderl_edge.models.device import cpu_has_matrix_units
 from securecoderl_edge.models.fused import activated, rotated, shared_heads
-from securecoderl_edge.models.int8 import Int8Linear
+from securecoderl_edge.models.int8 import Int8Linear, Int8Weight
 from securecoderl_edge.models.transformer import model_architecture, rotations, without_adapters
 
 # Positions whose angles are computed at a time.
 _ANGLES = 4096
+
+
+Weight = Tensor | Int8Weight
 
 
 @dataclass(frozen=True)
@@ -34,21 +37,22 @@ class _MergedLayer:
 
     window: int | None
     rotated: bool
-    qkv: Tensor
+    qkv: Weight
     qkv_bias: Tensor | None
-    out: Tensor
+    out: Weight
     out_bias: Tensor | None
-    gate_up: Tensor
+    gate_up: Weight
     gate_up_bias: Tensor | None
-    down: Tensor
+    down: Weight
     down_bias: Tensor | None
     query_key_norm: Tensor | None
     attention_norm: Tensor | None
     mlp_norm: Tensor | None
 
-    def tensors(self) -> list[Tensor]:
-        """All weights."""
-        return [value for value in vars(self).values() if isinstance(value, Tensor)]
+    @property
+    def nbytes(self) -> int:
+        """Size of all weights."""
+        return sum(int(value.nbytes) for value in vars(self).values() if isinstance(value, (Tensor, Int8Weight)))
 
 
 class Decoder:
@@ -58,8 +62,14 @@ class Decoder:
     multiplied into the weights. As in training the residual stream is float32; ``dtype`` is the compute dtype.
     """
 
-    def __init__(self, model: Any, dtype: torch.dtype) -> None:
-        self._model = model
+    def __init__(self, model: Any, dtype: torch.dtype, *, int8: bool = False) -> None:
+        """A decoder of ``model`` without weights.
+
+        Args:
+            dtype: of the products.
+            int8: keep the layers' weights in 8 bits, see `int8`.
+        """
+        self._int8 = int8
         self._causal = without_adapters(model)
         self._trunk, self._shape = self._causal.model, model_architecture(model)
         self.dtype = dtype
@@ -68,6 +78,8 @@ class Decoder:
         # With matrix units it takes half the time of two matrix products, which are slow in batches in bfloat16.
         self._fused = self.device.type == "cpu" and dtype == torch.bfloat16 and cpu_has_matrix_units()
         self.layers: list[_MergedLayer] = []
+        # Tokens of prompts that it has processed, and the time for them.
+        self.prompt_tokens, self.prompt_seconds = 0, 0.0
 
     @property
     def is_ready(self) -> bool:
@@ -77,7 +89,7 @@ class Decoder:
     @property
     def weight_bytes(self) -> int:
         """Size of the merged weights, all of which each step reads."""
-        return int(sum(weight.nbytes for layer in self.layers for weight in layer.tensors()) + self._head.nbytes)
+        return int(sum(layer.nbytes for layer in self.layers) + self._head.nbytes)
 
     @property
     def cache_bytes_per_token(self) -> int:
@@ -85,14 +97,23 @@ class Decoder:
         return int(2 * self._shape.layers * self._shape.key_value_size * self.dtype.itemsize)
 
     @torch.no_grad()
-    def refresh(self) -> None:
-        """Merge the current adapter into fresh copies of the weights."""
+    def refresh(self, *, take: bool = False) -> None:
+        """Merge the current adapter into fresh copies of the weights.
+
+        Args:
+            take: remove each layer from the model once it is merged, so that only one copy of the weights remains. The
+                model cannot be used afterwards.
+        """
         self.release()
         trunk = self._trunk
         self._embedding = trunk.embed_tokens.weight
         self._head = self._prepared(self._causal.lm_head.weight)
         self._final_norm = self._scale(trunk.norm) * self._shape.logit_scale
-        self.layers = [self._merged(number, layer) for number, layer in enumerate(trunk.layers)]
+        self.layers = []
+        for number, layer in enumerate(trunk.layers):
+            self.layers.append(self._merged(number, layer))
+            if take:
+                trunk.layers[number] = torch.nn.Identity()
 
     def release(self) -> None:
         """Free the memory of the merged weights; `refresh` is needed before the next sampling."""
@@ -138,16 +159,15 @@ class Decoder:
 
     def _joined(
         self, parts: Sequence[tuple[Any, float]], layer: Any, norm: str | None = None
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Weight, Tensor | None]:
         """Weight and bias of linear layers as one, each times its factor, after ``norm``."""
-        weight = torch.cat([merged_weight(linear) * factor for linear, factor in parts])
+        joined = torch.cat([merged_weight(linear) * factor for linear, factor in parts])
         if norm is not None:
-            weight *= self._scale(getattr(layer, norm))
+            joined *= self._scale(getattr(layer, norm))
+        weight = Int8Weight.of(joined) if self._int8 else self._prepared(joined)
         if parts[0][0].bias is None:
-            return self._prepared(weight), None
-        return self._prepared(weight), self._prepared(
-            torch.cat([linear.bias.float() * factor for linear, factor in parts])
-        )
+            return weight, None
+        return weight, self._prepared(torch.cat([linear.bias.float() * factor for linear, factor in parts]))
 
     def new_cache(self, rows: int, length: int) -> list[tuple[Tensor, Tensor]]:
         """A zeroed KV cache: keys and values of shape (rows, kv heads, length, head size) for each layer."""
@@ -182,7 +202,7 @@ class Decoder:
         for layer, (keys, values) in zip(self.layers, cache, strict=True):
             (cosine, sine), seen = sights[layer.window]
             normed = self._normed(hidden) if norms.before_attention else hidden.to(self.dtype)
-            projected = functional.linear(normed, layer.qkv, layer.qkv_bias)
+            projected = _product(normed, layer.qkv, layer.qkv_bias)
             if layer.query_key_norm is not None and shape.kind.query_key_norm == "projection":
                 projected = self._norm_projections(projected, layer.query_key_norm)
             every = projected.view(rows, width, heads, shape.head_size).transpose(1, 2)
@@ -195,11 +215,11 @@ class Decoder:
             values[:, :, start : start + width] = every[:, turned:]
             mixed = attended(query_key[:, : shape.heads], keys, values, seen, fused=self._fused)
             flat = mixed.transpose(1, 2).reshape(rows, width, -1)
-            hidden = self._added(hidden, functional.linear(flat, layer.out, layer.out_bias), layer.attention_norm)
+            hidden = self._added(hidden, _product(flat, layer.out, layer.out_bias), layer.attention_norm)
             normed = self._normed(hidden) if norms.before_mlp else hidden.to(self.dtype)
-            gate, up = functional.linear(normed, layer.gate_up, layer.gate_up_bias).chunk(2, -1)
+            gate, up = _product(normed, layer.gate_up, layer.gate_up_bias).chunk(2, -1)
             inner = activated(gate, activation).mul_(up)
-            hidden = self._added(hidden, functional.linear(inner, layer.down, layer.down_bias), layer.mlp_norm)
+            hidden = self._added(hidden, _product(inner, layer.down, layer.down_bias), layer.mlp_norm)
         last = functional.rms_norm(hidden[:, -1], hidden.shape[-1:], self._final_norm, shape.norm_epsilon)
         logits: Tensor = functional.linear(last.to(self.dtype), self._head)
         return logits
@@ -233,6 +253,12 @@ class Decoder:
 
     def _added(self, hidden: Tensor, output: Tensor, norm: Tensor | None) -> Tensor:
         return hidden + (output if norm is None else self._rms(output.float()) * norm)
+
+
+def _product(inputs: Tensor, weight: Weight, bias: Tensor | None) -> Tensor:
+    if isinstance(weight, Int8Weight):
+        return weight.product(inputs, bias)
+    return functional.linear(inputs, weight, bias)
 
 
 def _within(bias: Tensor, window: int | None, start: int) -> Tensor:

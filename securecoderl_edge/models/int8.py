@@ -7,6 +7,7 @@ ratios need that), all devices work, and only the int8 weight is kept for the ba
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 _BLOCK_ROWS = 64
+_PRODUCT_ROWS = 1024
 
 
 class _Int8MatMul(torch.autograd.Function):
@@ -46,10 +48,8 @@ class Int8Linear(nn.Linear):
 
     def quantize(self, weight: Tensor) -> None:
         """Take the content of ``weight`` (out, in), on its device."""
-        wide = weight.float()
-        scale = wide.abs().amax(1).clamp_min(1e-12) / 127
-        self.weight = nn.Parameter((wide / scale[:, None]).round_().to(torch.int8), requires_grad=False)
-        self.scale = scale
+        codes, self.scale = _quantized(weight)
+        self.weight = nn.Parameter(codes, requires_grad=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
         if torch.is_autocast_enabled(inputs.device.type):
@@ -72,6 +72,51 @@ def with_int8_linears(model: nn.Module) -> None:
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear and name != "lm_head":
                 setattr(parent, name, Int8Linear(child.in_features, child.out_features, bias=child.bias is not None))
+
+
+@dataclass(frozen=True)
+class Int8Weight:
+    """A weight (out, in) that only products read: ``codes`` int8, one float32 ``scale`` for each row."""
+
+    codes: Tensor
+    scale: Tensor
+
+    @classmethod
+    def of(cls, weight: Tensor) -> Int8Weight:
+        """Quantized as by `Int8Linear`."""
+        return cls(*_quantized(weight))
+
+    @property
+    def nbytes(self) -> int:
+        """Size in memory."""
+        return int(self.codes.nbytes + self.scale.nbytes)
+
+    def product(self, inputs: Tensor, bias: Tensor | None) -> Tensor:
+        """``inputs`` (..., in) times the weight, plus ``bias``; the weight is expanded a part at a time."""
+        output = inputs.new_empty((*inputs.shape[:-1], len(self.codes)))
+        for start in range(0, len(self.codes), _PRODUCT_ROWS):
+            rows = slice(start, start + _PRODUCT_ROWS)
+            output[..., rows] = functional.linear(inputs, self.codes[rows].to(inputs.dtype))
+        output *= self.scale.to(inputs.dtype)
+        return output if bias is None else output.add_(bias)
+
+
+def quantize_linears(model: nn.Module) -> None:
+    """Replace every `nn.Linear` of a loaded ``model`` by its `Int8Linear`, except the output layer."""
+    head = model.get_output_embeddings()  # type: ignore[operator]
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is nn.Linear and child is not head:
+                layer = Int8Linear(child.in_features, child.out_features)
+                layer.quantize(child.weight.detach())
+                layer.bias = child.bias
+                setattr(parent, name, layer)
+
+
+def _quantized(weight: Tensor) -> tuple[Tensor, Tensor]:
+    wide = weight.float()
+    scale = wide.abs().amax(1).clamp_min(1e-12) / 127
+    return (wide / scale[:, None]).round_().to(torch.int8), scale
 
 
 def _expand(quantized: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.errors import SceError, first_line, needs
-from securecoderl_edge.models.architecture import read_architecture
+from securecoderl_edge.models.other import OtherArchitecture, find_architecture, load_other
 
 if TYPE_CHECKING:
     import torch
@@ -66,11 +66,13 @@ def load_base(
 ) -> Any:
     """The frozen base model in ``fp32``, ``fp16``, ``bf16``, weight-only ``int8``, or ``int8-bnb`` (LLM.int8).
 
+    It is of a class of transformers; `transformer` and `decoder` compute it if its family is known.
+
     Args:
         other_dtype: with int8, the dtype of embedding, output and norms. float32 by default.
 
     Raises:
-        SceError: not a supported architecture, already quantized, or no readable safetensors weights.
+        SceError: transformers cannot load it, it is already quantized, or it has no readable safetensors weights.
     """
     require_torch()
     import torch
@@ -78,8 +80,9 @@ def load_base(
 
     from securecoderl_edge.models.weights import load_model
 
-    read_architecture(folder)
-    if precision == "int8-bnb":
+    if isinstance(find_architecture(folder), OtherArchitecture):
+        model = load_other(folder, precision, device)
+    elif precision == "int8-bnb":
         model = _load_with_bitsandbytes(folder, device, other_dtype or torch.float16)
     else:
         dtypes = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}

@@ -1,4 +1,4 @@
-"""Batched sampling with a KV cache, on a merged copy of the policy; or, for comparison, with Hugging Face's generate.
+"""Batched sampling with a KV cache, on a merged copy of the policy.
 
 In training `sample` uses only the temperature, so that it samples the distribution whose log-probabilities PPO
 computes.
@@ -7,10 +7,11 @@ computes.
 from __future__ import annotations
 
 import math
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -45,23 +46,11 @@ class Sampled:
     finished: bool
 
 
-@torch.no_grad()
-def sample(
-    decoder: Decoder,
-    prompts: Sequence[Sequence[int]],
-    samples: int,
-    temperature: float,
-    max_tokens: int,
-    end_tokens: frozenset[int],
-    uniforms: Tensor,
-    on_finished: Callable[[Sampled], None] | None = None,
-    on_token: Callable[[int, int, int], bool] | None = None,
-    truncate: Callable[[Tensor], Tensor] | None = None,
-) -> list[Sampled]:
-    """Sample ``samples`` completions of each prompt; each prompt is processed once for all its samples.
+@dataclass(frozen=True)
+class Sampler:
+    """How tokens are drawn, for every model.
 
-    Args:
-        prompts: token ids; each must be non-empty and leave room for ``max_tokens`` in the context.
+    Attributes:
         temperature: 0 takes the most likely token.
         end_tokens: ids that finish a completion.
         uniforms: (prompts x samples, ``max_tokens``) numbers from [0, 1), the only source of randomness. Every
@@ -69,76 +58,190 @@ def sample(
         on_finished: called with each completion as soon as it ends, while the others are still being decoded.
         on_token: called with (prompt index, sample index, token id) for every sampled token; True ends the completion.
         truncate: given logits (B, V) over the temperature, returns them with minus infinity for excluded tokens.
+    """
+
+    temperature: float
+    max_tokens: int
+    end_tokens: frozenset[int]
+    uniforms: Tensor
+    on_finished: Callable[[Sampled], None] | None = None
+    on_token: Callable[[int, int, int], bool] | None = None
+    truncate: Callable[[Tensor], Tensor] | None = None
+
+
+class Completions:
+    """Completions that are being drawn, token by token.
+
+    Args:
+        samples: completions of each prompt.
+        dtype: of the logits, for messages.
+    """
+
+    def __init__(self, sampler: Sampler, samples: int, dtype: torch.dtype) -> None:
+        self._sampler, self._samples, self._dtype = sampler, samples, dtype
+        self._drawn: dict[int, tuple[list[int], list[float]]] = {}
+        self.done: dict[int, Sampled] = {}
+
+    def draw(self, logits: Tensor, owners: Sequence[int]) -> Tensor:
+        """Draw the next token of each row of ``logits`` (B, V); rows of finished completions are ignored.
+
+        Args:
+            owners: the number of each row's completion: prompt x samples + sample.
+
+        Raises:
+            SceError: NaN or Inf in the logits, from the weights or from a dtype that is too narrow for them.
+        """
+        sampler = self._sampler
+        steps = [min(len(self._drawn.get(owner, ((), ()))[0]), sampler.max_tokens - 1) for owner in owners]
+        uniforms = sampler.uniforms[list(owners), steps].to(logits.device)
+        tokens, log_probs = draw_tokens(logits, sampler.temperature, uniforms, sampler.truncate)
+        for owner, token, log_prob in zip(owners, tokens.tolist(), log_probs.tolist(), strict=True):
+            if owner not in self.done:
+                self._add(owner, token, log_prob)
+        return tokens
+
+    def _add(self, owner: int, token: int, log_prob: float) -> None:
+        if not math.isfinite(log_prob):
+            dtype = str(self._dtype).removeprefix("torch.")
+            fix = "check the weights" if dtype == "float32" else "use --base-precision fp32 or bf16"
+            raise SceError(f"NaN or Inf in the logits with {dtype}; {fix}")
+        sampler, place = self._sampler, divmod(owner, self._samples)
+        tokens, log_probs = self._drawn.setdefault(owner, ([], []))
+        tokens.append(token)
+        log_probs.append(log_prob)
+        is_stopped = sampler.on_token is not None and sampler.on_token(*place, token)
+        is_finished = is_stopped or token in sampler.end_tokens
+        if is_finished or len(tokens) == sampler.max_tokens:
+            self.done[owner] = Sampled(*place, tuple(tokens), tuple(log_probs), is_finished)
+            if sampler.on_finished:
+                sampler.on_finished(self.done[owner])
+
+
+@torch.no_grad()
+def sample(
+    decoder: Decoder, prompts: Sequence[Sequence[int]], samples: int, sampler: Sampler, parallel: int | None = None
+) -> list[Sampled]:
+    """Sample ``samples`` completions of each prompt; samples that start together share the pass over their prompt.
+
+    Args:
+        prompts: token ids; each must be non-empty and leave room for ``max_tokens`` in the context.
+        parallel: completions decoded at a time; waiting ones take the places of finished ones. By default all.
 
     Returns:
         all completions, ordered by prompt, then by sample.
 
     Raises:
-        SceError: NaN or Inf in the logits, from the weights or from a dtype that is too narrow for them.
+        SceError: see `Completions.draw`.
     """
-    longest = max(len(prompt) for prompt in prompts)
-    tokens = torch.zeros(len(prompts), longest, dtype=torch.long, device=decoder.device)
-    present = torch.zeros(len(prompts), longest, dtype=torch.bool, device=decoder.device)
-    for row, prompt in enumerate(prompts):
-        tokens[row, longest - len(prompt) :] = torch.tensor(list(prompt), device=decoder.device)
-        present[row, longest - len(prompt) :] = True
     if not decoder.is_ready:
         decoder.refresh()
-    logits, cache = _prefill(decoder, tokens, present)
+    count = len(prompts) * samples
+    completions = Completions(sampler, samples, decoder.dtype)
+    batch, waiting = _Batch(decoder), deque(range(count))
+    width = min(count, parallel or count)
 
-    # One row for each sample of each prompt.
-    logits = logits.repeat_interleave(samples, 0)
-    _change(cache, lambda entries: entries.repeat_interleave(samples, 0))
-    next_position = present.sum(1).repeat_interleave(samples)
-    bias = score_bias(present, decoder.dtype).repeat_interleave(samples, 0)
-    owners = [(prompt, index) for prompt in range(len(prompts)) for index in range(samples)]
-    drawn: list[list[int]] = [[] for _ in owners]
-    log_probs: list[list[float]] = [[] for _ in owners]
-    done: dict[tuple[int, int], Sampled] = {}
-    live = list(range(len(owners)))  # the owner of each row of the batch; -1 once it has finished
-    uniforms = uniforms.to(decoder.device)
+    def admit() -> None:
+        owners = [waiting.popleft() for _ in range(min(len(waiting), width - len(batch.owners)))]
+        batch.admit(owners, [prompts[owner // samples] for owner in owners])
 
-    for step in range(max_tokens):
-        chosen, chosen_log_probs = draw_tokens(logits, temperature, uniforms[:, step], truncate)
-        for row, (token, log_prob) in enumerate(zip(chosen.tolist(), chosen_log_probs.tolist(), strict=True)):
-            owner = live[row]
-            if owner < 0:
-                continue
-            if not math.isfinite(log_prob):
-                dtype = str(decoder.dtype).removeprefix("torch.")
-                fix = "check the weights" if dtype == "float32" else "use --base-precision fp32 or bf16"
-                raise SceError(f"NaN or Inf in the logits with {dtype}; {fix}")
-            drawn[owner].append(token)
-            log_probs[owner].append(log_prob)
-            key = owners[owner]
-            is_finished = on_token is not None and on_token(*key, token)
-            is_finished = is_finished or token in end_tokens
-            if is_finished or step == max_tokens - 1:
-                done[key] = Sampled(*key, tuple(drawn[owner]), tuple(log_probs[owner]), is_finished)
-                live[row] = -1
-                if on_finished:
-                    on_finished(done[key])
-        remaining = [row for row, owner in enumerate(live) if owner >= 0]
-        if not remaining:
-            break
-        if len(remaining) <= len(live) * (1 - _COMPACT_SHARE):
-            kept = torch.tensor(remaining, device=decoder.device)
-            chosen, bias, next_position = chosen[kept], bias[kept], next_position[kept]
-            uniforms = uniforms[kept]
-            _change(cache, lambda entries, kept=kept: entries[kept])  # type: ignore[misc]
-            live = [live[row] for row in remaining]
-        place = longest + step
-        if place == bias.shape[1]:
-            bias = functional.pad(bias, (0, CACHE_GROWTH), value=float("-inf"))
-            _change(cache, lambda entries: functional.pad(entries, (0, 0, 0, CACHE_GROWTH)))
-        bias[:, place] = 0.0
-        logits = decoder.forward(chosen[:, None], next_position[:, None], bias[:, None, None], place, cache)
-        next_position = next_position + 1
-    return [done[owner] for owner in owners]
+    admit()
+    while True:
+        chosen = completions.draw(batch.logits, batch.owners)
+        kept = [row for row, owner in enumerate(batch.owners) if owner not in completions.done]
+        finished = len(batch.owners) - len(kept)
+        if not kept and not waiting:
+            return [completions.done[owner] for owner in range(count)]
+        if finished and finished >= len(batch.owners) * _COMPACT_SHARE:
+            batch.keep(kept)
+            chosen = chosen[kept]
+        if batch.owners:
+            batch.step(chosen)
+        if waiting and len(batch.owners) < width:
+            admit()
+
+
+class _Batch:
+    """Rows of a KV cache, which all end at the same entry: shorter ones begin later.
+
+    Attributes:
+        owners: the completion of each row.
+        logits: (rows, V) of the next token of each row.
+    """
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+        self.owners: list[int] = []
+        self.logits = torch.empty(0)
+        self._end = 0
+
+    def admit(self, owners: list[int], prompts: Sequence[Sequence[int]]) -> None:
+        """Add a row for each of ``prompts``; neighbors that are equal are computed once."""
+        decoder, device = self._decoder, self._decoder.device
+        distinct = [prompt for number, prompt in enumerate(prompts) if not number or prompt != prompts[number - 1]]
+        repeats = torch.tensor([len(list(group)) for _, group in groupby(prompts)], device=device)
+        longest = max(map(len, distinct))
+        tokens = torch.zeros(len(distinct), longest, dtype=torch.long, device=device)
+        present = torch.zeros(len(distinct), longest, dtype=torch.bool, device=device)
+        for row, prompt in enumerate(distinct):
+            tokens[row, longest - len(prompt) :] = torch.tensor(list(prompt), device=device)
+            present[row, longest - len(prompt) :] = True
+        logits, cache = _prefill(decoder, tokens, present)
+        logits = logits.repeat_interleave(repeats, 0)
+        _change(cache, lambda entries: entries.repeat_interleave(repeats, 0))
+        positions = present.sum(1).repeat_interleave(repeats)
+        bias = score_bias(present, decoder.dtype).repeat_interleave(repeats, 0)
+        if not self.owners:
+            self.logits, self._cache, self._positions, self._bias = logits, cache, positions, bias
+            self._end, self.owners = longest, owners
+            return
+        # Both end at the same entry, and have as many behind it.
+        lead = longest - self._end
+        sides = (max(lead, 0), 0), (max(-lead, 0), self._bias.shape[1] - self._end)
+
+        def joined(own: Tensor, new: Tensor) -> Tensor:
+            parts = zip((own, new), sides, strict=True)
+            return torch.cat([functional.pad(entries, (0, 0, *side)) for entries, side in parts])
+
+        self._bias = torch.cat([_widened(self._bias, sides[0]), _widened(bias, sides[1])])
+        for number, ((keys, values), (more_keys, more_values)) in enumerate(zip(self._cache, cache, strict=True)):
+            self._cache[number] = joined(keys, more_keys), joined(values, more_values)
+        self._end += max(lead, 0)
+        self.logits = torch.cat([self.logits, logits])
+        self._positions = torch.cat([self._positions, positions])
+        self.owners = self.owners + owners
+
+    def keep(self, rows: list[int]) -> None:
+        """Drop all other rows, and entries before the first that a row sees."""
+        self.owners = [self.owners[row] for row in rows]
+        if not rows:
+            return
+        kept = torch.tensor(rows, device=self._bias.device)
+        bias = self._bias[kept]
+        start = int((bias == 0).any(0).int().argmax())
+        self._bias, self._positions = bias[:, start:], self._positions[kept]
+        _change(self._cache, lambda entries: entries[kept, :, start:])
+        self._end -= start
+
+    def step(self, tokens: Tensor) -> None:
+        """Append a token to each row."""
+        if self._end == self._bias.shape[1]:
+            self._bias = _widened(self._bias, (0, CACHE_GROWTH))
+            _change(self._cache, lambda entries: functional.pad(entries, (0, 0, 0, CACHE_GROWTH)))
+        self._bias[:, self._end] = 0.0
+        self.logits = self._decoder.forward(
+            tokens[:, None], self._positions[:, None], self._bias[:, None, None], self._end, self._cache
+        )
+        self._positions = self._positions + 1
+        self._end += 1
+
+
+def _widened(bias: Tensor, sides: tuple[int, int]) -> Tensor:
+    return functional.pad(bias, sides, value=float("-inf"))
 
 
 def _prefill(decoder: Decoder, tokens: Tensor, present: Tensor) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
     """Process left-padded prompts, some at a time; returns the next token's logits and the full cache."""
+    started = time.monotonic()
     width = tokens.shape[1]
     cache = decoder.new_cache(len(tokens), width)
     positions = (present.cumsum(1) - 1).clamp_min(0)
@@ -152,6 +255,8 @@ def _prefill(decoder: Decoder, tokens: Tensor, present: Tensor) -> tuple[Tensor,
         bias = score_bias((causal & present[rows, None, :]) | itself, decoder.dtype)
         part = [(keys[rows], values[rows]) for keys, values in cache]
         logits.append(decoder.forward(tokens[rows], positions[rows], bias[:, None], 0, part))
+    decoder.prompt_tokens += int(present.sum())
+    decoder.prompt_seconds += time.monotonic() - started
     return torch.cat(logits), cache
 
 
@@ -182,50 +287,3 @@ def draw_tokens(
         chosen = (below <= uniforms[:, None] * below[:, -1:]).sum(-1).clamp_max(logits.shape[-1] - 1)
     log_probs = logits.gather(-1, chosen[:, None])[:, 0] - logits.logsumexp(-1)
     return chosen, log_probs
-
-
-@torch.no_grad()
-def sample_with_generate(
-    model: Any,
-    prompts: Sequence[Sequence[int]],
-    samples: int,
-    temperature: float,
-    max_tokens: int,
-    end_tokens: frozenset[int],
-    padding: int,
-    seed: int,
-    autocast: AbstractContextManager[Any],
-) -> list[Sampled]:
-    """Sample ``samples`` completions of each prompt, by temperature alone; 0 takes the most likely token.
-
-    Returns:
-        as `sample`, without log-probabilities: ``generate`` would keep the logits of all tokens for them.
-    """
-    from transformers import GenerationConfig
-
-    longest = max(map(len, prompts))
-    tokens = torch.full((len(prompts), longest), padding, dtype=torch.long)
-    present = torch.zeros_like(tokens)
-    for row, prompt in enumerate(prompts):
-        tokens[row, longest - len(prompt) :] = torch.tensor(list(prompt))
-        present[row, longest - len(prompt) :] = 1
-    drawing = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
-    config = GenerationConfig(
-        max_new_tokens=max_tokens, num_return_sequences=samples if temperature else 1,
-        eos_token_id=sorted(end_tokens), pad_token_id=padding, **drawing,
-    )  # fmt: skip
-    devices = [model.device] if model.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices), autocast:
-        torch.manual_seed(seed)
-        whole = model.generate(
-            input_ids=tokens.to(model.device), attention_mask=present.to(model.device), generation_config=config
-        )
-    rows = whole[:, longest:].tolist()
-    if not temperature:
-        rows = [row for row in rows for _ in range(samples)]
-    completions = []
-    for number, row in enumerate(rows):
-        end = next((place for place, token in enumerate(row) if token in end_tokens), None)
-        kept = row if end is None else row[: end + 1]
-        completions.append(Sampled(*divmod(number, samples), tuple(kept), (), end is not None))
-    return completions

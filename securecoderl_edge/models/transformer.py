@@ -16,9 +16,12 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.architecture import Architecture, architecture_of
 from securecoderl_edge.models.fused import gated, project, rms_norm, rotate, score_bias, shared_heads
 
+# The attribute of a loaded model that keeps its architecture.
+_ARCHITECTURE = "_sce_architecture"
 KeysValues = tuple[Tensor, Tensor]
 Angles = tuple[Tensor, Tensor]
 
@@ -103,14 +106,25 @@ def without_adapters(model: Any) -> Any:
     return model.get_base_model() if hasattr(model, "peft_config") else model
 
 
-def model_architecture(model: Any) -> Architecture:
-    """The architecture of a loaded model."""
+def native_architecture(model: Any) -> Architecture | None:
+    """The architecture of a loaded model; None if only transformers computes it."""
     base = without_adapters(model)
-    found = base.__dict__.get("_architecture")
-    if found is None:
+    if _ARCHITECTURE not in base.__dict__:
         config = {**base.config.to_dict(), "architectures": [type(base).__name__]}
-        found = base.__dict__["_architecture"] = architecture_of(config, type(base).__name__)
-    assert isinstance(found, Architecture)
+        try:
+            base.__dict__[_ARCHITECTURE] = architecture_of(config, type(base).__name__)
+        except UsageError:
+            base.__dict__[_ARCHITECTURE] = None
+    found = base.__dict__[_ARCHITECTURE]
+    assert found is None or isinstance(found, Architecture)
+    return found
+
+
+def model_architecture(model: Any) -> Architecture:
+    """The architecture of a model that is computed here."""
+    found = native_architecture(model)
+    if found is None:
+        raise ValueError(f"{type(without_adapters(model)).__name__} is not computed here")
     return found
 
 

@@ -20,6 +20,7 @@ def open_runtime(
     threads: int | None = None,
     parallel: int | None = None,
     device: str = "cpu",
+    base_precision: str = "auto",
     reuses_prefixes: bool = False,
 ) -> Runtime:
     """Load a model.
@@ -28,6 +29,7 @@ def open_runtime(
         threads: CPU threads; None leaves the choice to the runtime.
         parallel: sequences decoded in parallel; None means `DEFAULT_PARALLEL`.
         device: only ``cpu`` is supported.
+        base_precision: of a model that torch computes, see `hf.choose_precision`; other files have their own.
         reuses_prefixes: see `GgufRuntime`; other runtimes process every prompt from its start.
 
     Raises:
@@ -42,7 +44,24 @@ def open_runtime(
         return _open_exported(spec.kind, Path(spec.source), threads, width, reuses_prefixes)
     from securecoderl_edge.runtimes.hf import HfRuntime
 
-    return HfRuntime(spec.source, spec.adapter, threads=threads, parallel=width, prompt_style=spec.prompt_style)
+    return HfRuntime(spec.source, spec.adapter, threads, width, spec.prompt_style, base_precision)
+
+
+def precision_of(spec: ModelSpec, asked: str) -> str | None:
+    """The format of the weights of a model that torch computes, ``auto`` resolved; None for other files.
+
+    Raises:
+        SceError: as in `open_runtime`.
+    """
+    if spec.kind != "hf":
+        return None
+    from securecoderl_edge.models.files import base_folder
+    from securecoderl_edge.models.loading import require_torch
+    from securecoderl_edge.models.other import find_architecture
+    from securecoderl_edge.runtimes.hf import choose_precision
+
+    require_torch()
+    return choose_precision(asked, find_architecture(base_folder(spec.source)))
 
 
 def _open_exported(kind: str, path: Path, threads: int | None, parallel: int, reuses_prefixes: bool) -> Runtime:

@@ -1,27 +1,37 @@
-"""The Hugging Face runtime: a base model, with or without an adapter, computed by torch in float32."""
+"""The Hugging Face runtime: a base model, with or without an adapter, computed by torch.
+
+Families that `models` computes keep one copy of their weights, with the adapter merged, and finished completions make
+room for waiting ones. Other models run through the ``generate`` of transformers.
+"""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from securecoderl_edge.errors import SceError
+from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.adapters import load_adapter, read_lora_config
+from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.models.loading import load_base, require_torch
+from securecoderl_edge.models.other import OtherArchitecture, find_architecture
+from securecoderl_edge.models.sizes import BYTES, GIB
 from securecoderl_edge.models.tokenizer import encode_prompt, end_tokens, load_tokenizer
 from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.prompts.extraction import Asked
-from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
+from securecoderl_edge.runtimes.protocol import BASE_PRECISIONS, Completion, OnToken, Sampling, Usage
 from securecoderl_edge.runtimes.room import affordable_sequences, encode_prompts
 from securecoderl_edge.runtimes.text_writer import TextWriter, TokenText, open_writer
 from securecoderl_edge.runtimes.truncation import truncated
-from securecoderl_edge.system.machine import peak_rss_bytes
+from securecoderl_edge.system.machine import available_memory_bytes, peak_rss_bytes
 
 if TYPE_CHECKING:
     import torch
+
+    from securecoderl_edge.models.sampling import Sampled
 
 
 class HfRuntime:
@@ -34,31 +44,47 @@ class HfRuntime:
         threads: int | None = None,
         parallel: int = 64,
         prompt_style: str | None = None,
+        base_precision: str = "fp32",
     ) -> None:
         """Load ``base`` (``nano``, a folder, a Hugging Face repo id) and merge ``adapter`` into it.
 
         Args:
             parallel: sequences decoded at a time.
             prompt_style: the style that `sce` trained the model with, if known.
+            base_precision: one of `BASE_PRECISIONS`, see `choose_precision`.
 
         Raises:
-            SceError: a model or adapter that cannot be loaded.
+            SceError: a model or adapter that cannot be loaded, or too little memory for it.
         """
         require_torch()
         import torch
-
-        from securecoderl_edge.models.decoder import Decoder
 
         if threads:
             torch.set_num_threads(threads)
         folder = base_folder(base)
         self.name = f"{base} + {adapter}" if adapter else base
         self._tokenizer = load_tokenizer(folder)
-        model = load_base(folder)
+        shape = find_architecture(folder)
+        self.base_precision = choose_precision(base_precision, shape)
+        products = self.base_precision
+        if products == "int8":
+            products = choose_precision("auto", shape)
+        dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[products]
+        _require_memory(self.name, shape, self.base_precision, dtype.itemsize)
+        model = load_base(folder, self.base_precision, other_dtype=dtype)
         if adapter is not None:
             model = _with_adapter(model, adapter)
-        self._decoder = Decoder(model, torch.float32)
-        self.context = self._decoder.context
+        self._model, self._decoder = model, None
+        if isinstance(shape, Architecture):
+            from securecoderl_edge.models.decoder import Decoder
+
+            self._decoder = Decoder(model, dtype, int8=self.base_precision == "int8")
+            self._decoder.refresh(take=True)
+            self._cache_bytes_per_token = self._decoder.cache_bytes_per_token
+        else:
+            # Unknown; four times the hidden state of each layer is more than any cache of attention takes.
+            self._cache_bytes_per_token = 4 * _hidden_bytes(model)
+        self.context = shape.context
         self.prompt_style = prompt_style
         self.chat_template = read_chat_template(folder)
         self._ends = end_tokens(folder, self._tokenizer.eos_token_id)
@@ -75,32 +101,36 @@ class HfRuntime:
     ) -> list[list[Completion]]:
         """See `protocol.Runtime.generate`."""
         encoded = encode_prompts(prompts, self._encode, sampling.max_tokens, self.context)
-        longest = max(map(len, encoded), default=0) + sampling.max_tokens
-        rows = affordable_sequences(max(n, self._parallel), longest, self._decoder.cache_bytes_per_token)
-        width, together = max(1, rows // n), min(n, rows)
-        completions: list[list[Completion]] = []
+        if not encoded:
+            return []
+        longest = max(map(len, encoded)) + sampling.max_tokens
+        rows = affordable_sequences(max(n, self._parallel), longest, self._cache_bytes_per_token)
 
         def decode(ids: list[int]) -> str:
             return str(self._tokenizer.decode(ids, skip_special_tokens=True))
 
-        for start in range(0, len(encoded), width):
-            batch = encoded[start : start + width]
-            found: list[list[Completion]] = [[] for _ in batch]
-            for first in range(0, n, together):
-                samples = range(first, min(first + together, n))
-                texts = {
-                    (prompt, index - first): (
-                        TokenText(decode),
-                        open_writer(sampling, (start + prompt, index), on_token, asked),
-                    )
-                    for prompt in range(len(batch))
-                    for index in samples
-                }
-                draws = _draws(len(batch), n, sampling, start)[:, samples.start : samples.stop]
-                for row, more in zip(found, self._generate_batch(batch, draws, sampling, texts), strict=True):
-                    row += more
-            completions += found
-        return completions
+        texts = {
+            (prompt, index): (TokenText(decode), open_writer(sampling, (prompt, index), on_token, asked))
+            for prompt in range(len(encoded))
+            for index in range(n)
+        }
+        times: dict[tuple[int, int], list[float]] = {key: [] for key in texts}
+        started = time.monotonic()
+        drawn = self._sample(encoded, n, sampling, rows, texts, times, started)
+        self._spent += self._usage_of(drawn, encoded, times, time.monotonic() - started)
+        grouped: list[list[Completion]] = [[] for _ in encoded]
+        for done in drawn:
+            grouped[done.prompt].append(
+                Completion(
+                    text=texts[done.prompt, done.sample][1].text,
+                    token_ids=done.token_ids,
+                    logprobs=done.log_probs,
+                    finish="stop" if done.finished else "length",
+                    prompt_tokens=len(encoded[done.prompt]),
+                    token_seconds=tuple(times[done.prompt, done.sample]),
+                )
+            )
+        return grouped
 
     def count_tokens(self, prompt: str) -> int:
         """See `protocol.Runtime.count_tokens`."""
@@ -112,24 +142,41 @@ class HfRuntime:
 
     def close(self) -> None:
         """Free the weights."""
-        del self._decoder
+        del self._decoder, self._model
+
+    def _usage_of(
+        self,
+        drawn: list[Sampled],
+        prompts: list[list[int]],
+        times: dict[tuple[int, int], list[float]],
+        seconds: float,
+    ) -> Usage:
+        decoded, counter = sum(len(done.token_ids) for done in drawn), self._decoder
+        if counter is None:
+            # The time to the first token is that of the prompts.
+            tokens, first = sum(map(len, prompts)), min(each[0] for each in times.values())
+        else:
+            tokens, first = counter.prompt_tokens, counter.prompt_seconds
+            counter.prompt_tokens, counter.prompt_seconds = 0, 0.0
+        return Usage(tokens, first, decoded, seconds - first)
 
     def _encode(self, prompt: str) -> list[int]:
         return encode_prompt(self._tokenizer, prompt)
 
-    def _generate_batch(
+    def _sample(
         self,
         prompts: list[list[int]],
-        draws: torch.Tensor,
+        n: int,
         sampling: Sampling,
+        rows: int,
         texts: dict[tuple[int, int], tuple[TokenText, TextWriter]],
-    ) -> list[list[Completion]]:
+        times: dict[tuple[int, int], list[float]],
+        started: float,
+    ) -> list[Sampled]:
         import torch
 
-        from securecoderl_edge.models.sampling import Sampled, sample
-
-        started = time.monotonic()
-        times: dict[tuple[int, int], list[float]] = {key: [] for key in texts}
+        from securecoderl_edge.models.other import sample_with_generate
+        from securecoderl_edge.models.sampling import Sampler, sample
 
         def token_drawn(prompt: int, index: int, token: int) -> bool:
             times[prompt, index].append(time.monotonic() - started)
@@ -144,43 +191,75 @@ class HfRuntime:
         def truncate(scores: torch.Tensor) -> torch.Tensor:
             return torch.from_numpy(truncated(scores.numpy(), sampling))
 
-        sampled = sample(
-            self._decoder,
-            prompts,
-            draws.shape[1],
+        sampler = Sampler(
             0.0 if sampling.is_greedy else sampling.temperature,
             sampling.max_tokens,
             self._ends,
-            draws.flatten(0, 1),
+            _draws(len(prompts), n, sampling),
             ended,
             token_drawn,
             None if sampling.draws_from_all else truncate,
         )
-        seconds = time.monotonic() - started
-        first = min(each[0] for each in times.values())
-        decoded = sum(len(done.token_ids) for done in sampled)
-        self._spent += Usage(sum(map(len, prompts)), first, decoded, seconds - first)
-        grouped: list[list[Completion]] = [[] for _ in prompts]
-        for done in sampled:
-            grouped[done.prompt].append(
-                Completion(
-                    text=texts[done.prompt, done.sample][1].text,
-                    token_ids=done.token_ids,
-                    logprobs=done.log_probs,
-                    finish="stop" if done.finished else "length",
-                    prompt_tokens=len(prompts[done.prompt]),
-                    token_seconds=tuple(times[done.prompt, done.sample]),
-                )
-            )
-        return grouped
+        if self._decoder is not None:
+            return sample(self._decoder, prompts, n, sampler, rows)
+        return sample_with_generate(self._model, prompts, n, sampler, self._tokenizer.pad_token_id, rows)
 
 
-def _draws(prompts: int, n: int, sampling: Sampling, offset: int) -> torch.Tensor:
-    """(prompts, n, max_tokens) uniform random numbers for sampling; they do not depend on the batch size."""
+def choose_precision(asked: str, shape: Architecture | OtherArchitecture) -> str:
+    """Resolve ``auto``: bf16 where a short measurement on this CPU shows that it is faster, else fp32.
+
+    Raises:
+        UsageError: not one of `BASE_PRECISIONS`.
+    """
+    if asked not in BASE_PRECISIONS:
+        raise UsageError(f"unknown base precision {asked!r}; choose from {', '.join(BASE_PRECISIONS)}")
+    if asked != "auto":
+        return asked
+    from securecoderl_edge.models.device import bf16_is_faster
+
+    sizes = (shape.hidden, shape.intermediate) if isinstance(shape, Architecture) else _usual_sizes(shape)
+    return "bf16" if bf16_is_faster(*sizes) else "fp32"
+
+
+def _usual_sizes(shape: OtherArchitecture) -> tuple[int, int]:
+    """Sizes of a layer of a model of this many parameters, roughly."""
+    hidden = max(64, int((shape.weights / 300) ** 0.5) // 64 * 64)
+    return hidden, 4 * hidden
+
+
+def _require_memory(name: str, shape: Architecture | OtherArchitecture, precision: str, other: int) -> None:
+    """Check before loading that the weights fit, with one layer being merged and a small KV cache.
+
+    Raises:
+        SceError: they do not.
+    """
+    total = shape.parameters()
+    if isinstance(shape, Architecture):
+        layer = sum(math.prod(sizes) for sizes in shape.linears().values())
+        linears = shape.layers * layer
+        weights = linears * BYTES.get(precision, 1) + (total - linears) * other + 2 * 4 * layer
+    else:
+        weights = total * max(BYTES.get(precision, 4), other)
+    free = available_memory_bytes()
+    if weights > free:
+        smaller = " or ".join(f"--base-precision {each}" for each in ("bf16", "int8") if each != precision)
+        raise SceError(
+            f"{name} needs {weights / GIB:.1f} GiB of memory in {precision}, and {free / GIB:.1f} GiB are free. Use "
+            f"{smaller}, or a GGUF file of it"
+        )
+
+
+def _hidden_bytes(model: Any) -> int:
+    text = model.config.get_text_config()
+    return int(text.num_hidden_layers * text.hidden_size * 4)
+
+
+def _draws(prompts: int, n: int, sampling: Sampling) -> torch.Tensor:
+    """(prompts x n, max_tokens) uniform random numbers for sampling; they do not depend on the batch size."""
     import torch
 
-    generator = torch.Generator().manual_seed(sampling.seed + offset)
-    return torch.rand(prompts, n, sampling.max_tokens, generator=generator)
+    generator = torch.Generator().manual_seed(sampling.seed)
+    return torch.rand(prompts * n, sampling.max_tokens, generator=generator)
 
 
 def _with_adapter(model: object, adapter: Path) -> object:

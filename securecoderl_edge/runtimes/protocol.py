@@ -17,6 +17,9 @@ MAX_THREADS = 512
 MAX_SAMPLES = 10_000
 _LOWEST_TEMPERATURE = 1e-6
 
+# Formats of the weights of models that torch computes.
+BASE_PRECISIONS = ("auto", "fp32", "bf16", "int8")
+
 OnToken = Callable[[int, int, str], None]
 
 
@@ -174,6 +177,17 @@ class Runtime(Protocol):
     def close(self) -> None:
         """Free the model; the runtime cannot be used afterwards."""
         ...
+
+
+def base_precision_setting() -> str:
+    """The setting of `BASE_PRECISIONS`."""
+    found: str = setting(
+        "auto",
+        "Weights of models that torch computes: runs, folders, nano. auto: bf16 where this CPU is faster with it, else "
+        "fp32; int8: least memory, slower.",
+        choices=BASE_PRECISIONS,
+    )
+    return found
 
 
 @dataclass(frozen=True)

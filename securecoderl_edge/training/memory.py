@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.architecture import Architecture
+from securecoderl_edge.models.other import OtherArchitecture
 from securecoderl_edge.models.sizes import CACHE_GROWTH, GIB, LOGITS_CHUNK_BYTES, PREFILL_TOKENS, Formats
 from securecoderl_edge.system.machine import memory_limit_bytes
 from securecoderl_edge.training.settings import PpoSettings, TrainSettings
@@ -31,8 +32,8 @@ class MemoryPlan:
     """Bytes by part: ``always`` allocated, and added in ``sampling`` or in the ``update``.
 
     Attributes:
-        is_whole: False if Hugging Face's generate samples, whose memory is not estimated: it keeps every prompt's keys
-            for each of its completions, and much more.
+        is_whole: False if transformers samples or computes the model, whose memory is not estimated: its ``generate``
+            keeps every prompt's keys for each of its completions, and much more.
     """
 
     always: dict[str, int]
@@ -52,7 +53,7 @@ class MemoryPlan:
 
 
 def plan_memory(
-    shape: Architecture,
+    shape: Architecture | OtherArchitecture,
     settings: TrainSettings,
     formats: Formats,
     longest_prompt: int,
@@ -65,14 +66,16 @@ def plan_memory(
         longest_prompt: tokens.
         framework: bytes of the process before the model is loaded; by default the constants above.
     """
+    if framework is None:
+        framework = CUDA_CONTEXT_BYTES if formats.device == "cuda" else CPU_FRAMEWORK_BYTES
+    if isinstance(shape, OtherArchitecture):
+        return _plan_weights(shape, settings, formats, framework)
     ppo = settings.ppo
     is_sft = phase == "sft"
     gae = not is_sft and ppo.advantage == "gae"
     adapted = [shape.linears()[name] for name in shape.linears() if name.split(".")[1] in settings.lora.targets]
     trained = shape.layers * sum(settings.lora.rank * (rows + columns) for rows, columns in adapted)
     head = (shape.hidden + 2) * _VALUE_HEAD_WIDTH + 1 if gae else 0
-    if framework is None:
-        framework = CUDA_CONTEXT_BYTES if formats.device == "cuda" else CPU_FRAMEWORK_BYTES
     always = {
         "base weights": _weights(shape, formats),
         "adapters": 2 * 4 * trained,  # policy and reference
@@ -102,7 +105,12 @@ def plan_memory(
 
 
 def fitting_plan(
-    shape: Architecture, settings: TrainSettings, formats: Formats, longest_prompt: int, phase: str, limit: int
+    shape: Architecture | OtherArchitecture,
+    settings: TrainSettings,
+    formats: Formats,
+    longest_prompt: int,
+    phase: str,
+    limit: int,
 ) -> MemoryPlan:
     """As `plan_memory`, and checked against ``limit`` bytes.
 
@@ -130,6 +138,19 @@ def fitting_plan(
         f"{phase} needs about {plan.peak / GIB:.1f} GiB, most of it in {plan.peaks_in}; "
         f"{limit / GIB:.1f} GiB are available. {advice}"
     )
+
+
+def _plan_weights(shape: OtherArchitecture, settings: TrainSettings, formats: Formats, framework: int) -> MemoryPlan:
+    """A lower bound for a model that transformers computes: what is in memory before the first update."""
+    trained = settings.lora.rank * sum(shape.lora_sizes().get(name, 0) for name in settings.lora.targets)
+    always = {
+        "base weights": shape.parameters() * formats.base,
+        "adapters": 2 * 4 * trained,
+        "gradients": 4 * trained,
+        "optimizer": (8 if settings.optimizer == "adamw" else 2) * trained,
+        "framework": framework,
+    }
+    return MemoryPlan(always, {}, {}, is_whole=False)
 
 
 def _next_setting(settings: TrainSettings, plan: MemoryPlan, formats: Formats) -> tuple[str, str, TrainSettings] | None:

@@ -13,9 +13,11 @@ from pathlib import Path
 import torch
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.models.architecture import Architecture, architecture_of, read_architecture
+from securecoderl_edge.models.adapters import check_targets
+from securecoderl_edge.models.architecture import Architecture, architecture_of
 from securecoderl_edge.models.device import V100, Compute, choose_compute, compute_on_cuda
 from securecoderl_edge.models.files import base_folder
+from securecoderl_edge.models.other import OtherArchitecture, find_architecture
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.sources import is_built_in
 from securecoderl_edge.runs import Run
@@ -129,9 +131,9 @@ def _compute(settings: TrainSettings, missing: list[str]) -> Compute:
     return compute
 
 
-def _shape(name: str, missing: list[str]) -> Architecture:
+def _shape(name: str, missing: list[str]) -> Architecture | OtherArchitecture:
     try:
-        return read_architecture(base_folder(name, download=False))
+        return find_architecture(base_folder(name, download=False))
     except UsageError:
         if name not in known_shapes():
             raise
@@ -139,10 +141,10 @@ def _shape(name: str, missing: list[str]) -> Architecture:
     return architecture_of(known_shapes()[name], name)
 
 
-def _from_sizes(settings: TrainSettings, compute: Compute, shape: Architecture, missing: list[str]) -> Plan:
-    unknown = set(settings.lora.targets) - {name.split(".")[1] for name in shape.linears()}
-    if unknown or not settings.lora.targets:
-        raise UsageError(f"lora.targets: LoRA does not fit this model. Unknown layers: {', '.join(sorted(unknown))}")
+def _from_sizes(
+    settings: TrainSettings, compute: Compute, shape: Architecture | OtherArchitecture, missing: list[str]
+) -> Plan:
+    check_targets(settings.lora, shape.lora_sizes())
     room = settings.prompt_room(shape.context)
     if settings.prompt.max_tokens is None and room > _ASSUMED_PROMPT:
         room = _ASSUMED_PROMPT
@@ -157,7 +159,7 @@ def _from_sizes(settings: TrainSettings, compute: Compute, shape: Architecture, 
     return _plan(settings, compute, shape, None, room, phases, tuple(missing))
 
 
-def _timed(settings: TrainSettings, compute: Compute, shape: Architecture, run: Run) -> Plan:
+def _timed(settings: TrainSettings, compute: Compute, shape: Architecture | OtherArchitecture, run: Run) -> Plan:
     sources = find_sources(settings, download=False)
     with workplace(run, settings, sources, compute, Team()) as place:
         phases, longest, usable = [], 0, 0
@@ -193,7 +195,7 @@ def _time_one(place: Workplace, phase: str, learner: Learner, usable: list[Probl
 def _phase(
     settings: TrainSettings,
     compute: Compute,
-    shape: Architecture,
+    shape: Architecture | OtherArchitecture,
     name: str,
     longest_prompt: int,
     seconds: tuple[float, float] | None = None,
@@ -220,21 +222,22 @@ def _phase(
 def _plan(
     settings: TrainSettings,
     compute: Compute,
-    shape: Architecture,
+    shape: Architecture | OtherArchitecture,
     counts: ProblemCounts | None,
     longest_prompt: int,
     phases: tuple[PhasePlan, ...],
     missing: tuple[str, ...] = (),
 ) -> Plan:
-    linears = {name.split(".")[1]: sizes for name, sizes in shape.linears().items()}
-    adapted = sum(sum(linears[name]) for name in settings.lora.targets if name in linears)
+    sizes = shape.lora_sizes()
+    if isinstance(shape, OtherArchitecture):
+        missing = (*missing, f"transformers computes {shape.name}, so its memory is a lower bound")
     return Plan(
         model=settings.model,
         device=compute.device,
         base_precision=compute.base_precision,
         products_in=str(compute.products).removeprefix("torch."),
         parameters=shape.parameters(),
-        trained_parameters=settings.lora.rank * shape.layers * adapted,
+        trained_parameters=settings.lora.rank * sum(sizes.get(name, 0) for name in settings.lora.targets),
         counts=counts,
         longest_prompt=longest_prompt,
         context=shape.context,

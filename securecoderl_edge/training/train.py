@@ -19,9 +19,9 @@ from typing import Any
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.adapters import POLICY_ADAPTER, REFERENCE_ADAPTER, copy_adapter
-from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.models.device import Compute, choose_compute
 from securecoderl_edge.models.files import lasting_name
+from securecoderl_edge.models.other import OtherArchitecture, find_architecture
 from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, Run, mark_latest
 from securecoderl_edge.system.files import locked
@@ -112,8 +112,11 @@ def _train_phases(
         "rollout": str(compute.rollout_dtype),
     }
     keys = phase_keys(settings, {**sources.inputs, **formats, "processes": str(team.count)})
-    shape = read_architecture(sources.base)
-    if not shape.rope_exports:
+    shape = find_architecture(sources.base)
+    if isinstance(shape, OtherArchitecture):
+        say(f"transformers computes {shape.name} with its own forward pass: slower, without a memory plan, and only")
+        say(f"--format hf exports it ({shape.reason})")
+    elif not shape.rope_exports:
         unknown = f"sce export does not support rope type {shape.rope_type}"
         say(f"{unknown}: the policy will run here, not in llama.cpp")
     with (

@@ -20,14 +20,16 @@ from securecoderl_edge.models.adapters import (
     REFERENCE_ADAPTER,
     adapter_parameters,
     add_adapters,
+    check_targets,
     load_adapter,
     read_lora_config,
 )
-from securecoderl_edge.models.architecture import Architecture, read_architecture
+from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.device import Compute
 from securecoderl_edge.models.files import base_folder, sha256_of_folder
 from securecoderl_edge.models.loading import load_base
+from securecoderl_edge.models.other import OtherArchitecture, find_architecture
 from securecoderl_edge.models.sizes import GIB
 from securecoderl_edge.models.tokenizer import encode_prompt, end_tokens, load_tokenizer
 from securecoderl_edge.problems.leakage import without_visible_tests
@@ -87,7 +89,7 @@ class Workplace:
     run: Run
     settings: TrainSettings
     inputs: Mapping[str, str]
-    architecture: Architecture
+    architecture: Architecture | OtherArchitecture
     model: Any
     tokenizer: Any
     end_tokens: frozenset[int]
@@ -155,7 +157,10 @@ def workplace(
     if compute.device == "cuda" and settings.memory_gib is not None:
         total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, settings.memory_gib * GIB / total))
-    architecture = read_architecture(sources.base)
+    architecture = find_architecture(sources.base)
+    check_targets(settings.lora, architecture.lora_sizes())
+    if isinstance(architecture, OtherArchitecture) and settings.gradient_checkpointing:
+        raise UsageError(f"--gradient-checkpointing is not supported for {architecture.name}. Leave it out")
     # Check a lower bound before anything is loaded; `prepare_phase` checks again with the prompts.
     limit = memory_limit(settings, compute.device, team.local_count)
     fitting_plan(architecture, settings, compute.formats(), 1, settings.phases[-1], limit)
@@ -265,7 +270,8 @@ def _make_learner(place: Workplace, phase: str) -> Learner:
         groups.append({"params": list(head.parameters()), "peak_lr": ppo.value_learning_rate})
     optimizer = make_optimizer(place.settings.optimizer, groups)
     samples = phase != "sft" or place.held_out
-    decoder = Decoder(place.model, place.compute.rollout_dtype) if samples else None
+    own = ppo.rollout == "own" and isinstance(place.architecture, Architecture)
+    decoder = Decoder(place.model, place.compute.rollout_dtype) if samples and own else None
     return Learner(
         place.model, place.tokenizer, place.compute, optimizer, decoder, head, place.team, format=place.format,
         end_tokens=place.end_tokens,

@@ -18,7 +18,7 @@ from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adap
 from securecoderl_edge.models.architecture import Architecture, read_architecture
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.loading import load_base
-from securecoderl_edge.models.sampling import sample
+from securecoderl_edge.models.sampling import Sampler, sample
 from securecoderl_edge.models.transformer import hidden_states, output_weight
 from securecoderl_edge.training.update.sequences import completion_log_probs, make_batch
 
@@ -95,7 +95,8 @@ def test_log_probs_of_completions_and_their_gradients_are_those_of_hugging_face(
 def test_greedy_sampling_of_ragged_prompts_equals_generate(folder: Path) -> None:
     model = adapted(folder)
     prompts = [some_tokens(1, 2 * WINDOW)[0].tolist(), [7, 8, 9], some_tokens(2, WINDOW - 1)[1].tolist()]
-    drawn = sample(Decoder(model, torch.float32), prompts, 1, 0.0, 40, frozenset({1}), torch.zeros(3, 40))
+    sampler = Sampler(0.0, 40, frozenset({1}), torch.zeros(3, 40))
+    drawn = sample(Decoder(model, torch.float32), prompts, 1, sampler)
     for prompt, done in zip(prompts, drawn, strict=True):
         tokens = torch.tensor([prompt])
         expected = model.generate(
@@ -123,6 +124,6 @@ def test_a_fact_that_is_left_out_shows_in_the_hidden_states(
     model, tokens = load_base(folder), some_tokens(1, 4 * WINDOW)
     expected = model.model(input_ids=tokens).last_hidden_state
     facts = {**vars(read_architecture(folder)), **wrong}
-    monkeypatch.setitem(model.__dict__, "_architecture", Architecture(**facts))
+    monkeypatch.setitem(model.__dict__, "_sce_architecture", Architecture(**facts))
     hidden, _ = hidden_states(model, tokens)
     assert float((hidden - expected).abs().max()) > 1e-2

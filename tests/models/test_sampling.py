@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,8 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.adapters import LoraSettings, add_adapters
 from securecoderl_edge.models.decoder import Decoder, attended
 from securecoderl_edge.models.loading import load_base, require_torch
-from securecoderl_edge.models.sampling import Sampled, draw_tokens, sample
+from securecoderl_edge.models.other import sample_with_generate
+from securecoderl_edge.models.sampling import Sampled, Sampler, draw_tokens, sample
 from securecoderl_edge.models.sizes import CACHE_GROWTH
 from securecoderl_edge.models.tokenizer import load_tokenizer
 from securecoderl_edge.runtimes.hf import HfRuntime
@@ -51,7 +51,8 @@ def draw(
 ) -> list[Sampled]:
     tokens = [tokenizer(prompt)["input_ids"] for prompt in PROMPTS]
     uniforms = torch.rand(len(PROMPTS) * samples, length, generator=torch.Generator().manual_seed(seed))
-    return sample(decoder, tokens, samples, temperature, length, frozenset({tokenizer.eos_token_id}), uniforms)
+    sampler = Sampler(temperature, length, frozenset({tokenizer.eos_token_id}), uniforms)
+    return sample(decoder, tokens, samples, sampler)
 
 
 def test_greedy_sampling_of_ragged_prompts_equals_hf_generate(adapted: Any, tokenizer: Any) -> None:
@@ -127,7 +128,7 @@ def test_completions_stop_at_the_end_token_and_are_reported_as_they_finish(adapt
     ends = frozenset(range(0, 400, 3))  # many end tokens: sequences end at different lengths
     tokens = [tokenizer(prompt)["input_ids"] for prompt in PROMPTS]
     uniforms = torch.rand(len(PROMPTS) * 8, 20, generator=torch.Generator().manual_seed(0))
-    drawn = sample(decoder, tokens, 8, 1.0, 20, ends, uniforms, on_finished=finished.append)
+    drawn = sample(decoder, tokens, 8, Sampler(1.0, 20, ends, uniforms, on_finished=finished.append))
     assert sorted(finished, key=lambda done: (done.prompt, done.sample)) == drawn
     assert len({len(done.token_ids) for done in drawn}) > 3
     for done in drawn:
@@ -143,11 +144,58 @@ def test_dropping_finished_rows_changes_no_completion(adapted: Any, tokenizer: A
     uniforms = torch.rand(len(PROMPTS) * 2, 20, generator=torch.Generator().manual_seed(0))
 
     def run() -> list[tuple[int, ...]]:
-        return [done.token_ids for done in sample(decoder, tokens, 2, 1.0, 20, ends, uniforms)]
+        return [done.token_ids for done in sample(decoder, tokens, 2, Sampler(1.0, 20, ends, uniforms))]
 
     compacted = run()
     monkeypatch.setattr("securecoderl_edge.models.sampling._COMPACT_SHARE", 1.1)
     assert run() == compacted
+
+
+@pytest.mark.parametrize("parallel", [1, 2, 3, 7])
+def test_a_waiting_completion_takes_the_place_of_a_finished_one(
+    parallel: int, adapted: Any, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Longer prompts than the batch, and shorter ones, come in; each has its own numbers, so the text is the same."""
+    decoder = Decoder(adapted, torch.float32)
+    tokens = [tokenizer(prompt * repeats)["input_ids"] for prompt in PROMPTS for repeats in (3, 1, 6)]
+    ends = frozenset(range(0, 400, 9))
+    uniforms = torch.rand(len(tokens) * 2, 50, generator=torch.Generator().manual_seed(0))
+    sampler = Sampler(1.0, 50, ends, uniforms)
+    together = sample(decoder, tokens, 2, sampler)
+    rows: list[int] = []
+    forward = decoder.forward
+
+    def counted(*arguments: Any) -> Any:
+        rows.append(len(arguments[0]))
+        return forward(*arguments)
+
+    monkeypatch.setattr(decoder, "forward", counted)
+    drawn = sample(decoder, tokens, 2, sampler, parallel)
+    assert [done.token_ids for done in drawn] == [done.token_ids for done in together]
+    assert max(rows) <= max(parallel, 1)
+    assert len(rows) < sum(len(done.token_ids) for done in drawn) + len(tokens) * 2 or parallel == 1
+
+
+def test_generate_of_transformers_draws_the_same_completions(adapted: Any, tokenizer: Any) -> None:
+    tokens = [tokenizer(prompt)["input_ids"] for prompt in PROMPTS]
+    uniforms = torch.rand(len(PROMPTS) * 3, 20, generator=torch.Generator().manual_seed(0))
+    stopped: list[tuple[int, int]] = []
+
+    def stop(prompt: int, index: int, token: int) -> bool:
+        stopped.append((prompt, index))
+        return token % 11 == 0
+
+    sampler = Sampler(1.0, 20, frozenset(range(0, 400, 9)), uniforms, on_token=stop)
+    expected = sample(Decoder(adapted, torch.float32), tokens, 3, sampler)
+    calls = sorted(stopped)
+    stopped.clear()
+    for parallel in (None, 5):
+        drawn = sample_with_generate(adapted, tokens, 3, sampler, 0, parallel)
+        assert [(done.token_ids, done.finished) for done in drawn] == [(d.token_ids, d.finished) for d in expected]
+        for ours, theirs in zip(drawn, expected, strict=True):
+            assert ours.log_probs == pytest.approx(theirs.log_probs, abs=1e-4)
+        assert sorted(stopped) == calls
+        stopped.clear()
 
 
 @pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json", "model.safetensors"])
@@ -157,28 +205,6 @@ def test_a_damaged_model_folder_is_named(file: str, tiny_model: Path, tmp_path: 
     (folder / file).write_text('{"a":')
     with pytest.raises(SceError, match=f"cannot load the .* of {folder}"):
         HfRuntime(str(folder))
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"architectures": ["GPT2LMHeadModel"]}, "architecture GPT2LMHeadModel"),
-        ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 10000.0}}, "rope type longrope"),
-        ({"rope_parameters": None, "rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope type dynamic"),
-        ({"rope_parameters": "linear"}, "rope type linear"),
-        ({"hidden_act": "gelu"}, "hidden_act = gelu"),
-        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
-    ],
-)
-def test_a_model_that_would_be_computed_wrongly_is_refused(
-    changes: dict[str, Any], named: str, tiny_model: Path, tmp_path: Path
-) -> None:
-    folder = tmp_path / "model"
-    shutil.copytree(tiny_model, folder)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, **changes}))
-    with pytest.raises(SceError, match=f"{named} is not supported"):
-        load_base(folder)
 
 
 def test_an_adapter_is_computed_as_its_own_configuration_says(tiny_model: Path, tmp_path: Path) -> None:

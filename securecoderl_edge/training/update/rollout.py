@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from securecoderl_edge.models.decoder import Decoder
-from securecoderl_edge.models.sampling import Sampled, sample, sample_with_generate
+from securecoderl_edge.models.other import sample_with_generate
+from securecoderl_edge.models.sampling import Sampled, Sampler, sample
 from securecoderl_edge.problems.leakage import constant_passes
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.extraction import extract_program
@@ -74,7 +75,7 @@ def collect(
 
     completions: list[Sampled] = []
     with memory_for("sampling", "ppo.rollout_sequences", learner.memory):
-        if learner.decoder is not None and ppo.rollout == "own" and own:
+        if learner.decoder is not None and own:
             learner.decoder.refresh()
         at_a_time = max(1, ppo.rollout_sequences // samples)
         for start in range(0, len(own), at_a_time):
@@ -106,27 +107,23 @@ def _sampled(
     def placed(done: Sampled) -> Sampled:
         return replace(done, prompt=places[done.prompt])
 
-    if ppo.rollout == "hf":
-        seeds = seed_of(*seed, places[0])
-        drawn = sample_with_generate(
-            learner.model, prompts, samples, ppo.temperature, ppo.max_tokens, learner.end_tokens,
-            learner.tokenizer.pad_token_id, seeds, learner.compute.autocast(),
-        )  # fmt: skip
-        return [placed(done) for done in drawn]
-    if learner.decoder is None:
-        raise ValueError("this learner has no decoder")
     uniforms = torch.cat(
         [
             torch.rand(samples, ppo.max_tokens, generator=torch.Generator().manual_seed(seed_of(*seed, place)))
             for place in places
         ]
     )
+    sampler = Sampler(ppo.temperature, ppo.max_tokens, learner.end_tokens, uniforms)
+    if learner.decoder is None:
+        padding = learner.tokenizer.pad_token_id
+        drawn = sample_with_generate(
+            learner.model, prompts, samples, sampler, padding, autocast=learner.compute.autocast()
+        )
+        return [placed(done) for done in drawn]
     with _threads_for(learner.decoder) as leaves_a_core:
-        on_finished = (lambda done: submit(placed(done))) if leaves_a_core else None
-        drawn = sample(
-            learner.decoder, prompts, samples, ppo.temperature, ppo.max_tokens, learner.end_tokens, uniforms,
-            on_finished,
-        )  # fmt: skip
+        if leaves_a_core:
+            sampler = replace(sampler, on_finished=lambda done: submit(placed(done)))
+        drawn = sample(learner.decoder, prompts, samples, sampler)
     return [placed(done) for done in drawn]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -17,7 +18,13 @@ import torch
 from torch import Tensor
 
 from securecoderl_edge.models.device import Compute
-from securecoderl_edge.models.transformer import Past, hidden_states, model_architecture, output_weight
+from securecoderl_edge.models.transformer import (
+    Past,
+    hidden_states,
+    native_architecture,
+    output_weight,
+    without_adapters,
+)
 from securecoderl_edge.training.update.ppo import chunked_log_probs
 
 TokenIds = tuple[int, ...]
@@ -99,9 +106,13 @@ def completion_log_probs(
     """
     distinct, places = _without_repeats(batch)
     chosen = distinct.mask > 0
-    hidden = _predicting_states(model, distinct, compute)[chosen]
-    scaled = temperature / model_architecture(model).logit_scale
-    flat = chunked_log_probs(hidden, output_weight(model), distinct.tokens[chosen], scaled)
+    shape = native_architecture(model)
+    if shape is None:
+        flat, hidden = _whole_sequences(model, distinct, temperature, compute)
+    else:
+        hidden = _predicting_states(model, distinct, compute)[chosen]
+        scaled = temperature / shape.logit_scale
+        flat = chunked_log_probs(hidden, output_weight(model), distinct.tokens[chosen], scaled)
     log_probs = torch.zeros_like(distinct.mask).masked_scatter(chosen, flat)
     state_of = torch.zeros_like(distinct.tokens).masked_scatter(chosen, torch.arange(len(hidden), device=hidden.device))
     return log_probs.index_select(0, places), hidden.index_select(0, state_of[places][batch.mask > 0])
@@ -117,6 +128,24 @@ def _numbered(items: Sequence[T], device: Any) -> tuple[list[T], Tensor]:
     """The distinct items in the order of their first appearance, and for every item its index among them."""
     index = {item: number for number, item in enumerate(dict.fromkeys(items))}
     return list(index), torch.tensor([index[item] for item in items], device=device)
+
+
+def _whole_sequences(model: Any, batch: Batch, temperature: float, compute: Compute | None) -> tuple[Tensor, Tensor]:
+    """As `completion_log_probs`, of each masked token, by the model's own forward pass over whole sequences."""
+    tokens, present = (each.to(batch.tokens.device) for each in _padded([[*a, *b] for a, b in batch.sequences]))
+    states: list[Tensor] = []
+    hook = without_adapters(model).base_model.register_forward_hook(lambda _, __, output: states.append(output[0]))
+    try:
+        with compute.autocast() if compute else nullcontext():
+            logits = model(input_ids=tokens, attention_mask=present.long(), use_cache=False).logits
+    finally:
+        hook.remove()
+    predicting = torch.zeros_like(present, dtype=torch.bool)
+    for row, (prompt, completion) in enumerate(batch.sequences):
+        predicting[row, len(prompt) - 1 : len(prompt) + len(completion) - 1] = True
+    scores = (logits[predicting].float() / temperature).log_softmax(-1)
+    chosen = scores.gather(-1, batch.tokens[batch.mask > 0][:, None])[:, 0]
+    return chosen, states[0][predicting]
 
 
 def _predicting_states(model: Any, batch: Batch, compute: Compute | None) -> Tensor:
