@@ -15,7 +15,15 @@ from securecoderl_edge.commands.console import say
 from securecoderl_edge.commands.options import ModelName, options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.export.dispatch import DEFAULTS, HF_DTYPES, check_type, export_as, find_source, target_of
+from securecoderl_edge.export.dispatch import (
+    DEFAULTS,
+    HF_DTYPES,
+    check_format,
+    check_type,
+    export_as,
+    find_source,
+    target_of,
+)
 from securecoderl_edge.export.manifest import AdapterManifest, GgufManifest, OnnxManifest, types_in_words
 from securecoderl_edge.export.run import ONNX_TYPES, PORTABLE_TYPES, QUANTS, ExportResult, export_merged
 from securecoderl_edge.export.workbench import Workbench
@@ -90,6 +98,7 @@ def export(source: str | None, config: ExportConfig) -> None:
     quants = config.quant or (DEFAULTS[kind],)
     for quant in quants:
         check_type(kind, quant)
+    check_format(spec, base, kind)
     if config.out is not None and Path(config.out).suffix.lower() in _SIDECAR_ENDINGS:
         raise UsageError(f"--out {config.out}: reserved ending of cards, manifests and Modelfiles. Choose another.")
     if config.format == "hf" and len(quants) > 1:

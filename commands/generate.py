@@ -22,7 +22,15 @@ from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.styles import STYLES, PromptFormat, choose_format
 from securecoderl_edge.runs import latest_run
 from securecoderl_edge.runtimes import open_runtime
-from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_THREADS, OnToken, Runtime, Sampling, SamplingSettings
+from securecoderl_edge.runtimes.protocol import (
+    BASE_PRECISIONS,
+    MAX_SAMPLES,
+    MAX_THREADS,
+    OnToken,
+    Runtime,
+    Sampling,
+    SamplingSettings,
+)
 from securecoderl_edge.runtimes.spec import resolve_model
 from securecoderl_edge.sandbox.levels import SANDBOX_CHOICES
 from securecoderl_edge.text import escape_controls, unescaped
@@ -67,6 +75,13 @@ _SAMPLES_TOGETHER = 64
     help="Show a failed program with its errors to the model, and sample again. Repeat for more rounds.",
 )
 @click.option("--timeout", type=FiniteFloat(0, min_open=True), metavar="S", help="Stop with an error after S seconds.")
+@click.option(
+    "--base-precision",
+    type=click.Choice(BASE_PRECISIONS),
+    default="auto",
+    help="Weights of a run, a folder or nano. auto: bf16 where this CPU is faster with it, else fp32; int8: least "
+    "memory, slower.  [default: auto]",
+)
 @click.option("--threads", type=click.IntRange(1, MAX_THREADS), metavar="N", help="CPU threads.  [default: all cores]")
 @click.option(
     "--sandbox",
@@ -97,6 +112,7 @@ def generate(
     stops: tuple[str, ...],
     repairs: int,
     timeout: float | None,
+    base_precision: str,
     threads: int | None,
     sandbox: str,
     prompt_style: str,
@@ -131,7 +147,9 @@ def generate(
     warn_of_level(sandbox)
     with (
         Scorer(sandbox=sandbox) as scorer,
-        contextlib.closing(open_runtime(spec, threads=threads, reuses_prefixes=repairs > 0)) as runtime,
+        contextlib.closing(
+            open_runtime(spec, threads=threads, base_precision=base_precision, reuses_prefixes=repairs > 0)
+        ) as runtime,
     ):
         format = choose_format(prompt_style, spec.prompt_style or runtime.prompt_style, runtime.chat_template)
         if jsonl is not None:

@@ -18,6 +18,7 @@ from securecoderl_edge.export.run import (
 )
 from securecoderl_edge.export.targets import check_name
 from securecoderl_edge.export.workbench import Workbench
+from securecoderl_edge.models.other import OtherArchitecture, find_architecture
 from securecoderl_edge.runs import latest_run, only_unfinished, run_of
 from securecoderl_edge.runtimes.spec import POLICY, ModelSpec, resolve_model
 
@@ -67,6 +68,23 @@ def check_type(kind: str, quant: str) -> None:
     if quant not in TYPES[kind]:
         named = "--format onnx --portable" if kind == "portable" else f"--format {kind}"
         raise UsageError(f"{named} does not support --quant {quant}; choose from {', '.join(TYPES[kind])}")
+
+
+def check_format(spec: ModelSpec, base: Path, kind: str) -> None:
+    """Check that a kind of file can be written of a model; ``kind`` is a key of `TYPES`.
+
+    Raises:
+        UsageError: only a Hugging Face folder can; the message says why.
+    """
+    if kind == "hf":
+        return
+    shape = find_architecture(base)
+    if isinstance(shape, OtherArchitecture):
+        also = f"; {spec.adapter} is the adapter in PEFT's format" if spec.adapter else ""
+        named = "--format onnx" if kind == "portable" else f"--format {kind}"
+        raise UsageError(
+            f"sce does not know how to write {named} of {shape.name} ({shape.reason}). Export it with --format hf{also}"
+        )
 
 
 def target_of(spec: ModelSpec, kind: str, quant: str, out: str | Path | None) -> Path:

@@ -19,6 +19,8 @@ from securecoderl_edge.errors import SceError, UsageError, needs
 from securecoderl_edge.models.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS, read_lora_config
 from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.models.files import WEIGHTS, WEIGHTS_INDEX, weight_files
+from securecoderl_edge.models.loading import load_base
+from securecoderl_edge.models.other import OtherArchitecture, find_architecture
 from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.system.files import read_json, write_atomically
 
@@ -133,8 +135,8 @@ def write_merged(
 ) -> None:
     """Write ``base`` with ``adapter`` merged in as a Hugging Face folder that needs neither of them.
 
-    Only one shard of about 1 GiB is in memory at a time. An error leaves a part of the folder, so callers write to a
-    temporary one.
+    Only one shard of about 1 GiB is in memory at a time, but the whole of a model that transformers computes. An error
+    leaves a part of the folder, so callers write to a temporary one.
 
     Args:
         dtype: ``float32`` or ``float16``.
@@ -143,6 +145,10 @@ def write_merged(
     import torch
 
     out.mkdir(parents=True, exist_ok=True)
+    if isinstance(find_architecture(base), OtherArchitecture):
+        _merge_by_transformers(base, adapter, out, dtype)
+        copy_companions(base, out, prompt_style, dtype)
+        return
     kind: torch.dtype = {"float32": torch.float32, "float16": torch.float16}[dtype]
     shards = _plan_shards(tensor_shapes(base), 2 if dtype == "float16" else 4)
     tensors = merged_tensors(base, adapter)
@@ -159,6 +165,21 @@ def write_merged(
         with write_atomically(out / WEIGHTS_INDEX) as text:
             json.dump({"metadata": {}, "weight_map": weight_map}, text, indent=2)
     copy_companions(base, out, prompt_style, dtype)
+
+
+def _merge_by_transformers(base: Path, adapter: Path | None, out: Path, dtype: str) -> None:
+    """Merge by PEFT, which knows layers of every kind."""
+    import torch
+    from peft import PeftModel
+
+    kind: torch.dtype = getattr(torch, dtype)
+    model = load_base(base)
+    if adapter is not None:
+        read_lora_config(adapter)
+        model = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
+    for name, tensor in model.named_parameters():
+        tensor.data = _cast(name, tensor.data, kind)
+    model.save_pretrained(out)
 
 
 def copy_companions(base: Path, out: Path, prompt_style: str | None, dtype: str = "float32") -> None:

@@ -123,7 +123,14 @@ def export(
         MissingExtra: a package is not installed.
     """
     from securecoderl_edge.errors import UsageError
-    from securecoderl_edge.export.dispatch import DEFAULTS, check_type, export_as, find_source, target_of
+    from securecoderl_edge.export.dispatch import (
+        DEFAULTS,
+        check_format,
+        check_type,
+        export_as,
+        find_source,
+        target_of,
+    )
     from securecoderl_edge.export.workbench import Workbench
     from securecoderl_edge.models.files import base_folder
 
@@ -132,6 +139,7 @@ def export(
     spec, chosen = find_source(model), quant or DEFAULTS[kind]
     check_type(kind, chosen)
     target = target_of(spec, kind, chosen, out)
+    check_format(spec, base_folder(spec.source), kind)
     with Workbench(base_folder(spec.source), spec.adapter, spec.prompt_style) as workbench:
         return export_as(workbench, kind, chosen, target, force)
 

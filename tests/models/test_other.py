@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 import torch
 import transformers
 from once import Once
-from tiny_models import train_tokenizer
+from other_models import MODELS, build_other
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.adapters import (
@@ -29,38 +29,10 @@ from securecoderl_edge.runtimes.hf import HfRuntime
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.training.update.sequences import completion_log_probs, make_batch
 
-SMALL = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 64, "intermediate_size": 96}
-GPT = {"n_layer": 2, "n_head": 4, "n_embd": 64, "n_positions": 512}
-# Class of transformers, its configuration, and layers that get LoRA.
-MODELS: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
-    "StarCoder2": ("Starcoder2", {**SMALL, "num_key_value_heads": 2}, ("q_proj", "v_proj", "o_proj", "c_fc")),
-    "Phi": ("Phi", SMALL, ("q_proj", "dense", "fc1")),
-    "GPT-2": ("GPT2", GPT, ("c_attn", "c_proj", "c_fc")),
-    "CodeGen": ("CodeGen", {**GPT, "rotary_dim": 8}, ("qkv_proj", "out_proj")),
-    "LFM2": ("Lfm2", {**SMALL, "num_key_value_heads": 2, "layer_types": ["conv", "full_attention"]},
-             ("q_proj", "in_proj", "w1")),
-    "Llama with half of its heads rotated": ("Llama", {**SMALL, "rope_parameters": {
-        "rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 8, "long_factor": [2.0] * 8,
-        "original_max_position_embeddings": 256,
-    }}, ("q_proj", "down_proj")),
-}  # fmt: skip
-
-
-def build(folder: Path, name: str) -> Path:
-    size = train_tokenizer(folder)
-    kind, special, _ = MODELS[name]
-    ids = {"vocab_size": size, "bos_token_id": 1, "eos_token_id": 1, "pad_token_id": 0}
-    torch.manual_seed(3)
-    config = getattr(transformers, f"{kind}Config")(**special, **ids, initializer_range=0.15)
-    ending = "LMHeadModel" if kind == "GPT2" else "ForCausalLM"
-    model = getattr(transformers, f"{kind}{ending}")(config)
-    model.save_pretrained(folder)
-    return folder
-
 
 @pytest.fixture(params=MODELS)
 def other(request: pytest.FixtureRequest, once: Once) -> tuple[str, Path]:
-    return request.param, once(f"other-{request.param}", lambda folder: build(folder, request.param))
+    return request.param, once(f"other-{request.param}", lambda folder: build_other(folder, request.param))
 
 
 def adapted(name: str, folder: Path, precision: str = "fp32") -> Any:
@@ -112,7 +84,7 @@ def test_the_runtime_answers_as_generate_does_and_repeats_itself(other: tuple[st
 
 @pytest.mark.parametrize("name", ["StarCoder2", "GPT-2"])
 def test_other_models_load_in_eight_bits_and_in_bfloat16(name: str, once: Once) -> None:
-    folder = once(f"other-{name}", lambda made: build(made, name))
+    folder = once(f"other-{name}", lambda made: build_other(made, name))
     prompt = torch.tensor([[5, 6, 7, 30, 31]])
     expected = load_base(folder)(input_ids=prompt).logits
     for precision in ("bf16", "int8"):
@@ -131,7 +103,7 @@ def test_a_model_is_described_by_what_transformers_makes_of_it(other: tuple[str,
 
 
 def test_code_in_a_model_folder_never_runs(once: Once, tmp_path: Path) -> None:
-    folder = build(tmp_path / "model", "GPT-2")
+    folder = build_other(tmp_path / "model", "GPT-2")
     config = json.loads((folder / "config.json").read_text())
     config |= {"model_type": "evil", "architectures": ["Evil"], "auto_map": {
         "AutoConfig": "evil.EvilConfig", "AutoModelForCausalLM": "evil.Evil"}}  # fmt: skip

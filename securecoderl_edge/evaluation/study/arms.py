@@ -202,7 +202,9 @@ class Study:
         return Run(self.run_folder(arm, seed)).export_path(f"-{quant}.gguf")
 
     def _bench(self, models: Sequence[str], split: Split, seed: int) -> list[str]:
-        words = ["bench", *models, "--problems", split.eval, "--samples", str(self.samples), "--threads", "1", "--json"]
+        words = ["bench", *models, "--problems", split.eval, "--samples", str(self.samples)]
+        # The same figures on every machine.
+        words += ["--base-precision", "fp32", "--threads", "1", "--json"]
         if self.limit is not None:
             words += ["--limit", str(self.limit)]
         return [*words, "--seed", str(seed)] if self.own_draws else words

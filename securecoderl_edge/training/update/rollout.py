@@ -75,7 +75,7 @@ def collect(
 
     completions: list[Sampled] = []
     with memory_for("sampling", "ppo.rollout_sequences", learner.memory):
-        if learner.decoder is not None and own:
+        if learner.decoder is not None and ppo.rollout == "own" and own:
             learner.decoder.refresh()
         at_a_time = max(1, ppo.rollout_sequences // samples)
         for start in range(0, len(own), at_a_time):
@@ -114,7 +114,7 @@ def _sampled(
         ]
     )
     sampler = Sampler(ppo.temperature, ppo.max_tokens, learner.end_tokens, uniforms)
-    if learner.decoder is None:
+    if learner.decoder is None or ppo.rollout == "hf":
         padding = learner.tokenizer.pad_token_id
         drawn = sample_with_generate(
             learner.model, prompts, samples, sampler, padding, autocast=learner.compute.autocast()
