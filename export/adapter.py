@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.export.gguf import arranged, gguf_package, require_known_rope, tensor_names
+from securecoderl_edge.export.gguf import require_known_rope
 from securecoderl_edge.export.merge import check_fit, read_adapter
 from securecoderl_edge.models.adapters import read_lora_config
 from securecoderl_edge.models.architecture import read_architecture
+from securecoderl_edge.models.gguf_layout import arranged, gguf_package, tensor_names
 from securecoderl_edge.prompts.styles import STYLE_KEY
 
 

@@ -13,6 +13,7 @@ from securecoderl_edge.errors import SceError, UsageError, needs
 from securecoderl_edge.export.merge import merged_tensors, weights_of
 from securecoderl_edge.export.vocabulary import Vocabulary, read_vocabulary
 from securecoderl_edge.models.architecture import EXPORTED_ROPE_TYPES, Architecture, read_architecture
+from securecoderl_edge.models.gguf_layout import ROPE_DIVISORS, arranged, gguf_package, tensor_names
 from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.text import NORMALIZER_KEY
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 OWN_TYPES = ("f32", "f16", "bf16", "q8_0")
 
-# llama.cpp reads the divisors of llama3 RoPE from a tensor of this name.
-ROPE_DIVISORS = "rope_freqs.weight"
 # Elements of a q8_0 block: a row that is not a multiple of it stays f16.
 _Q8_0_BLOCK = 32
 
@@ -118,46 +117,6 @@ def require_known_rope(base: Path, shape: Architecture) -> None:
     if not shape.rope_exports:
         known = ", ".join(EXPORTED_ROPE_TYPES)
         raise UsageError(f"{base}: export does not support RoPE type {shape.rope_type!r}; supported: {known}")
-
-
-def permute_rotary(weight: torch.Tensor, heads: int) -> torch.Tensor:
-    """Reorder the rows of a q or k projection from Hugging Face's half-split RoPE to llama.cpp's.
-
-    Args:
-        weight: (heads * head_size, hidden).
-        heads: query heads for q, key-value heads for k.
-    """
-    pairs = weight.shape[0] // heads // 2
-    return weight.reshape(heads, 2, pairs, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape)
-
-
-def arranged(name: str, weight: torch.Tensor, shape: Architecture) -> torch.Tensor:
-    """Return a weight, or the LoRA factor with the same rows, in llama.cpp's order of rows."""
-    if not shape.gguf_permutes_rotary:
-        return weight
-    if name.endswith("q_proj.weight"):
-        return permute_rotary(weight, shape.heads)
-    if name.endswith("k_proj.weight"):
-        return permute_rotary(weight, shape.key_value_heads)
-    return weight
-
-
-def gguf_package() -> Any:
-    """Import the gguf package.
-
-    Raises:
-        MissingExtra: it is not installed.
-    """
-    with needs("gguf", "gguf"):
-        import gguf
-    return gguf
-
-
-def tensor_names(shape: Architecture) -> dict[str, str]:
-    """Map the Hugging Face name of every weight to its GGUF name."""
-    gguf = gguf_package()
-    translate = gguf.get_tensor_name_map(gguf.MODEL_ARCH[shape.family.upper()], shape.layers)
-    return {name: str(translate.get_name(name, try_suffixes=(".weight", ".bias"))) for name in shape.tensors()}
 
 
 def _add_header(writer: Any, shape: Architecture, quant: str, name: str) -> None:

@@ -31,7 +31,7 @@ from securecoderl_edge.export.quantize import LLAMA_CPP_TYPES
 from securecoderl_edge.export.targets import check_file_target, check_folder_target
 from securecoderl_edge.export.verify import verify_gguf, verify_onnx
 from securecoderl_edge.export.workbench import Workbench
-from securecoderl_edge.runtimes.gguf.header import read_header
+from securecoderl_edge.models.gguf_header import read_header
 from securecoderl_edge.runtimes.manifests import manifest_path
 from securecoderl_edge.runtimes.onnx.model import MODEL
 from securecoderl_edge.system.files import remove_abandoned, sha256_of, sync, temporary_beside, write_atomically

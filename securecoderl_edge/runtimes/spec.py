@@ -24,7 +24,7 @@ from securecoderl_edge.runs import (
     phase_of,
     run_of,
 )
-from securecoderl_edge.runtimes.gguf.header import MAGIC, is_adapter
+from securecoderl_edge.models.gguf_header import MAGIC, is_adapter
 from securecoderl_edge.runtimes.manifests import bits_per_weight
 from securecoderl_edge.system.files import read_json, sha256_of
 from securecoderl_edge.system.hub import is_hub_id

@@ -15,7 +15,7 @@ pytest.importorskip("gguf", reason="needs the gguf extra")
 import gguf
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.runtimes.gguf.header import header_strings, read_header
+from securecoderl_edge.models.gguf_header import header_strings, read_header
 
 
 def test_a_header_is_what_the_gguf_package_reads(tiny_gguf: Path) -> None:
@@ -29,6 +29,14 @@ def test_a_header_is_what_the_gguf_package_reads(tiny_gguf: Path) -> None:
         if field.types[0] != gguf.GGUFValueType.ARRAY and not name.startswith("GGUF.")
     }
     assert header.values == scalars
+    assert header.lists == {}
+    lists = {
+        name: field.contents()
+        for name, field in reader.fields.items()
+        if field.types[0] == gguf.GGUFValueType.ARRAY
+    }
+    assert read_header(tiny_gguf, with_lists=True).lists == lists
+    assert [tensor.start for tensor in header.tensors] == [tensor.data_offset for tensor in reader.tensors]
     assert header_strings(tiny_gguf)["general.architecture"] == "llama"
 
 
@@ -55,11 +63,9 @@ def test_what_cannot_be_is_a_sentence_at_once(tmp_path: Path, content: bytes) ->
     path = tmp_path / "x.gguf"
     path.write_bytes(content)
     started = time.process_time()
-    if content == b"GGUF" + bytes(20):
-        assert read_header(path).tensors == ()
-    else:
+    for with_lists in (False, True):
         with pytest.raises(SceError, match=r"x\.gguf: not a GGUF file, or damaged"):
-            read_header(path)
+            read_header(path, with_lists)
     assert header_strings(path) == {}
     assert time.process_time() - started < 5
 

@@ -9,37 +9,45 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from securecoderl_edge.errors import SceError
 
 MAGIC = b"GGUF"
+_VERSIONS = (2, 3)
 _STRING, _ARRAY = 8, 9
 # How each scalar type is stored.
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _LONGEST_TEXT = 1 << 24  # chat templates are the longest
 _MOST_SIZES = 8
+_MOST_ENTRIES = 1 << 22  # merges of the largest tokenizers are half a million
+_ALIGNMENT = 32
 
 Scalar = int | float | bool | str
 
 
 @dataclass(frozen=True)
 class GgufTensor:
-    """One tensor: its sizes as the file has them, the fastest first, and ggml's number of its type."""
+    """One tensor: its sizes as the file has them, the fastest first, ggml's number of its type, its place in the file.
+
+    The place may lie outside of the file.
+    """
 
     name: str
     sizes: tuple[int, ...]
     type: int
+    start: int
 
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """Metadata (texts and numbers by their keys, without lists) and the tensors."""
+    """Metadata (texts and numbers by their keys; lists apart, if they were read) and the tensors."""
 
     values: dict[str, Scalar]
     tensors: tuple[GgufTensor, ...]
+    lists: dict[str, list[Any]] = field(default_factory=dict)
 
 
 def is_adapter(path: Path) -> bool:
@@ -55,15 +63,15 @@ def header_strings(path: Path) -> dict[str, str]:
             _, count = reader.begin()
             values: dict[str, Scalar] = {}
             for _ in range(count):
-                if not reader.pair(values, skips_lists=False):
+                if not reader.pair(values):
                     break
     except (OSError, ValueError):
         return {}
     return {key: value for key, value in values.items() if isinstance(value, str)}
 
 
-def read_header(path: Path) -> GgufHeader:
-    """The whole header.
+def read_header(path: Path, with_lists: bool = False) -> GgufHeader:
+    """The whole header; its lists, such as the vocabulary, only on request.
 
     Raises:
         SceError: it is not a GGUF file, or damaged.
@@ -71,15 +79,26 @@ def read_header(path: Path) -> GgufHeader:
     try:
         with path.open("rb") as file:
             reader = _Reader(file)
-            tensors, count = reader.begin()
+            count, pairs = reader.begin()
             values: dict[str, Scalar] = {}
-            for _ in range(count):
-                reader.pair(values)
-            return GgufHeader(values, tuple(reader.tensor() for _ in range(tensors)))
+            lists: dict[str, list[Any]] = {}
+            for _ in range(pairs):
+                reader.pair(values, lists, with_lists)
+            tensors = [reader.tensor() for _ in range(count)]
+            start = _data_start(values, file.tell())
+            return GgufHeader(values, tuple(replace(each, start=start + each.start) for each in tensors), lists)
     except OSError as error:
         raise SceError(f"{path}: {error.strerror}") from None
     except ValueError as error:
-        raise SceError(f"{path}: not a GGUF file, or damaged ({error}); export it again") from None
+        raise SceError(f"{path}: not a GGUF file, or damaged ({error}); export or download it again") from None
+
+
+def _data_start(values: dict[str, Scalar], position: int) -> int:
+    """Where the data of the first tensor begins, after a header that ends at ``position``."""
+    alignment = values.get("general.alignment", _ALIGNMENT)
+    if not isinstance(alignment, int) or alignment < 1:
+        raise ValueError(f"an alignment of {alignment}")
+    return -(-position // alignment) * alignment
 
 
 class _Reader:
@@ -93,23 +112,34 @@ class _Reader:
         """Read the numbers of tensors and of key-value pairs."""
         if self._take(4) != MAGIC:
             raise ValueError("it does not begin with GGUF")
-        _version, tensors, pairs = struct.unpack("<IQQ", self._take(20))
+        version, tensors, pairs = struct.unpack("<IQQ", self._take(20))
+        if version not in _VERSIONS:
+            raise ValueError(f"version {version} of the format")
         # A tensor and a pair take more than 12 bytes each.
         if tensors + pairs > self._left // 12:
             raise ValueError(f"{tensors} tensors and {pairs} values in {self._left} bytes")
         return tensors, pairs
 
-    def pair(self, values: dict[str, Scalar], skips_lists: bool = True) -> bool:
-        """Read one pair into ``values``; False at a list that is not to be skipped."""
+    def pair(
+        self, values: dict[str, Scalar], lists: dict[str, list[Any]] | None = None, with_lists: bool = False
+    ) -> bool:
+        """Read one pair into ``values``, or a list into ``lists``; without ``with_lists`` it is skipped.
+
+        Returns:
+            False before a list if there is no ``lists``.
+        """
         key, kind = self._text(), int(self._number("I"))
         if kind == _STRING:
             values[key] = self._text()
         elif kind in _SCALARS:
             values[key] = self._number(_SCALARS[kind])
-        elif kind == _ARRAY and skips_lists:
-            self._skip_list()
         elif kind == _ARRAY:
-            return False
+            if lists is None:
+                return False
+            if with_lists:
+                lists[key] = self._list()
+            else:
+                self._skip_list()
         else:
             raise ValueError(f"{key!r} has the unknown type {kind}")
         return True
@@ -120,8 +150,19 @@ class _Reader:
         if dimensions > _MOST_SIZES:
             raise ValueError(f"a tensor with {dimensions} dimensions")
         sizes = tuple(int(self._number("Q")) for _ in range(int(dimensions)))
-        kind, _offset = self._number("I"), self._number("Q")
-        return GgufTensor(name, sizes, int(kind))
+        kind, offset = self._number("I"), self._number("Q")
+        return GgufTensor(name, sizes, int(kind), int(offset))
+
+    def _list(self) -> list[Any]:
+        kind, count = int(self._number("I")), int(self._number("Q"))
+        size = 8 if kind == _STRING else struct.calcsize(f"<{_SCALARS.get(kind, 'B')}")
+        if count > min(_MOST_ENTRIES, self._left // size):
+            raise ValueError(f"a list of {count} entries in {self._left} bytes")
+        if kind == _STRING:
+            return [self._text() for _ in range(count)]
+        if kind not in _SCALARS:
+            raise ValueError(f"a list with the unknown type {kind}")
+        return list(struct.unpack(f"<{count}{_SCALARS[kind]}", self._take(count * size)))
 
     def _skip_list(self) -> None:
         kind, count = int(self._number("I")), int(self._number("Q"))
