@@ -27,7 +27,7 @@ from securecoderl_edge.export.dispatch import (
 from securecoderl_edge.export.manifest import AdapterManifest, GgufManifest, OnnxManifest, types_in_words
 from securecoderl_edge.export.run import ONNX_TYPES, PORTABLE_TYPES, QUANTS, ExportResult, export_merged
 from securecoderl_edge.export.workbench import Workbench
-from securecoderl_edge.models.files import base_folder
+from securecoderl_edge.models.files import base_folder, gguf_file
 from securecoderl_edge.runs import latest_run, run_of
 from securecoderl_edge.runtimes.spec import ModelSpec
 
@@ -77,7 +77,8 @@ class ExportConfig:
 def export(source: str | None, config: ExportConfig) -> None:
     """Export a model to GGUF or ONNX files, verified against the original.
 
-    RUN is a training run or one of its phases (default: the latest run). HF_DIR is a Hugging Face folder, or nano.
+    RUN is a training run or one of its phases (default: the latest run). HF_DIR is a Hugging Face folder, a
+    GGUF file, nano or smollm2.
 
     llama.cpp or onnxruntime loads each file. Its tokens, logits and greedy text are compared with the original model in
     transformers, and the file is deleted if they disagree. Merged Hugging Face folders are not compared.
@@ -137,7 +138,8 @@ def _export_files(
     def log(message: str) -> None:
         say(f"{out}: {message}")
 
-    with Workbench(base, spec.adapter, spec.prompt_style, log, config.pre_tokenizer) as workbench:
+    gguf_base = gguf_file(spec.source)
+    with Workbench(base, spec.adapter, spec.prompt_style, log, config.pre_tokenizer, gguf_base) as workbench:
         for quant in quants:
             out = target_of(spec, kind, quant, config.out)
             try:
@@ -231,9 +233,8 @@ def _verify(file: Path, source: str | None, config: ExportConfig) -> None:
         spec = find_source(source)
     elif (run := run_of(file)) is not None:
         spec = find_source(str(run.path))
-    found = recheck(
-        file, base_folder(spec.source) if spec else None, spec.adapter if spec else None, config.pre_tokenizer
-    )
+    base, gguf_base = (base_folder(spec.source), gguf_file(spec.source)) if spec else (None, None)
+    found = recheck(file, base, spec.adapter if spec else None, config.pre_tokenizer, gguf_base)
     if config.json:
         click.echo(json.dumps(found.to_record()))
     if found.agreement is None:

@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.models.files import NANO
+from securecoderl_edge.models.files import PACKAGED
 from securecoderl_edge.runs import RUNS
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -89,7 +89,7 @@ class _CommaList(click.ParamType):  # type: ignore[type-arg]
 
 
 class ModelName(click.ParamType):  # type: ignore[type-arg]
-    """A model name for `resolve_model`; the shell completes nano, runs, files and folders."""
+    """A model name for `resolve_model`; the shell completes nano, smollm2, runs, files and folders."""
 
     name = "MODEL"
 
@@ -97,7 +97,7 @@ class ModelName(click.ParamType):  # type: ignore[type-arg]
         return str(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        names = [NANO, *sorted(path.parent.name for path in RUNS.glob("*/environment.json"))]
+        names = [*PACKAGED, *sorted(path.parent.name for path in RUNS.glob("*/environment.json"))]
         found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
         return [*found, CompletionItem(incomplete, type="file")]
 

@@ -20,6 +20,7 @@ from securecoderl_edge.export.manifest import (
     types_in_words,
 )
 from securecoderl_edge.export.run import ExportResult
+from securecoderl_edge.models.from_gguf import gguf_source
 from securecoderl_edge.prompts.styles import INSTRUCTION_HEADING, PROBLEM_HEADING, RESPONSE_HEADING, SOLUTION_HEADING
 from securecoderl_edge.runs import ENVIRONMENT, Run, run_of
 from securecoderl_edge.runtimes.spec import ModelSpec
@@ -114,7 +115,7 @@ def _sections(result: ExportResult, spec: ModelSpec, base: Path, bench: str) -> 
         "",
         f"* Base model: {Path(spec.source).name or spec.source}; license: {license_of(base)}",
     ]
-    lines += [f"* {fact}" for fact in _facts(manifest)]
+    lines += [f"* {fact}" for fact in (*_quantized_base(base), *_facts(manifest))]
     run = run_of(spec.adapter) if spec.adapter else None
     if run is not None:
         lines += ["", "## Training", "", *_training(run)]
@@ -213,12 +214,26 @@ def _facts(manifest: Manifest) -> list[str]:
     return [*facts, *_style_facts(manifest.prompt_style)]
 
 
+def _quantized_base(base: Path) -> list[str]:
+    """A sentence about a base that was converted from a quantized GGUF file."""
+    source = gguf_source(base)
+    types = source["tensor_types"] if source else {}
+    if source is None or {*types} <= {"f32", "f16", "bf16"}:
+        return []
+    counts = ", ".join(f"{count} {kind}" for kind, count in types.items())
+    return [
+        f"The base was quantized: its weights come from a GGUF file (sha256 {source['sha256']}; {counts}) and are no "
+        "more precise than there"
+    ]
+
+
 def _style_facts(style: str | None) -> list[str]:
     return [f"Prompt style: {style}; other prompt formats give worse results"] if style else []
 
 
 def _agreement_rows(manifest: Manifest) -> list[str]:
-    agreement, bounds = manifest.agreement, BOUNDS[manifest.quant]
+    agreement = manifest.agreement
+    bounds = BOUNDS[manifest.bounds if isinstance(manifest, AdapterManifest) else manifest.quant]
     return [
         f"| largest logit difference | {agreement.max_abs_difference:.3g} | {bounds.max_abs_difference:g} |",
         f"| KL divergence, nats per token | {agreement.mean_kl:.3g} | {bounds.mean_kl:g} |",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from securecoderl_edge.errors import UsageError
@@ -20,6 +21,7 @@ from securecoderl_edge.export.targets import check_name
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture
 from securecoderl_edge.runs import latest_run, only_unfinished, run_of
+from securecoderl_edge.runtimes.manifests import manifest_path
 from securecoderl_edge.runtimes.spec import POLICY, ModelSpec, resolve_model
 
 # dtypes of `hf` folders by weight type.
@@ -54,6 +56,8 @@ def find_source(source: str | None) -> ModelSpec:
             raise UsageError(only_unfinished() or none)
         source = str(run.path)
     spec = resolve_model(source)
+    if spec.kind == "gguf" and not manifest_path(Path(spec.source)).is_file():
+        return replace(spec, kind="hf")  # a base model, dequantized
     if spec.kind != "hf":
         raise UsageError(f"{source} is an exported file already. Give a training run or a Hugging Face folder.")
     return spec
@@ -103,7 +107,7 @@ def _usual_target(spec: ModelSpec, suffix: str) -> Path:
     if run is not None:
         return run.export_path(suffix, "" if spec.role == POLICY else spec.role)
     name = Path(spec.source).resolve().name if Path(spec.source).is_dir() else spec.source.split("/")[-1]
-    return Path(f"{name}{suffix}")
+    return Path(f"{name.removesuffix('.gguf')}{suffix}")
 
 
 def export_as(workbench: Workbench, kind: str, quant: str, out: Path, force: bool) -> ExportResult:

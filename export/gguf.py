@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from securecoderl_edge.errors import SceError, UsageError, needs
+from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export.merge import merged_tensors, weights_of
 from securecoderl_edge.export.vocabulary import Vocabulary, read_vocabulary
 from securecoderl_edge.models.architecture import EXPORTED_ROPE_TYPES, Architecture, read_architecture

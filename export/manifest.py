@@ -62,12 +62,18 @@ class GgufManifest(Manifest):
 
 @dataclass(frozen=True, kw_only=True)
 class AdapterManifest(Manifest):
-    """Manifest of an adapter in one GGUF file; ``agreement`` was measured on a float file of its base in llama.cpp."""
+    """Manifest of an adapter in one GGUF file.
+
+    Attributes:
+        bounds: weight type with the bounds of ``agreement``, which was measured on a file of the base in llama.cpp: the
+            GGUF file that the base was converted from, else a float file.
+    """
 
     file: str
     sha256: str
     rank: int
     tensors: int
+    bounds: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +135,7 @@ def _is_sound(manifest: Manifest) -> bool:
         return False
     found = manifest.agreement
     agreement = all(_is_of(getattr(found, name), hint) for name, hint in get_type_hints(Agreement).items())
-    return agreement and found.top1 <= 1 and manifest.quant in BOUNDS
+    return agreement and found.top1 <= 1 and manifest.quant in BOUNDS and getattr(manifest, "bounds", "f32") in BOUNDS
 
 
 def _is_of(value: Any, hint: Any) -> bool:

@@ -28,12 +28,19 @@ class Recheck:
         return asdict(self)
 
 
-def recheck(file: Path, base: Path | None, adapter: Path | None, pre_tokenizer: str | None = None) -> Recheck:
+def recheck(
+    file: Path,
+    base: Path | None,
+    adapter: Path | None,
+    pre_tokenizer: str | None = None,
+    gguf_base: Path | None = None,
+) -> Recheck:
     """Check a file against its manifest and, if given, the original model.
 
     Args:
         base: folder of the base model; None checks only the manifest.
         pre_tokenizer: llama.cpp's name of an unrecognized pre-tokenizer, to verify an adapter on its base.
+        gguf_base: see `Workbench`.
 
     Raises:
         UsageError: the file or its manifest is missing.
@@ -50,7 +57,7 @@ def recheck(file: Path, base: Path | None, adapter: Path | None, pre_tokenizer: 
     if sources != given:
         changed = sorted(name for name in {*given, *sources} if given.get(name) != sources.get(name))
         raise SceError(f"{file} was made from another model: {', '.join(changed[:4])} differ")
-    with Workbench(base, adapter, pre_tokenizer=pre_tokenizer) as workbench:
+    with Workbench(base, adapter, pre_tokenizer=pre_tokenizer, gguf_base=gguf_base) as workbench:
         if isinstance(manifest, OnnxManifest):
             agreement = verify_onnx(file, base, kind, workbench.reference())
         elif isinstance(manifest, AdapterManifest):

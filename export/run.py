@@ -85,7 +85,7 @@ def export_gguf(workbench: Workbench, quant: str, out: Path, force: bool) -> Exp
 
 
 def export_adapter(workbench: Workbench, quant: str, out: Path, force: bool) -> ExportResult:
-    """Write only the adapter to the GGUF file ``out``, which appears after verification on a float file of its base.
+    """Write only the adapter to the GGUF file ``out``, which appears after verification on a GGUF file of its base.
 
     Args:
         quant: ``f16`` or ``f32``; other arguments and errors as in `export_gguf`.
@@ -106,9 +106,11 @@ def export_adapter(workbench: Workbench, quant: str, out: Path, force: bool) -> 
         summary = write_adapter(base, adapter, quant, temporary, out.stem, workbench.prompt_style)
         base_file, base_quant = workbench.base_file(out)
         workbench.log("verifying the adapter on the base ...")
+        bounds = wider(quant, base_quant)
         with _deleted_on_failure():
-            agreement = verify_gguf(base_file, base, wider(quant, base_quant), workbench.reference(), temporary)
-        manifest = AdapterManifest(**_facts_of(temporary, out), **asdict(summary), **source.described(agreement))
+            agreement = verify_gguf(base_file, base, bounds, workbench.reference(), temporary)
+        facts = {**_facts_of(temporary, out), **asdict(summary), "bounds": bounds}
+        manifest = AdapterManifest(**facts, **source.described(agreement))
         _write_manifest(manifest, out, temporary)
     return ExportResult(out, manifest, reused=False)
 

@@ -30,6 +30,7 @@ class Workbench:
         prompt_style: prompt style that the model was trained with; it is written to the exports.
         log: called with progress messages.
         pre_tokenizer: llama.cpp's name of an unrecognized pre-tokenizer.
+        gguf_base: the GGUF file that ``base`` was converted from; an adapter is verified on it.
     """
 
     def __init__(
@@ -39,7 +40,9 @@ class Workbench:
         prompt_style: str | None = None,
         log: Callable[[str], None] = lambda message: None,
         pre_tokenizer: str | None = None,
+        gguf_base: Path | None = None,
     ) -> None:
+        self.gguf_base = gguf_base
         self.base, self.adapter, self.log = base, adapter, log
         self.prompt_style, self.pre_tokenizer = prompt_style, pre_tokenizer
         self._stack = ExitStack()
@@ -76,7 +79,15 @@ class Workbench:
             self._float = path, summary
 
     def base_file(self, out: Path) -> tuple[Path, str]:
-        """Write a float file of the base, to verify the adapter; return it and its type: f32 for a small model."""
+        """The file of the base to verify the adapter on, and the type whose bounds then apply.
+
+        It is the GGUF file that the base was converted from, else a float file that is written here: f32 for a small
+        model.
+        """
+        if self.gguf_base is not None:
+            types, _ = tensor_types(self.gguf_base)
+            # llama.cpp also rounds what goes into quantized layers, to 8 bits.
+            return self.gguf_base, next((kind for kind in ("f16", "bf16") if {*types} <= {"f32", kind}), "q8_0")
         parameters = sum(math.prod(sizes) for sizes in read_architecture(self.base).tensors().values())
         kind = "f32" if parameters <= _SMALL_MODEL else "f16"
         path = self._folder(out) / "base.gguf"

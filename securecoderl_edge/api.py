@@ -132,15 +132,16 @@ def export(
         target_of,
     )
     from securecoderl_edge.export.workbench import Workbench
-    from securecoderl_edge.models.files import base_folder
+    from securecoderl_edge.models.files import base_folder, gguf_file
 
     if kind not in DEFAULTS or kind == "hf":
         raise UsageError(f"unknown kind {kind!r}; choose from gguf, onnx, portable, adapter")
     spec, chosen = find_source(model), quant or DEFAULTS[kind]
     check_type(kind, chosen)
     target = target_of(spec, kind, chosen, out)
-    check_format(spec, base_folder(spec.source), kind)
-    with Workbench(base_folder(spec.source), spec.adapter, spec.prompt_style) as workbench:
+    base, gguf_base = base_folder(spec.source), gguf_file(spec.source)
+    check_format(spec, base, kind)
+    with Workbench(base, spec.adapter, spec.prompt_style, gguf_base=gguf_base) as workbench:
         return export_as(workbench, kind, chosen, target, force)
 
 

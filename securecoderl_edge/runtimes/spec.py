@@ -10,7 +10,8 @@ from typing import Literal
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
-from securecoderl_edge.models.files import MODEL_FILES, NANO, base_folder
+from securecoderl_edge.models.files import MODEL_FILES, NANO, PACKAGED, SMOLLM2, base_folder, gguf_file
+from securecoderl_edge.models.gguf_header import MAGIC, is_adapter
 from securecoderl_edge.prompts.styles import OURS, STYLE_KEY, STYLES
 from securecoderl_edge.runs import (
     DONE_FILE,
@@ -24,7 +25,6 @@ from securecoderl_edge.runs import (
     phase_of,
     run_of,
 )
-from securecoderl_edge.models.gguf_header import MAGIC, is_adapter
 from securecoderl_edge.runtimes.manifests import bits_per_weight
 from securecoderl_edge.system.files import read_json, sha256_of
 from securecoderl_edge.system.hub import is_hub_id
@@ -44,7 +44,8 @@ class ModelSpec:
     Attributes:
         label: a short name for tables.
         kind: the runtime that reads it.
-        source: the GGUF file, the ONNX or HF folder, the repo id, or ``nano``.
+        source: the GGUF file, the ONNX or HF folder, the repo id, ``nano`` or ``smollm2``. A run whose base is a
+            GGUF file reads it in torch (``hf``).
         adapter: the folder of a LoRA adapter on ``source``, in PEFT format.
         role: its part in a run: ``base``, ``policy``, ``export``, the name of a phase, or that name with a step for a
             snapshot; empty outside a run.
@@ -92,7 +93,7 @@ class ModelSpec:
 
     def _source_folder(self) -> Path | None:
         """The folder with the files of ``source``; None for a repo that is not downloaded."""
-        if self.source != NANO and Path(self.source).is_dir():
+        if self.source not in PACKAGED and Path(self.source).is_dir():
             return Path(self.source)
         try:
             return base_folder(self.source, download=False)
@@ -103,9 +104,9 @@ class ModelSpec:
 def resolve_model(text: str | None) -> ModelSpec:
     """Find the model that ``text`` names; without text the one that ``sce generate`` takes (`default_model`).
 
-    ``text`` is ``nano``, a GGUF file, an HF or adapter folder, a run (its folder, its name under ``runs/`` or
-    ``latest``), one part of a run (``RUN:sft``, ``RUN:policy``, ``RUN:base``), or, if none of these exists on disk, a
-    Hugging Face repo id such as ``Qwen/Qwen2.5-Coder-0.5B``.
+    ``text`` is ``nano``, ``smollm2``, a GGUF file, an HF or adapter folder, a run (its folder, its name under
+    ``runs/`` or ``latest``), one part of a run (``RUN:sft``, ``RUN:policy``, ``RUN:base``), or, if none of these exists
+    on disk, a Hugging Face repo id such as ``Qwen/Qwen2.5-Coder-0.5B``.
 
     Raises:
         UsageError: not found, or not a model; the message lists the possible names.
@@ -114,6 +115,8 @@ def resolve_model(text: str | None) -> ModelSpec:
         return default_model()
     if text == NANO:
         return ModelSpec(NANO, "hf", NANO, prompt_style=OURS.style)
+    if text == SMOLLM2:
+        return replace(_from_file(Path(str(gguf_file(text)))), label=SMOLLM2)
     path = Path(text)
     if path.is_file() and text != str(RUNS / LATEST):
         return _from_file(path)
@@ -249,9 +252,10 @@ def _base(run: Run) -> ModelSpec:
     name = run.base_model
     if name == NANO:
         return ModelSpec(NANO, "hf", NANO, role=BASE, prompt_style=run.prompt_style)
-    if Path(name).is_dir() or is_hub_id(name):
-        return ModelSpec(Path(name).name, "hf", name, role=BASE, prompt_style=run.prompt_style)
-    raise UsageError(f"{run.path}: its base model {name} is missing; put the folder back")
+    if name == SMOLLM2 or Path(name).exists() or is_hub_id(name):
+        label = Path(name).name.removesuffix(".gguf")
+        return ModelSpec(label, "hf", name, role=BASE, prompt_style=run.prompt_style)
+    raise UsageError(f"{run.path}: its base model {name} is missing; put it back")
 
 
 def _exports(run: Run) -> list[ModelSpec]:
@@ -284,6 +288,7 @@ def _nothing_found(text: str) -> str:
     if exports:  # the label of this file in tables
         known = f"Did you mean {exports[0]}?"
     return (
-        f"unknown model {text!r}: expected a file, a folder, a run, {NANO} or a Hugging Face repo id (owner/name). "
+        f"unknown model {text!r}: expected a file, a folder, a run, {NANO}, {SMOLLM2} or a Hugging Face repo id "
+        f"(owner/name). "
         f"{known}"
     )

@@ -28,6 +28,7 @@ from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.device import Compute
 from securecoderl_edge.models.files import base_folder, sha256_of_folder
+from securecoderl_edge.models.from_gguf import gguf_source
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture
 from securecoderl_edge.models.sizes import GIB
@@ -116,6 +117,8 @@ def find_sources(settings: TrainSettings, download: bool = True) -> Sources:
     """
     base, problems = base_folder(settings.model, download=download), load_problems(settings.problems)
     inputs = {"base_sha256": sha256_of_folder(base), "problems_sha256": digest_of_problems(problems)}
+    if source := gguf_source(base):
+        inputs["base_gguf_sha256"] = str(source["sha256"])
     if settings.init is None:
         return Sources(base, problems, inputs, settings.seed)
     run, phase = find_run(settings.init), ""

@@ -17,7 +17,6 @@ pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 from exports import export_adapter
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.export import gguf as gguf_export
 from securecoderl_edge.export.adapter import write_adapter
 from securecoderl_edge.export.agreement import Agreement, check_bounds
 from securecoderl_edge.export.contents import check_content

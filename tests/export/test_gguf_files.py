@@ -15,7 +15,6 @@ pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 from exports import export_gguf
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.export import gguf
 from securecoderl_edge.export import run as export_run
 from securecoderl_edge.export.agreement import Agreement
 from securecoderl_edge.export.run import export_merged

@@ -31,9 +31,7 @@ def test_a_header_is_what_the_gguf_package_reads(tiny_gguf: Path) -> None:
     assert header.values == scalars
     assert header.lists == {}
     lists = {
-        name: field.contents()
-        for name, field in reader.fields.items()
-        if field.types[0] == gguf.GGUFValueType.ARRAY
+        name: field.contents() for name, field in reader.fields.items() if field.types[0] == gguf.GGUFValueType.ARRAY
     }
     assert read_header(tiny_gguf, with_lists=True).lists == lists
     assert [tensor.start for tensor in header.tensors] == [tensor.data_offset for tensor in reader.tensors]

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from securecoderl_edge.errors import MissingExtra, SceError, UsageError
+from securecoderl_edge.models.gguf_header import MAGIC
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.extraction import Asked
 from securecoderl_edge.prompts.styles import STYLES
-from securecoderl_edge.models.gguf_header import MAGIC
 from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
 from securecoderl_edge.system.machine import cpu_count
 from securecoderl_edge.system.processes import (
