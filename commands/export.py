@@ -221,7 +221,8 @@ def _write_sidecars(result: ExportResult, spec: ModelSpec, base: Path) -> None:
     found = [] if is_found else [os.path.relpath(result.path)]
     bench = "" if isinstance(result.manifest, AdapterManifest) else f" {shlex.join(['sce', 'bench', *found])}, or"
     say(f"  card: {shown}{ollama}; next:{bench}")
-    for line in how_to_run(result, result.path.parent):
+    gguf_base = gguf_file(spec.source)
+    for line in how_to_run(result, result.path.parent, str(gguf_base) if gguf_base else None):
         say(f"    {line}")
 
 

@@ -20,6 +20,7 @@ from securecoderl_edge.export.manifest import (
     types_in_words,
 )
 from securecoderl_edge.export.run import ExportResult
+from securecoderl_edge.models.files import gguf_file
 from securecoderl_edge.models.from_gguf import gguf_source
 from securecoderl_edge.prompts.styles import INSTRUCTION_HEADING, PROBLEM_HEADING, RESPONSE_HEADING, SOLUTION_HEADING
 from securecoderl_edge.runs import ENVIRONMENT, Run, run_of
@@ -107,6 +108,7 @@ def _front_matter(library: str, spec: ModelSpec, base: Path) -> list[str]:
 
 def _sections(result: ExportResult, spec: ModelSpec, base: Path, bench: str) -> list[str]:
     manifest, agreement = result.manifest, result.manifest.agreement
+    original = gguf_file(spec.source)
     kind = "LoRA adapter" if isinstance(manifest, AdapterManifest) else "model"
     runtime = "onnxruntime" if isinstance(manifest, OnnxManifest) else "llama.cpp"
     lines = [f"# {result.path.name}", "", f"A {kind} that writes Python programs, exported by securecoderl-edge.", ""]
@@ -132,7 +134,7 @@ def _sections(result: ExportResult, spec: ModelSpec, base: Path, bench: str) -> 
     ]
     if bench:
         lines += ["", "## Evaluation", "", bench.strip()]
-    lines += ["", "## Usage", "", "```", *how_to_run(result), "```", "", "## Limitations", "", *_limits(run)]
+    lines += ["", "## Usage", "", "```", *how_to_run(result, gguf_base=original.name if original else None), "```", "", "## Limitations", "", *_limits(run)]
     return [*lines, ""]
 
 
@@ -159,8 +161,11 @@ def _modelfile_of(out: Path) -> Path:
     return out.with_name(f"{out.name}.Modelfile")
 
 
-def how_to_run(result: ExportResult, folder: Path = Path()) -> list[str]:
-    """Shell commands that run the file in ``folder``; those of an adapter begin with the export of its base."""
+def how_to_run(result: ExportResult, folder: Path = Path(), gguf_base: str | None = None) -> list[str]:
+    """Shell commands that run the file in ``folder``.
+
+    Those of an adapter name ``gguf_base``, the GGUF file of its base, or begin with the export of its base.
+    """
     path = folder / result.path.name
     name, modelfile = shlex.quote(str(path)), shlex.quote(str(_modelfile_of(path)))
     # A dot in a name may be part of a version.
@@ -168,11 +173,13 @@ def how_to_run(result: ExportResult, folder: Path = Path()) -> list[str]:
     if isinstance(result.manifest, OnnxManifest):
         return [f"sce generate --model {name} '...'"]
     if isinstance(result.manifest, AdapterManifest):
-        call = f'Llama("base.gguf", lora_path={json.dumps(str(path))})("...")'
+        base = gguf_base or "base.gguf"
+        call = f'Llama({json.dumps(base)}, lora_path={json.dumps(str(path))})("...")'
+        export = "sce export BASE --quant f16 --out base.gguf  # BASE: the base model of the adapter"
         program = f"from llama_cpp import Llama; print({call})"
         return [
-            "sce export BASE --quant f16 --out base.gguf  # BASE: the base model of the adapter",
-            f"llama-cli -no-cnv -m base.gguf --lora {name} -p '...'",
+            *([] if gguf_base else [export]),
+            f"llama-cli -no-cnv -m {shlex.quote(base)} --lora {name} -p '...'",
             f"ollama create {ollama} -f {modelfile} && ollama run {ollama}",
             f"python -c {shlex.quote(program)}",
         ]

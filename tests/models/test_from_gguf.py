@@ -1,0 +1,379 @@
+"""GGUF files as base models: weights, architecture and tokens as in llama.cpp, and no folder of damaged files."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import random
+import shutil
+import struct
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gguf_files import lora, rewritten
+from tiny_models import build_model
+
+pytest.importorskip("torch", reason="needs the train extra")
+pytest.importorskip("gguf", reason="needs the gguf extra")
+
+import gguf
+import numpy as np
+import torch
+from safetensors.torch import load_file
+
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.export.gguf import write_gguf
+from securecoderl_edge.models import from_gguf
+from securecoderl_edge.models.architecture import read_architecture
+from securecoderl_edge.models.files import base_folder, sha256_of_folder
+from securecoderl_edge.models.from_gguf import folder_of_gguf, gguf_source
+from securecoderl_edge.models.gguf_header import read_header
+from securecoderl_edge.models.gguf_layout import arranged, restored, tensor_names
+from securecoderl_edge.models.tokenizer import read_tokenizer, special_tokens
+
+LLAMA3 = {
+    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64, "rope_theta": 10000.0,
+}  # fmt: skip
+LINEAR = {"rope_type": "linear", "factor": 4.0, "rope_theta": 100000.0}
+SHAPES: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "linear, untied, grouped": {
+        "num_key_value_heads": 2, "tie_word_embeddings": False, "rope_parameters": LINEAR, "rms_norm_eps": 1e-5
+    },
+    "llama3": {"rope_parameters": LLAMA3},
+    "heads of their own size": {"head_dim": 32, "num_key_value_heads": 2},
+    "qwen2": {"family": "qwen2", "num_key_value_heads": 2},
+}  # fmt: skip
+WIDE = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8, "num_key_value_heads": 4}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache of a user of their own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "securecoderl-edge" / "gguf"
+
+
+@pytest.fixture
+def float_file(tiny_model: Path, tmp_path: Path) -> Path:
+    write_gguf(tiny_model, None, "f32", tmp_path / "m.gguf", "tiny")
+    return tmp_path / "m.gguf"
+
+
+def written(path: Path, kind: str) -> dict[str, torch.Tensor]:
+    """What the gguf package makes of a file, with the rows of q and k put back one by one."""
+    found = {}
+    shape = read_architecture(folder_of_gguf(path))
+    for tensor in gguf.GGUFReader(path).tensors:
+        values = torch.from_numpy(np.array(gguf.quants.dequantize(tensor.data, tensor.tensor_type)))
+        heads = {"attn_q": shape.heads, "attn_k": shape.key_value_heads}.get(tensor.name.split(".")[-2], 0)
+        if heads and shape.family == "llama":
+            half = shape.head_size // 2
+            order = [
+                head * shape.head_size + 2 * (row % half) + row // half
+                for head in range(heads)
+                for row in range(shape.head_size)
+            ]
+            values = values[order]
+        found[tensor.name] = values.to({"F16": torch.float16, "BF16": torch.bfloat16}.get(kind, torch.float32))
+        if values.ndim == 1:
+            found[tensor.name] = values
+    return found
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"])
+def test_each_weight_is_what_gguf_dequantizes_bit_for_bit(float_file: Path, tmp_path: Path, kind: str) -> None:
+    path = rewritten(float_file, tmp_path / "q.gguf", kind)
+    folder = folder_of_gguf(path)
+    names = tensor_names(read_architecture(folder))
+    stored, expected = load_file(folder / "model.safetensors"), written(path, kind)
+    assert {names[name] for name in stored} == {*expected}
+    for name, tensor in stored.items():
+        assert tensor.dtype == expected[names[name]].dtype
+        assert torch.equal(tensor, expected[names[name]]), name
+    source = gguf_source(folder)
+    assert source is not None
+    assert source["tensor_types"] == ({"f32": 20} if kind == "F32" else {"f32": 5, kind.lower(): 15})
+
+
+@pytest.mark.parametrize("quant", ["q4_k_m", "q5_k_m", "q6_k", "q3_k_m", "iq4_xs"])
+def test_k_quants_that_llama_cpp_makes_are_dequantized_bit_for_bit(tmp_path: Path, quant: str) -> None:
+    from securecoderl_edge.export.quantize import quantize
+
+    base = build_model(tmp_path / "base", initializer_range=0.1, **WIDE)
+    write_gguf(base, None, "f32", tmp_path / "m.gguf", "m")
+    path = tmp_path / "q.gguf"
+    quantize(tmp_path / "m.gguf", path, quant)
+    folder = folder_of_gguf(path)
+    stored, expected = load_file(folder / "model.safetensors"), written(path, "F32")
+    for name, target in tensor_names(read_architecture(folder)).items():
+        assert torch.equal(stored[name], expected[target]), name
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=[*SHAPES])
+def test_a_model_comes_back_from_its_float_file_as_it_was(tmp_path: Path, shape: dict[str, Any]) -> None:
+    base = build_model(tmp_path / "base", **shape)
+    write_gguf(base, None, "f32", tmp_path / "m.gguf", "m")
+    folder = base_folder(str(tmp_path / "m.gguf"))
+    assert read_architecture(folder) == read_architecture(base)
+    before, after = load_file(base / "model.safetensors"), load_file(folder / "model.safetensors")
+    assert {*before} == {*after}
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert special_tokens(folder) == special_tokens(base)
+    text = (Path(__file__)).read_text()
+    assert read_tokenizer(folder).encode(text).ids == read_tokenizer(base).encode(text).ids
+
+
+def test_rows_are_restored_to_where_they_were_arranged_from(tiny_model: Path) -> None:
+    shape = read_architecture(tiny_model)
+    for name, sizes in shape.tensors().items():
+        weight = torch.randn(sizes)
+        assert torch.equal(restored(name, arranged(name, weight, shape), shape), weight)
+    weight = torch.randn(shape.query_size, shape.hidden)
+    assert not torch.equal(arranged("q_proj.weight", weight, shape), weight)
+
+
+def test_the_folder_and_llama_cpp_agree_on_the_quantized_file(tmp_path: Path) -> None:
+    pytest.importorskip("llama_cpp", reason="needs the gguf extra")
+    from securecoderl_edge.export.reference import write_reference
+    from securecoderl_edge.export.verify import PROMPTS, probe_texts
+    from securecoderl_edge.export.verify_worker import measure
+
+    base = build_model(tmp_path / "base", initializer_range=0.1, **WIDE)
+    write_gguf(base, None, "f32", tmp_path / "m.gguf", "m")
+    for kind in ("Q8_0", "Q4_1"):
+        path = rewritten(tmp_path / "m.gguf", tmp_path / f"{kind}.gguf", kind)
+        folder, reference = folder_of_gguf(path), tmp_path / kind
+        reference.mkdir()
+        write_reference(folder, None, PROMPTS[:8], 8, reference)
+        found = measure(path, folder, probe_texts(folder), reference)
+        assert found.tokenised_equal == found.texts
+        assert found.mean_kl < 0.01  # llama.cpp rounds activations, too
+        # A float file written from the folder has no such rounding.
+        write_gguf(folder, None, "f32", tmp_path / "again.gguf", "m")
+        exact = measure(tmp_path / "again.gguf", folder, [], reference)
+        assert exact.max_abs_difference < 1e-3
+        # The float model that was quantized is another one.
+        other = measure(tmp_path / "m.gguf", folder, [], reference)
+        assert other.mean_kl > 5 * exact.mean_kl
+
+
+def test_a_folder_is_made_once_and_again_when_it_is_gone(
+    float_file: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = folder_of_gguf(float_file)
+    assert folder.parent == cache
+    digest = sha256_of_folder(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(from_gguf, "_convert", lambda *arguments: pytest.fail("it was converted again"))
+        assert folder_of_gguf(float_file) == folder
+        copy = float_file.with_name("copy.gguf")
+        shutil.copyfile(float_file, copy)
+        assert folder_of_gguf(copy) == folder  # its content decides, not its name
+    shutil.rmtree(cache)
+    assert sha256_of_folder(folder_of_gguf(float_file)) == digest
+    (folder / "model.safetensors").unlink()
+    assert sha256_of_folder(folder_of_gguf(float_file)) == digest
+    monkeypatch.setattr(from_gguf, "_VERSION", 0)
+    assert sha256_of_folder(folder_of_gguf(float_file)) != digest
+
+
+def test_processes_that_convert_at_once_all_get_the_whole_folder(float_file: Path, cache: Path) -> None:
+    with multiprocessing.get_context("spawn").Pool(3) as pool:
+        digests = pool.map(_digest, [float_file] * 3)
+    assert len({*digests}) == 1
+    assert [path.name for path in cache.iterdir()] == [folder_of_gguf(float_file).name]
+
+
+def _digest(path: Path) -> str:
+    return sha256_of_folder(folder_of_gguf(path))
+
+
+def test_a_conversion_holds_one_tensor_at_a_time(tmp_path: Path) -> None:
+    base = build_model(tmp_path / "base", num_hidden_layers=12, **WIDE)
+    write_gguf(base, None, "q8_0", tmp_path / "m.gguf", "m")
+    tracemalloc.start()
+    try:
+        folder = folder_of_gguf(tmp_path / "m.gguf")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < (folder / "model.safetensors").stat().st_size / 4
+
+
+def retyped(path: Path, kind: int) -> Path:
+    """Give the last tensor another type."""
+    content = bytearray(path.read_bytes())
+    tensor = read_header(path).tensors[-1]
+    place = content.index(tensor.name.encode() + struct.pack("<I", len(tensor.sizes)))
+    struct.pack_into("<I", content, place + len(tensor.name) + 4 + 8 * len(tensor.sizes), kind)
+    path.write_bytes(content)
+    return path
+
+
+def cut(path: Path, count: int) -> Path:
+    path.write_bytes(path.read_bytes()[:-count])
+    return path
+
+
+def with_nan(path: Path) -> Path:
+    content = bytearray(path.read_bytes())
+    struct.pack_into("<f", content, read_header(path).tensors[0].start, float("nan"))
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (lambda path: cut(path, 100), "ends before the end of tensor"),
+        (lambda path: cut(path, path.stat().st_size - 200), "not a GGUF file, or damaged"),
+        (lambda path: path.write_bytes(b"no model"), "not a GGUF file"),
+        (lambda path: retyped(path, 77), "unknown type 77"),
+        (lambda path: retyped(path, 9), "unknown type 9"),  # Q8_1 is never in files
+        (lambda path: retyped(path, 12), "damaged at tensor"),  # a K-quant of rows that are too short
+        (with_nan, "has NaN or Inf"),
+        (lambda path: {"general__architecture": "mamba"}, "architecture 'mamba' is not supported"),
+        (lambda path: {"general__type": "mmproj"}, "not a model but of type 'mmproj'"),
+        (lambda path: {"split__count": 3}, "one of 3 parts"),
+        (lambda path: {"tokenizer__ggml__pre": "elvish"}, "unknown pre-tokenizer 'elvish'"),
+        (lambda path: {"tokenizer__ggml__pre": None}, "unknown pre-tokenizer None"),
+        (lambda path: {"tokenizer__ggml__model": "t5"}, "tokenizer of the kind 't5'"),
+        (lambda path: {"tokenizer__ggml__tokens": ["a", "b"]}, "2 tokens, but 405 embeddings"),
+        (lambda path: {"tokenizer__ggml__tokens": ["a"] * 405}, "names a token twice"),
+        (lambda path: {"tokenizer__ggml__merges": ["unknown parts"]}, "tokenizer is damaged"),
+        (lambda path: {"tokenizer__ggml__merges": ["one"]}, "merges is damaged"),
+        (lambda path: {"tokenizer__ggml__eos_token_id": None}, "no start or end token"),
+        (lambda path: {"llama__block_count": 2**31}, "fewer tensors than layers"),
+        (lambda path: {"llama__block_count": 1}, r"unknown tensor blk\.1"),
+        (lambda path: {"llama__feed_forward_length": 32}, "expected shape"),
+        (lambda path: {"llama__embedding_length": None}, "hidden_size"),
+        (lambda path: {"llama__rope__scaling__type": "yarn"}, "RoPE scaling 'yarn'"),
+        (lambda path: {"llama__rope__dimension_count": 8}, "rope.dimension_count = 8"),
+        (lambda path: {"llama__attention__sliding_window": 8}, "attention.sliding_window is not supported"),
+        (lambda path: {"llama__rope__freq_base": float("nan")}, "freq_base is nan"),
+        (lora, "not a model but of type 'adapter'"),
+    ],
+)
+def test_a_file_that_is_no_base_is_one_sentence_and_leaves_nothing(
+    float_file: Path, cache: Path, damage: Callable[[Path], Any], named: str
+) -> None:
+    changes = damage(float_file)
+    path = rewritten(float_file, float_file.with_name("x.gguf"), **changes) if isinstance(changes, dict) else float_file
+    with pytest.raises(SceError, match=named) as caught:
+        folder_of_gguf(path)
+    assert str(path) in str(caught.value)
+    assert not cache.exists() or [*cache.iterdir()] == []
+
+
+def test_random_damage_is_converted_or_refused(float_file: Path, cache: Path) -> None:
+    whole, rng = float_file.read_bytes(), random.Random(5)
+    path, refused = float_file.with_name("x.gguf"), 0
+    for _ in range(60):
+        content = bytearray(whole)
+        for _ in range(rng.choice((1, 4, 30))):
+            content[rng.randrange(14_000)] = rng.randrange(256)
+        path.write_bytes(content)
+        try:
+            folder_of_gguf(path)
+        except SceError:
+            refused += 1
+    assert refused > 10
+    assert all((folder / "config.json").is_file() for folder in cache.iterdir())
+
+
+def test_a_cache_that_cannot_be_written_is_named_with_the_way_out(
+    float_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(SceError, match=r"cannot write .*Set XDG_CACHE_HOME"):
+        folder_of_gguf(float_file)
+
+
+def test_too_small_a_disk_is_noticed_before_weights_are_written(
+    float_file: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 5, 5))
+    monkeypatch.setattr(from_gguf, "_write_weights", lambda *arguments: pytest.fail("weights were written"))
+    with pytest.raises(SceError, match="GB are free"):
+        folder_of_gguf(float_file)
+    assert [*cache.iterdir()] == []
+
+
+def sentencepiece() -> tuple[list[str], list[int], list[float]]:
+    """A small vocabulary as SentencePiece writes it: bytes, then pieces in the order of their merges."""
+    pieces = [
+        "▁▁",
+        "▁▁▁▁",
+        "re",
+        "ret",
+        "urn",
+        "return",
+        "▁return",
+        "▁x",
+        "in",
+        "▁in",
+        "aa",
+        "aaa",
+        "▁d",
+        "▁de",
+        "▁def",
+    ]
+    letters = sorted(
+        {letter for piece in pieces for letter in piece} | set("urn(x):\"'%{}#,0123456789[].+-*>=_abfisty\n\t")
+    )
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *pieces, *letters]
+    types = [2, 3, 3, *[6] * 256, *[1] * (len(pieces) + len(letters))]
+    scores = [0.0] * 259 + [-float(rank) for rank in range(len(pieces))] + [-1000.0] * len(letters)
+    return tokens, types, scores
+
+
+@pytest.mark.parametrize("adds_space", [True, False])
+def test_sentencepiece_scores_become_merges_that_join_as_in_llama_cpp(
+    float_file: Path, tmp_path: Path, adds_space: bool
+) -> None:
+    pytest.importorskip("llama_cpp", reason="needs the gguf extra")
+    from securecoderl_edge.runtimes.gguf.llama import LlamaModel
+
+    tokens, types, scores = sentencepiece()
+    left = range(len(tokens), 405)
+    path = rewritten(
+        float_file, tmp_path / "x.gguf", tokenizer__ggml__model="llama", tokenizer__ggml__pre="default",
+        tokenizer__ggml__tokens=[*tokens, *(f"[PAD{index}]" for index in left)], tokenizer__ggml__merges=None,
+        tokenizer__ggml__token_type=[*types, *(5 for _ in left)], tokenizer__ggml__scores=[*scores, *(0.0 for _ in left)],
+        tokenizer__ggml__bos_token_id=1, tokenizer__ggml__eos_token_id=2, tokenizer__ggml__padding_token_id=None,
+        tokenizer__ggml__add_bos_token=None, tokenizer__ggml__add_space_prefix=adds_space,
+    )  # fmt: skip
+    tokenizer, model = read_tokenizer(folder_of_gguf(path)), LlamaModel(path)
+    texts = ["def f(x):\n    return x", "aaaa é 世", " in  in return", "a</s>aa", "\ta\n\n", Path(__file__).read_text()]
+    try:
+        for text in texts:
+            assert tokenizer.encode(text).ids == model.tokenize(text), text
+    finally:
+        model.close()
+
+
+def test_all_ends_that_llama_cpp_stops_at_are_in_the_config(tiny_model: Path, tmp_path: Path, float_file: Path) -> None:
+    header = read_header(float_file, with_lists=True)
+    tokens, types = (list(header.lists[f"tokenizer.ggml.{name}"]) for name in ("tokens", "token_type"))
+    tokens[400], types[400] = "<|im_end|>", 3
+    path = rewritten(
+        float_file, tmp_path / "x.gguf", tokenizer__ggml__tokens=tokens, tokenizer__ggml__token_type=types,
+        tokenizer__ggml__eot_token_id=401, tokenizer__ggml__bos_token_id=399, tokenizer__ggml__add_bos_token=True,
+        tokenizer__chat_template="{{ messages }}",
+    )  # fmt: skip
+    folder = folder_of_gguf(path)
+    for name in ("config.json", "generation_config.json"):
+        assert json.loads((folder / name).read_text())["eos_token_id"] == [1, 400, 401]
+    assert (folder / "chat_template.jinja").read_text() == "{{ messages }}"
+    assert read_tokenizer(folder).encode("a").ids[0] == 399
+
+
+def test_an_unknown_name_lists_what_a_base_can_be() -> None:
+    with pytest.raises(UsageError, match="a GGUF file, a folder"):
+        base_folder("missing.gguf")
