@@ -25,7 +25,9 @@ def rewritten(source: Path, out: Path, kind: str | None = None, **changes: Any) 
         if value is not None:
             writer.add_key_value(name, value, field.types[0], field.types[-1] if len(field.types) > 1 else None)
     for name, value in changed.items():
-        writer.add_key_value(name, value, gguf.GGUFValueType.get_type(value))
+        kind_of_number = gguf.GGUFValueType.UINT32 if type(value) is int else gguf.GGUFValueType.get_type(value)
+        items = gguf.GGUFValueType.get_type(value[0]) if isinstance(value, list) else None
+        writer.add_key_value(name, value, kind_of_number, items)
     for tensor in reader.tensors:
         values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
         if kind is not None and values.ndim == 2:

@@ -342,10 +342,15 @@ def test_sentencepiece_scores_become_merges_that_join_as_in_llama_cpp(
 
     tokens, types, scores = sentencepiece()
     left = range(len(tokens), 405)
+    padded = (
+        [*tokens, *(f"[PAD{index}]" for index in left)],
+        [*types, *(5 for _ in left)],
+        [*scores, *(0.0 for _ in left)],
+    )
     path = rewritten(
         float_file, tmp_path / "x.gguf", tokenizer__ggml__model="llama", tokenizer__ggml__pre="default",
-        tokenizer__ggml__tokens=[*tokens, *(f"[PAD{index}]" for index in left)], tokenizer__ggml__merges=None,
-        tokenizer__ggml__token_type=[*types, *(5 for _ in left)], tokenizer__ggml__scores=[*scores, *(0.0 for _ in left)],
+        tokenizer__ggml__tokens=padded[0], tokenizer__ggml__token_type=padded[1], tokenizer__ggml__scores=padded[2],
+        tokenizer__ggml__merges=None,
         tokenizer__ggml__bos_token_id=1, tokenizer__ggml__eos_token_id=2, tokenizer__ggml__padding_token_id=None,
         tokenizer__ggml__add_bos_token=None, tokenizer__ggml__add_space_prefix=adds_space,
     )  # fmt: skip
