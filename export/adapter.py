@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.export.gguf import require_known_rope
+from securecoderl_edge.export.llama_cpp import require_expressible
 from securecoderl_edge.export.merge import check_fit, read_adapter
 from securecoderl_edge.models.adapters import read_lora_config
 from securecoderl_edge.models.architecture import read_architecture
@@ -44,7 +44,7 @@ def write_adapter(
 
     gguf = gguf_package()
     shape = read_architecture(base)
-    require_known_rope(base, shape)
+    require_expressible(base, shape)
     update = read_adapter(adapter)
     check_fit(base, adapter, update)
     rank, names = int(read_lora_config(adapter)["r"]), tensor_names(shape)
@@ -59,12 +59,17 @@ def write_adapter(
         if prompt_style is not None:
             writer.add_string(STYLE_KEY, prompt_style)
         for weight, (lower, upper) in sorted(update.factors.items()):
-            for half, factor in (("a", lower), ("b", arranged(weight, upper, shape))):
+            halves = [
+                (f"{target}.lora_{half}", factor)
+                for target, rows in names[weight]
+                for half, factor in (("a", lower), ("b", arranged(weight, upper[rows], shape)))
+            ]
+            for target, factor in halves:
                 with np.errstate(over="ignore"):  # checked below
                     values = factor.contiguous().numpy().astype(kind)
                 if not np.isfinite(values).all():
                     raise UsageError(f"{adapter}: the LoRA factors of {weight} exceed the range of {quant}. Use f32.")
-                writer.add_tensor(f"{names[weight]}.lora_{half}", values)
+                writer.add_tensor(target, values)
                 count += 1
                 parameters += math.prod(values.shape)
         writer.write_header_to_file()

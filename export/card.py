@@ -11,6 +11,7 @@ from securecoderl_edge.config import read_toml
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.statistics import bootstrap_mean
 from securecoderl_edge.export.agreement import BOUNDS
+from securecoderl_edge.export.llama_cpp import bounds_of
 from securecoderl_edge.export.manifest import (
     CARD,
     AdapterManifest,
@@ -130,11 +131,22 @@ def _sections(result: ExportResult, spec: ModelSpec, base: Path, bench: str) -> 
         "",
         "| | measured | bound |",
         "|---|---|---|",
-        *_agreement_rows(manifest),
+        *_agreement_rows(manifest, base),
     ]
     if bench:
         lines += ["", "## Evaluation", "", bench.strip()]
-    lines += ["", "## Usage", "", "```", *how_to_run(result, gguf_base=original.name if original else None), "```", "", "## Limitations", "", *_limits(run)]
+    lines += [
+        "",
+        "## Usage",
+        "",
+        "```",
+        *how_to_run(result, gguf_base=original.name if original else None),
+        "```",
+        "",
+        "## Limitations",
+        "",
+        *_limits(run),
+    ]
     return [*lines, ""]
 
 
@@ -238,9 +250,9 @@ def _style_facts(style: str | None) -> list[str]:
     return [f"Prompt style: {style}; other prompt formats give worse results"] if style else []
 
 
-def _agreement_rows(manifest: Manifest) -> list[str]:
-    agreement = manifest.agreement
-    bounds = BOUNDS[manifest.bounds if isinstance(manifest, AdapterManifest) else manifest.quant]
+def _agreement_rows(manifest: Manifest, base: Path) -> list[str]:
+    agreement, kind = manifest.agreement, manifest.bounds if isinstance(manifest, AdapterManifest) else manifest.quant
+    bounds = BOUNDS[kind if isinstance(manifest, OnnxManifest) else bounds_of(kind, base)]
     return [
         f"| largest logit difference | {agreement.max_abs_difference:.3g} | {bounds.max_abs_difference:g} |",
         f"| KL divergence, nats per token | {agreement.mean_kl:.3g} | {bounds.mean_kl:g} |",

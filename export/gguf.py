@@ -1,4 +1,4 @@
-"""GGUF files of Llama and Qwen2 models, written with the `gguf` package, one tensor in memory at a time."""
+"""GGUF files of the families that are computed natively, written with the `gguf` package, tensor by tensor."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.export.llama_cpp import require_expressible
 from securecoderl_edge.export.merge import merged_tensors, weights_of
 from securecoderl_edge.export.vocabulary import Vocabulary, read_vocabulary
-from securecoderl_edge.models.architecture import EXPORTED_ROPE_TYPES, Architecture, read_architecture
+from securecoderl_edge.models.architecture import Architecture, read_architecture
 from securecoderl_edge.models.gguf_layout import ROPE_DIVISORS, arranged, gguf_package, tensor_names
 from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.text import NORMALIZER_KEY
@@ -74,24 +75,24 @@ def write_gguf(
 
     gguf = gguf_package()
     shape = read_architecture(base)
-    require_known_rope(base, shape)
+    require_expressible(base, shape)
     vocabulary = read_vocabulary(base, shape.vocabulary, pre_tokenizer)
-    translated = tensor_names(shape)
-    names = {name: translated[name] for name in weights_of(base, shape)}
+    named = tensor_names(shape)
+    parts = {name: named[name] for name in weights_of(base, shape)}
     writer = gguf.GGUFWriter(path, shape.family)
     try:
         _add_header(writer, shape, quant, name)
         _add_vocabulary(writer, vocabulary)
         if prompt_style is not None:
             writer.add_string(STYLE_KEY, prompt_style)
-        types, data_bytes = _add_tensor_infos(writer, shape, names, quant)
+        types, data_bytes = _add_tensor_infos(writer, shape, parts, quant)
         divisors = np.array(shape.rope_divisors, dtype=np.float32)
         if divisors.size:
             writer.add_tensor_info(ROPE_DIVISORS, divisors.shape, divisors.dtype, divisors.nbytes)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
-        for target, tensor in _arranged_tensors(base, adapter, shape, names):
+        for target, tensor in _arranged_tensors(base, adapter, shape, parts):
             writer.write_tensor_data(_encode(target, tensor, types[target]))
         if divisors.size:
             writer.write_tensor_data(divisors)
@@ -108,17 +109,6 @@ def write_gguf(
     )
 
 
-def require_known_rope(base: Path, shape: Architecture) -> None:
-    """Check that the rotary embedding can be exported: training supports more types.
-
-    Raises:
-        UsageError: it cannot.
-    """
-    if not shape.rope_exports:
-        known = ", ".join(EXPORTED_ROPE_TYPES)
-        raise UsageError(f"{base}: export does not support RoPE type {shape.rope_type!r}; supported: {known}")
-
-
 def _add_header(writer: Any, shape: Architecture, quant: str, name: str) -> None:
     gguf = gguf_package()
     kinds = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "bf16": "MOSTLY_BF16", "q8_0": "MOSTLY_Q8_0"}
@@ -127,7 +117,9 @@ def _add_header(writer: Any, shape: Architecture, quant: str, name: str) -> None
     writer.add_file_type(gguf.LlamaFileType[kinds[quant]])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     writer.add_block_count(shape.layers)
-    writer.add_context_length(shape.context)
+    windows = [window for window in shape.windows if window is not None]
+    # Where llama.cpp applies no window, a context of its length makes it the same.
+    writer.add_context_length(shape.context if shape.kind.windows_in_gguf else min([shape.context, *windows]))
     writer.add_embedding_length(shape.hidden)
     writer.add_feed_forward_length(shape.intermediate)
     writer.add_head_count(shape.heads)
@@ -142,6 +134,16 @@ def _add_header(writer: Any, shape: Architecture, quant: str, name: str) -> None
     if shape.rope_factor != 1.0:
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(shape.rope_factor)
+    if shape.family == "granite":
+        writer.add_attention_scale(shape.attention_scale)
+        writer.add_embedding_scale(shape.embedding_scale)
+        writer.add_residual_scale(shape.residual_scale)
+        writer.add_logit_scale(1 / shape.logit_scale)
+        writer.add_rope_scaling_finetuned(shape.rotated[0])  # llama.cpp reads from it whether layers are rotated
+    if shape.kind.windows_in_gguf and windows:
+        writer.add_sliding_window(windows[0])
+        writer.add_sliding_window_pattern([window is not None for window in shape.windows])
+        writer.add_rope_freq_base_swa(shape.local_rope_theta or shape.rope_theta)
 
 
 def _add_vocabulary(writer: Any, vocabulary: Vocabulary) -> None:
@@ -172,7 +174,7 @@ def _add_vocabulary(writer: Any, vocabulary: Vocabulary) -> None:
 
 
 def _add_tensor_infos(
-    writer: Any, shape: Architecture, names: dict[str, str], quant: str
+    writer: Any, shape: Architecture, parts: dict[str, list[tuple[str, slice]]], quant: str
 ) -> tuple[dict[str, str], int]:
     """Add the header entry of every tensor; return the type of each and the bytes of all."""
     import numpy as np
@@ -180,12 +182,13 @@ def _add_tensor_infos(
     gguf = gguf_package()
     sizes = shape.tensors()
     types, total = {}, 0
-    for source, target in names.items():
-        kind = _tensor_type(sizes[source], quant)
+    for source, target, rows in ((name, *part) for name, each in parts.items() for part in each):
+        size = (len(range(*rows.indices(sizes[source][0]))), *sizes[source][1:])
+        kind = _tensor_type(size, quant)
         number = gguf.GGMLQuantizationType[kind.upper()]
         block, block_bytes = gguf.GGML_QUANT_SIZES[number]
-        nbytes = math.prod(sizes[source]) // block * block_bytes
-        writer.add_tensor_info(target, sizes[source], np.dtype(np.float32), nbytes, raw_dtype=number)
+        nbytes = math.prod(size) // block * block_bytes
+        writer.add_tensor_info(target, size, np.dtype(np.float32), nbytes, raw_dtype=number)
         types[target] = kind
         total += nbytes
     return types, total
@@ -201,12 +204,11 @@ def _tensor_type(sizes: tuple[int, ...], quant: str) -> str:
 
 
 def _arranged_tensors(
-    base: Path, adapter: Path | None, shape: Architecture, names: dict[str, str]
+    base: Path, adapter: Path | None, shape: Architecture, parts: dict[str, list[tuple[str, slice]]]
 ) -> Iterator[tuple[str, torch.Tensor]]:
     for name, tensor in merged_tensors(base, adapter):
-        if name not in names:
-            continue
-        yield names[name], arranged(name, tensor, shape)
+        for target, rows in parts.get(name, []):
+            yield target, arranged(name, tensor[rows], shape)
 
 
 def _encode(name: str, tensor: torch.Tensor, kind: str) -> np.ndarray[Any, Any]:

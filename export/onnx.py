@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.export.gguf import require_known_rope
+from securecoderl_edge.export.llama_cpp import require_known_rope
 from securecoderl_edge.export.merge import merged_tensors, weights_of
 from securecoderl_edge.export.onnx_graph import Graph
 from securecoderl_edge.export.onnx_portable import PortableGraph

@@ -14,6 +14,7 @@ from typing import Any
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.agreement import Agreement, check_bounds
+from securecoderl_edge.export.llama_cpp import bounds_of
 from securecoderl_edge.prompts.styles import format_statement
 from securecoderl_edge.system.files import remove_abandoned, temporary_prefix
 from securecoderl_edge.system.processes import ask
@@ -96,7 +97,7 @@ def _verify(format: str, path: Path, base: Path, quant: str, reference: Path, ad
         "format": format,
     }
     agreement = Agreement(**_ask_child("securecoderl_edge.export.verify_worker", request))
-    check_bounds(agreement, quant)
+    check_bounds(agreement, bounds_of(quant, base) if format == "gguf" else quant)
     return agreement
 
 

@@ -29,10 +29,9 @@ if TYPE_CHECKING:
 
 # In config.json: the GGUF file that a folder was made from.
 SOURCE_KEY = "gguf_source"
-# Types that keep their numbers; all others become float32.
-FLOATS = {"F32": "F32", "F16": "F16", "BF16": "BF16"}
 # Increased when the written folders change: older ones are then made again.
 _VERSION = 1
+# Types that stay; all others become float32.
 _BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 # Numbers that are dequantized at a time: gguf needs several times as much for its own steps.
 _AT_ONCE = 1 << 20
@@ -40,7 +39,7 @@ _AT_ONCE = 1 << 20
 
 @dataclass(frozen=True)
 class _Weight:
-    """One tensor to convert: where it is in the file, and what it becomes."""
+    """One tensor to convert: where it is in the file, and what it becomes. Where the type stays, the numbers do."""
 
     name: str
     source: GgufTensor
@@ -203,7 +202,7 @@ def _plan(header: GgufHeader, kinds: dict[str, Any], shape: Architecture, path: 
     gguf = gguf_package()
     tensors = {tensor.name: tensor for tensor in header.tensors if tensor.name != ROPE_DIVISORS}
     weights, sizes = [], shape.tensors()
-    for name, target in tensor_names(shape).items():
+    for name, ((target, _),) in tensor_names(shape).items():
         tensor = tensors.pop(target, None)
         found = tensor.sizes[::-1] if tensor else None
         if tensor is None or found != sizes[name]:
@@ -211,7 +210,8 @@ def _plan(header: GgufHeader, kinds: dict[str, Any], shape: Architecture, path: 
         kind = kinds[target]
         block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
         rows, columns = math.prod(found[:-1]), found[-1]
-        row_bytes, dtype = columns // block * block_bytes, FLOATS.get(kind.name, "F32")
+        keeps_type = kind.name in _BYTES and not (shape.kind.norm_offset and rows == 1)
+        row_bytes, dtype = columns // block * block_bytes, kind.name if keeps_type else "F32"
         weights.append(_Weight(name, tensor, kind.name, rows, columns, row_bytes, dtype, found))
     if tensors:
         raise UsageError(f"{path}: unknown tensor {min(tensors)} for a {shape.family} model")
@@ -260,12 +260,15 @@ def _numbers(file: IO[bytes], weight: _Weight, path: Path) -> np.ndarray[Any, An
     kind = gguf.GGMLQuantizationType[weight.kind]
     file.seek(weight.source.start)
     stored = np.fromfile(file, np.uint8, weight.rows * weight.row_bytes).reshape(weight.rows, weight.row_bytes)
-    numbers = stored if weight.kind in FLOATS else np.empty((weight.rows, weight.columns), np.float32)
+    if weight.kind == weight.dtype:
+        numbers = stored.view({"F32": np.float32, "F16": np.float16, "BF16": np.uint16}[weight.dtype])
+    else:
+        numbers = np.empty((weight.rows, weight.columns), np.float32)
     step = max(1, _AT_ONCE // weight.columns)
     for first in range(0, weight.rows, step):
         rows = gguf.quants.dequantize(stored[first : first + step], kind)
         if not np.isfinite(rows).all():
             raise SceError(f"{path}: {weight.source.name} has NaN or Inf; download it again")
-        if weight.kind not in FLOATS:
+        if weight.kind != weight.dtype:
             numbers[first : first + step] = rows
-    return numbers.view(np.dtype(f"u{_BYTES[weight.dtype]}")) if weight.kind in FLOATS else numbers
+    return numbers

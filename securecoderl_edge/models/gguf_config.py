@@ -9,6 +9,7 @@ from typing import Any
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.architecture import architecture_of
+from securecoderl_edge.models.families import FAMILIES as NATIVE
 from securecoderl_edge.models.gguf_header import GgufHeader, Scalar
 from securecoderl_edge.models.gguf_layout import ROPE_DIVISORS
 
@@ -40,18 +41,38 @@ class _Family:
 
     Attributes:
         name: class of transformers.
-        fixed: settings of config.json that are the same for all its models.
+        model_type: its name in config.json, if that is not the one in GGUF files.
         keys: further keys, as in `_KEYS`.
+        others: further keys that are read below.
     """
 
     name: str
-    fixed: dict[str, Any] = field(default_factory=dict)
+    model_type: str = ""
     keys: dict[str, str] = field(default_factory=dict)
+    others: frozenset[str] = frozenset()
 
 
 FAMILIES = {
     "llama": _Family("LlamaForCausalLM"),
     "qwen2": _Family("Qwen2ForCausalLM"),
+    "qwen3": _Family("Qwen3ForCausalLM"),
+    "smollm3": _Family("SmolLM3ForCausalLM"),
+    "olmo2": _Family("Olmo2ForCausalLM"),
+    "granite": _Family(
+        "GraniteForCausalLM",
+        keys={
+            "attention_multiplier": "attention.scale",
+            "embedding_multiplier": "embedding_scale",
+            "residual_multiplier": "residual_scale",
+            "logits_scaling": "logit_scale",
+        },
+    ),
+    "gemma3": _Family(
+        "Gemma3ForCausalLM",
+        "gemma3_text",
+        keys={"sliding_window": "attention.sliding_window", "final_logit_softcapping": "final_logit_softcapping"},
+        others=frozenset({"attention.sliding_window_pattern", "rope.freq_base_swa"}),
+    ),
 }
 
 
@@ -72,9 +93,11 @@ def config_of(header: GgufHeader, divisors: list[float], path: Path) -> dict[str
         raise UsageError(f"{path}: damaged, it has fewer tensors than layers; download it again")
     family = FAMILIES[str(kind)]
     keys = _KEYS | family.keys
-    own = {key.removeprefix(f"{kind}."): value for key, value in values.items() if key.startswith(f"{kind}.")}
-    unknown = sorted({*own} - {*keys.values()} - _OTHER_KEYS)
-    unknown += sorted(key for key in header.lists if key.startswith(f"{kind}."))
+    both = {**values, **header.lists}
+    own: dict[str, Any] = {
+        key.removeprefix(f"{kind}."): value for key, value in both.items() if key.startswith(f"{kind}.")
+    }
+    unknown = sorted({*own} - {*keys.values()} - _OTHER_KEYS - family.others)
     if unknown:
         raise UsageError(f"{path}: {unknown[0]} is not supported in a base; give the Hugging Face folder instead")
     broken = sorted(key for key, value in own.items() if isinstance(value, float) and not math.isfinite(value))
@@ -82,16 +105,27 @@ def config_of(header: GgufHeader, divisors: list[float], path: Path) -> dict[str
         raise UsageError(f"{path}: {broken[0]} is {own[broken[0]]}; download the file again")
     if EMBEDDING not in tensors:
         raise UsageError(f"{path}: {EMBEDDING} is missing; this is not a whole language model")
+    heads, hidden = (own.get(keys[name]) for name in ("num_attention_heads", "hidden_size"))
+    if not isinstance(heads, int) or not isinstance(hidden, int) or not 0 < heads <= hidden:
+        raise UsageError(f"{path}: damaged (num_attention_heads or hidden_size); download it again")
     config = {
         "architectures": [family.name],
-        "model_type": kind,
-        **family.fixed,
+        "model_type": family.model_type or kind,
+        "head_dim": hidden // heads,
         **{name: _tidy(own[key]) for name, key in keys.items() if key in own},
-        "hidden_act": "silu",
+        NATIVE[family.name].activation_key: NATIVE[family.name].activation,
         "vocab_size": tensors[EMBEDDING].sizes[-1],
         "tie_word_embeddings": OUTPUT not in tensors,
+        "attention_bias": "blk.0.attn_output.bias" in tensors,
+        "mlp_bias": "blk.0.ffn_up.bias" in tensors,
         "rope_parameters": _rope(own, path),
     }
+    if kind == "gemma3":
+        _add_gemma3(config, own, path)
+    if kind == "granite":
+        config.setdefault("attention_multiplier", config["head_dim"] ** -0.5)
+        if own.get("rope.scaling.finetuned") is False:
+            raise UsageError(f"{path}: granite without RoPE is not supported in a base; give the Hugging Face folder")
     shape = architecture_of(config, str(path))
     for key in ("attention.value_length", "rope.dimension_count"):
         if own.get(key, shape.head_size) != shape.head_size:
@@ -103,7 +137,27 @@ def config_of(header: GgufHeader, divisors: list[float], path: Path) -> dict[str
     return config
 
 
-def _rope(own: dict[str, Scalar], path: Path) -> dict[str, Any]:
+def _add_gemma3(config: dict[str, Any], own: dict[str, Any], path: Path) -> None:
+    """Windows and the two rotary embeddings, with llama.cpp's values where the file names none."""
+    layers = config["num_hidden_layers"]
+    pattern = own.get("attention.sliding_window_pattern", 6)
+    if isinstance(pattern, int):
+        pattern = [pattern == 0 or layer % pattern < pattern - 1 for layer in range(layers)]
+    if len(pattern) < layers:
+        raise UsageError(f"{path}: attention.sliding_window_pattern is too short; download it again")
+    is_local = [bool(each) and "sliding_window" in config for each in pattern[:layers]]
+    local = {"rope_type": "default", "rope_theta": _tidy(own.get("rope.freq_base_swa", 10000.0))}
+    is_27b = layers == 62  # as llama.cpp tells its factor of the scores
+    config |= {
+        "query_pre_attn_scalar": config["hidden_size"] // config["num_attention_heads"]
+        if is_27b
+        else config["head_dim"],
+        "layer_types": ["sliding_attention" if each else "full_attention" for each in is_local],
+        "rope_parameters": {"sliding_attention": local, "full_attention": config["rope_parameters"]},
+    }
+
+
+def _rope(own: dict[str, Any], path: Path) -> dict[str, Any]:
     kind = own.get("rope.scaling.type", "none")
     rope: dict[str, Any] = {"rope_type": "default", "rope_theta": _tidy(own.get("rope.freq_base", 10000.0))}
     if kind == "linear":
