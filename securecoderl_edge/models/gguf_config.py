@@ -108,7 +108,7 @@ def config_of(header: GgufHeader, divisors: list[float], path: Path) -> dict[str
     heads, hidden = (own.get(keys[name]) for name in ("num_attention_heads", "hidden_size"))
     if not isinstance(heads, int) or not isinstance(hidden, int) or not 0 < heads <= hidden:
         raise UsageError(f"{path}: damaged (num_attention_heads or hidden_size); download it again")
-    config = {
+    config: dict[str, Any] = {
         "architectures": [family.name],
         "model_type": family.model_type or kind,
         "head_dim": hidden // heads,
@@ -147,11 +147,10 @@ def _add_gemma3(config: dict[str, Any], own: dict[str, Any], path: Path) -> None
         raise UsageError(f"{path}: attention.sliding_window_pattern is too short; download it again")
     is_local = [bool(each) and "sliding_window" in config for each in pattern[:layers]]
     local = {"rope_type": "default", "rope_theta": _tidy(own.get("rope.freq_base_swa", 10000.0))}
-    is_27b = layers == 62  # as llama.cpp tells its factor of the scores
+    # llama.cpp recognizes the 27B model, which has another factor of the scores, by its layers.
+    scalar = config["hidden_size"] // config["num_attention_heads"] if layers == 62 else config["head_dim"]
     config |= {
-        "query_pre_attn_scalar": config["hidden_size"] // config["num_attention_heads"]
-        if is_27b
-        else config["head_dim"],
+        "query_pre_attn_scalar": scalar,
         "layer_types": ["sliding_attention" if each else "full_attention" for each in is_local],
         "rope_parameters": {"sliding_attention": local, "full_attention": config["rope_parameters"]},
     }

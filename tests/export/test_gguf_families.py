@@ -54,6 +54,11 @@ def family(name: str, once: Once) -> Path:
     return once(f"gguf-family-{name}", lambda folder: build(folder, name))
 
 
+def limit(name: str) -> float:
+    """Of a difference of logits: an input between two entries of the table of GELU may be rounded either way."""
+    return 3e-3 if name == "gemma3" else 1e-3
+
+
 def reference_of(base: Path, adapter: Path | None, folder: Path) -> Path:
     """Outputs of transformers: of prompts longer than a window, unless the context ends there."""
     folder.mkdir()
@@ -81,7 +86,8 @@ def test_the_file_of_a_family_computes_what_transformers_does(name: str, family:
     path = tmp_path / "m.gguf"
     write_gguf(family, None, "f32", path, "m")
     found = compared(path, family, reference_of(family, None, tmp_path / "reference"))
-    assert found.max_abs_difference < 1e-3
+    assert found.max_abs_difference < limit(name)
+    assert found.mean_kl < 1e-7
     assert found.greedy_equal == found.prompts
     header = read_header(path).values
     context = header[f"{header['general.architecture']}.context_length"]
@@ -175,10 +181,10 @@ def test_a_file_of_a_family_comes_back_as_a_base(
         return
     folder = folder_of_gguf(path)
     reference = reference_of(folder, None, tmp_path / "reference")  # transformers reads the folder
-    assert compared(path, folder, reference).max_abs_difference < 1e-3
+    assert compared(path, folder, reference).max_abs_difference < limit(name)
     again = tmp_path / "again.gguf"
     write_gguf(folder, None, "f32", again, "m")
-    assert compared(again, folder, reference).max_abs_difference < 1e-3
+    assert compared(again, folder, reference).max_abs_difference < limit(name)
     config = json.loads((folder / "config.json").read_text())
     assert config["tie_word_embeddings"] == read_architecture(family).tied
     if read_architecture(family).kind == read_architecture(folder).kind and name != "gemma3":
