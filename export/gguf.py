@@ -14,7 +14,7 @@ from securecoderl_edge.export.llama_cpp import require_expressible
 from securecoderl_edge.export.merge import merged_tensors, weights_of
 from securecoderl_edge.export.vocabulary import Vocabulary, read_vocabulary
 from securecoderl_edge.models.architecture import Architecture, read_architecture
-from securecoderl_edge.models.gguf_layout import ROPE_DIVISORS, arranged, gguf_package, tensor_names
+from securecoderl_edge.models.gguf_layout import ROPE_DIVISORS, arranged, gguf_context, gguf_package, tensor_names
 from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.text import NORMALIZER_KEY
 
@@ -118,8 +118,7 @@ def _add_header(writer: Any, shape: Architecture, quant: str, name: str) -> None
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     writer.add_block_count(shape.layers)
     windows = [window for window in shape.windows if window is not None]
-    # Where llama.cpp applies no window, a context of its length makes it the same.
-    writer.add_context_length(shape.context if shape.kind.windows_in_gguf else min([shape.context, *windows]))
+    writer.add_context_length(gguf_context(shape))
     writer.add_embedding_length(shape.hidden)
     writer.add_feed_forward_length(shape.intermediate)
     writer.add_head_count(shape.heads)

@@ -16,6 +16,7 @@ import numpy as np
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.agreement import Trace
 from securecoderl_edge.models.architecture import read_architecture
+from securecoderl_edge.models.gguf_layout import gguf_context
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.system import processes
 from securecoderl_edge.system.processes import write_message
@@ -30,7 +31,9 @@ def write_reference(base: Path, adapter: Path | None, prompts: Sequence[str], ne
     import torch
 
     tokenizer, source = read_tokenizer(base), _load_source(base, adapter)
-    budget = min(read_architecture(base).context, LONGEST) - new_tokens
+    longest = min(LONGEST, gguf_context(read_architecture(base)))
+    new_tokens = min(new_tokens, longest // 2)
+    budget = longest - new_tokens
     encoded = [tokenizer.encode(prompt).ids[: max(1, budget)] for prompt in prompts]
     rows = []
     for number, prompt in enumerate(ids for ids in encoded if ids):

@@ -79,7 +79,10 @@ def generate(run: Path, _: Path) -> None:
 def gguf(run: Path, folder: Path) -> None:
     pytest.importorskip("llama_cpp", reason="needs the gguf extra")
     shown = succeed("export", str(run), "--format", "gguf", "--quant", "f32", "--out", str(folder / "m.gguf"), "--json")
-    assert json.loads(shown)["agreement"]["max_abs_difference"] < 1e-3
+    agreement = json.loads(shown)["agreement"]
+    # llama.cpp takes GELU, of Gemma, from a table in f16.
+    assert agreement["max_abs_difference"] < (1e-3 if "gemma3" not in run.name else 0.02)
+    assert agreement["mean_kl"] < 1e-6
 
 
 def onnx(run: Path, folder: Path) -> None:

@@ -72,6 +72,12 @@ def permute_rotary(weight: Weight, heads: int) -> Weight:
     return weight.reshape(heads, 2, pairs, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
 
 
+def gguf_context(shape: Architecture) -> int:
+    """The context of a GGUF file: where llama.cpp applies no window, a context of its length makes it the same."""
+    windows = () if shape.kind.windows_in_gguf else shape.windows
+    return min([shape.context, *(window for window in windows if window is not None)])
+
+
 def llama_cpp_attention_scale(shape: Architecture) -> float:
     """The factor of the attention scores that llama.cpp computes with where the header names none."""
     # By the number of layers it recognizes Gemma 3 27B, whose factor is another one.

@@ -32,16 +32,10 @@ from securecoderl_edge.models.from_gguf import folder_of_gguf
 from securecoderl_edge.models.gguf_header import read_header
 
 # What llama.cpp does not compute, and why.
-REFUSED = {"qwen3": "biases outside of q, k and v"}
+REFUSED = {"qwen3-biases": "biases outside of q, k and v"}
 # It has no windows here: the context ends where they do.
 CAPPED = ("mistral", "qwen2-window")
-EXPORTED = [name for name in FAMILIES if name not in REFUSED] + ["qwen3-no-biases"]
-
-
-def build(folder: Path, name: str) -> Path:
-    return (
-        build_family(folder, "qwen3", attention_bias=False) if name == "qwen3-no-biases" else build_family(folder, name)
-    )
+EXPORTED = [name for name in FAMILIES if name not in REFUSED]
 
 
 @pytest.fixture(params=EXPORTED)
@@ -51,7 +45,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def family(name: str, once: Once) -> Path:
-    return once(f"gguf-family-{name}", lambda folder: build(folder, name))
+    return once(f"gguf-family-{name}", lambda folder: build_family(folder, name))
 
 
 def limit(name: str) -> float:
@@ -141,7 +135,7 @@ def test_norms_without_their_offset_show(family: Path, tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_llama_cpp_does_not_compute_is_refused_by_name(name: str, once: Once, tmp_path: Path) -> None:
-    base = once(f"gguf-family-{name}", lambda folder: build(folder, name))
+    base = once(f"gguf-family-{name}", lambda folder: build_family(folder, name))
     with pytest.raises(UsageError, match=f"does not support {REFUSED[name]}"):
         write_gguf(base, None, "f32", tmp_path / "m.gguf", "m")
     assert not (tmp_path / "m.gguf").exists()
