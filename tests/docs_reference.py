@@ -43,7 +43,7 @@ A setting comes from four places. A flag wins over `--set KEY=VALUE`, which wins
 default. `--recipe FILE.toml` reads your own recipe; without it, `sce train` uses `starter`. The run's `config.toml`
 holds every setting that was used.
 
-## The paper and the three recipes
+## The paper and the four recipes
 
 The paper's values are those of its section 4; a dash means that it does not give one. The last column has the name in
 TRL 1.16 (`SFTConfig`, `RLOOConfig`) or PEFT, where they have the same setting.
@@ -70,7 +70,7 @@ _PAPER = {
     "binary.steps": "500", "partial.steps": "500", "reward.security_weight": "0.4", "reward.unparsable": "paper (0.40)",
     "phases": "sft,binary,partial",
 }  # fmt: skip
-_RECIPES = ("paper-v100", "qwen-0.5b", "starter")
+_RECIPES = ("paper-v100", "qwen-0.5b", "smollm2", "starter")
 _SIDE_BY_SIDE = (
     "model", "problems", "phases", "base_precision", "lora.rank", "lora.alpha", "sft.steps", "sft.batch_size",
     "sft.learning_rate", "binary.steps", "partial.steps", "ppo.batch_size", "ppo.samples_per_prompt", "ppo.advantage",

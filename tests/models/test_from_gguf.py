@@ -45,7 +45,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 2, "tie_word_embeddings": False, "rope_parameters": LINEAR, "rms_norm_eps": 1e-5
     },
     "llama3": {"rope_parameters": LLAMA3},
-    "heads of their own size": {"head_dim": 32, "num_key_value_heads": 2},
+    "head size": {"head_dim": 32, "num_key_value_heads": 2},
     "qwen2": {"family": "qwen2", "num_key_value_heads": 2},
 }  # fmt: skip
 WIDE = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8, "num_key_value_heads": 4}
