@@ -92,7 +92,8 @@ def device_name() -> str:
 def measure_load(folder: Path, precision: str) -> dict[str, Any]:
     """Peak over what stays, both without what Python and torch need."""
     from securecoderl_edge.models.device import choose_compute
-    from securecoderl_edge.models.loading import load_base, require_torch
+    from securecoderl_edge.models.loading import load_base
+    from securecoderl_edge.models.packages import require_torch
 
     require_torch()
     compute = choose_compute("auto", precision)
@@ -280,7 +281,8 @@ def measure_seed(folder: Path, quick: bool) -> dict[str, Any]:
 
     from securecoderl_edge.models.adapters import LoraSettings, add_adapters
     from securecoderl_edge.models.device import choose_compute
-    from securecoderl_edge.models.loading import load_base, require_torch
+    from securecoderl_edge.models.loading import load_base
+    from securecoderl_edge.models.packages import require_torch
 
     require_torch()
     cuda = torch.cuda.is_available()

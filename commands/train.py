@@ -61,7 +61,7 @@ def train(
     Without arguments it trains the built-in model nano on built-in problems, in about five minutes on two CPU cores.
     The result is a LoRA adapter. The same command again resumes an interrupted run. Flags override the recipe.
     """
-    from securecoderl_edge.models.loading import require_torch
+    from securecoderl_edge.models.packages import require_torch
 
     require_torch()
     from securecoderl_edge.runs import Run, default_folder

@@ -85,7 +85,7 @@ def train(
         SceError: unusable model or problems, no memory, no disk space, NaN or Inf.
         MissingExtra: the ``train`` extra is not installed.
     """
-    from securecoderl_edge.models.loading import require_torch
+    from securecoderl_edge.models.packages import require_torch
 
     require_torch()
     from securecoderl_edge.runs import default_folder

@@ -30,6 +30,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "granite4": ("GraniteMoeHybrid", {**_GRANITE, **_DENSE, "position_embedding_type": "rope"}),
     "granite4-nope": ("GraniteMoeHybrid", {**_DENSE, "attention_multiplier": 0.2}),
     "olmo2": ("Olmo2", {}),
+    "gemma3-short": ("Gemma3Text", {"head_dim": 32, "sliding_window": 4096, "sliding_window_pattern": 2}),
     "gemma3": (
         "Gemma3Text",
         {"head_dim": 32, "query_pre_attn_scalar": 24, "sliding_window": WINDOW, "sliding_window_pattern": 3,
@@ -53,7 +54,7 @@ def build_family(folder: Path, name: str, **changes: Any) -> Path:
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "max_position_embeddings": 1024,
-        "tie_word_embeddings": name in ("gemma3", "smollm3", "qwen2"),
+        "tie_word_embeddings": name in ("gemma3", "gemma3-short", "smollm3", "qwen2"),
         "bos_token_id": None,
         "eos_token_id": 1,
         "pad_token_id": 0,

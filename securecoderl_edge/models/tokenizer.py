@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import SceError, first_line, needs
-from securecoderl_edge.models.loading import require_torch
+from securecoderl_edge.models.packages import require_torch
 from securecoderl_edge.system.files import read_json_if_there
 
 _NAMES = ("bos_token", "eos_token", "pad_token", "unk_token")

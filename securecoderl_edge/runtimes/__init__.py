@@ -56,8 +56,8 @@ def precision_of(spec: ModelSpec, asked: str) -> str | None:
     if spec.kind != "hf":
         return None
     from securecoderl_edge.models.files import base_folder
-    from securecoderl_edge.models.loading import require_torch
     from securecoderl_edge.models.other import find_architecture
+    from securecoderl_edge.models.packages import require_torch
     from securecoderl_edge.runtimes.hf import choose_precision
 
     require_torch()

@@ -16,8 +16,9 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.adapters import load_adapter, read_lora_config
 from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.models.files import base_folder
-from securecoderl_edge.models.loading import load_base, require_torch
+from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture
+from securecoderl_edge.models.packages import require_torch
 from securecoderl_edge.models.sizes import BYTES, GIB
 from securecoderl_edge.models.tokenizer import encode_prompt, end_tokens, load_tokenizer
 from securecoderl_edge.prompts.chat import read_chat_template
