@@ -132,9 +132,9 @@ class Graph:
         present = [f"present.{layer}.{half}" for half in ("key", "value")]
         rotation, window = rotation_of(shape, layer), shape.windows[layer]
         return self._node(
-            "GroupQueryAttention", [*inputs, *past, "sequence_ends", "total_length", *(rotation or ())],
+            "GroupQueryAttention", [*inputs, *past, "sequence_ends", "total_length", *rotation],
             [f"{stem}.attended", *present], _MICROSOFT, num_heads=shape.heads, kv_num_heads=shape.key_value_heads,
-            do_rotary=int(rotation is not None), rotary_interleaved=0, scale=shape.attention_scale,
+            do_rotary=int(bool(rotation)), rotary_interleaved=0, scale=shape.attention_scale,
             **({} if window is None else {"local_window_size": window}),
         )  # fmt: skip
 
@@ -145,16 +145,13 @@ class Graph:
         self._constants(parts=sizes)
         query, key, value = parts = [f"{stem}.{part}" for part in ("query", "key", "value")]
         self._node("Split", [joined, "parts"], parts, axis=-1)
-        if not shape.kind.query_key_norm:
-            return parts
-        query, key = (
-            self._norm_heads(part, f"{stem}.self_attn.{name}.weight")
-            for part, name in ((query, "q_norm"), (key, "k_norm"))
-        )
-        return [query, key, value]
+        norms = [f"{stem}.self_attn.{name}.weight" for name in ("q_norm", "k_norm")]
+        return [self._norm_heads(query, norms[0]), self._norm_heads(key, norms[1]), value]
 
     def _norm_heads(self, part: str, weight: str) -> str:
-        """Normalize queries or keys (batch, seq, heads * head size): each head, or all at once."""
+        """Normalize queries or keys (batch, seq, heads * head size), if the family does: each head, or all at once."""
+        if not self._shape.kind.query_key_norm:
+            return part
         if self._shape.kind.query_key_norm == "projection":
             return self._norm(part, weight, f"{part}.normed")
         self._constants(heads=[0, 0, -1, self._shape.head_size], flat=[0, 0, -1])

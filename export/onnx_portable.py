@@ -79,7 +79,7 @@ class PortableGraph(Graph):
         shape, stem = self._shape, f"{layer}"
         query, key, value = self._split(joined, stem)
         rotation, window = rotation_of(shape, layer), shape.windows[layer]
-        if rotation is not None:
+        if rotation:
             query, key = (
                 self._node("RotaryEmbedding", [part, *rotation, "positions"], f"{part}.rotated", num_heads=heads)
                 for part, heads in ((query, shape.heads), (key, shape.key_value_heads))

@@ -58,10 +58,10 @@ def quantize_blocks(weight: Floats, bits: int) -> tuple[npt.NDArray[np.uint8], F
     return codes, scales
 
 
-def rotation_of(shape: Architecture, layer: int) -> tuple[str, str] | None:
-    """Names of the cosines and sines of a layer; None if it has no rotary embedding."""
+def rotation_of(shape: Architecture, layer: int) -> tuple[str, ...]:
+    """Names of the cosines and sines of a layer; empty if it has no rotary embedding."""
     if not shape.rotated[layer]:
-        return None
+        return ()
     is_local = shape.local_rope_theta is not None and shape.windows[layer] is not None
     return _LOCAL_ROTATION if is_local else _ROTATION
 
@@ -81,7 +81,7 @@ class Weights:
     """Writer of the initializers, in one file next to the graph; tensors may come in any order.
 
     A linear layer ``NAME`` becomes ``NAME.w`` (in, out), or ``NAME.q`` and ``NAME.s``; q, k and v become one, ``qkv``,
-    and gate and up two. Norms include their offset; factors of the residual stream and of the logits are in the weights.
+    and gate and up two. Norms include their offset, and weights the factors of the residual stream and of the logits.
 
     Args:
         data: the file to write to.
@@ -122,10 +122,10 @@ class Weights:
         shape = self._shape
         exponents = -(np.arange(0, shape.head_size, 2, dtype=np.float64) / shape.head_size)
         divisors = np.array(shape.rope_divisors) if shape.rope_divisors else shape.rope_factor
-        speeds = {_ROTATION: shape.rope_theta**exponents / divisors}
+        speeds: dict[tuple[str, ...], Any] = {_ROTATION: shape.rope_theta**exponents / divisors}
         if shape.local_rope_theta is not None:
             speeds[_LOCAL_ROTATION] = shape.local_rope_theta**exponents
-        for names in sorted({rotation_of(shape, layer) for layer in range(shape.layers)} - {None}):
+        for names in sorted({rotation_of(shape, layer) for layer in range(shape.layers)} - {()}):
             # As in transformers: frequencies and positions in float32, for equal angles at far positions.
             angles = np.outer(np.arange(shape.context, dtype=np.float32), speeds[names].astype(np.float32))
             self._write(names[0], np.cos(angles))
