@@ -249,6 +249,8 @@ def test_a_model_that_onnxruntime_cannot_attend_for_is_refused(tmp_path: Path, s
     base = build_model(tmp_path / "base", head_dim=size)
     with pytest.raises(UsageError, match=f"head size of {size}, only multiples of 16; use --portable"):
         write_onnx(base, None, "f32", tmp_path)
+    write_onnx(base, None, "f32", tmp_path, portable=True)
+    assert OnnxModel(tmp_path, 1).open_batch(1, 4).prefill([[5, 6, 7]])[0].shape[0] == 3
 
 
 def test_the_types_are_those_that_the_command_offers() -> None:
