@@ -21,7 +21,7 @@ WINDOW = 24
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {}),
     "llama-biases": ("Llama", {"attention_bias": True, "mlp_bias": True}),
-    "mistral": ("Mistral", {"sliding_window": WINDOW, "head_dim": 24}),
+    "mistral": ("Mistral", {"sliding_window": WINDOW, "head_dim": 32}),
     "qwen2": ("Qwen2", {}),
     "qwen2-window": ("Qwen2", {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 2}),
     "qwen3": ("Qwen3", {"head_dim": 32, "attention_bias": True}),
@@ -51,7 +51,7 @@ def build_family(folder: Path, name: str, **changes: Any) -> Path:
         "hidden_size": 96,
         "intermediate_size": 128,
         "num_hidden_layers": 5,
-        "num_attention_heads": 4,
+        "num_attention_heads": 6,  # heads of 16 numbers: onnxruntime rotates multiples of that
         "num_key_value_heads": 2,
         "max_position_embeddings": 1024,
         "tie_word_embeddings": name in ("gemma3", "gemma3-short", "smollm3", "qwen2"),

@@ -83,8 +83,10 @@ class OnnxRuntime:
         encoded = encode_prompts(prompts, self._encode, sampling.max_tokens, self._context)
         samples = [(prompt, sample) for prompt in range(len(prompts)) for sample in range(n)]
         done: dict[tuple[int, int], Completion] = {}
-        longest = max(map(len, encoded), default=0) + sampling.max_tokens
-        width = affordable_sequences(self._parallel, longest, self._model.cache_bytes_per_token)
+        prompt = max(map(len, encoded), default=1)
+        width = affordable_sequences(self._parallel, prompt + sampling.max_tokens, self._model.cache_bytes_per_token)
+        # The graph computes the logits at every token of a prompt, 4 bytes each, and they are copied once.
+        width = min(width, n * affordable_sequences(self._parallel, prompt, 8 * self._model.vocabulary_size))
         for start in range(0, len(samples), width):
             group = samples[start : start + width]
             writers = [
