@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +16,17 @@ from securecoderl_edge.commands.console import refuse_to_overwrite, say, track
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.problems.datasets.importing import FORMATS, KINDS, MAX_TESTS_KEPT, Imported, import_problems
+from securecoderl_edge.problems.datasets.importing import (
+    FORMATS,
+    KINDS,
+    MAX_TESTS_KEPT,
+    Imported,
+    import_loaded,
+    import_problems,
+)
 from securecoderl_edge.problems.datasets.tally import Dropped
 from securecoderl_edge.problems.problem import Problem, write_problems
+from securecoderl_edge.problems.sources import is_built_in, load_problems
 from securecoderl_edge.system.hub import download_dataset, is_hub_id
 
 
@@ -45,16 +54,23 @@ class ImportConfig:
 def import_(source: str, config: ImportConfig) -> None:
     """Convert a data set to a problem file (JSONL).
 
-    SRC is a file (JSON, JSONL, .jsonl.gz or Parquet), a folder, or a Hugging Face repo id (owner/name), which is
-    downloaded. Known formats: APPS (a folder or JSONL), APPS+ (data.json), MBPP (full or sanitized), HumanEval,
-    CodeContests, SecureCodeRL (ppo_prompts_with_tests.json), and problem files of sce, to filter them.
+    SRC is a file (JSON, JSONL, .jsonl.gz or Parquet), a folder, a Hugging Face repo id (owner/name), which is
+    downloaded, or a set that needs no file (starter[:SPLIT], humaneval, mbpp[:SPLIT]). Known formats: APPS (a folder or
+    JSONL), APPS+ (data.json), MBPP (full or sanitized), HumanEval, CodeContests, SecureCodeRL
+    (ppo_prompts_with_tests.json), and problem files of sce, to filter them.
 
     Unusable records are counted and reported; with --strict they are errors.
     """
     paths = download_dataset(source, config.files) if is_hub_id(source) else [Path(source)]
     if config.files is not None and not is_hub_id(source):
         raise UsageError("--files needs a Hugging Face repo id as SRC. Leave it out.")
-    imported = import_problems(paths, config.format, config.kind, config.max_tests, config.strict)
+    choice = (config.kind, config.max_tests, config.strict)
+    if is_built_in(source):
+        if config.format != "auto":
+            raise UsageError(f"--format is for files, and {source} is not one. Leave it out.")
+        imported = import_loaded(load_problems(source, sys.maxsize, say), source.replace(":", "-"), *choice)
+    else:
+        imported = import_problems(paths, config.format, *choice)
     out = Path(config.out if config.out is not None else f"{imported.format}-problems.jsonl")
     refuse_to_overwrite(out, config.force, *paths)
     with track(None, "problems read", lines=False) as progress:

@@ -55,7 +55,10 @@ class StatsConfig:
 @click.argument("problem_id", metavar="ID")
 @options_from(ShowConfig)
 def show(file: str, problem_id: str, config: ShowConfig) -> None:
-    """Show the problem ID of FILE (or starter[:SPLIT]): its prompt, as a model gets it, and its tests."""
+    """Show the problem ID of FILE: its prompt, as a model gets it, and its tests.
+
+    FILE may also be starter[:SPLIT], humaneval or mbpp[:SPLIT].
+    """
     problems = {problem.id: problem for problem in open_problems(file, sys.maxsize, say)}
     if problem_id not in problems:
         raise UsageError(f"{file} has no problem {problem_id!r}{_nearest(problem_id, list(problems))}")
@@ -74,7 +77,7 @@ def show(file: str, problem_id: str, config: ShowConfig) -> None:
 @click.argument("file", metavar="FILE")
 @options_from(StatsConfig)
 def stats(file: str, config: StatsConfig) -> None:
-    """Show statistics of the problems of FILE (or starter[:SPLIT]).
+    """Show statistics of the problems of FILE (or starter[:SPLIT], humaneval, mbpp[:SPLIT]).
 
     Kinds, tests, solutions, duplicates and, with --model, lengths in tokens. The constant output is a baseline: how
     many tests pass if a program always prints the same text. Reinforcement learning can exploit such tests.

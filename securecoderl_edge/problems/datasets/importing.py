@@ -86,6 +86,14 @@ def import_problems(
     return Imported(found, _filtered(problems, kind, max_tests, tally, strict), tally)
 
 
+def import_loaded(
+    problems: Sequence[Problem], name: str, kind: str = "all", max_tests: int = MAX_TESTS_KEPT, strict: bool = False
+) -> Imported:
+    """An import of problems that are loaded already, such as a built-in set; arguments as in `import_problems`."""
+    tally = Tally()
+    return Imported(name, _filtered(((each.id, each) for each in problems), kind, max_tests, tally, strict), tally)
+
+
 def detect_format(path: Path) -> str:
     """The format of a file or folder, by the keys of its first readable record or by its folders.
 
