@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _STYLE_HELP = "Prompt style. auto: the style of the model, or stdin without --model."
 _MOST_LISTED = 8
+_LONGEST_ASSERTION = 2000  # those of EvalPlus have hundreds of inputs
 
 
 @dataclass(frozen=True)
@@ -132,8 +133,13 @@ def _description(problem: Problem, prompt: str, tokens: int | None, model: str |
         lines += ["", f"--- test {number}: input", test.input.rstrip("\n")]
         lines += [f"--- test {number}: expected output", test.output.rstrip("\n")]
     for number, assertion in enumerate(problem.assertions, 1):
-        lines += ["", f"--- test {number}", assertion]
+        lines += ["", f"--- test {number}", _shortened(assertion)]
     return "\n".join(lines)
+
+
+def _shortened(assertion: str) -> str:
+    more = len(assertion) - _LONGEST_ASSERTION
+    return assertion if more <= 0 else f"{assertion[:_LONGEST_ASSERTION]} ... ({more} more characters)"
 
 
 def _facts(found: Stats, model: str | None) -> dict[str, str]:

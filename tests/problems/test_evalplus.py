@@ -373,3 +373,12 @@ def test_an_import_from_the_command_line_can_be_checked_and_shown() -> None:
     assert json.dumps(record).count("each_agrees") == len(record["assertions"]) == 3
     result = CliRunner().invoke(sce, ["data", "check", "evalplus-problems.jsonl"])
     assert (result.exit_code, "1 of 1 problems pass" in result.stderr) == (0, True)
+
+
+def test_a_long_test_is_shown_in_part() -> None:
+    write_lines(Path("HumanEvalPlus.jsonl"), [{**DOUBLE, "plus_input": [[[0.5] * 2000]]}])
+    for arguments in (["import", "HumanEvalPlus.jsonl"], ["show", "evalplus-problems.jsonl", "humaneval-plus/7"]):
+        result = CliRunner().invoke(sce, ["data", *arguments])
+        assert result.exit_code == 0, result.output
+    assert "more characters)" in result.stdout
+    assert len(result.stdout) < 4000
