@@ -48,7 +48,8 @@ _SAMPLES_TOGETHER = 64
     "--model",
     type=ModelName(),
     metavar="MODEL",
-    help="Model to use.  [default: the latest run's export, else its policy, else nano]",
+    help="Model to use; a GGUF file with a LoRA adapter: BASE.gguf+LORA.gguf.  [default: the latest run's export, else "
+    "its policy, else nano]",
 )
 @click.option(
     "-n",

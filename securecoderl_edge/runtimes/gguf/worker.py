@@ -1,7 +1,7 @@
 """The child process of `GgufRuntime`: holds the model, answers requests on standard input until that closes.
 
-Requests: ``open`` (path, threads, context, parallel, reuses_prefixes), ``count`` (prompt), ``generate`` (prompts,
-tasks, sampling, asked, stream).
+Requests: ``open`` (path, adapter, threads, context, parallel, reuses_prefixes), ``count`` (prompt), ``generate``
+(prompts, tasks, sampling, asked, stream).
 Answers: ``ready`` with facts about the file, ``count``, ``token``, ``completion``, ``done`` with the usage, and
 ``error`` with a message.
 """
@@ -38,6 +38,7 @@ class Worker:
         self,
         answers: IO[bytes],
         path: Path,
+        adapter: str | None,
         threads: int,
         context: int | None,
         parallel: int,
@@ -45,6 +46,7 @@ class Worker:
     ) -> None:
         self._answers = answers
         self._model = LlamaModel(path)
+        self._adapter = self._model.load_adapter(Path(adapter)) if adapter else None
         self._threads = threads
         self._limit = min(context or self._model.context_length, self._model.context_length)
         self._parallel = parallel
@@ -104,6 +106,8 @@ class Worker:
             self._context = None
         sequences = affordable_sequences(wanted, length, each)
         self._context = self._model.open_context(sequences, length, self._threads, self._model.is_float32)
+        if self._adapter is not None:
+            self._context.use_adapter(self._adapter)
         self._context_length = length
         return self._context
 
