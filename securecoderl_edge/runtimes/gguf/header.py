@@ -133,8 +133,7 @@ class _Reader:
         if kind == _STRING:
             if count > self._left // 8:
                 raise ValueError(f"a list of {count} texts in {self._left} bytes")
-            for _ in range(count):
-                self._skip(int(self._number("Q")))
+            self._skip_texts(count)
         elif kind in _SCALARS and count <= _LONGEST_LIST:
             return struct.unpack(packed := f"<{count}{_SCALARS[kind]}", self._take(struct.calcsize(packed)))
         elif kind in _SCALARS:
@@ -142,6 +141,21 @@ class _Reader:
         else:
             raise ValueError(f"a list with the unknown type {kind}")
         return None
+
+    def _skip_texts(self, count: int) -> None:
+        """Skip texts; vocabularies have up to a million, so nothing is called twice for each."""
+        read, unpack = self._file.read, struct.Struct("<Q").unpack
+        for _ in range(count):
+            if self._left < 8:
+                raise ValueError(f"expected {8 - self._left} more bytes")
+            (length,) = unpack(read(8))
+            self._left -= 8 + length
+            if self._left < 0:
+                raise ValueError(f"a text of {length} bytes")
+            if length < 1024:
+                read(length)
+            else:
+                self._file.seek(length, os.SEEK_CUR)
 
     def _text(self) -> str:
         length = int(self._number("Q"))

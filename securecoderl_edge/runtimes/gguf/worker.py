@@ -96,7 +96,6 @@ class Worker:
     def _fit_context(self, tasks: int, length: int) -> LlamaContext:
         """A context with ``length`` tokens per sequence, and as many sequences as are useful and fit into memory."""
         length = -(-length // _CONTEXT_STEP) * _CONTEXT_STEP
-        each = self._model.cache_bytes_per_token(self._model.is_float32)
         wanted = min(self._parallel, tasks, max_sequences())
         if self._context and self._context.sequences >= wanted and self._context_length >= length:
             return self._context
@@ -104,7 +103,9 @@ class Worker:
             wanted = max(wanted, self._context.sequences)
             self._context.close()
             self._context = None
-        sequences = affordable_sequences(wanted, length, each)
+        sequences = affordable_sequences(
+            wanted, length, self._model.cache_size.per_token, self._model.cache_size.per_sequence
+        )
         self._context = self._model.open_context(sequences, length, self._threads, self._model.is_float32)
         if self._adapter is not None:
             self._context.use_adapter(self._adapter)
