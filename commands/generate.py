@@ -152,7 +152,8 @@ def generate(
             open_runtime(spec, threads=threads, base_precision=base_precision, reuses_prefixes=repairs > 0)
         ) as runtime,
     ):
-        format = choose_format(prompt_style, spec.prompt_style or runtime.prompt_style, runtime.chat_template)
+        trained = spec.prompt_style or runtime.prompt_style
+        format = choose_format(prompt_style, trained, runtime.chat_template, config.thinking)
         if jsonl is not None:
             is_accepted = _answer_all(runtime, scorer, problems, n, sampling, repairs, timeout, format)
         else:

@@ -212,6 +212,7 @@ class SamplingSettings:
     )
     max_tokens: int = setting(256, "Maximum number of tokens per completion.", minimum=1, metavar="N")
     seed: int = setting(42, "Random seed of sampling.", minimum=0, maximum=MAX_SEED, metavar="N")
+    thinking: bool = setting(False, "Let models that can think do so before they answer; raise --max-tokens, too.")
 
     def sampling(self, stop: tuple[str, ...] = ()) -> Sampling:
         """The settings as `Sampling`, with stop strings."""

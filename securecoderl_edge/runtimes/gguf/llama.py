@@ -15,6 +15,7 @@ import llama_cpp
 import numpy as np
 
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.prompts.thoughts import thought_tokens
 from securecoderl_edge.runtimes.gguf.cache import cache_size
 from securecoderl_edge.runtimes.gguf.header import read_header
 from securecoderl_edge.runtimes.gguf.repacking import repacked_weights
@@ -73,6 +74,8 @@ class LlamaModel:
         self.is_float32 = self.metadata("general.file_type") == "0"
         self.cache_size = cache_size(read_header(path), self.is_float32)
         self._normalizer = self.metadata(NORMALIZER_KEY)
+        self._tags: dict[int, str] = {}
+        self._tags = thought_tokens(self._id_of, lambda ids: b"".join(map(self.piece, ids)).decode("utf-8", "replace"))
 
     def metadata(self, key: str) -> str | None:
         """A value of the file's header as text."""
@@ -108,8 +111,17 @@ class LlamaModel:
         start = llama_cpp.llama_vocab_bos(self._vocabulary)
         return ids[1:] if ids[:2] == [start, start] else ids
 
+    def _id_of(self, text: str) -> int | None:
+        """The id of a token by its text, if the text is one token."""
+        found = (llama_cpp.llama_token * 1)()
+        encoded = text.encode()
+        count = llama_cpp.llama_tokenize(self._vocabulary, encoded, len(encoded), found, 1, False, True)
+        return int(found[0]) if count == 1 else None
+
     def piece(self, token: int) -> bytes:
-        """The bytes of a token; control tokens have none."""
+        """The bytes of a token; control tokens have none, except for the tags of thoughts."""
+        if token in self._tags:
+            return self._tags[token].encode()
         size = 256
         while True:
             buffer = ctypes.create_string_buffer(size)
