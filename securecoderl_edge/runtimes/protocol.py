@@ -192,7 +192,7 @@ def base_precision_setting() -> str:
 
 @dataclass(frozen=True)
 class SamplingSettings:
-    """`Sampling` as flags; see its docstring."""
+    """`Sampling` as flags, see its docstring; and ``thinking``, see `ChatTemplate.thinks`."""
 
     temperature: float = setting(0.7, "Sampling temperature; 0: greedy decoding.", minimum=0, metavar="X")
     top_k: int = setting(0, "Top-k: sample from the K most likely tokens; 0: from all.", minimum=0, metavar="K")
