@@ -66,8 +66,8 @@ def bench(
 ) -> None:
     """Evaluate quality, speed and memory of models on problems.
 
-    MODEL is nano, a run or one of its phases (runs/starter, starter:sft), a GGUF file, an ONNX or Hugging Face folder,
-    or a Hugging Face repo id.
+    MODEL is nano, a run or one of its phases (runs/starter, starter:sft), a GGUF file, a GGUF file with a LoRA adapter
+    (BASE.gguf+LORA.gguf), an ONNX or Hugging Face folder, or a Hugging Face repo id.
 
     Without MODEL it evaluates the base model, SFT, policy and exports of the latest run. It then shows paired
     differences between the policy and SFT, and between each export and its original.

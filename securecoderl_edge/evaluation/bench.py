@@ -136,7 +136,8 @@ def measure(
             base_precision=precision or "auto",
         )  # fmt: skip
         stack.enter_context(contextlib.closing(runtime))
-        format = choose_format(settings.prompt_style, spec.prompt_style or runtime.prompt_style, runtime.chat_template)
+        trained = spec.prompt_style or runtime.prompt_style
+        format = choose_format(settings.prompt_style, trained, runtime.chat_template, settings.thinking)
         evaluation = evaluate(
             runtime,
             problems,
@@ -168,7 +169,13 @@ def bench_record(
     """
     return {
         "models": [
-            {**summary_record(summary), "kind": spec.kind, "source": spec.source, "log": logs.get(summary.label)}
+            {
+                **summary_record(summary),
+                "kind": spec.kind,
+                "source": spec.source,
+                "adapter": str(spec.adapter) if spec.adapter else None,
+                "log": logs.get(summary.label),
+            }
             for spec, summary in models
         ],
         "comparisons": [comparison_record(comparison) for comparison in comparisons],

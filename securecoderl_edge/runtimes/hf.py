@@ -23,6 +23,7 @@ from securecoderl_edge.models.sizes import BYTES, GIB
 from securecoderl_edge.models.tokenizer import encode_prompt, end_tokens, load_tokenizer
 from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.prompts.extraction import Asked
+from securecoderl_edge.prompts.thoughts import thought_tokens
 from securecoderl_edge.runtimes.protocol import BASE_PRECISIONS, Completion, OnToken, Sampling, Usage
 from securecoderl_edge.runtimes.room import affordable_sequences, encode_prompts
 from securecoderl_edge.runtimes.text_writer import TextWriter, TokenText, open_writer
@@ -88,6 +89,7 @@ class HfRuntime:
         self.context = shape.context
         self.prompt_style = prompt_style
         self.chat_template = read_chat_template(folder)
+        self._tags = thought_tokens(self._tokenizer.get_added_vocab().get, self._text_of)
         self._ends = end_tokens(folder, self._tokenizer.eos_token_id)
         self._parallel = max(1, parallel)
         self._spent = Usage()
@@ -106,12 +108,11 @@ class HfRuntime:
             return []
         longest = max(map(len, encoded)) + sampling.max_tokens
         rows = affordable_sequences(max(n, self._parallel), longest, self._cache_bytes_per_token)
-
-        def decode(ids: list[int]) -> str:
-            return str(self._tokenizer.decode(ids, skip_special_tokens=True))
-
         texts = {
-            (prompt, index): (TokenText(decode), open_writer(sampling, (prompt, index), on_token, asked))
+            (prompt, index): (
+                TokenText(self._text_of, self._tags),
+                open_writer(sampling, (prompt, index), on_token, asked),
+            )
             for prompt in range(len(encoded))
             for index in range(n)
         }
@@ -160,6 +161,9 @@ class HfRuntime:
             tokens, first = counter.prompt_tokens, counter.prompt_seconds
             counter.prompt_tokens, counter.prompt_seconds = 0, 0.0
         return Usage(tokens, first, decoded, seconds - first)
+
+    def _text_of(self, ids: list[int]) -> str:
+        return str(self._tokenizer.decode(ids, skip_special_tokens=True))
 
     def _encode(self, prompt: str) -> list[int]:
         return encode_prompt(self._tokenizer, prompt)

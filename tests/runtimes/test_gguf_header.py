@@ -29,6 +29,8 @@ def test_a_header_is_what_the_gguf_package_reads(tiny_gguf: Path) -> None:
         if field.types[0] != gguf.GGUFValueType.ARRAY and not name.startswith("GGUF.")
     }
     assert header.values == scalars
+    assert header.lists["tokenizer.ggml.token_type"] == tuple(reader.fields["tokenizer.ggml.token_type"].contents())
+    assert "tokenizer.ggml.tokens" not in header.lists
     assert header_strings(tiny_gguf)["general.architecture"] == "llama"
 
 
@@ -42,6 +44,7 @@ def list_of(kind: int, count: int, content: bytes = b"") -> bytes:
 @pytest.mark.parametrize(
     "content",
     [
+        list_of(4, 4000),
         b"", b"GGUF", b"GGUF" + bytes(20), list_of(4, 2**63), list_of(4, 2**40), list_of(8, 2**40), list_of(9, 3),
         list_of(4, 3, bytes(11)), list_of(8, 2, struct.pack("<Q", 2**63)), list_of(77, 1, bytes(99)),
         b"GGUF" + struct.pack("<IQQ", 3, 2**60, 0), b"GGUF" + struct.pack("<IQQ", 3, 0, 2**60),

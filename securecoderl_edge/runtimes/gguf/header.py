@@ -21,6 +21,7 @@ _STRING, _ARRAY = 8, 9
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _LONGEST_TEXT = 1 << 24  # chat templates are the longest
 _MOST_SIZES = 8
+_LONGEST_LIST = 4096  # numbers per layer; those of the vocabulary are longer
 
 Scalar = int | float | bool | str
 
@@ -36,10 +37,11 @@ class GgufTensor:
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """Metadata (texts and numbers by their keys, without lists) and the tensors."""
+    """Metadata by its keys, and the tensors; ``lists`` has the short lists of numbers, the others are skipped."""
 
     values: dict[str, Scalar]
     tensors: tuple[GgufTensor, ...]
+    lists: dict[str, tuple[Scalar, ...]]
 
 
 def is_adapter(path: Path) -> bool:
@@ -55,7 +57,7 @@ def header_strings(path: Path) -> dict[str, str]:
             _, count = reader.begin()
             values: dict[str, Scalar] = {}
             for _ in range(count):
-                if not reader.pair(values, skips_lists=False):
+                if not reader.pair(values):
                     break
     except (OSError, ValueError):
         return {}
@@ -73,9 +75,10 @@ def read_header(path: Path) -> GgufHeader:
             reader = _Reader(file)
             tensors, count = reader.begin()
             values: dict[str, Scalar] = {}
+            lists: dict[str, tuple[Scalar, ...]] = {}
             for _ in range(count):
-                reader.pair(values)
-            return GgufHeader(values, tuple(reader.tensor() for _ in range(tensors)))
+                reader.pair(values, lists)
+            return GgufHeader(values, tuple(reader.tensor() for _ in range(tensors)), lists)
     except OSError as error:
         raise SceError(f"{path}: {error.strerror}") from None
     except ValueError as error:
@@ -99,17 +102,18 @@ class _Reader:
             raise ValueError(f"{tensors} tensors and {pairs} values in {self._left} bytes")
         return tensors, pairs
 
-    def pair(self, values: dict[str, Scalar], skips_lists: bool = True) -> bool:
-        """Read one pair into ``values``; False at a list that is not to be skipped."""
+    def pair(self, values: dict[str, Scalar], lists: dict[str, tuple[Scalar, ...]] | None = None) -> bool:
+        """Read one pair into ``values`` or ``lists``; False at a list, without ``lists``."""
         key, kind = self._text(), int(self._number("I"))
         if kind == _STRING:
             values[key] = self._text()
         elif kind in _SCALARS:
             values[key] = self._number(_SCALARS[kind])
-        elif kind == _ARRAY and skips_lists:
-            self._skip_list()
         elif kind == _ARRAY:
-            return False
+            if lists is None:
+                return False
+            if (found := self._list()) is not None:
+                lists[key] = found
         else:
             raise ValueError(f"{key!r} has the unknown type {kind}")
         return True
@@ -123,17 +127,35 @@ class _Reader:
         kind, _offset = self._number("I"), self._number("Q")
         return GgufTensor(name, sizes, int(kind))
 
-    def _skip_list(self) -> None:
+    def _list(self) -> tuple[Scalar, ...] | None:
+        """A short list of numbers; others are skipped."""
         kind, count = int(self._number("I")), int(self._number("Q"))
         if kind == _STRING:
             if count > self._left // 8:
                 raise ValueError(f"a list of {count} texts in {self._left} bytes")
-            for _ in range(count):
-                self._skip(int(self._number("Q")))
+            self._skip_texts(count)
+        elif kind in _SCALARS and count <= _LONGEST_LIST:
+            return struct.unpack(packed := f"<{count}{_SCALARS[kind]}", self._take(struct.calcsize(packed)))
         elif kind in _SCALARS:
             self._skip(count * struct.calcsize(f"<{_SCALARS[kind]}"))
         else:
             raise ValueError(f"a list with the unknown type {kind}")
+        return None
+
+    def _skip_texts(self, count: int) -> None:
+        """Skip texts; vocabularies have up to a million, so nothing is called twice for each."""
+        read, unpack = self._file.read, struct.Struct("<Q").unpack
+        for _ in range(count):
+            if self._left < 8:
+                raise ValueError(f"expected {8 - self._left} more bytes")
+            (length,) = unpack(read(8))
+            self._left -= 8 + length
+            if self._left < 0:
+                raise ValueError(f"a text of {length} bytes")
+            if length < 1024:
+                read(length)
+            else:
+                self._file.seek(length, os.SEEK_CUR)
 
     def _text(self) -> str:
         length = int(self._number("Q"))

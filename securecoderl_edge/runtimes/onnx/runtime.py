@@ -14,6 +14,7 @@ from securecoderl_edge.models.tokenizer import end_tokens, needs_start, read_tok
 from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.prompts.extraction import Asked
 from securecoderl_edge.prompts.styles import STYLE_KEY, STYLES
+from securecoderl_edge.prompts.thoughts import thought_tokens
 from securecoderl_edge.runtimes.onnx.model import Floats, OnnxBatch, OnnxModel
 from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
 from securecoderl_edge.runtimes.room import affordable_sequences, encode_prompts
@@ -44,6 +45,7 @@ class OnnxRuntime:
         self._style = config.get(STYLE_KEY)
         self._chat = read_chat_template(folder)
         tokens = special_tokens(folder)
+        self._tags = thought_tokens(self._tokenizer.token_to_id, self._text_of)
         self._start = tokens.get("bos_token")
         self._ends = end_tokens(folder, self._tokenizer.token_to_id(tokens.get("eos_token", "")))
         if not self._ends:
@@ -90,7 +92,13 @@ class OnnxRuntime:
         for start in range(0, len(samples), width):
             group = samples[start : start + width]
             writers = [
-                _Writer(key, sampling, self._tokenizer, self._ends, open_writer(sampling, key, on_token, asked))
+                _Writer(
+                    key,
+                    sampling,
+                    TokenText(self._text_of, self._tags),
+                    self._ends,
+                    open_writer(sampling, key, on_token, asked),
+                )
                 for key in group
             ]
             self._generate_group(encoded, writers, sampling)
@@ -104,6 +112,9 @@ class OnnxRuntime:
     def close(self) -> None:
         """Free the model."""
         del self._model
+
+    def _text_of(self, ids: list[int]) -> str:
+        return str(self._tokenizer.decode(ids, skip_special_tokens=True))
 
     def _encode(self, prompt: str) -> list[int]:
         return list(self._tokenizer.encode(prompt, add_special_tokens=needs_start(prompt, self._start)).ids)
@@ -144,12 +155,12 @@ class _Writer:
     """One sample in progress: its tokens, their probabilities, and its own random generator."""
 
     def __init__(
-        self, key: tuple[int, int], sampling: Sampling, tokenizer: Any, ends: frozenset[int], text: TextWriter
+        self, key: tuple[int, int], sampling: Sampling, pieces: TokenText, ends: frozenset[int], text: TextWriter
     ) -> None:
         self.key, self._sampling, self._ends, self._text = key, sampling, ends, text
         # A sample does not depend on the rest of the batch.
         self._random = np.random.default_rng((sampling.seed, *key))
-        self._pieces = TokenText(lambda ids: str(tokenizer.decode(ids, skip_special_tokens=True)))
+        self._pieces = pieces
         self.tokens: list[int] = []
         self._logprobs: list[float] = []
         self._finish: Literal["stop", "length"] = "length"
