@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.export.pre_tokenizers import IGNORES_MERGES, name_of
+from securecoderl_edge.models.pre_tokenizers import ignores_merges, name_of
 from securecoderl_edge.models.tokenizer import end_tokens, read_tokenizer, special_tokens
 from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.system.files import read_json
@@ -128,7 +128,7 @@ def read_vocabulary(base: Path, size: int, pre_tokenizer: str | None = None) -> 
 def _refuse_unsupported(where: Path, document: dict[str, Any], pre: str) -> None:
     model = document["model"]
     for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges"):
-        if model.get(key) and not (key == "ignore_merges" and pre in IGNORES_MERGES):
+        if model.get(key) and not (key == "ignore_merges" and ignores_merges(pre)):
             raise UsageError(f"{where}: the tokenizer uses {key}, which llama.cpp does not support")
     for token in document.get("added_tokens", []):
         for key in ("lstrip", "rstrip", "single_word"):
@@ -137,7 +137,8 @@ def _refuse_unsupported(where: Path, document: dict[str, Any], pre: str) -> None
 
 
 def _pre_tokenizer(document: dict[str, Any], digest: str, where: Path, given: str | None) -> str:
-    name = given or name_of(document.get("pre_tokenizer"), digest)
+    whole_words = bool(document["model"].get("ignore_merges"))
+    name = given or name_of(document.get("pre_tokenizer"), digest, whole_words)
     if name is None:
         raise UsageError(
             f"{where}: unknown pre-tokenizer (fingerprint {digest[:12]}). Give its name in llama.cpp with "

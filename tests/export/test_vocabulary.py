@@ -18,9 +18,9 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.export.gguf import write_gguf
-from securecoderl_edge.export.pre_tokenizers import _LLAMA_3, _QWEN_2
 from securecoderl_edge.export.verify import PROMPTS
 from securecoderl_edge.export.vocabulary import read_vocabulary
+from securecoderl_edge.models.pre_tokenizers import _LLAMA_3, _QWEN_2
 from securecoderl_edge.runtimes.gguf.llama import LlamaModel
 
 SMALL = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 2, "num_key_value_heads": 2}
@@ -88,7 +88,7 @@ def assert_equal_tokens(base: Path, tokenizer: Tokenizer, path: Path, **options:
 KINDS = {
     "gpt-2": pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
     "qwen2": split_by(_QWEN_2),
-    "llama-bpe": split_by(_LLAMA_3),
+    "dbrx": split_by(_LLAMA_3),
     "smollm": pre_tokenizers.Sequence(
         [
             pre_tokenizers.Digits(individual_digits=True),
@@ -122,7 +122,7 @@ def test_a_pre_tokenizer_that_is_not_known_can_be_named(tmp_path: Path) -> None:
 
 
 def test_whole_words_that_are_tokens_are_not_merged_where_the_tokenizer_says_so(tmp_path: Path) -> None:
-    tokenizer = byte_level(KINDS["llama-bpe"])
+    tokenizer = byte_level(KINDS["dbrx"])
     document = json.loads(tokenizer.to_str())
     vocabulary = document["model"]["vocab"]
     # A word that no merge makes.
