@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.models.tokenizer import end_tokens, needs_start, special_tokens
+from securecoderl_edge.models.tokenizer import end_tokens, special_tokens
 
 
 @pytest.mark.parametrize(
@@ -53,10 +53,3 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("{")
     with pytest.raises(SceError, match=name):
         end_tokens(tmp_path, 3)
-
-
-def test_a_start_token_is_added_once() -> None:
-    assert needs_start("text", "<s>")
-    assert not needs_start("<s>text", "<s>")
-    assert needs_start("text", None)
-    assert needs_start("text", "")

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.models.tokenizer import end_tokens, needs_start, read_tokenizer, special_tokens
+from securecoderl_edge.models.tokenizer import Tokenizer, read_tokenizer
 from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.prompts.extraction import Asked
 from securecoderl_edge.prompts.styles import STYLE_KEY, STYLES
@@ -43,11 +43,6 @@ class OnnxRuntime:
         self._context = _context_in(config, folder)
         self._style = config.get(STYLE_KEY)
         self._chat = read_chat_template(folder)
-        tokens = special_tokens(folder)
-        self._start = tokens.get("bos_token")
-        self._ends = end_tokens(folder, self._tokenizer.token_to_id(tokens.get("eos_token", "")))
-        if not self._ends:
-            raise SceError(f"{folder}: the end-of-sequence (EOS) token is missing; export it again")
         self._model = OnnxModel(folder, threads or 0)
         self._parallel = max(1, parallel)
         self._spent = Usage()
@@ -90,8 +85,7 @@ class OnnxRuntime:
         for start in range(0, len(samples), width):
             group = samples[start : start + width]
             writers = [
-                _Writer(key, sampling, self._tokenizer, self._ends, open_writer(sampling, key, on_token, asked))
-                for key in group
+                _Writer(key, sampling, self._tokenizer, open_writer(sampling, key, on_token, asked)) for key in group
             ]
             self._generate_group(encoded, writers, sampling)
             done |= {writer.key: writer.completion(len(encoded[writer.key[0]])) for writer in writers}
@@ -106,7 +100,7 @@ class OnnxRuntime:
         del self._model
 
     def _encode(self, prompt: str) -> list[int]:
-        return list(self._tokenizer.encode(prompt, add_special_tokens=needs_start(prompt, self._start)).ids)
+        return self._tokenizer.encode_prompt(prompt)
 
     def _generate_group(self, encoded: list[list[int]], writers: list[_Writer], sampling: Sampling) -> None:
         started = time.monotonic()
@@ -143,13 +137,11 @@ class OnnxRuntime:
 class _Writer:
     """One sample in progress: its tokens, their probabilities, and its own random generator."""
 
-    def __init__(
-        self, key: tuple[int, int], sampling: Sampling, tokenizer: Any, ends: frozenset[int], text: TextWriter
-    ) -> None:
-        self.key, self._sampling, self._ends, self._text = key, sampling, ends, text
+    def __init__(self, key: tuple[int, int], sampling: Sampling, tokenizer: Tokenizer, text: TextWriter) -> None:
+        self.key, self._sampling, self._ends, self._text = key, sampling, tokenizer.ends, text
         # A sample does not depend on the rest of the batch.
         self._random = np.random.default_rng((sampling.seed, *key))
-        self._pieces = TokenText(lambda ids: str(tokenizer.decode(ids, skip_special_tokens=True)))
+        self._pieces = TokenText(tokenizer.decode)
         self.tokens: list[int] = []
         self._logprobs: list[float] = []
         self._finish: Literal["stop", "length"] = "length"
