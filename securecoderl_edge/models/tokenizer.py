@@ -189,7 +189,7 @@ def _tokens_without_row(backend: Any, folder: Path, settings: dict[str, Any]) ->
     added = {token.content for token in backend.get_added_tokens_decoder().values()}
     if any(text not in added or any(text in each for each in used) for text in beyond):
         raise SceError(
-            f"{folder / 'tokenizer.json'}: token id {max(beyond.values())} exceeds the model's embedding, which ends at "
+            f"{folder / 'tokenizer.json'}: token id {max(beyond.values())} exceeds the embedding, which ends at "
             f"{rows - 1}. Take the tokenizer that came with these weights"
         )
     return set(beyond.values())
