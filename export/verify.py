@@ -23,6 +23,8 @@ from securecoderl_edge.system.processes import ask
 
 NEW_TOKENS = 24
 
+# Digits after indentation: pre-tokenizers differ in the spaces before them.
+_INDENTED_DIGITS = "x = [\n        1,\n        22.5,\n    ]\n"
 _LONG = "\n".join(f"row {index}: {index * 37 % 101}, {index * index % 97}" for index in range(120))
 
 PROMPTS: tuple[str, ...] = (
@@ -118,7 +120,7 @@ def probe_texts(base: Path) -> list[str]:
     added = [token["content"] for token in tokenizer.document()["added_tokens"]]
     formats = [PromptFormat(style, chat) for style in STYLES if style != "chat" or chat]
     asked = [format.prompt(problem) for format in formats for problem in _PROBLEMS]
-    return [*PROMPTS, *asked, *modules, "x = 1\n".join(["", *added, ""])]
+    return [*PROMPTS, _INDENTED_DIGITS, *asked, *modules, "x = 1\n".join(["", *added, ""])]
 
 
 def _ask_child(module: str, request: dict[str, Any]) -> dict[str, Any]:

@@ -100,7 +100,7 @@ def sentencepiece(specials: list[str], start: str, runs: bool) -> Tokenizer:
     """
     frequent, characters = _pieces()
     scores: dict[str, float] = {piece: -float(rank + 1) for rank, piece in enumerate(frequent)}
-    of = [text * count for text in "\n▁\t" for count in range(2, _RUNS + 1)] if runs else []
+    of = [text * count for text in "\n▁\t" for count in range(1, _RUNS + 1)] if runs else []
     scores = dict.fromkeys(of, 0.0) | scores
     vocabulary = {text: index for index, text in enumerate(specials)}
     for text in [*of, *(f"<0x{byte:02X}>" for byte in range(256)), *frequent, *characters]:
