@@ -158,7 +158,7 @@ def test_a_waiting_completion_takes_the_place_of_a_finished_one(
 ) -> None:
     """Longer prompts than the batch, and shorter ones, come in; each has its own numbers, so the text is the same."""
     decoder = Decoder(adapted, torch.float32)
-    tokens = [tokenizer(prompt * repeats)["input_ids"] for prompt in PROMPTS for repeats in (3, 1, 6)]
+    tokens = [tokenizer.encode_prompt(prompt * repeats) for prompt in PROMPTS for repeats in (3, 1, 6)]
     ends = frozenset(range(0, 400, 9))
     uniforms = torch.rand(len(tokens) * 2, 50, generator=torch.Generator().manual_seed(0))
     sampler = Sampler(1.0, 50, ends, uniforms)
@@ -178,7 +178,7 @@ def test_a_waiting_completion_takes_the_place_of_a_finished_one(
 
 
 def test_generate_of_transformers_draws_the_same_completions(adapted: Any, tokenizer: Any) -> None:
-    tokens = [tokenizer(prompt)["input_ids"] for prompt in PROMPTS]
+    tokens = [tokenizer.encode_prompt(prompt) for prompt in PROMPTS]
     uniforms = torch.rand(len(PROMPTS) * 3, 20, generator=torch.Generator().manual_seed(0))
     stopped: list[tuple[int, int]] = []
 
