@@ -235,3 +235,19 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("{")
     with pytest.raises(SceError, match=name):
         end_tokens(tmp_path, 3)
+
+
+def test_a_tokenizer_of_another_model_is_refused_before_weights_are_read(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="needs the train extra")
+    from tiny_models import build_model
+
+    from securecoderl_edge.export.workbench import Workbench
+    from securecoderl_edge.runtimes.hf import HfRuntime
+
+    folder = build_model(tmp_path / "model")
+    write_tokenizer(folder, "qwen")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(SceError, match="exceeds the embedding"):
+        HfRuntime(str(folder))
+    with pytest.raises(SceError, match="exceeds the embedding"), Workbench(folder, None):
+        pass
