@@ -31,7 +31,7 @@ def write_reference(base: Path, adapter: Path | None, prompts: Sequence[str], ne
 
     tokenizer, source = read_tokenizer(base), _load_source(base, adapter)
     budget = min(read_architecture(base).context, LONGEST) - new_tokens
-    encoded = [tokenizer.encode(prompt).ids[: max(1, budget)] for prompt in prompts]
+    encoded = [tokenizer.encode_prompt(prompt)[: max(1, budget)] for prompt in prompts]
     rows = []
     for number, prompt in enumerate(ids for ids in encoded if ids):
         with torch.inference_mode():

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.models.tokenizer import end_tokens, needs_start, read_tokenizer, special_tokens
+from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.prompts.extraction import Asked
 from securecoderl_edge.prompts.styles import STYLE_KEY, STYLES
@@ -44,12 +44,7 @@ class OnnxRuntime:
         self._context = _context_in(config, folder)
         self._style = config.get(STYLE_KEY)
         self._chat = read_chat_template(folder)
-        tokens = special_tokens(folder)
-        self._tags = thought_tokens(self._tokenizer.token_to_id, self._text_of)
-        self._start = tokens.get("bos_token")
-        self._ends = end_tokens(folder, self._tokenizer.token_to_id(tokens.get("eos_token", "")))
-        if not self._ends:
-            raise SceError(f"{folder}: the end-of-sequence (EOS) token is missing; export it again")
+        self._tags = thought_tokens(self._tokenizer.id_of, self._tokenizer.decode)
         self._model = OnnxModel(folder, threads or 0)
         self._parallel = max(1, parallel)
         self._spent = Usage()
@@ -95,8 +90,8 @@ class OnnxRuntime:
                 _Writer(
                     key,
                     sampling,
-                    TokenText(self._text_of, self._tags),
-                    self._ends,
+                    TokenText(self._tokenizer.decode, self._tags),
+                    self._tokenizer.ends,
                     open_writer(sampling, key, on_token, asked),
                 )
                 for key in group
@@ -113,11 +108,8 @@ class OnnxRuntime:
         """Free the model."""
         del self._model
 
-    def _text_of(self, ids: list[int]) -> str:
-        return str(self._tokenizer.decode(ids, skip_special_tokens=True))
-
     def _encode(self, prompt: str) -> list[int]:
-        return list(self._tokenizer.encode(prompt, add_special_tokens=needs_start(prompt, self._start)).ids)
+        return self._tokenizer.encode_prompt(prompt)
 
     def _generate_group(self, encoded: list[list[int]], writers: list[_Writer], sampling: Sampling) -> None:
         started = time.monotonic()
