@@ -166,7 +166,7 @@ def genai(path: Path, rows: int) -> dict[str, float]:
 
     model = onnxruntime_genai.Model(str(path))
     # Its own tokenizer does not understand the regular expressions of this one.
-    prompt = read_tokenizer(path).encode(PROMPT).ids
+    prompt = read_tokenizer(path).encode_prompt(PROMPT)
     parameters = onnxruntime_genai.GeneratorParams(model)
     parameters.set_search_options(
         max_length=len(prompt) + TOKENS, batch_size=rows, do_sample=True, temperature=0.8, top_k=0, top_p=1.0

@@ -92,7 +92,8 @@ def device_name() -> str:
 def measure_load(folder: Path, precision: str) -> dict[str, Any]:
     """Peak over what stays, both without what Python and torch need."""
     from securecoderl_edge.models.device import choose_compute
-    from securecoderl_edge.models.loading import load_base, require_torch
+    from securecoderl_edge.models.loading import load_base
+    from securecoderl_edge.models.packages import require_torch
 
     require_torch()
     compute = choose_compute("auto", precision)
@@ -157,7 +158,7 @@ def measure_training(kind: str, folder: Path, precision: str, quick: bool) -> di
     from securecoderl_edge.models.decoder import Decoder
     from securecoderl_edge.models.device import choose_compute
     from securecoderl_edge.models.loading import load_base
-    from securecoderl_edge.models.tokenizer import load_tokenizer
+    from securecoderl_edge.models.tokenizer import read_tokenizer
     from securecoderl_edge.problems.problem import Problem, Test
     from securecoderl_edge.training.memory import plan_memory
     from securecoderl_edge.training.update import ppo_update
@@ -176,7 +177,7 @@ def measure_training(kind: str, folder: Path, precision: str, quick: bool) -> di
         head = make_value_head(shape.hidden, 0).to(compute.device)
         groups.append({"params": list(head.parameters()), "lr": 1e-3})
     decoder = Decoder(model, compute.rollout_dtype)
-    learner = Learner(model, load_tokenizer(folder), compute, make_optimizer("adamw", groups), decoder, head)
+    learner = Learner(model, read_tokenizer(folder), compute, make_optimizer("adamw", groups), decoder, head)
     ppo, count, prompt_tokens = settings.ppo, BATCH, settings.prompt.max_tokens or 0
     if kind == "rollout":
         # The same length at the end, most of it prompt, so that it does not take an hour.
@@ -246,7 +247,7 @@ def imported_gib() -> float:
         "from securecoderl_edge.models.adapters import LoraSettings, add_adapters; "
         "from securecoderl_edge.models.files import base_folder; "
         "from securecoderl_edge.models.loading import load_base; "
-        "from securecoderl_edge.models.tokenizer import load_tokenizer; load_tokenizer(base_folder('nano')); "
+        "from securecoderl_edge.models.tokenizer import read_tokenizer; read_tokenizer(base_folder('nano')); "
         "import securecoderl_edge.training.update.ppo_update, securecoderl_edge.training.update.sft_update; "
         "add_adapters(load_base(base_folder('nano')), LoraSettings(), 0); print(gpu_fit_worker.Peak().now())"
     )
@@ -280,7 +281,8 @@ def measure_seed(folder: Path, quick: bool) -> dict[str, Any]:
 
     from securecoderl_edge.models.adapters import LoraSettings, add_adapters
     from securecoderl_edge.models.device import choose_compute
-    from securecoderl_edge.models.loading import load_base, require_torch
+    from securecoderl_edge.models.loading import load_base
+    from securecoderl_edge.models.packages import require_torch
 
     require_torch()
     cuda = torch.cuda.is_available()

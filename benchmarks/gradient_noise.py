@@ -25,7 +25,7 @@ from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.device import choose_compute
 from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.models.loading import load_base
-from securecoderl_edge.models.tokenizer import load_tokenizer
+from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.sandbox import Limits
@@ -87,7 +87,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     folder = base_folder(settings.model)
     model = add_adapters(load_base(folder, compute.base_precision), settings.lora, settings.seed)
     optimizer = torch.optim.AdamW(adapter_parameters(model, POLICY_ADAPTER).values())
-    learner = Learner(model, load_tokenizer(folder), compute, optimizer, Decoder(model, compute.rollout_dtype))
+    learner = Learner(model, read_tokenizer(folder), compute, optimizer, Decoder(model, compute.rollout_dtype))
     ppo = settings.ppo
     problems = chosen_problems(arguments.problems, arguments.family)
     gradients: dict[str, list[Tensor]] = {mode: [] for mode in MODES}

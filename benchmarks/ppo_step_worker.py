@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from securecoderl_edge.models.tokenizer import Tokenizer, read_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.styles import OURS
 from securecoderl_edge.sandbox.security import Scan
@@ -72,9 +73,10 @@ def make_model(folder: Path) -> None:
     sources = sorted(Path(__file__).parents[1].glob("securecoderl_edge/**/*.py"))
     tokenizer.train_from_iterator((path.read_text(encoding="utf-8") for path in sources), trainer)
     tokenizer.add_tokens([f"<unused{number}>" for number in range(VOCABULARY - tokenizer.get_vocab_size())])
-    tokenizer.add_special_tokens(["<eos>"])  # its id is the first that the model cannot draw
+    # TRL's EOS token: its id is the first that the model cannot draw.
+    tokenizer.add_special_tokens(["<eos>"])
     tokenizer.save(str(folder / "tokenizer.json"))
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<pad>", "eos_token": "<eos>"}
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<pad>", "eos_token": "<pad>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     config = LlamaConfig(
         vocab_size=VOCABULARY, hidden_size=256, intermediate_size=688, num_hidden_layers=4, num_attention_heads=4,
@@ -84,9 +86,9 @@ def make_model(folder: Path) -> None:
     LlamaForCausalLM(config).save_pretrained(folder)
 
 
-def make_problems(tokenizer: Any, count: int) -> list[Problem]:
+def make_problems(tokenizer: Tokenizer, count: int) -> list[Problem]:
     """Problems of random words whose prompts have exactly `PROMPT_TOKENS` tokens."""
-    words = sorted(word[1:] for word in tokenizer.get_vocab() if word[:1] == "Ġ" and word[1:].isalpha())
+    words = sorted(word[1:] for word in tokenizer.backend.get_vocab() if word[:1] == "Ġ" and word[1:].isalpha())
     rng = random.Random(1)
     problems: list[Problem] = []
     while len(problems) < count:
@@ -94,7 +96,7 @@ def make_problems(tokenizer: Any, count: int) -> list[Problem]:
         for _ in range(PROMPT_TOKENS):
             statement = f"{problem.statement} {rng.choice(words)}".strip()
             problem = Problem(f"random/{len(problems)}", statement, tests=(Test("", "1"),))
-            size = len(tokenizer(OURS.prompt(problem))["input_ids"])
+            size = len(tokenizer.encode_prompt(OURS.prompt(problem)))
             if size >= PROMPT_TOKENS:
                 break
         if size == PROMPT_TOKENS:
@@ -155,7 +157,6 @@ def run_ours(folder: Path, updates: int, rollout: str, batch: int) -> dict[str, 
     from securecoderl_edge.models.decoder import Decoder
     from securecoderl_edge.models.device import Compute
     from securecoderl_edge.models.loading import load_base
-    from securecoderl_edge.models.tokenizer import load_tokenizer
     from securecoderl_edge.training.settings import PpoSettings, RewardSettings
     from securecoderl_edge.training.update.learner import Learner
     from securecoderl_edge.training.update.ppo_update import ppo_update
@@ -164,7 +165,8 @@ def run_ours(folder: Path, updates: int, rollout: str, batch: int) -> dict[str, 
     model = add_adapters(load_base(folder), LoraSettings(rank=16, alpha=32), 0)
     optimizer = torch.optim.AdamW(adapter_parameters(model, POLICY_ADAPTER).values(), lr=RATE, weight_decay=0.0)
     decoder = Decoder(model, torch.float32) if rollout == "own" else None
-    learner = Learner(model, load_tokenizer(folder), compute, optimizer, decoder)
+    tokenizer = replace(read_tokenizer(folder), ends=frozenset({VOCABULARY}))
+    learner = Learner(model, tokenizer, compute, optimizer, decoder)
     ppo = PpoSettings(
         batch_size=batch, samples_per_prompt=SAMPLES, advantage="rloo", drop_zero_variance_groups=False, epochs=EPOCHS,
         learning_rate=RATE, clip_range=CLIP, kl_coefficient=KL, temperature=TEMPERATURE, max_tokens=NEW_TOKENS,
@@ -226,9 +228,11 @@ def run_trl(folder: Path, updates: int) -> dict[str, Any]:
     from transformers import AutoTokenizer, LlamaForCausalLM, TrainerCallback
     from trl import RLOOConfig, RLOOTrainer
 
-    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left", eos_token="<eos>")
     model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
-    prompts = [OURS.prompt(problem) for problem in make_problems(tokenizer, (updates + 1) * BATCH // SAMPLES)]
+    prompts = [
+        OURS.prompt(problem) for problem in make_problems(read_tokenizer(folder), (updates + 1) * BATCH // SAMPLES)
+    ]
     clock = Clock()
     seen = {"prompt": 0, "sampled": 0}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from securecoderl_edge.commands.options import ModelName, options_from, output_f
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems, bench_record, choose_models, measure
 from securecoderl_edge.evaluation.plot import check_plot_path, plot_bench
+from securecoderl_edge.evaluation.samples import data_set_of, is_whole, write_samples
 from securecoderl_edge.evaluation.tables import bench_markdown, compare, to_csv
 from securecoderl_edge.runs import only_unfinished
 from securecoderl_edge.sandbox.calibration import time_factor
@@ -47,6 +49,12 @@ _BUSY = 0.2
     type=click.Path(path_type=Path),
     help="Folder for all rows and results; an interrupted evaluation resumes from it.",
 )
+@click.option(
+    "--evalplus",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Folder for the programs as EvalPlus reads them, one JSONL file per model (HumanEval and MBPP only).",
+)
 def bench(
     models: tuple[str, ...],
     config: BenchSettings,
@@ -54,11 +62,12 @@ def bench(
     output: str | None,
     plot: Path | None,
     out: Path | None,
+    evalplus: Path | None,
 ) -> None:
     """Evaluate quality, speed and memory of models on problems.
 
-    MODEL is nano, a run or one of its phases (runs/starter, starter:sft), a GGUF file, an ONNX or Hugging Face folder,
-    or a Hugging Face repo id.
+    MODEL is nano, a run or one of its phases (runs/starter, starter:sft), a GGUF file, a GGUF file with a LoRA adapter
+    (BASE.gguf+LORA.gguf), an ONNX or Hugging Face folder, or a Hugging Face repo id.
 
     Without MODEL it evaluates the base model, SFT, policy and exports of the latest run. It then shows paired
     differences between the policy and SFT, and between each export and its original.
@@ -76,6 +85,8 @@ def bench(
     if not models and (unfinished := only_unfinished()):
         say(unfinished)
     problems = bench_problems(config, say)
+    if evalplus is not None:
+        data_set_of(problems)  # before anything is evaluated
     warn_of_level(config.sandbox)
     factor = calibrated(out)
     with Scorer(sandbox=config.sandbox, time_factor=factor) as scorer:
@@ -89,6 +100,8 @@ def bench(
         with write_atomically(out / "bench.json") as file:
             file.write(f"{document}\n")
         say(f"wrote the rows and bench.json to {out}")
+    if evalplus is not None:
+        _write_samples(evalplus, problems, list(done.values()))
     if output == "json":
         click.echo(document)
     elif output == "csv":
@@ -101,6 +114,13 @@ def bench(
         plot_bench(list(summaries.values()), plot)
         say(f"wrote the plot to {plot}")
     refuse_missing(len(specs) - len(done), len(specs))
+
+
+def _write_samples(folder: Path, problems: list[Problem], evaluations: list[Evaluation]) -> None:
+    for path in write_samples(folder, problems, evaluations):
+        say(f"to grade: evalplus.evaluate --dataset {data_set_of(problems)} --samples {shlex.quote(str(path))}")
+    if not is_whole(problems):
+        say("EvalPlus grades whole data sets only: use --problems humaneval or mbpp:all, without --limit")
 
 
 def measure_all(

@@ -49,7 +49,7 @@ class CheckConfig:
 @options_from(CheckConfig)
 @click.pass_context
 def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
-    """Run the reference solutions of FILE (or starter[:SPLIT]) in the sandbox.
+    """Run the reference solutions of FILE (or starter[:SPLIT], humaneval, mbpp[:SPLIT]) in the sandbox.
 
     A problem passes if one of its solutions passes all its tests. Exit code 1 if a problem fails.
 
@@ -66,7 +66,7 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
         raise UsageError("--out and --drop-failing are the same file. Use one of them, or two files.")
     for path in wanted:
         refuse_to_overwrite(path, config.force)  # with --force also FILE itself
-    whole = load_problems(file, sys.maxsize)
+    whole = load_problems(file, sys.maxsize, say)
     problems = [with_few_tests(problem, config.max_tests) for problem in whole]
     surplus = [problem.test_count > config.max_tests for problem in whole]
     warn_of_level(config.sandbox)

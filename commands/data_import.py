@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
-from securecoderl_edge.commands.console import refuse_to_overwrite, say, track
+from securecoderl_edge.commands.console import refuse_to_overwrite, say, track, warn_of_level
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.problems.datasets.importing import FORMATS, KINDS, MAX_TESTS_KEPT, Imported, import_problems
+from securecoderl_edge.problems.datasets.importing import (
+    FORMATS,
+    KINDS,
+    MAX_TESTS_KEPT,
+    Imported,
+    detect_format,
+    import_loaded,
+    import_problems,
+)
 from securecoderl_edge.problems.datasets.tally import Dropped
 from securecoderl_edge.problems.problem import Problem, write_problems
+from securecoderl_edge.problems.sources import is_built_in, load_problems
+from securecoderl_edge.sandbox.levels import sandbox_setting
 from securecoderl_edge.system.hub import download_dataset, is_hub_id
 
 
@@ -36,6 +48,7 @@ class ImportConfig:
     )
     strict: bool = setting(False, "Stop with an error at the first unusable record, and write nothing.")
     force: bool = setting(False, "Overwrite --out when it exists.")
+    sandbox: str = sandbox_setting()
     json: bool = setting(False, "Print the counts as one JSON document.")
 
 
@@ -45,23 +58,47 @@ class ImportConfig:
 def import_(source: str, config: ImportConfig) -> None:
     """Convert a data set to a problem file (JSONL).
 
-    SRC is a file (JSON, JSONL, .jsonl.gz or Parquet), a folder, or a Hugging Face repo id (owner/name), which is
-    downloaded. Known formats: APPS (a folder or JSONL), APPS+ (data.json), MBPP (full or sanitized), HumanEval,
-    CodeContests, SecureCodeRL (ppo_prompts_with_tests.json), and problem files of sce, to filter them.
+    SRC is a file (JSON, JSONL, .jsonl.gz or Parquet), a folder, a Hugging Face repo id (owner/name), which is
+    downloaded, or a set that needs no file (starter[:SPLIT], humaneval, mbpp[:SPLIT]). Known formats: APPS (a folder or
+    JSONL), APPS+ (data.json), MBPP (full or sanitized), HumanEval, HumanEval+ and MBPP+ (EvalPlus), CodeContests,
+    SecureCodeRL (ppo_prompts_with_tests.json), and problem files of sce, to filter them.
+
+    Files of EvalPlus have no expected outputs: their reference solutions run in the sandbox, which takes minutes.
 
     Unusable records are counted and reported; with --strict they are errors.
     """
     paths = download_dataset(source, config.files) if is_hub_id(source) else [Path(source)]
     if config.files is not None and not is_hub_id(source):
         raise UsageError("--files needs a Hugging Face repo id as SRC. Leave it out.")
-    imported = import_problems(paths, config.format, config.kind, config.max_tests, config.strict)
+    with ExitStack() as stack:
+        imported = _imported(source, paths, config, stack)
+        out = _write(imported, paths, config)
+    _report(imported, out)
+    if config.json:
+        click.echo(json.dumps(_record(imported, out)))
+
+
+def _imported(source: str, paths: list[Path], config: ImportConfig, stack: ExitStack) -> Imported:
+    choice = (config.kind, config.max_tests, config.strict)
+    if is_built_in(source):
+        if config.format != "auto":
+            raise UsageError(f"--format is for files, and {source} is not one. Leave it out.")
+        return import_loaded(load_problems(source, sys.maxsize, say), source.replace(":", "-"), *choice)
+    format = detect_format(paths[0]) if config.format == "auto" else config.format
+    if format != "evalplus":
+        return import_problems(paths, format, *choice)
+    from securecoderl_edge.scoring.expected import reference_outputs
+
+    warn_of_level(config.sandbox)
+    return import_problems(paths, format, *choice, stack.enter_context(reference_outputs(config.sandbox)))
+
+
+def _write(imported: Imported, paths: list[Path], config: ImportConfig) -> Path:
     out = Path(config.out if config.out is not None else f"{imported.format}-problems.jsonl")
     refuse_to_overwrite(out, config.force, *paths)
     with track(None, "problems read", lines=False) as progress:
         write_problems(out, _at_least_one(imported, progress.update))
-    _report(imported, out)
-    if config.json:
-        click.echo(json.dumps(_record(imported, out)))
+    return out
 
 
 def _at_least_one(imported: Imported, on_problem: Callable[[], None]) -> Iterator[Problem]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _STYLE_HELP = "Prompt style. auto: the style of the model, or stdin without --model."
 _MOST_LISTED = 8
+_LONGEST_ASSERTION = 2000  # those of EvalPlus have hundreds of inputs
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,10 @@ class StatsConfig:
 @click.argument("problem_id", metavar="ID")
 @options_from(ShowConfig)
 def show(file: str, problem_id: str, config: ShowConfig) -> None:
-    """Show the problem ID of FILE (or starter[:SPLIT]): its prompt, as a model gets it, and its tests."""
+    """Show the problem ID of FILE: its prompt, as a model gets it, and its tests.
+
+    FILE may also be starter[:SPLIT], humaneval or mbpp[:SPLIT].
+    """
     problems = {problem.id: problem for problem in open_problems(file, sys.maxsize, say)}
     if problem_id not in problems:
         raise UsageError(f"{file} has no problem {problem_id!r}{_nearest(problem_id, list(problems))}")
@@ -74,7 +78,7 @@ def show(file: str, problem_id: str, config: ShowConfig) -> None:
 @click.argument("file", metavar="FILE")
 @options_from(StatsConfig)
 def stats(file: str, config: StatsConfig) -> None:
-    """Show statistics of the problems of FILE (or starter[:SPLIT]).
+    """Show statistics of the problems of FILE (or starter[:SPLIT], humaneval, mbpp[:SPLIT]).
 
     Kinds, tests, solutions, duplicates and, with --model, lengths in tokens. The constant output is a baseline: how
     many tests pass if a program always prints the same text. Reinforcement learning can exploit such tests.
@@ -129,8 +133,13 @@ def _description(problem: Problem, prompt: str, tokens: int | None, model: str |
         lines += ["", f"--- test {number}: input", test.input.rstrip("\n")]
         lines += [f"--- test {number}: expected output", test.output.rstrip("\n")]
     for number, assertion in enumerate(problem.assertions, 1):
-        lines += ["", f"--- test {number}", assertion]
+        lines += ["", f"--- test {number}", _shortened(assertion)]
     return "\n".join(lines)
+
+
+def _shortened(assertion: str) -> str:
+    more = len(assertion) - _LONGEST_ASSERTION
+    return assertion if more <= 0 else f"{assertion[:_LONGEST_ASSERTION]} ... ({more} more characters)"
 
 
 def _facts(found: Stats, model: str | None) -> dict[str, str]:

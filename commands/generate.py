@@ -48,7 +48,8 @@ _SAMPLES_TOGETHER = 64
     "--model",
     type=ModelName(),
     metavar="MODEL",
-    help="Model to use.  [default: the latest run's export, else its policy, else nano]",
+    help="Model to use; a GGUF file with a LoRA adapter: BASE.gguf+LORA.gguf.  [default: the latest run's export, else "
+    "its policy, else nano]",
 )
 @click.option(
     "-n",
@@ -151,7 +152,8 @@ def generate(
             open_runtime(spec, threads=threads, base_precision=base_precision, reuses_prefixes=repairs > 0)
         ) as runtime,
     ):
-        format = choose_format(prompt_style, spec.prompt_style or runtime.prompt_style, runtime.chat_template)
+        trained = spec.prompt_style or runtime.prompt_style
+        format = choose_format(prompt_style, trained, runtime.chat_template, config.thinking)
         if jsonl is not None:
             is_accepted = _answer_all(runtime, scorer, problems, n, sampling, repairs, timeout, format)
         else:

@@ -17,7 +17,7 @@ from securecoderl_edge.errors import UsageError
 from securecoderl_edge.evaluation.study.arms import Split
 from securecoderl_edge.evaluation.study.table3 import PRESETS, VARIANTS
 from securecoderl_edge.evaluation.study.table3 import table3 as plan_table3
-from securecoderl_edge.models.loading import require_torch
+from securecoderl_edge.models.packages import require_torch
 from securecoderl_edge.runs import RUNS
 from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.machine import cpu_count

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ LONGEST_PROGRAM = 64 << 20
 class ScoreConfig:
     """Flags of `sce score`."""
 
-    problems: str | None = setting(None, "Problems: JSONL, or starter[:SPLIT].", metavar="FILE")
+    problems: str | None = setting(None, "Problems: JSONL, starter[:SPLIT], humaneval or mbpp[:SPLIT].", metavar="FILE")
     completions: str | None = setting(None, 'Completions: JSONL of {"id", "sample", "completion"}.', metavar="FILE")
     out: str | None = setting(
         None, "File for the scores; if it exists, only missing scores are computed.", metavar="FILE"
@@ -86,7 +87,8 @@ def score(ctx: click.Context, program: Path | None, config: ScoreConfig) -> None
 
 
 def _score_many(config: ScoreConfig) -> None:
-    from securecoderl_edge.problems.sources import load_problems
+    from securecoderl_edge.problems.problem import MAX_TESTS
+    from securecoderl_edge.problems.sources import is_benchmark, load_problems
     from securecoderl_edge.scoring.score import score_line
     from securecoderl_edge.scoring.submissions import open_scores, read_scores, read_submissions
 
@@ -94,7 +96,7 @@ def _score_many(config: ScoreConfig) -> None:
         raise UsageError("Missing arguments: give --problems and --completions, or FILE.py and --expect.")
     if config.expect is not None or config.input is not None or config.json:
         raise UsageError("--input, --expect and --json need FILE.py.")
-    problems = load_problems(config.problems)
+    problems = load_problems(config.problems, sys.maxsize if is_benchmark(config.problems) else MAX_TESTS, say)
     submissions = read_submissions(Path(config.completions), problems, config.extract)
     out = Path(config.out) if config.out is not None else None
     if out is not None:  # an existing one is continued

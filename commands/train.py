@@ -61,15 +61,18 @@ def train(
     Without arguments it trains the built-in model nano on built-in problems, in about five minutes on two CPU cores.
     The result is a LoRA adapter. The same command again resumes an interrupted run. Flags override the recipe.
     """
-    from securecoderl_edge.models.loading import require_torch
+    from securecoderl_edge.models.packages import require_torch
 
     require_torch()
+    from securecoderl_edge.problems.sources import is_for_evaluation
     from securecoderl_edge.runs import Run, default_folder
     from securecoderl_edge.training.parallel import is_first_process
     from securecoderl_edge.training.schedules import phase_steps
     from securecoderl_edge.training.settings import cap_steps, resolve
 
     settings = resolve(recipe, overrides, given)
+    if is_for_evaluation(settings.problems):
+        say(f"{settings.problems} is for evaluation: a result on it means nothing after this. To train: mbpp:train")
     if max_steps:
         settings = cap_steps(settings, max_steps)
     folder = out or default_folder(recipe)

@@ -56,7 +56,7 @@ def find_source(source: str | None) -> ModelSpec:
             raise UsageError(only_unfinished() or none)
         source = str(run.path)
     spec = resolve_model(source)
-    if spec.kind == "gguf" and not manifest_path(Path(spec.source)).is_file():
+    if spec.kind == "gguf" and spec.adapter is None and not manifest_path(Path(spec.source)).is_file():
         return replace(spec, kind="hf")  # a base model, dequantized
     if spec.kind != "hf":
         raise UsageError(f"{source} is an exported file already. Give a training run or a Hugging Face folder.")

@@ -1,4 +1,4 @@
-"""ONNX graphs of Llama and Qwen2 models, written with the `onnx` package, tensor by tensor.
+"""ONNX graphs of the natively computed families, written with the `onnx` package, tensor by tensor.
 
     input_ids (batch, seq), attention_mask (batch, total), past_key_values.N.key|value (batch, heads, past, head size)
       -> logits (batch, seq, vocabulary), present.N.key|value (batch, heads, total, head size)
@@ -54,15 +54,19 @@ def write_onnx(base: Path, adapter: Path | None, quant: str, folder: Path, porta
     onnx = onnx_package()
     shape = read_architecture(base)
     require_known_rope(base, shape)
-    if shape.head_size % 8 and not portable:
-        raise UsageError(f"{base}: onnxruntime does not support a head size of {shape.head_size}, only multiples of 8")
+    unit = 16 if any(shape.rotated) else 8
+    if shape.head_size % unit and not portable:
+        raise UsageError(
+            f"{base}: onnxruntime's attention does not support a head size of {shape.head_size}, only multiples of "
+            f"{unit}; use --portable"
+        )
     expected = set(weights_of(base, shape))
     with (folder / DATA).open("wb") as data:
         weights = Weights(data, shape, None if portable else BITS[quant], is_half=quant == "f16")
         for name, tensor in merged_tensors(base, adapter):
             if name in expected:
                 weights.add(name, tensor.contiguous().numpy())
-        weights.add_rotation()
+        weights.add_constants()
         graph = PortableGraph(weights, shape, quant == "f16") if portable else Graph(weights, shape)
         model = onnx.helper.make_model(
             graph.build(),

@@ -1,4 +1,4 @@
-"""Graphs of Llama and Qwen2 models in standard ONNX operators, for any runtime that supports opset 23.
+"""Graphs in standard ONNX operators, for any runtime that supports opset 23.
 
     input_ids (batch, seq), attention_mask (batch, past + seq), past_key_values.N.key|value
     (batch, heads, past, head size)
@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from securecoderl_edge.export.onnx_graph import Graph
-from securecoderl_edge.export.onnx_weights import Weights
+from securecoderl_edge.export.onnx_weights import Weights, rotation_of
 from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.runtimes.onnx.model import APPENDED
 
@@ -37,10 +37,8 @@ class PortableGraph(Graph):
         """Add the positions of the new tokens (batch, seq) and their attention mask (batch, 1, seq, total)."""
         truth = self._onnx.TensorProto.BOOL
         shape = self._shape
-        self._constants(
-            zero=0, one=1, index_1=1, zero_axis=[0], axis_1=[1], axes_1_2=[1, 2],
-            parts=[shape.query_size, shape.key_value_heads * shape.head_size, shape.key_value_heads * shape.head_size],
-        )  # fmt: skip
+        sizes = [shape.query_size, shape.key_value_size, shape.key_value_size]
+        self._constants(zero=0, one=1, index_1=1, zero_axis=[0], axis_1=[1], axes_1_2=[1, 2], parts=sizes)
         for name, of in (("seq", "input_ids"), ("total", "attention_mask")):
             self._node("Shape", [of], f"{name}_sizes")
             self._node("Gather", [f"{name}_sizes", "index_1"], name)
@@ -61,28 +59,46 @@ class PortableGraph(Graph):
         # Padding attends to itself: a softmax over nothing is NaN, and so is 0 times NaN.
         self._node("Equal", ["slots", "new_slots_down"], "itself")
         self._node("Or", ["tokens_before", "itself"], "visible")
+        self._read_windows()
+
+    def _read_windows(self) -> None:
+        """Add the attention mask of layers with a window."""
+        windows = {window for window in self._shape.windows if window is not None}
+        if not windows:
+            return
+        self._constants(axes_1_3=[1, 3])
+        self._node("Unsqueeze", ["positions", "axes_1_3"], "positions_down")
+        self._node("Unsqueeze", ["all_positions", "axes_1_2"], "positions_across")
+        self._node("Sub", ["positions_down", "positions_across"], "behind")
+        for window in sorted(windows):
+            self._constants(**{f"window_{window}": window})
+            self._node("Less", ["behind", f"window_{window}"], f"near_{window}")
+            self._node("And", ["visible", f"near_{window}"], f"visible_{window}")
 
     def _attend(self, layer: int, joined: str) -> str:
         shape, stem = self._shape, f"{layer}"
-        parts = [f"{stem}.{part}" for part in ("query", "key", "value")]
-        self._node("Split", [joined, "parts"], parts, axis=-1)
-        for part, heads in ((parts[0], shape.heads), (parts[1], shape.key_value_heads)):
-            self._node("RotaryEmbedding", [part, "cosines", "sines", "positions"], f"{part}.rotated", num_heads=heads)
+        query, key, value = self._split(joined, stem)
+        rotation, window = rotation_of(shape, layer), shape.windows[layer]
+        if rotation:
+            query, key = (
+                self._node("RotaryEmbedding", [part, *rotation, "positions"], f"{part}.rotated", num_heads=heads)
+                for part, heads in ((query, shape.heads), (key, shape.key_value_heads))
+            )
         past = [f"past_key_values.{layer}.{half}" for half in ("key", "value")]
         present = [f"present.{layer}.{half}" for half in ("key", "value")]
         return self._node(
-            "Attention", [f"{parts[0]}.rotated", f"{parts[1]}.rotated", parts[2], "visible", *past],
+            "Attention", [query, key, value, "visible" if window is None else f"visible_{window}", *past],
             [f"{stem}.attended", *present], q_num_heads=shape.heads, kv_num_heads=shape.key_value_heads,
-            scale=float(shape.head_size**-0.5), softmax_precision=self._onnx.TensorProto.FLOAT,
+            scale=shape.attention_scale, softmax_precision=self._onnx.TensorProto.FLOAT,
         )  # fmt: skip
 
     def _norm(self, value: str, weight: str, name: str) -> str:
         return self._node("RMSNormalization", [value, weight], name, epsilon=self._shape.norm_epsilon, axis=-1,
                           stash_type=self._onnx.TensorProto.FLOAT)  # fmt: skip
 
-    def _add_and_norm(self, value: str, skip: str, weight: str, name: str) -> tuple[str, str]:
+    def _add_and_norm(self, value: str, skip: str, weight: str | None, name: str) -> tuple[str, str]:
         total = self._node("Add", [value, skip], f"{name}.sum")
-        return self._norm(total, weight, f"{name}.normed"), total
+        return (total if weight is None else self._norm(total, weight, f"{name}.normed")), total
 
     def _predict(self, normed: str) -> None:
         logits = self._linear(normed, "head", "logits.half" if self._is_half else "logits")

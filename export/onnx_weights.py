@@ -7,6 +7,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from securecoderl_edge.errors import SceError, needs
 from securecoderl_edge.models.architecture import Architecture
+from securecoderl_edge.models.families import QKV, SPLIT_MLP
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +22,7 @@ _SMALLEST_BITS_OF_VOCABULARY = 8
 _PAGE, _LARGE = 4096, 1 << 16
 _ROWS_AT_A_TIME = 2048
 _LAYER = "model.layers."
+_ROTATION, _LOCAL_ROTATION = ("cosines", "sines"), ("cosines.local", "sines.local")
 
 
 def quantize_blocks(weight: Floats, bits: int) -> tuple[npt.NDArray[np.uint8], Floats]:
@@ -56,6 +58,14 @@ def quantize_blocks(weight: Floats, bits: int) -> tuple[npt.NDArray[np.uint8], F
     return codes, scales
 
 
+def rotation_of(shape: Architecture, layer: int) -> tuple[str, ...]:
+    """Names of the cosines and sines of a layer; empty if it has no rotary embedding."""
+    if not shape.rotated[layer]:
+        return ()
+    is_local = shape.local_rope_theta is not None and shape.windows[layer] is not None
+    return _LOCAL_ROTATION if is_local else _ROTATION
+
+
 def onnx_package() -> Any:
     """Import the onnx package.
 
@@ -70,7 +80,8 @@ def onnx_package() -> Any:
 class Weights:
     """Writer of the initializers, in one file next to the graph; tensors may come in any order.
 
-    A linear layer ``NAME`` becomes ``NAME.w`` (in, out), or ``NAME.q`` and ``NAME.s``; q, k and v become one, ``qkv``.
+    A linear layer ``NAME`` becomes ``NAME.w`` (in, out), or ``NAME.q`` and ``NAME.s``; q, k and v become one, ``qkv``,
+    and gate and up two. Norms include their offset, and weights the factors of the residual stream and of the logits.
 
     Args:
         data: the file to write to.
@@ -94,17 +105,9 @@ class Weights:
 
         if not np.isfinite(value).all():
             raise SceError(f"weight {name} has NaN or Inf: the model or its adapter is damaged")
-        before, stem = self._data.tell(), name.removeprefix(_LAYER)
-        if name == "model.embed_tokens.weight":
-            self._add_vocabulary(value)
-        elif name == "lm_head.weight":
-            self._add_linear("head", value, self.vocabulary_bits)
-        elif ".self_attn." in name and name.rpartition(".self_attn.")[2][0] in "qkv":
-            self._add_attention(stem, value)
-        elif value.ndim == 2:
-            self._add_linear(stem.removesuffix(".weight"), value, self._bits)
-        else:
-            self._write(stem, value)
+        before = self._data.tell()
+        for part, rows in self._shape.split_names(name):
+            self._add(part, self._folded(part, value[rows]))
         self.bytes += self._data.tell() - before
 
     @property
@@ -112,17 +115,48 @@ class Weights:
         """Bits of the embedding and the output layer."""
         return None if self._bits is None else max(self._bits, _SMALLEST_BITS_OF_VOCABULARY)
 
-    def add_rotation(self) -> None:
-        """Write the cosines and sines of the rotary embedding (context, head_size / 2)."""
+    def add_constants(self) -> None:
+        """Write the cosines and sines of the rotary embeddings (context, head_size / 2), and the embedding's factor."""
         import numpy as np
 
         shape = self._shape
-        speeds = shape.rope_theta ** -(np.arange(0, shape.head_size, 2, dtype=np.float64) / shape.head_size)
-        speeds /= np.array(shape.rope_divisors) if shape.rope_divisors else shape.rope_factor
-        # As in transformers: frequencies and positions in float32, for equal angles at far positions.
-        angles = np.outer(np.arange(shape.context, dtype=np.float32), speeds.astype(np.float32))
-        self._write("cosines", np.cos(angles))
-        self._write("sines", np.sin(angles))
+        exponents = -(np.arange(0, shape.head_size, 2, dtype=np.float64) / shape.head_size)
+        divisors = np.array(shape.rope_divisors) if shape.rope_divisors else shape.rope_factor
+        speeds: dict[tuple[str, ...], Any] = {_ROTATION: shape.rope_theta**exponents / divisors}
+        if shape.local_rope_theta is not None:
+            speeds[_LOCAL_ROTATION] = shape.local_rope_theta**exponents
+        for names in sorted({rotation_of(shape, layer) for layer in range(shape.layers)} - {()}):
+            # As in transformers: frequencies and positions in float32, for equal angles at far positions.
+            angles = np.outer(np.arange(shape.context, dtype=np.float32), speeds[names].astype(np.float32))
+            self._write(names[0], np.cos(angles))
+            self._write(names[1], np.sin(angles))
+        if shape.embedding_scale != 1:
+            self._write("embedding.scale", np.array([shape.embedding_scale], dtype=np.float32))
+
+    def _add(self, name: str, value: Floats) -> None:
+        stem = name.removeprefix(_LAYER)
+        if name == "model.embed_tokens.weight":
+            self._add_vocabulary(value)
+        elif name == "lm_head.weight":
+            self._add_linear("head", value, self.vocabulary_bits)
+        elif any(f".{linear}." in name for linear in QKV):
+            self._add_attention(stem, value)
+        elif value.ndim == 2:
+            self._add_linear(stem.removesuffix(".weight"), value, self._bits)
+        else:
+            self._write(stem, value)
+
+    def _folded(self, name: str, value: Floats) -> Floats:
+        """A weight with the offset of norms, and times the factor of the logits or of the residual stream."""
+        shape, layer = self._shape, name.rpartition(".")[0]
+        norms = shape.kind.norms
+        if layer.endswith("norm"):
+            value = value + shape.kind.norm_offset
+        if layer == "model.norm":
+            return value * shape.logit_scale
+        # What is last before attention or MLP are added.
+        ends = (norms.after_attention or "self_attn.o_proj", norms.after_mlp or SPLIT_MLP[2])
+        return value * shape.residual_scale if layer.endswith(ends) else value
 
     def _add_vocabulary(self, value: Floats) -> None:
         bits = self.vocabulary_bits

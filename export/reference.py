@@ -34,7 +34,7 @@ def write_reference(base: Path, adapter: Path | None, prompts: Sequence[str], ne
     longest = min(LONGEST, gguf_context(read_architecture(base)))
     new_tokens = min(new_tokens, longest // 2)
     budget = longest - new_tokens
-    encoded = [tokenizer.encode(prompt).ids[: max(1, budget)] for prompt in prompts]
+    encoded = [tokenizer.encode_prompt(prompt)[: max(1, budget)] for prompt in prompts]
     rows = []
     for number, prompt in enumerate(ids for ids in encoded if ids):
         with torch.inference_mode():

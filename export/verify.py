@@ -15,12 +15,17 @@ from typing import Any
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.agreement import Agreement, check_bounds
 from securecoderl_edge.export.llama_cpp import bounds_of
-from securecoderl_edge.prompts.styles import format_statement
+from securecoderl_edge.models.tokenizer import read_tokenizer
+from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.prompts.chat import read_chat_template
+from securecoderl_edge.prompts.styles import STYLES, PromptFormat, format_statement
 from securecoderl_edge.system.files import remove_abandoned, temporary_prefix
 from securecoderl_edge.system.processes import ask
 
 NEW_TOKENS = 24
 
+# Digits after indentation: pre-tokenizers differ in the spaces before them.
+_INDENTED_DIGITS = "x = [\n        1,\n        22.5,\n    ]\n"
 _LONG = "\n".join(f"row {index}: {index * 37 % 101}, {index * index % 97}" for index in range(120))
 
 PROMPTS: tuple[str, ...] = (
@@ -44,6 +49,11 @@ PROMPTS: tuple[str, ...] = (
     "1234567890 12 345 6.78 ½ ²",
     "return sorted(words, key=lambda word: (-len(word), word))[:",
     _LONG,
+)
+
+_PROBLEMS = (
+    Problem("probe/numbers", "Read n, then n numbers. Print the largest one, and how often it occurs."),
+    Problem("probe/function", "Write the function `f(text: str) -> str` that reverses every word of a text."),
 )
 
 
@@ -102,14 +112,16 @@ def _verify(format: str, path: Path, base: Path, quant: str, reference: Path, ad
 
 
 def probe_texts(base: Path) -> list[str]:
-    """Texts that must tokenize identically: the prompts, parts of Python's library, the special tokens."""
+    """Texts that must tokenize identically: prompts in every style, parts of Python's library, the special tokens."""
     import json.decoder
     import textwrap
 
     modules = [Path(str(module.__file__)).read_text(encoding="utf-8") for module in (textwrap, json.decoder)]
-    document = json.loads((base / "tokenizer.json").read_text(encoding="utf-8"))
-    added = [token["content"] for token in document.get("added_tokens", [])]
-    return [*PROMPTS, *modules, "x = 1\n".join(["", *added, ""])]
+    tokenizer, chat = read_tokenizer(base), read_chat_template(base)
+    added = [token["content"] for token in tokenizer.document()["added_tokens"]]
+    formats = [PromptFormat(style, chat) for style in STYLES if style != "chat" or chat]
+    asked = [format.prompt(problem) for format in formats for problem in _PROBLEMS]
+    return [*PROMPTS, _INDENTED_DIGITS, *asked, *modules, "x = 1\n".join(["", *added, ""])]
 
 
 def _ask_child(module: str, request: dict[str, Any]) -> dict[str, Any]:

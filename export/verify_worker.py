@@ -29,7 +29,7 @@ def measure(path: Path, base: Path, texts: Sequence[str], reference: Path, adapt
     tokenizer = read_tokenizer(base)
     model = LlamaModel(path)
     try:
-        equal = sum(model.tokenize(text) == tokenizer.encode(text).ids for text in texts)
+        equal = sum(model.tokenize(text) == tokenizer.encode_prompt(text) for text in texts)
         threads = cpu_count()
         lora = model.load_adapter(adapter) if adapter is not None else None
         context = model.open_context(1, LONGEST, threads, float32_cache=True)
@@ -54,7 +54,7 @@ def measure_onnx(folder: Path, base: Path, texts: Sequence[str], reference: Path
     from securecoderl_edge.runtimes.onnx.model import OnnxModel
 
     own, given = read_tokenizer(folder), read_tokenizer(base)
-    equal = sum(own.encode(text).ids == given.encode(text).ids for text in texts)
+    equal = sum(own.encode_prompt(text) == given.encode_prompt(text) for text in texts)
     model = OnnxModel(folder, cpu_count())
 
     def logits_of(tokens: list[int]) -> Array:

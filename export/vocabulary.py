@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.pre_tokenizers import ignores_merges, name_of
-from securecoderl_edge.models.tokenizer import end_tokens, read_tokenizer, special_tokens
+from securecoderl_edge.models.tokenizer import Tokenizer, read_tokenizer, special_tokens
 from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.system.files import read_json
 
@@ -65,10 +65,9 @@ class Vocabulary:
     chat_template: str | None
 
 
-def fingerprint(tokenizer: Any) -> str:
+def fingerprint(tokenizer: Tokenizer) -> str:
     """Compute the sha256 of the ids of a fixed probe text, without special tokens."""
-    ids = tokenizer.encode(_PROBE, add_special_tokens=False).ids
-    return hashlib.sha256(" ".join(map(str, ids)).encode()).hexdigest()
+    return hashlib.sha256(" ".join(map(str, tokenizer.encode(_PROBE))).encode()).hexdigest()
 
 
 def read_vocabulary(base: Path, size: int, pre_tokenizer: str | None = None) -> Vocabulary:
@@ -83,7 +82,7 @@ def read_vocabulary(base: Path, size: int, pre_tokenizer: str | None = None) -> 
     """
     where = base / "tokenizer.json"
     tokenizer = read_tokenizer(base)
-    document = read_json(where)
+    document = tokenizer.document()
     model = document["model"]
     if model.get("type") != "BPE":
         raise UsageError(f"{where}: export supports only BPE tokenizers, not {model.get('type')}")
@@ -95,15 +94,14 @@ def read_vocabulary(base: Path, size: int, pre_tokenizer: str | None = None) -> 
         pre, adds_space = _pre_tokenizer(document, digest, where, pre_tokenizer), False
         normalizer = _normalizer(where, document)
     _refuse_unsupported(where, document, pre)
-    tokens, types = _tokens(document, size, where, is_sentencepiece)
+    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
+    if tokenizer.before not in ((), (bos,)) or tokenizer.after not in ((), (eos,)):
+        raise UsageError(f"{where}: it adds more than a start and an end token, which llama.cpp does not support")
+    tokens, types = _tokens(document, size, where, is_sentencepiece, (bos, eos))
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
-    ids = {name: tokenizer.token_to_id(text) for name, text in special_tokens(base).items()}
-    config_eos, config_bos = _config_id(base, "eos_token_id"), _config_id(base, "bos_token_id")
-    eos, bos = ids.get("eos_token"), ids.get("bos_token")
-    eos, bos = config_eos if eos is None else eos, config_bos if bos is None else bos
-    others = end_tokens(base, eos) - {eos}
+    ids = {name: tokenizer.id_of(text) for name, text in special_tokens(base).items()}
+    config_eos, others = _config_eos(base), tokenizer.ends - {eos}
     template = read_chat_template(base)
-    with_specials, bare = (tokenizer.encode("a", add_special_tokens=flag).ids for flag in (True, False))
     return Vocabulary(
         model="llama" if is_sentencepiece else "gpt2",
         pre=pre,
@@ -117,8 +115,8 @@ def read_vocabulary(base: Path, size: int, pre_tokenizer: str | None = None) -> 
         eot=config_eos if config_eos in others else min(others, default=None),
         pad=ids.get("pad_token"),
         unknown=ids.get("unk_token"),
-        adds_bos=len(with_specials) > len(bare) and with_specials[0] == bos,
-        adds_eos=len(with_specials) > len(bare) and with_specials[-1] == eos,
+        adds_bos=bool(tokenizer.before),
+        adds_eos=bool(tokenizer.after),
         adds_space=adds_space,
         normalizer=normalizer,
         chat_template=template.source if template is not None else None,
@@ -165,6 +163,8 @@ def _prepends_space(where: Path, document: dict[str, Any]) -> bool:
     steps = _steps(document.get("normalizer"), "normalizers")
     kinds = [step.get("type") for step in steps]
     metaspace = document.get("pre_tokenizer") or {}
+    if metaspace.get("type") == "Split" and metaspace.get("pattern") == {"String": " "}:
+        metaspace = {}  # Gemma's: the normalizer has left no space to split at
     plain = metaspace.get("type") == "Metaspace" and not metaspace.get("split") and not steps
     if plain and metaspace.get("prepend_scheme") == "never":
         return False
@@ -181,7 +181,9 @@ def _steps(part: dict[str, Any] | None, key: str) -> list[dict[str, Any]]:
     return list(part.get(key, [])) if part.get("type") == "Sequence" else [part]
 
 
-def _tokens(document: dict[str, Any], size: int, where: Path, is_sentencepiece: bool) -> tuple[list[str], list[int]]:
+def _tokens(
+    document: dict[str, Any], size: int, where: Path, is_sentencepiece: bool, ends: tuple[int | None, ...]
+) -> tuple[list[str], list[int]]:
     """List text and type of every id: added tokens keep their ids, gaps up to ``size`` become unused tokens."""
     texts = {index: (text, NORMAL) for text, index in document["model"]["vocab"].items()}
     if is_sentencepiece:
@@ -189,7 +191,9 @@ def _tokens(document: dict[str, Any], size: int, where: Path, is_sentencepiece: 
         texts |= {index: (text, BYTE) for index, (text, _) in texts.items() if text in _BYTE_TOKENS}
         texts |= {index: (text, UNKNOWN) for index, (text, _) in texts.items() if text == unknown}
     for token in document.get("added_tokens", []):
-        special = token["special"] or _looks_special(token["content"])
+        if is_sentencepiece and _SPACE in token["content"] and token["id"] in texts:
+            continue  # Gemma's runs of spaces: merges make them, where a text has spaces
+        special = token["special"] or token["id"] in ends or _looks_special(token["content"])
         kept = texts.get(token["id"], ("", NORMAL))[1] == UNKNOWN
         texts[token["id"]] = (token["content"], UNKNOWN if kept else CONTROL if special else USER_DEFINED)
     if max(texts) >= size:
@@ -215,7 +219,7 @@ def _looks_special(text: str) -> bool:
     return text == "<pad>" or any(text.startswith(left) and text.endswith(right) for left, right in pairs)
 
 
-def _config_id(base: Path, key: str) -> int | None:
-    value = read_json(base / "config.json").get(key)
+def _config_eos(base: Path) -> int | None:
+    value = read_json(base / "config.json").get("eos_token_id")
     value = value[0] if isinstance(value, list) and value else value
     return value if isinstance(value, int) else None

@@ -14,6 +14,7 @@ from securecoderl_edge.export.gguf import OWN_TYPES, GgufSummary, OutOfRangeErro
 from securecoderl_edge.export.quantize import quantize
 from securecoderl_edge.export.verify import reference_of, verify_gguf
 from securecoderl_edge.models.architecture import read_architecture
+from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.system.files import temporary_prefix
 
 # A base of at most this many parameters is written in f32 to verify an adapter.
@@ -50,6 +51,7 @@ class Workbench:
         self._float: tuple[Path, GgufSummary] | None = None
 
     def __enter__(self) -> Workbench:
+        read_tokenizer(self.base)  # minutes of work would be lost for a tokenizer that cannot be used
         return self
 
     def __exit__(self, *_: object) -> None:

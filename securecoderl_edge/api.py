@@ -85,7 +85,7 @@ def train(
         SceError: unusable model or problems, no memory, no disk space, NaN or Inf.
         MissingExtra: the ``train`` extra is not installed.
     """
-    from securecoderl_edge.models.loading import require_torch
+    from securecoderl_edge.models.packages import require_torch
 
     require_torch()
     from securecoderl_edge.runs import default_folder
@@ -201,7 +201,7 @@ def generate(
         model: by default the newest export of the latest run, else its policy, else nano.
         n: programs to sample; the best one comes first.
         tests: (input, expected output) pairs; by default the examples in the prompt, if it has any.
-        sampling: ``temperature``, ``max_tokens``, ``seed``, ``top_k``, ``top_p``, ``min_p``.
+        sampling: ``temperature``, ``max_tokens``, ``seed``, ``top_k``, ``top_p``, ``min_p``, ``thinking``.
 
     Returns:
         an `Answer`. ``best.score.program`` is the program. ``best.is_accepted`` is true if it parses, Bandit has no
@@ -219,8 +219,9 @@ def generate(
     from securecoderl_edge.runtimes.spec import resolve_model
     from securecoderl_edge.scoring.scorer import Scorer
 
-    given = tuple(Test(*pair) for pair in tests) or tuple(example_tests(prompt))
-    spec, settings = resolve_model(model), build(SamplingSettings, sampling, "generate").sampling()
+    problem = Problem("prompt", prompt, tests=tuple(Test(*pair) for pair in tests) or tuple(example_tests(prompt)))
+    spec, settings = resolve_model(model), build(SamplingSettings, sampling, "generate")
     with Scorer(sandbox=sandbox) as scorer, contextlib.closing(open_runtime(spec, threads=threads)) as runtime:
-        format = choose_format("auto", spec.prompt_style or runtime.prompt_style, runtime.chat_template)
-        return answer(runtime, scorer, [Problem("prompt", prompt, tests=given)], n, settings, format=format)[0]
+        trained = spec.prompt_style or runtime.prompt_style
+        format = choose_format("auto", trained, runtime.chat_template, settings.thinking)
+        return answer(runtime, scorer, [problem], n, settings.sampling(), format=format)[0]

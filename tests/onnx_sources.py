@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from once import Once
+from tiny_families import build_family
 from tiny_models import build_adapter, build_model
 
 from securecoderl_edge.export import onnx as onnx_export
@@ -33,6 +34,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "large epsilon": {"rms_norm_eps": 0.01},
     "own head size": {"head_dim": 32, "num_key_value_heads": 2},
 }  # fmt: skip
+_FEW_PROMPTS = (PROMPTS[0], "a", PROMPTS[-1])
 
 
 class Source:
@@ -42,18 +44,18 @@ class Source:
         self.base, self.adapter, self.reference = (folder / name for name in ("base", "adapter", "reference"))
 
     @classmethod
-    def make(cls, folder: Path, settings: dict[str, Any]) -> None:
-        """Fill ``folder``."""
+    def make(cls, folder: Path, build: Callable[[Path], object], prompts: Sequence[str] = PROMPTS) -> None:
+        """Fill ``folder`` with the model that ``build`` writes, and what goes with it."""
         made = cls(folder)
-        build_model(made.base, **settings)
+        build(made.base)
         build_adapter(made.adapter, made.base)
         made.reference.mkdir()
-        write_reference(made.base, made.adapter, PROMPTS, 24, made.reference)
+        write_reference(made.base, made.adapter, prompts, 24, made.reference)
 
-    def write(self, folder: Path, quant: str = "f32") -> Path:
+    def write(self, folder: Path, quant: str = "f32", portable: bool = False) -> Path:
         """Export it, unverified."""
         folder.mkdir()
-        write_onnx(self.base, self.adapter, quant, folder)
+        write_onnx(self.base, self.adapter, quant, folder, portable)
         copy_companions(self.base, folder, "stdin")
         return folder
 
@@ -63,14 +65,28 @@ class Source:
 
 
 class Sources:
-    """The models of `MODELS`, each made when it is first asked for."""
+    """The models of `MODELS` and of `tiny_families`, each made when it is first asked for."""
 
     def __init__(self, once: Once) -> None:
         self._once = once
 
     def __call__(self, name: str) -> Source:
         """The model of that name."""
-        return Source(self._once(f"source-{name.replace(' ', '-')}", lambda folder: Source.make(folder, MODELS[name])))
+        return self._source(name.replace(" ", "-"), lambda folder: build_model(folder, **MODELS[name]), PROMPTS)
+
+    def family(self, name: str) -> Source:
+        """The model of that name in `tiny_families`; with ``-wide`` at its end its heads are those of Gemma 3."""
+        family = name.removesuffix("-wide")
+        changes = {} if name == family else {"head_dim": 256}
+        return self._source(f"of-{name}", lambda folder: build_family(folder, family, **changes), _FEW_PROMPTS)
+
+    def _source(self, name: str, build: Callable[[Path], object], prompts: Sequence[str]) -> Source:
+        return Source(self._once(f"source-{name}", lambda folder: Source.make(folder, build, prompts)))
+
+    def exported(self, name: str, quant: str, portable: bool) -> Path:
+        """An export of the family of that name; read only."""
+        source, kind = self.family(name), "portable" if portable else "onnx"
+        return self._once(f"{kind}-{name}-{quant}", lambda folder: source.write(folder, quant, portable))
 
 
 def change_shape(**changes: Any) -> Callable[[pytest.MonkeyPatch], None]:

@@ -25,6 +25,7 @@ BASE = (
     ("doctor",),
     ("score", "double.py", "--input", "21", "--expect", "42"),
     ("data", "stats", "starter:eval"),
+    ("data", "stats", "mbpp:train"),
 )
 TRAIN = (
     ("train", "--max-steps", "1", "--set", "selection.problems=0", "--out", "runs/x"),
@@ -60,6 +61,10 @@ def check_content(wheel: Path) -> None:
         "sandbox/inside/zygote.py",
         "training/recipes/starter.toml",
         "models/nano/model.safetensors",
+        "problems/benchmarks/humaneval.jsonl.gz",
+        "problems/benchmarks/mbpp.jsonl.gz",
+        "problems/benchmarks/README.md",
+        "problems/benchmarks/HUMANEVAL-LICENSE.txt",
     ]
     missing = [name for name in needed if f"securecoderl_edge/{name}" not in names]
     foreign = [name for name in names if not name.startswith("securecoderl_edge")]

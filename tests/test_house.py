@@ -239,9 +239,9 @@ def test_nothing_is_pickled_or_run_by_a_shell_or_trusted_from_a_hub(folder: Path
         tree = ast.parse(path.read_text(encoding="utf-8"))
         modules = {name.split(".")[0] for name in imports(path)}
         assert not modules & {"pickle", "shelve", "marshal", "dill", "joblib"}, path
-        keywords = {node.arg for node in ast.walk(tree) if isinstance(node, ast.keyword)}
-        assert "trust_remote_code" not in keywords, path
-        assert "shell" not in keywords, path
+        keywords = [node for node in ast.walk(tree) if isinstance(node, ast.keyword)]
+        assert all(ast.unparse(node.value) == "False" for node in keywords if node.arg == "trust_remote_code"), path
+        assert "shell" not in {node.arg for node in keywords}, path
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -16,7 +16,7 @@ import os
 import sys
 from pathlib import Path
 
-from securecoderl_edge.models.loading import require_torch
+from securecoderl_edge.models.packages import require_torch
 
 SETTINGS = (
     "lora.rank=4",

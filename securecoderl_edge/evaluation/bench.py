@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from securecoderl_edge.evaluation.log import EvaluationLog
 from securecoderl_edge.evaluation.summary import EvaluationSummary
 from securecoderl_edge.evaluation.tables import Comparison, comparison_record, summary_record
 from securecoderl_edge.problems.problem import MAX_TESTS, Problem
-from securecoderl_edge.problems.sources import BENCHMARKS, STARTER, benchmark_problems, open_problems
+from securecoderl_edge.problems.sources import STARTER, is_benchmark, open_problems
 from securecoderl_edge.prompts.styles import STYLES, choose_format
 from securecoderl_edge.runtimes import open_runtime, precision_of
 from securecoderl_edge.runtimes.protocol import (
@@ -46,8 +47,7 @@ class BenchSettings(SamplingSettings):
     base_precision: str = base_precision_setting()
     problems: str = setting(
         "starter:eval",
-        "Problems to solve: a built-in set, humaneval or mbpp (if their files are in this folder), or a file in any "
-        "format of sce data import.",
+        "Problems to solve: starter[:SPLIT], humaneval, mbpp[:SPLIT], or a file in any format of sce data import.",
         metavar="SET|FILE",
     )
     prompt_style: str = setting(
@@ -101,9 +101,8 @@ def choose_models(names: Sequence[str], is_comparing: bool = False) -> tuple[lis
 def bench_problems(settings: BenchSettings, tell: Callable[[str], None] = lambda message: None) -> list[Problem]:
     """The problems to solve; ``starter`` alone means its evaluation split. Errors, ``tell``: as in `open_problems`."""
     source = f"{STARTER}:eval" if settings.problems == STARTER else settings.problems
-    if source in BENCHMARKS:
-        return benchmark_problems(source, tell)[: settings.limit]
-    return open_problems(source, settings.max_tests, tell)[: settings.limit]
+    max_tests = sys.maxsize if is_benchmark(source) else settings.max_tests
+    return open_problems(source, max_tests, tell)[: settings.limit]
 
 
 def measure(
@@ -137,7 +136,8 @@ def measure(
             base_precision=precision or "auto",
         )  # fmt: skip
         stack.enter_context(contextlib.closing(runtime))
-        format = choose_format(settings.prompt_style, spec.prompt_style or runtime.prompt_style, runtime.chat_template)
+        trained = spec.prompt_style or runtime.prompt_style
+        format = choose_format(settings.prompt_style, trained, runtime.chat_template, settings.thinking)
         evaluation = evaluate(
             runtime,
             problems,
@@ -169,7 +169,13 @@ def bench_record(
     """
     return {
         "models": [
-            {**summary_record(summary), "kind": spec.kind, "source": spec.source, "log": logs.get(summary.label)}
+            {
+                **summary_record(summary),
+                "kind": spec.kind,
+                "source": spec.source,
+                "adapter": str(spec.adapter) if spec.adapter else None,
+                "log": logs.get(summary.label),
+            }
             for spec, summary in models
         ],
         "comparisons": [comparison_record(comparison) for comparison in comparisons],

@@ -41,8 +41,7 @@ class EvaluationLog:
             SceError: another process writes there, or the folder cannot be written.
         """
         text = json.dumps(settings, indent=1, sort_keys=True)
-        name = re.sub(r"[^\w.-]+", "-", label).strip("-.") or "model"
-        log = cls(out / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:10]}")
+        log = cls(out / f"{file_name(label)}-{hashlib.sha256(text.encode()).hexdigest()[:10]}")
         try:
             log.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -73,6 +72,11 @@ class EvaluationLog:
     def add_usage(self, usage: Usage) -> None:
         """Add the usage of one batch; errors as in `append`."""
         RowFile(self._usage).append([asdict(usage)])
+
+
+def file_name(label: str) -> str:
+    """A model's label as the name of a file or folder, without separators."""
+    return re.sub(r"[^\w.-]+", "-", label).strip("-.") or "model"
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

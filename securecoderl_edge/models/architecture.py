@@ -220,7 +220,8 @@ def _read(kind: Family, config: dict[str, Any], where: str) -> Architecture:
         rope_factor=float(rope["factor"]) if rope_type == "linear" else 1.0,
         tied=bool(config.get("tie_word_embeddings", False)),
         rotated=_rotated(kind, config, layers),
-        windows=_windows(config, types, context),
+        # A window as long as the context hides nothing, but its layers may rotate otherwise.
+        windows=_windows(config, types, context if local_theta is None else None),
         biases=_biases(kind, config),
         attention_scale=float(config.get("attention_multiplier") or scalar**-0.5),
         rope_divisors=_llama3_divisors(rope, theta, head_size) if rope_type == "llama3" else (),
@@ -263,9 +264,9 @@ def _layer_types(kind: Family, config: dict[str, Any], layers: int) -> tuple[str
     return (_FULL[0],) * layers
 
 
-def _windows(config: dict[str, Any], types: tuple[str, ...], context: int) -> tuple[int | None, ...]:
+def _windows(config: dict[str, Any], types: tuple[str, ...], most: int | None) -> tuple[int | None, ...]:
     window = config.get("sliding_window")
-    if window is None or int(window) >= context:
+    if window is None or (most is not None and int(window) >= most):
         return (None,) * len(types)
     if int(window) < 1:
         raise ValueError(f"sliding_window = {window}")

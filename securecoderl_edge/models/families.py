@@ -1,6 +1,6 @@
 """The families of models that `transformer`, `decoder` and the exporters compute: what their classes have in common.
 
-Adding a family is one row of `FAMILIES` and one row of `tests/models/families.py`.
+Adding a family is one row of `FAMILIES` and one row of `tests/tiny_families.py`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,6 +22,7 @@ _STRING, _ARRAY = 8, 9
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _LONGEST_TEXT = 1 << 24  # chat templates are the longest
 _MOST_SIZES = 8
+_LONGEST_LIST = 4096  # numbers per layer; those of the vocabulary are longer
 _MOST_ENTRIES = 1 << 22  # merges of the largest tokenizers are half a million
 _ALIGNMENT = 32
 
@@ -43,11 +44,11 @@ class GgufTensor:
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """Metadata (texts and numbers by their keys; lists apart, if they were read) and the tensors."""
+    """Metadata by its keys, and the tensors; ``lists`` has all lists, or only the short ones of numbers."""
 
     values: dict[str, Scalar]
     tensors: tuple[GgufTensor, ...]
-    lists: dict[str, list[Any]] = field(default_factory=dict)
+    lists: dict[str, tuple[Any, ...]]
 
 
 def is_adapter(path: Path) -> bool:
@@ -81,7 +82,7 @@ def read_header(path: Path, with_lists: bool = False) -> GgufHeader:
             reader = _Reader(file)
             count, pairs = reader.begin()
             values: dict[str, Scalar] = {}
-            lists: dict[str, list[Any]] = {}
+            lists: dict[str, tuple[Any, ...]] = {}
             for _ in range(pairs):
                 reader.pair(values, lists, with_lists)
             tensors = [reader.tensor() for _ in range(count)]
@@ -121,12 +122,12 @@ class _Reader:
         return tensors, pairs
 
     def pair(
-        self, values: dict[str, Scalar], lists: dict[str, list[Any]] | None = None, with_lists: bool = False
+        self, values: dict[str, Scalar], lists: dict[str, tuple[Any, ...]] | None = None, with_lists: bool = False
     ) -> bool:
-        """Read one pair into ``values``, or a list into ``lists``; without ``with_lists`` it is skipped.
+        """Read one pair into ``values`` or ``lists``; False at a list, without ``lists``.
 
-        Returns:
-            False before a list if there is no ``lists``.
+        Args:
+            with_lists: read all lists, not only the short ones of numbers.
         """
         key, kind = self._text(), int(self._number("I"))
         if kind == _STRING:
@@ -136,10 +137,8 @@ class _Reader:
         elif kind == _ARRAY:
             if lists is None:
                 return False
-            if with_lists:
-                lists[key] = self._list()
-            else:
-                self._skip_list()
+            if (found := self._list(with_lists)) is not None:
+                lists[key] = found
         else:
             raise ValueError(f"{key!r} has the unknown type {kind}")
         return True
@@ -153,28 +152,39 @@ class _Reader:
         kind, offset = self._number("I"), self._number("Q")
         return GgufTensor(name, sizes, int(kind), int(offset))
 
-    def _list(self) -> list[Any]:
+    def _list(self, is_wanted: bool) -> tuple[Any, ...] | None:
+        """A list; of those that are not wanted only a short one of numbers, others are skipped."""
         kind, count = int(self._number("I")), int(self._number("Q"))
-        size = 8 if kind == _STRING else struct.calcsize(f"<{_SCALARS.get(kind, 'B')}")
-        if count > min(_MOST_ENTRIES, self._left // size):
-            raise ValueError(f"a list of {count} entries in {self._left} bytes")
-        if kind == _STRING:
-            return [self._text() for _ in range(count)]
-        if kind not in _SCALARS:
-            raise ValueError(f"a list with the unknown type {kind}")
-        return list(struct.unpack(f"<{count}{_SCALARS[kind]}", self._take(count * size)))
-
-    def _skip_list(self) -> None:
-        kind, count = int(self._number("I")), int(self._number("Q"))
+        if is_wanted and count > _MOST_ENTRIES:
+            raise ValueError(f"a list of {count} entries")
         if kind == _STRING:
             if count > self._left // 8:
                 raise ValueError(f"a list of {count} texts in {self._left} bytes")
-            for _ in range(count):
-                self._skip(int(self._number("Q")))
+            if is_wanted:
+                return tuple(self._text() for _ in range(count))
+            self._skip_texts(count)
+        elif kind in _SCALARS and (is_wanted or count <= _LONGEST_LIST):
+            return struct.unpack(packed := f"<{count}{_SCALARS[kind]}", self._take(struct.calcsize(packed)))
         elif kind in _SCALARS:
             self._skip(count * struct.calcsize(f"<{_SCALARS[kind]}"))
         else:
             raise ValueError(f"a list with the unknown type {kind}")
+        return None
+
+    def _skip_texts(self, count: int) -> None:
+        """Skip texts; vocabularies have up to a million, so nothing is called twice for each."""
+        read, unpack = self._file.read, struct.Struct("<Q").unpack
+        for _ in range(count):
+            if self._left < 8:
+                raise ValueError(f"expected {8 - self._left} more bytes")
+            (length,) = unpack(read(8))
+            self._left -= 8 + length
+            if self._left < 0:
+                raise ValueError(f"a text of {length} bytes")
+            if length < 1024:
+                read(length)
+            else:
+                self._file.seek(length, os.SEEK_CUR)
 
     def _text(self) -> str:
         length = int(self._number("Q"))

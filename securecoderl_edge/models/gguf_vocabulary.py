@@ -80,8 +80,8 @@ def read_gguf_vocabulary(header: GgufHeader, size: int, path: Path) -> GgufVocab
 
 
 def _tokens(header: GgufHeader, size: int, path: Path) -> tuple[list[str], list[int]]:
-    tokens = header.lists.get("tokenizer.ggml.tokens", [])
-    types = header.lists.get("tokenizer.ggml.token_type", [_NORMAL] * len(tokens))
+    tokens = [*header.lists.get("tokenizer.ggml.tokens", ())]
+    types = [*header.lists.get("tokenizer.ggml.token_type", (_NORMAL,) * len(tokens))]
     if len(tokens) != size:
         raise SceError(f"{path}: {len(tokens)} tokens, but {size} embeddings; download it again")
     if len(types) != size or not all(isinstance(text, str) and text for text in tokens) or len({*tokens}) != size:
@@ -94,7 +94,7 @@ def _byte_level(header: GgufHeader, tokens: list[str], types: list[int], path: P
     parts = pre_tokenizer_of(name) if isinstance(name, str) else None
     if not isinstance(name, str) or parts is None:
         raise UsageError(f"{path}: unknown pre-tokenizer {name!r}; give the Hugging Face folder instead")
-    merges = header.lists.get("tokenizer.ggml.merges", [])
+    merges = header.lists.get("tokenizer.ggml.merges", ())
     if not all(isinstance(merge, str) and " " in merge[1:] for merge in merges):
         raise SceError(f"{path}: its list of merges is damaged; download it again")
     form = header.values.get(NORMALIZER_KEY)
@@ -119,7 +119,7 @@ def _byte_level(header: GgufHeader, tokens: list[str], types: list[int], path: P
 
 
 def _sentencepiece(header: GgufHeader, tokens: list[str], types: list[int], path: Path) -> dict[str, Any]:
-    scores = header.lists.get("tokenizer.ggml.scores", [])
+    scores = [*header.lists.get("tokenizer.ggml.scores", ())]
     if len(scores) != len(tokens):
         raise SceError(f"{path}: {len(scores)} scores for {len(tokens)} tokens; download it again")
     adds_space = bool(header.values.get("tokenizer.ggml.add_space_prefix", True))

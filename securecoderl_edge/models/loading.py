@@ -2,63 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import logging
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.errors import SceError, first_line, needs
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture, load_other
+from securecoderl_edge.models.packages import require_torch
 
 if TYPE_CHECKING:
     import torch
-
-
-def require_torch() -> None:
-    """Import the packages that training and Hugging Face models need.
-
-    Raises:
-        MissingExtra: a package of the ``train`` extra is not installed.
-        SceError: one is installed, but broken.
-    """
-    # Read when torch loads: waiting threads must sleep soon, since sandboxed programs need the same cores.
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-    # oneDNN caches a compiled kernel per shape, a thousand by default. Batches rarely repeat a shape, so the cache
-    # would hold half a gigabyte that is almost never used again.
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
-    _import_bitsandbytes()
-    for package in ("torch", "transformers", "peft", "safetensors"):
-        with needs(package, "train"):
-            __import__(package)
-    from transformers.utils import logging as transformers_logging
-
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-
-
-def _import_bitsandbytes() -> None:
-    """Import bitsandbytes, if it is installed, before peft does.
-
-    Otherwise it downloads a 4-bit kernel from the hub if the package ``kernels`` is installed, and warns if not.
-    Nothing here computes in 4 bits, and `sce` downloads only models and data that the user names.
-    """
-    # It also warns at every product whose inputs are not float16.
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
-    if importlib.util.find_spec("bitsandbytes") is None or "bitsandbytes" in sys.modules:
-        return
-    before = sys.modules.get("kernels")
-    sys.modules["kernels"] = None  # type: ignore[assignment]  # importing it then raises ImportError
-    try:
-        __import__("bitsandbytes")
-    except Exception:  # a build that does not load here; `int8-bnb` and the 8-bit optimizers report it
-        pass
-    finally:
-        if before is None:
-            del sys.modules["kernels"]
-        else:
-            sys.modules["kernels"] = before
 
 
 def load_base(

@@ -62,7 +62,7 @@ def find_architecture(folder: Path) -> Architecture | OtherArchitecture:
 
 
 def _ask_transformers(folder: Path, reason: str) -> OtherArchitecture:
-    from securecoderl_edge.models.loading import require_torch
+    from securecoderl_edge.models.packages import require_torch
 
     require_torch()
     import torch

@@ -1,16 +1,72 @@
-"""The tokenizer in a model folder, and its start, EOS and stop tokens."""
+"""The tokenizer of a model folder, read in one way by training, every runtime, export and its verification.
+
+It is the ``tokenizers`` package's reading of tokenizer.json, completed by tokenizer_config.json. transformers rebuilds
+some classes of tokenizers without the file's own pre-tokenizer, and ignores ``add_bos_token``: it is not used here.
+Spaces are never cleaned up after decoding (``clean_up_tokenization_spaces``): that would change programs.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import SceError, first_line, needs
-from securecoderl_edge.models.loading import require_torch
 from securecoderl_edge.system.files import read_json_if_there
 
 _NAMES = ("bos_token", "eos_token", "pad_token", "unk_token")
 _NAMING_ENDS = ("config.json", "generation_config.json")
+_FLAGS = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
+# Lost by tokenizers that are made for prose: indentation, tabs, line ends, upper case, spaces before signs.
+_CODE = "def F(x, y_2):\n    if x<=0 :\n\treturn [ 1,  -1 ]\n\n\n        # it's , Done .  \n    return {'a': x**2}\n"
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """A model's tokenizer; see `read_tokenizer`.
+
+    Attributes:
+        bos_token_id: the start token, if the model has one.
+        eos_token_id: the token that ends a text.
+        pad_token_id: fills rows of a batch; the EOS token if the model names none.
+        ends: EOS and stop tokens.
+        before, after: tokens that a prompt gets: none, or usually a start token before it.
+        backend: the ``tokenizers.Tokenizer``.
+    """
+
+    bos_token_id: int | None
+    eos_token_id: int
+    pad_token_id: int
+    ends: frozenset[int]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    backend: Any = field(repr=False)
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """Token ids of a prompt; it gets no second start token if it begins with one, as chat templates do."""
+        ids = self.encode(text)
+        starts = self.bos_token_id is not None and ids[:1] == [self.bos_token_id]
+        return [*(() if starts else self.before), *ids, *self.after]
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text alone, such as an answer that follows a prompt."""
+        return list(self.backend.encode(text, add_special_tokens=False).ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of token ids, without special tokens."""
+        return str(self.backend.decode(ids, skip_special_tokens=True))
+
+    def id_of(self, text: str) -> int | None:
+        """The id of a token, by its text."""
+        found = self.backend.token_to_id(text)
+        return None if found is None else int(found)
+
+    def document(self) -> dict[str, Any]:
+        """The tokenizer.json that says all of it but ``before`` and ``after``."""
+        return dict(json.loads(self.backend.to_str()))
 
 
 def special_tokens(folder: Path) -> dict[str, str]:
@@ -19,7 +75,8 @@ def special_tokens(folder: Path) -> dict[str, str]:
     Raises:
         SceError: tokenizer_config.json is damaged.
     """
-    settings = read_json_if_there(folder / "tokenizer_config.json")
+    older = read_json_if_there(folder / "special_tokens_map.json")
+    settings = {**older, **read_json_if_there(folder / "tokenizer_config.json")}
     texts = {}
     for name in _NAMES:
         token = settings.get(name)
@@ -35,58 +92,121 @@ def end_tokens(folder: Path, end_of_sequence: int | None) -> frozenset[int]:
     Raises:
         SceError: a file is damaged.
     """
-    named: list[Any] = [end_of_sequence]
+    return frozenset(token for token in (end_of_sequence, *_named_ends(folder)) if isinstance(token, int))
+
+
+def read_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of a model folder.
+
+    Raises:
+        SceError: a file is missing or damaged; there is no EOS token, or an id without a row in the embedding; or
+            encoding changes programs.
+        MissingExtra: tokenizers is not installed.
+    """
+    where, settings = folder / "tokenizer.json", read_json_if_there(folder / "tokenizer_config.json")
+    backend = _open(folder, settings)
+    texts = special_tokens(folder)
+    ids = {name: backend.token_to_id(text) for name, text in texts.items()}
+    bos, named = ids.get("bos_token"), [token for token in _named_ends(folder) if isinstance(token, int)]
+    eos = ids.get("eos_token") if ids.get("eos_token") is not None else next(iter(named), None)
+    if eos is None:
+        raise SceError(f"{folder}: the tokenizer has no end-of-sequence (EOS) token; add eos_token_id to config.json")
+    # So that they are found in texts and left out of decoded ones, whatever tokenizer.json says of them.
+    backend.add_special_tokens([texts[name] for name in ("bos_token", "eos_token") if ids.get(name) is not None])
+    before, after = _around(backend)
+    before = _with(before, bos, settings.get("add_bos_token"), at_end=False)
+    after = _with(after, eos, settings.get("add_eos_token"), at_end=True)
+    start = bos if bos is not None else read_json_if_there(folder / "config.json").get("bos_token_id")
+    pad = ids.get("pad_token")
+    found = Tokenizer(
+        bos_token_id=start if isinstance(start, int) else None,
+        eos_token_id=eos,
+        pad_token_id=eos if pad is None else pad,
+        ends=end_tokens(folder, eos),
+        before=before,
+        after=after,
+        backend=backend,
+    )
+    if found.decode(found.encode(_CODE)) not in (_CODE, " " + _CODE):  # SentencePiece may add a space before a text
+        raise SceError(f"{where}: decoding does not give back the text that was encoded; the model cannot write code")
+    return found
+
+
+def _named_ends(folder: Path) -> list[Any]:
+    named: list[Any] = []
     for name in _NAMING_ENDS:
         value = read_json_if_there(folder / name).get("eos_token_id")
         named += value if isinstance(value, list) else [value]
-    return frozenset(token for token in named if isinstance(token, int))
+    return named
 
 
-def needs_start(prompt: str, start: str | None) -> bool:
-    """Whether a prompt still needs the start token; chat templates already begin with it."""
-    return not (start and prompt.startswith(start))
-
-
-def load_tokenizer(folder: Path) -> Any:
-    """The fast tokenizer of a model folder, with a padding token.
-
-    Raises:
-        SceError: the folder has no tokenizer, a damaged one, or one without an end-of-sequence token.
-    """
-    require_torch()
-    from transformers import AutoTokenizer
-
-    if not (folder / "tokenizer.json").is_file():
-        raise SceError(f"{folder}: no tokenizer.json; download it from the source of the weights")
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # the tokenizers library raises plain exceptions for a damaged file
-        raise SceError(f"cannot load the tokenizer of {folder}: {first_line(error)}") from None
-    if tokenizer.eos_token_id is None:
-        raise SceError(f"{folder}: the tokenizer has no end-of-sequence (EOS) token")
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    return tokenizer
-
-
-def encode_prompt(tokenizer: Any, text: str) -> list[int]:
-    """Token ids of a prompt, with the start token that the tokenizer adds unless the text begins with it."""
-    return list(tokenizer(text, add_special_tokens=needs_start(text, tokenizer.bos_token))["input_ids"])
-
-
-def read_tokenizer(folder: Path) -> Any:
-    """The ``tokenizers.Tokenizer`` of a model folder.
-
-    Raises:
-        SceError: tokenizer.json is missing or damaged.
-        MissingExtra: tokenizers is not installed.
-    """
+def _open(folder: Path, settings: dict[str, Any]) -> Any:
+    """The tokenizer in tokenizer.json, with the tokens that only tokenizer_config.json adds."""
     with needs("tokenizers", "onnx"):  # the train extra has it as well
-        from tokenizers import Tokenizer
+        from tokenizers import AddedToken, Tokenizer
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise SceError(f"{folder}: no tokenizer.json; download it from the source of the weights")
     try:
-        return Tokenizer.from_file(str(path))
+        backend = Tokenizer.from_file(str(path))
+        backend.no_truncation()
+        backend.no_padding()
+        for index, token in sorted((int(index), token) for index, token in _more_tokens(settings).items()):
+            if backend.token_to_id(token["content"]) is None:
+                backend.add_tokens([AddedToken(**{name: token[name] for name in _FLAGS if name in token})])
+                if backend.token_to_id(token["content"]) != index:
+                    raise ValueError(f"token {index} of tokenizer_config.json does not follow its last one")
     except Exception as error:  # the bindings raise bare Exception
-        raise SceError(f"{path}: not a tokenizer ({error})") from None
+        raise SceError(f"{path}: not a tokenizer ({first_line(error)})") from None
+    beyond = _tokens_without_row(backend, folder, settings)
+    if not beyond:
+        return backend
+    document = json.loads(backend.to_str())
+    document["added_tokens"] = [token for token in document["added_tokens"] if token["id"] not in beyond]
+    return Tokenizer.from_str(json.dumps(document))
+
+
+def _more_tokens(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    more = settings.get("added_tokens_decoder")
+    return more if isinstance(more, dict) else {}
+
+
+def _tokens_without_row(backend: Any, folder: Path, settings: dict[str, Any]) -> set[int]:
+    """Added tokens beyond the embedding that no prompt has, as in Gemma 3's text models: they can be left out.
+
+    Raises:
+        SceError: other tokens are beyond it, too.
+    """
+    config = read_json_if_there(folder / "config.json")
+    inner = config.get("text_config")
+    rows = config.get("vocab_size", inner.get("vocab_size") if isinstance(inner, dict) else None)
+    if not isinstance(rows, int):
+        return set()
+    beyond = {text: index for text, index in backend.get_vocab(with_added_tokens=True).items() if index >= rows}
+    used = [*special_tokens(folder).values(), json.dumps(settings.get("chat_template"), ensure_ascii=False)]
+    with suppress(OSError, UnicodeDecodeError):  # `prompts.chat` says what is wrong with it
+        used.append((folder / "chat_template.jinja").read_text(encoding="utf-8"))
+    added = {token.content for token in backend.get_added_tokens_decoder().values()}
+    if any(text not in added or any(text in each for each in used) for text in beyond):
+        raise SceError(
+            f"{folder / 'tokenizer.json'}: token id {max(beyond.values())} exceeds the embedding, which ends at "
+            f"{rows - 1}. Take the tokenizer that came with these weights"
+        )
+    return set(beyond.values())
+
+
+def _around(backend: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The tokens that the post-processor puts before and after a text."""
+    alone, whole = (tuple(backend.encode("a", add_special_tokens=flag).ids) for flag in (False, True))
+    at = next((start for start in range(len(whole)) if whole[start : start + len(alone)] == alone), 0)
+    return whole[:at], whole[at + len(alone) :]
+
+
+def _with(tokens: tuple[int, ...], token: int | None, wanted: Any, *, at_end: bool) -> tuple[int, ...]:
+    """``tokens`` with the outermost one added or taken away as tokenizer_config.json says, if it says so."""
+    has = token in (tokens[-1:] if at_end else tokens[:1])
+    if token is None or not isinstance(wanted, bool) or has == wanted:
+        return tokens
+    if wanted:
+        return (*tokens, token) if at_end else (token, *tokens)
+    return tokens[:-1] if at_end else tokens[1:]

@@ -6,6 +6,8 @@ its value as text; the expected value stays outside, so a program cannot look it
     assert EXPRESSION == CONSTANT      either way round; `is` with True, False, None
     assert abs(EXPRESSION - CONSTANT) < CONSTANT
     assert EXPRESSION, assert not EXPRESSION
+    assert each_agrees(EXPRESSION, LIST, TOLERANCE)    the values of a list, as EvalPlus compares them (`_agrees`); a
+                                                       second LIST at the end has values that are accepted as well
 
 Any other assertion runs in the sandbox as a whole.
 """
@@ -18,10 +20,11 @@ from typing import Any, Literal
 
 from securecoderl_edge.problems.problem import Problem
 
-Comparison = Literal["whole", "equal", "identical", "near"]
+Comparison = Literal["whole", "equal", "identical", "near", "each"]
 Prelude = Literal["typing", "contest"]
 
 UNREADABLE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, OverflowError)
+_FLOAT_TOLERANCE, _RELATIVE_TOLERANCE = 1e-6, 1e-7
 _CONTAINERS = {"tuple": tuple, "list": list, "set": set, "frozenset": frozenset}
 
 
@@ -35,7 +38,8 @@ class Assertion:
         prelude: names defined for the program beforehand: those of ``typing``, or all that APPS solutions expect.
         comparison: how the value is compared with ``expected``; ``whole`` assertions are judged in the
             sandbox.
-        tolerance: for ``near``, the greatest difference (itself excluded).
+        tolerance: for ``near``, the greatest difference (itself excluded); for ``each``, the absolute tolerance.
+        also: for ``each``, a second list of accepted values.
         lists_alike: a tuple equals the list of its items, as in APPS, whose answers come from JSON.
     """
 
@@ -47,6 +51,7 @@ class Assertion:
     expected: Any = None
     tolerance: float = 0.0
     lists_alike: bool = False
+    also: Any = None
 
 
 def assertions_of(problem: Problem) -> list[Assertion]:
@@ -66,6 +71,11 @@ def translate(assertion: str, entry_point: str = "", from_apps: bool = False) ->
     if parts is None:
         return Assertion(assertion, "", entry_point, prelude)
     setup, (expression, comparison, expected, tolerance) = parts
+    if comparison == "each":
+        expected, also = expected
+        return Assertion(
+            ast.unparse(expression), setup, entry_point, prelude, comparison, expected, tolerance, False, also
+        )
     return Assertion(ast.unparse(expression), setup, entry_point, prelude, comparison, expected, tolerance, from_apps)
 
 
@@ -85,6 +95,12 @@ def _split(assertion: str) -> tuple[str, _Parts] | None:
 
 
 def _compared(test: ast.expr) -> _Parts | None:
+    match test:
+        case ast.Call(func=ast.Name(id="each_agrees"), args=[expression, values, bound, *others], keywords=[]):
+            expected, tolerance, also = ast.literal_eval(values), ast.literal_eval(bound), [None]
+            if others:
+                also = [ast.literal_eval(other) for other in others]
+            return expression, "each", (expected, also[0]), float(tolerance)
     negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
     inner = test.operand if isinstance(test, ast.UnaryOp) and negated else test
     if isinstance(inner, ast.Call):
@@ -141,11 +157,46 @@ def holds(value: Any, assertion: Assertion) -> bool:
             return value is expected
         if assertion.comparison == "near":
             return bool(abs(value - expected) < assertion.tolerance)
+        if assertion.comparison == "each":
+            return _each_agrees(value, assertion)
         if assertion.lists_alike:
             value, expected = _as_lists(value), _as_lists(expected)
         return bool(value == expected)
     except UNREADABLE:
         return False
+
+
+def _each_agrees(values: Any, assertion: Assertion) -> bool:
+    expected, also = assertion.expected, assertion.also
+    if not isinstance(values, list) or len(values) != len(expected):
+        return False
+    accepted = zip(expected, expected if also is None else also, strict=True)
+    return all(
+        any(_agrees(value, each, assertion.tolerance) for each in pair)
+        for value, pair in zip(values, accepted, strict=True)
+    )
+
+
+def _agrees(value: Any, expected: Any, tolerance: float) -> bool:
+    """Equality as in EvalPlus: with its tolerance, or 1e-6 for floats and sequences of floats, and the same type."""
+    if value == expected:
+        return True
+    items = expected if isinstance(expected, (list, tuple)) else [expected]
+    if not tolerance and (not items or not all(isinstance(item, float) for item in items)):
+        return False
+    return type(value) is type(expected) and _is_close(value, expected, tolerance or _FLOAT_TOLERANCE)
+
+
+def _is_close(value: Any, expected: Any, tolerance: float) -> bool:
+    if isinstance(expected, (list, tuple)):
+        return (
+            isinstance(value, (list, tuple))
+            and len(value) == len(expected)
+            and all(_is_close(*pair, tolerance) for pair in zip(value, expected, strict=True))
+        )
+    if not isinstance(value, (int, float, complex)) or not isinstance(expected, (int, float, complex)):
+        return False
+    return value == expected or abs(value - expected) <= tolerance + _RELATIVE_TOLERANCE * abs(expected)
 
 
 def _as_lists(value: Any) -> Any:

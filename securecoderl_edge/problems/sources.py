@@ -1,4 +1,4 @@
-"""Load problems by name: a built-in set, a file or folder in any format, a published benchmark.
+"""Load problems by name: a built-in set, a packaged benchmark, a file or folder in any format.
 
 Importers and built-in problems are thousands of lines, so they are imported only when needed.
 """
@@ -13,22 +13,38 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem import MAX_TESTS, Problem, read_problems, with_few_tests
 
 STARTER = "starter"
-# File names of the published benchmarks, and the names that `sce data import` gives to the converted files.
+# Files of a published benchmark in the current folder, which are used instead of the packaged one: the published names,
+# and those that `sce data import` gives to the converted files.
 BENCHMARKS = {
     "humaneval": ("HumanEval.jsonl.gz", "HumanEval.jsonl", "humaneval-problems.jsonl", "humaneval.jsonl"),
     "mbpp": ("mbpp.jsonl", "sanitized-mbpp.json", "mbpp-problems.jsonl"),
 }
+# The splits of the benchmarks: the tag that their problems have, if it is not all of them.
+_SPLITS: dict[str, dict[str, str | None]] = {
+    "humaneval": {"test": None, "all": None},
+    "mbpp": {**{name: f"mbpp-{name}" for name in ("test", "train", "validation", "prompt")}, "all": None},
+}
 
-_HUB_IDS = {"humaneval": "openai/openai_humaneval", "mbpp": "google-research-datasets/mbpp --files 'full/test*'"}
+
+def is_benchmark(source: str) -> bool:
+    """Whether ``source`` names a packaged benchmark: ``humaneval``, ``mbpp`` or ``mbpp:SPLIT``."""
+    return source.partition(":")[0] in BENCHMARKS
 
 
 def is_built_in(source: str) -> bool:
-    """Whether ``source`` names a built-in problem set: ``starter`` or ``starter:SPLIT``."""
-    return source == STARTER or source.startswith(f"{STARTER}:")
+    """Whether ``source`` names a set that needs no file: ``starter``, ``starter:SPLIT``, or a packaged benchmark."""
+    return source.partition(":")[0] == STARTER or is_benchmark(source)
 
 
-def load_problems(source: str, max_tests: int = MAX_TESTS) -> list[Problem]:
-    """Load a built-in set (``starter:train``, ``starter:eval``, ...) or a JSONL file.
+def is_for_evaluation(source: str) -> bool:
+    """Whether ``source`` names benchmark problems that published results are measured with."""
+    return is_benchmark(source) and source.partition(":")[2] in ("", "test", "all")
+
+
+def load_problems(
+    source: str, max_tests: int = MAX_TESTS, tell: Callable[[str], None] = lambda message: None
+) -> list[Problem]:
+    """Load a built-in set (``starter:train``, ``mbpp:train``, ...) or a JSONL file; ``tell`` as in `open_problems`.
 
     Raises:
         UsageError: unknown built-in set.
@@ -36,9 +52,12 @@ def load_problems(source: str, max_tests: int = MAX_TESTS) -> list[Problem]:
             file and line).
     """
     if is_built_in(source):
+        name, _, split = source.partition(":")
+        if name != STARTER:
+            return [with_few_tests(problem, max_tests) for problem in benchmark_problems(name, split, tell)]
         from securecoderl_edge.problems.starter.splits import load_split
 
-        return [with_few_tests(problem, max_tests) for problem in load_split(source.partition(":")[2] or "train")]
+        return [with_few_tests(problem, max_tests) for problem in load_split(split or "train")]
     path = Path(source)
     try:
         problems = [problem for _, problem in read_problems(path, max_tests)]
@@ -70,14 +89,14 @@ def open_problems(
     """The problems of a built-in set, or of a file or folder in any of the formats.
 
     Args:
-        tell: called with a sentence about unusable records, if there are any.
+        tell: called with a sentence about unusable records, or about a file that replaces a packaged benchmark.
 
     Raises:
         UsageError: unknown set, file or format.
         SceError: it has no usable problem, or a problem file in our format breaks that format.
     """
     if is_built_in(source):
-        return load_problems(source, max_tests)
+        return load_problems(source, max_tests, tell)
     from securecoderl_edge.problems.datasets.importing import detect_format, import_problems
     from securecoderl_edge.problems.datasets.records import form_of
 
@@ -96,34 +115,29 @@ def open_problems(
     return problems
 
 
-def benchmark_problems(name: str, tell: Callable[[str], None] = lambda message: None) -> list[Problem]:
-    """The test split of one of `BENCHMARKS`, with all tests.
+def benchmark_problems(name: str, split: str = "", tell: Callable[[str], None] = lambda message: None) -> list[Problem]:
+    """One of `BENCHMARKS` with all tests.
+
+    Args:
+        split: by default the test split, of the file in the current folder if there is one. A split that is named
+            always comes from the package.
 
     Raises:
-        UsageError: its file is missing.
-        SceError: the file has no problems of that split.
+        UsageError: unknown split.
+        SceError: the file in the current folder has no problems of the test split.
     """
-    from securecoderl_edge.problems.datasets.mbpp import TEST_SPLIT
+    from securecoderl_edge.problems.benchmarks.files import packaged_file
 
-    path = find_benchmark(name)
+    splits = _SPLITS[name]
+    if split and split not in splits:
+        raise UsageError(f"unknown split {name}:{split}; choose from {', '.join(splits)}")
+    own = None if split else next((file for file in map(Path, BENCHMARKS[name]) if file.is_file()), None)
+    if own is not None:
+        tell(f"{name}: reading {own} in this folder; {name}:test is the packaged file")
+    path, tag = own or packaged_file(name), splits[split or "test"]
     problems = [problem for problem in open_problems(str(path), sys.maxsize, tell) if problem.source == name]
-    if name == "mbpp":
-        problems = [problem for problem in problems if TEST_SPLIT in problem.tags]
+    if tag is not None:
+        problems = [problem for problem in problems if tag in problem.tags]
     if not problems:
         raise SceError(f"{path}: no problems from the {name} test split")
     return problems
-
-
-def find_benchmark(name: str) -> Path:
-    """The file of one of `BENCHMARKS` in the current folder.
-
-    Raises:
-        UsageError: not found. Nothing is downloaded: the name of a benchmark is not a Hugging Face repo id.
-    """
-    for file in map(Path, BENCHMARKS[name]):
-        if file.is_file():
-            return file
-    raise UsageError(
-        f"no {name} file in this folder (looked for {', '.join(BENCHMARKS[name])}). Give one with --problems FILE, or "
-        f"download it with: sce data import {_HUB_IDS[name]}"
-    )

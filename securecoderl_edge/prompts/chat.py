@@ -6,16 +6,22 @@ them to their arguments.
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.errors import SceError, needs
+from securecoderl_edge.errors import MissingExtra, SceError, needs
 from securecoderl_edge.models.tokenizer import special_tokens
+from securecoderl_edge.prompts.thoughts import open_thought
 from securecoderl_edge.system.files import read_json_if_there
 
 _PROBE = "\x00answer\x00"
+# What templates take for today: a run and its evaluations use the same prompts, whenever they are repeated.
+TODAY = datetime(2025, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -26,11 +32,13 @@ class ChatTemplate:
         source: Jinja text.
         tokens: texts of the special tokens by name: ``bos_token``, ``eos_token`` and so on.
         where: its file, for messages.
+        thinks: whether the model may think before it answers, if it was trained to.
     """
 
     source: str
     tokens: Mapping[str, str] = field(default_factory=dict)
     where: str = ""
+    thinks: bool = False
 
     def ask(self, question: str) -> str:
         """The prompt for ``question``, which the model continues; it has a start token if the template does.
@@ -39,7 +47,10 @@ class ChatTemplate:
             SceError: the template cannot be rendered.
             MissingExtra: jinja2 is not installed.
         """
-        return self._render([{"role": "user", "content": question}], add_generation_prompt=True)
+        prompt = self._render([{"role": "user", "content": question}], add_generation_prompt=True)
+        # Templates of models that always think begin a thought: without thinking it is an empty one.
+        closing = "" if self.thinks else open_thought(prompt)
+        return f"{prompt.rstrip()}\n\n{closing}\n\n" if closing else prompt
 
     def ends_answers(self) -> bool:
         """Whether the end-of-sequence token follows an answer, as in models trained to chat.
@@ -57,36 +68,58 @@ class ChatTemplate:
         return self._render(turns, add_generation_prompt=False).partition(_PROBE)[2].lstrip().startswith(eos)
 
     def _render(self, messages: list[dict[str, str]], *, add_generation_prompt: bool) -> str:
-        with needs("jinja2", "onnx"):  # the extras gguf and train have it as well
-            from jinja2 import TemplateError, nodes
-            from jinja2.ext import Extension, loopcontrols
-            from jinja2.parser import Parser
-            from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-        def refuse(message: str) -> None:
-            raise TemplateError(message)
-
-        class Generation(Extension):
-            """The tag that marks answers for training code; it adds nothing to the text."""
-
-            tags = frozenset(("generation",))  # type: ignore[assignment]  # jinja2 only tests membership
-
-            def parse(self, parser: Parser) -> list[nodes.Node]:
-                next(parser.stream)
-                return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation]
-        )
-        environment.globals["raise_exception"] = refuse
         try:
-            template = environment.from_string(self.source)
-            return template.render(messages=messages, add_generation_prompt=add_generation_prompt, **self.tokens)
+            text: str = _compiled(self.source).render(
+                messages=messages,
+                tools=None,
+                documents=None,
+                add_generation_prompt=add_generation_prompt,
+                # Two names for the same: Qwen's and SmolLM's, and Granite's.
+                enable_thinking=self.thinks,
+                thinking=self.thinks,
+                **self.tokens,
+            )
+        except MissingExtra:
+            raise
         except Exception as error:  # a template is a program: it can fail in any way
             raise SceError(
                 f"{self.where or 'the model'}: cannot render the chat template ({str(error)[:120]}); "
                 "use another prompt style, for example --prompt-style code"
             ) from None
+        return text
+
+
+@functools.lru_cache(maxsize=8)
+def _compiled(source: str) -> Any:
+    """A template with the functions that transformers gives it."""
+    with needs("jinja2", "onnx"):  # the extras gguf and train have it as well
+        from jinja2 import TemplateError, nodes
+        from jinja2.ext import Extension, loopcontrols
+        from jinja2.parser import Parser
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    def refuse(message: str) -> None:
+        raise TemplateError(message)
+
+    def to_json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
+        """Without the escapes for HTML of Jinja's own filter."""
+        return json.dumps(value, ensure_ascii=ensure_ascii, **options)
+
+    class Generation(Extension):
+        """The tag that marks answers for training code; it adds nothing to the text."""
+
+        tags = frozenset(("generation",))  # type: ignore[assignment]  # jinja2 only tests membership
+
+        def parse(self, parser: Parser) -> list[nodes.Node]:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation]
+    )
+    environment.globals |= {"raise_exception": refuse, "strftime_now": TODAY.strftime}
+    environment.filters["tojson"] = to_json
+    return environment.from_string(source)
 
 
 def read_chat_template(folder: Path) -> ChatTemplate | None:

@@ -24,6 +24,7 @@ from securecoderl_edge.prompts.styles import (
     STOP_MARKERS,
     PromptFormat,
 )
+from securecoderl_edge.prompts.thoughts import open_thought, without_thought
 
 EXTRACT_MODES = ("auto", "raw")
 
@@ -44,7 +45,6 @@ _PROMPT = re.compile(
     rf"(?:(?:{PROBLEM_HEADING}|{INSTRUCTION_HEADING})[ \t]*\n.*?\n)?(?:{SOLUTION_HEADING}|{RESPONSE_HEADING})[ \t]*\n",
     re.DOTALL,
 )
-_THOUGHT = re.compile(r"\s*<think>.*?(?:</think>|\Z)", re.DOTALL)
 
 # The parts of Python that decide where a statement begins: comments, strings, brackets, line ends.
 _LEXEME = re.compile(
@@ -75,18 +75,21 @@ class Asked:
         kind: of the problem.
         given_code: the beginning of the program, without trailing white space.
         echoes: texts that models repeat before they answer.
+        is_thinking: whether the prompt ends with the beginning of a thought.
     """
 
     style: str = OURS.style
     kind: str = "stdin"
     given_code: str = ""
     echoes: tuple[str, ...] = ()
+    is_thinking: bool = False
 
     @classmethod
     def of(cls, problem: Problem, format: PromptFormat) -> Asked:
         """The facts for a problem in this prompt format."""
-        texts = (format.prompt(problem).strip(), problem.statement.strip())
-        return cls(format.style, problem.kind, problem.starter_code.rstrip(), tuple(filter(None, texts)))
+        prompt = format.prompt(problem)
+        echoes = tuple(filter(None, (prompt.strip(), problem.statement.strip())))
+        return cls(format.style, problem.kind, problem.starter_code.rstrip(), echoes, bool(open_thought(prompt)))
 
 
 def extract_program(
@@ -95,10 +98,10 @@ def extract_program(
     """The program in a completion.
 
     ``raw`` returns the completion unchanged. ``auto`` takes, in this order: the text after the repeated prompt of
-    ``problem``; the text before a special token or a heading of the built-in template; the first fenced block of
-    Python, up to the end of the text if its fence is never closed; and, without fences, the text between the sentences
-    before and after the program. A completion of given code (style ``code``) is appended to that code and ends where
-    something else begins.
+    ``problem`` and the model's thoughts; the text before a special token or a heading of the built-in template; the
+    first fenced block of Python, up to the end of the text if its fence is never closed; and, without fences, the text
+    between the sentences before and after the program. A completion of given code (style ``code``) is appended to that
+    code and ends where something else begins.
 
     Args:
         format: the prompt format of ``problem``.
@@ -123,8 +126,10 @@ def extract_program(
         continued = answer[: _end_of_continuation(answer, asked)]
         return f"{asked.given_code}\n{continued}" if asked.given_code else continued
     program, _ = _program_in(answer)
-    # An empty text is a program that runs clean; a completion with other text must not count as one.
-    return program if _has_code(program) else completion
+    if _has_code(program):
+        return program
+    # An empty text is a program that runs clean; a completion with other text, or a thought, must not count as one.
+    return f"<think>{completion}" if asked.is_thinking else completion
 
 
 def is_over(completion: str, asked: Asked) -> bool:
@@ -188,9 +193,8 @@ def _answer_in(completion: str, asked: Asked) -> tuple[str, bool]:
         text = start[len(echo) :].removeprefix("\n")
     elif (heading := _PROMPT.match(start)) is not None:
         text = start[heading.end() :]
-    for opening in (_FIRST_TOKENS, _THOUGHT):
-        found = opening.match(text)
-        text = text[found.end() :] if found else text
+    text = text[found.end() :] if (found := _FIRST_TOKENS.match(text)) else text
+    text = without_thought(text, asked.is_thinking)
     whole = text
     text = text[: end.start()] if (end := _LAST_TOKEN.search(text)) else text
     end = _SECTION.search(text)

@@ -72,7 +72,7 @@ class PromptFormat:
 OURS = PromptFormat()
 
 
-def choose_format(asked: str, trained: str | None, chat: ChatTemplate | None) -> PromptFormat:
+def choose_format(asked: str, trained: str | None, chat: ChatTemplate | None, thinks: bool = False) -> PromptFormat:
     """The format for a model.
 
     Args:
@@ -80,6 +80,7 @@ def choose_format(asked: str, trained: str | None, chat: ChatTemplate | None) ->
             trained to chat, and ``code`` for others.
         trained: the style that `sce` trained the model with, if it did.
         chat: the model's chat template, if it has one.
+        thinks: see `ChatTemplate`.
 
     Raises:
         UsageError: an unknown style, or ``chat`` without a template.
@@ -88,7 +89,7 @@ def choose_format(asked: str, trained: str | None, chat: ChatTemplate | None) ->
     style = asked
     if style == "auto":
         style = trained or ("chat" if chat is not None and chat.ends_answers() else "code")
-    return PromptFormat(style, chat if style == "chat" else None)
+    return PromptFormat(style, replace(chat, thinks=thinks) if style == "chat" and chat is not None else None)
 
 
 def format_statement(statement: str, starter_code: str = "") -> str:

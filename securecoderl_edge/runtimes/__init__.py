@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.runtimes.manifests import check_unchanged
+from securecoderl_edge.runtimes.manifests import check_same_base, check_unchanged
 from securecoderl_edge.runtimes.protocol import Runtime
 from securecoderl_edge.runtimes.spec import ModelSpec
 
@@ -33,7 +33,7 @@ def open_runtime(
         reuses_prefixes: see `GgufRuntime`; other runtimes process every prompt from its start.
 
     Raises:
-        UsageError: another device.
+        UsageError: another device, or an adapter of another base.
         MissingExtra: the runtime's packages are not installed.
         SceError: the files are damaged or of a kind that the runtime cannot read.
     """
@@ -41,7 +41,7 @@ def open_runtime(
         raise UsageError(f"device {device!r} is not supported; models run on cpu")
     width = parallel or DEFAULT_PARALLEL[spec.kind]
     if spec.kind != "hf":
-        return _open_exported(spec.kind, Path(spec.source), threads, width, reuses_prefixes)
+        return _open_exported(spec, threads, width, reuses_prefixes)
     from securecoderl_edge.runtimes.hf import HfRuntime
 
     return HfRuntime(spec.source, spec.adapter, threads, width, spec.prompt_style, base_precision)
@@ -56,23 +56,26 @@ def precision_of(spec: ModelSpec, asked: str) -> str | None:
     if spec.kind != "hf":
         return None
     from securecoderl_edge.models.files import base_folder
-    from securecoderl_edge.models.loading import require_torch
     from securecoderl_edge.models.other import find_architecture
+    from securecoderl_edge.models.packages import require_torch
     from securecoderl_edge.runtimes.hf import choose_precision
 
     require_torch()
     return choose_precision(asked, find_architecture(base_folder(spec.source)))
 
 
-def _open_exported(kind: str, path: Path, threads: int | None, parallel: int, reuses_prefixes: bool) -> Runtime:
-    """Load a file while a thread checks it against its manifest."""
+def _open_exported(spec: ModelSpec, threads: int | None, parallel: int, reuses_prefixes: bool) -> Runtime:
+    """Load a file, and its adapter, while a thread checks them against their manifests."""
+    path = Path(spec.source)
+    if spec.adapter is not None:
+        check_same_base(path, spec.adapter)
     with ThreadPoolExecutor(1) as checker:
-        check = checker.submit(check_unchanged, path)
+        check = checker.submit(_check_files, path, spec.adapter)
         try:
-            if kind == "gguf":
+            if spec.kind == "gguf":
                 from securecoderl_edge.runtimes.gguf.runtime import GgufRuntime
 
-                runtime: Runtime = GgufRuntime(path, threads, None, parallel, reuses_prefixes)
+                runtime: Runtime = GgufRuntime(path, threads, None, parallel, reuses_prefixes, spec.adapter)
             else:
                 from securecoderl_edge.runtimes.onnx.runtime import OnnxRuntime
 
@@ -87,3 +90,9 @@ def _open_exported(kind: str, path: Path, threads: int | None, parallel: int, re
             runtime.close()
             raise
         return runtime
+
+
+def _check_files(path: Path, adapter: Path | None) -> None:
+    check_unchanged(path)
+    if adapter is not None:
+        check_unchanged(adapter)

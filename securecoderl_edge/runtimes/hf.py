@@ -16,12 +16,14 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.adapters import load_adapter, read_lora_config
 from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.models.files import base_folder
-from securecoderl_edge.models.loading import load_base, require_torch
+from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture
+from securecoderl_edge.models.packages import require_torch
 from securecoderl_edge.models.sizes import BYTES, GIB
-from securecoderl_edge.models.tokenizer import encode_prompt, end_tokens, load_tokenizer
+from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.prompts.extraction import Asked
+from securecoderl_edge.prompts.thoughts import thought_tokens
 from securecoderl_edge.runtimes.protocol import BASE_PRECISIONS, Completion, OnToken, Sampling, Usage
 from securecoderl_edge.runtimes.room import affordable_sequences, encode_prompts
 from securecoderl_edge.runtimes.text_writer import TextWriter, TokenText, open_writer
@@ -63,7 +65,7 @@ class HfRuntime:
             torch.set_num_threads(threads)
         folder = base_folder(base)
         self.name = f"{base} + {adapter}" if adapter else base
-        self._tokenizer = load_tokenizer(folder)
+        self._tokenizer = read_tokenizer(folder)
         shape = find_architecture(folder)
         self.base_precision = choose_precision(base_precision, shape)
         products = self.base_precision
@@ -87,7 +89,8 @@ class HfRuntime:
         self.context = shape.context
         self.prompt_style = prompt_style
         self.chat_template = read_chat_template(folder)
-        self._ends = end_tokens(folder, self._tokenizer.eos_token_id)
+        self._tags = thought_tokens(self._tokenizer.id_of, self._tokenizer.decode)
+        self._ends = self._tokenizer.ends
         self._parallel = max(1, parallel)
         self._spent = Usage()
 
@@ -105,12 +108,11 @@ class HfRuntime:
             return []
         longest = max(map(len, encoded)) + sampling.max_tokens
         rows = affordable_sequences(max(n, self._parallel), longest, self._cache_bytes_per_token)
-
-        def decode(ids: list[int]) -> str:
-            return str(self._tokenizer.decode(ids, skip_special_tokens=True))
-
         texts = {
-            (prompt, index): (TokenText(decode), open_writer(sampling, (prompt, index), on_token, asked))
+            (prompt, index): (
+                TokenText(self._tokenizer.decode, self._tags),
+                open_writer(sampling, (prompt, index), on_token, asked),
+            )
             for prompt in range(len(encoded))
             for index in range(n)
         }
@@ -161,7 +163,7 @@ class HfRuntime:
         return Usage(tokens, first, decoded, seconds - first)
 
     def _encode(self, prompt: str) -> list[int]:
-        return encode_prompt(self._tokenizer, prompt)
+        return self._tokenizer.encode_prompt(prompt)
 
     def _sample(
         self,

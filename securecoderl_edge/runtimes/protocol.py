@@ -192,7 +192,7 @@ def base_precision_setting() -> str:
 
 @dataclass(frozen=True)
 class SamplingSettings:
-    """`Sampling` as flags; see its docstring."""
+    """`Sampling` as flags, see its docstring; and ``thinking``, see `ChatTemplate.thinks`."""
 
     temperature: float = setting(0.7, "Sampling temperature; 0: greedy decoding.", minimum=0, metavar="X")
     top_k: int = setting(0, "Top-k: sample from the K most likely tokens; 0: from all.", minimum=0, metavar="K")
@@ -212,6 +212,7 @@ class SamplingSettings:
     )
     max_tokens: int = setting(256, "Maximum number of tokens per completion.", minimum=1, metavar="N")
     seed: int = setting(42, "Random seed of sampling.", minimum=0, maximum=MAX_SEED, metavar="N")
+    thinking: bool = setting(False, "Let models that can think do so before they answer; raise --max-tokens, too.")
 
     def sampling(self, stop: tuple[str, ...] = ()) -> Sampling:
         """The settings as `Sampling`, with stop strings."""

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from securecoderl_edge.models.files import base_folder
-from securecoderl_edge.models.tokenizer import needs_start, read_tokenizer, special_tokens
+from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.statistics import Lengths, spread
 from securecoderl_edge.prompts.chat import read_chat_template
@@ -66,10 +66,9 @@ def open_reader(spec: ModelSpec, style: str = "auto") -> Iterator[Reader]:
     folder = base_folder(spec.source)
     tokenizer = read_tokenizer(folder)
     chat = read_chat_template(folder)
-    start = special_tokens(folder).get("bos_token")
 
     def count(text: str) -> int:
-        return len(tokenizer.encode(text, add_special_tokens=needs_start(text, start)).ids)
+        return len(tokenizer.encode_prompt(text))
 
     context = read_json(folder / "config.json").get("max_position_embeddings")
     yield Reader(choose_format(style, spec.prompt_style, chat), count, context if isinstance(context, int) else None)

@@ -11,7 +11,7 @@ from typing import Literal
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from securecoderl_edge.models.files import MODEL_FILES, NANO, PACKAGED, SMOLLM2, base_folder, gguf_file
-from securecoderl_edge.models.gguf_header import MAGIC, is_adapter
+from securecoderl_edge.models.gguf_header import MAGIC, header_strings, is_adapter
 from securecoderl_edge.prompts.styles import OURS, STYLE_KEY, STYLES
 from securecoderl_edge.runs import (
     DONE_FILE,
@@ -46,7 +46,7 @@ class ModelSpec:
         kind: the runtime that reads it.
         source: the GGUF file, the ONNX or HF folder, the repo id, ``nano`` or ``smollm2``. A run whose base is a
             GGUF file reads it in torch (``hf``).
-        adapter: the folder of a LoRA adapter on ``source``, in PEFT format.
+        adapter: a LoRA adapter on ``source``: for a GGUF file another GGUF file, else a folder in PEFT format.
         role: its part in a run: ``base``, ``policy``, ``export``, the name of a phase, or that name with a step for a
             snapshot; empty outside a run.
         prompt_style: the prompt style that `sce` trained it with, or that its run evaluates it with; None if unknown.
@@ -65,7 +65,7 @@ class ModelSpec:
     def files(self) -> list[Path]:
         """The files that make up the model, in a fixed order; for a repo id, those that were downloaded."""
         if self.kind == "gguf":
-            return [Path(self.source)]
+            return [Path(self.source), *([self.adapter] if self.adapter else [])]
         folders = [folder for folder in (self._source_folder(), self.adapter) if folder is not None]
         return [file for folder in folders for file in _model_files(folder)]
 
@@ -104,9 +104,10 @@ class ModelSpec:
 def resolve_model(text: str | None) -> ModelSpec:
     """Find the model that ``text`` names; without text the one that ``sce generate`` takes (`default_model`).
 
-    ``text`` is ``nano``, ``smollm2``, a GGUF file, an HF or adapter folder, a run (its folder, its name under
-    ``runs/`` or ``latest``), one part of a run (``RUN:sft``, ``RUN:policy``, ``RUN:base``), or, if none of these exists
-    on disk, a Hugging Face repo id such as ``Qwen/Qwen2.5-Coder-0.5B``.
+    ``text`` is ``nano``, ``smollm2``, a GGUF file, a GGUF file with a LoRA adapter (``BASE.gguf+LORA.gguf``), an HF or
+    adapter folder, a run (its folder, its name under ``runs/`` or ``latest``), one part of a run (``RUN:sft``,
+    ``RUN:policy``, ``RUN:base``), or, if none of these exists on disk, a Hugging Face repo id such as
+    ``Qwen/Qwen2.5-Coder-0.5B``.
 
     Raises:
         UsageError: not found, or not a model; the message lists the possible names.
@@ -128,6 +129,8 @@ def resolve_model(text: str | None) -> ModelSpec:
         return _part(run, part)
     if text and path.is_dir():
         return _from_folder(path)
+    if "+" in text and text.endswith(".gguf"):
+        return _with_adapter(text)
     if is_hub_id(text):
         return ModelSpec(text, "hf", text)
     raise UsageError(_nothing_found(text))
@@ -192,8 +195,22 @@ def _from_file(path: Path) -> ModelSpec:
     if magic != MAGIC:
         raise UsageError(f"{path}: not a GGUF file (it does not begin with GGUF)")
     if is_adapter(path):
-        raise UsageError(f"{path}: a LoRA adapter, not a model; run it with llama.cpp and --lora on its base model")
+        raise UsageError(f"{path}: a LoRA adapter, not a model; name its base, too: BASE.gguf+{path}")
     return ModelSpec(path.name.removesuffix(".gguf"), "gguf", str(path))
+
+
+def _with_adapter(text: str) -> ModelSpec:
+    """The model that ``BASE+LORA`` names; both may have a + in their names."""
+    parts = text.split("+")
+    pairs = [("+".join(parts[:place]), "+".join(parts[place:])) for place in range(1, len(parts))]
+    base, name = next((pair for pair in pairs if Path(pair[1]).is_file()), pairs[-1])
+    spec, path = resolve_model(base), Path(name)
+    if not path.is_file():
+        raise UsageError(f"{name or text}: no such adapter file; write one with: sce export --format adapter")
+    if spec.kind != "gguf" or spec.adapter is not None:
+        raise UsageError(f"{base}: an adapter needs one GGUF file as its base; expected BASE.gguf+LORA.gguf")
+    style, label = header_strings(path).get(STYLE_KEY), f"{spec.label}+{path.name.removesuffix('.gguf')}"
+    return replace(spec, label=label, adapter=path, prompt_style=style if style in STYLES else None)
 
 
 def _from_folder(path: Path) -> ModelSpec:

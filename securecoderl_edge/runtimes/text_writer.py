@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from securecoderl_edge.prompts.extraction import Asked, is_over
 from securecoderl_edge.runtimes.protocol import OnToken, Sampling
@@ -84,15 +84,20 @@ class TokenText:
 
     Args:
         decode: decodes a list of token ids, without special tokens.
+        shown: texts of special tokens to be shown nevertheless, by their ids.
     """
 
-    def __init__(self, decode: Callable[[list[int]], str]) -> None:
-        self._decode = decode
+    def __init__(self, decode: Callable[[list[int]], str], shown: Mapping[int, str]) -> None:
+        self._decode, self._shown = decode, shown
         self._ids: list[int] = []
         self._length = 0
 
     def add(self, token: int) -> str:
         """The text that ``token`` adds."""
+        if token in self._shown:
+            before = self.end()
+            self._ids, self._length = [], 0
+            return before + self._shown[token]
         self._ids.append(token)
         text = self._decode(self._ids)
         return "" if text.endswith("\ufffd") else self._grow(text)

@@ -28,7 +28,7 @@ from torch.nn import functional
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.models.loading import load_base
-from securecoderl_edge.models.tokenizer import load_tokenizer
+from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.models.transformer import output_weight
 from securecoderl_edge.problems.starter.families.catalogue import GENERAL, HARD, SECURITY
 from securecoderl_edge.problems.starter.generate import build_problem, compositions
@@ -83,10 +83,9 @@ def _is_due(number: int, share: Fraction) -> bool:
     return int(number * share) > int((number - 1) * share)
 
 
-def train_tokenizer(documents: list[Document]) -> Any:
-    """A byte-level BPE tokenizer with GPT-2's pre-tokenization, which GGUF runtimes know by that name."""
+def write_tokenizer(documents: list[Document], folder: Path) -> None:
+    """Write a byte-level BPE tokenizer with GPT-2's pre-tokenization, which GGUF runtimes know by that name."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -98,7 +97,9 @@ def train_tokenizer(documents: list[Document]) -> Any:
         show_progress=False,
     )
     tokenizer.train_from_iterator((prompt + program for prompt, program in documents[:20_000]), trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PADDING, eos_token=END)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": PADDING, "eos_token": END}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
 def build_model(hidden_size: int, layers: int) -> Any:
@@ -155,9 +156,15 @@ def pretrain(
     started = time.monotonic()
     text = write_documents(documents, rarity, wording_rarity, seed, security_share, hard_share)
     digest = hashlib.sha256("\0".join(prompt + program for prompt, program in text).encode()).hexdigest()
-    tokenizer = load_tokenizer(init) if init else train_tokenizer(text)
-    prompts = tokenizer([prompt for prompt, _ in text])["input_ids"]
-    programs = [[*ids, tokenizer.eos_token_id] for ids in tokenizer([program for _, program in text])["input_ids"]]
+    out.mkdir(parents=True, exist_ok=True)
+    if init:
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copyfile(init / name, out / name)
+    else:
+        write_tokenizer(text, out)
+    tokenizer = read_tokenizer(out)
+    prompts = [tokenizer.encode_prompt(prompt) for prompt, _ in text]
+    programs = [[*tokenizer.encode(program), tokenizer.eos_token_id] for _, program in text]
     _say(f"{documents} documents in {time.monotonic() - started:.0f} s, corpus sha256 {digest}")
 
     torch.manual_seed(seed)
@@ -200,7 +207,6 @@ def pretrain(
             speed = tokens_seen / (time.monotonic() - started)
             _say(f"step {step}/{steps} loss {running:.4f} {tokens_seen / 1e6:.2f} M tokens, {speed:.0f} tokens/s")
     model.half().save_pretrained(out)
-    tokenizer.save_pretrained(out)
     return {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "documents": documents,

@@ -193,7 +193,9 @@ class TrainSettings:
     model: str = setting(
         "nano", "Base model: nano, smollm2, a folder, a GGUF file, or a Hugging Face repo id.", metavar="MODEL"
     )
-    problems: str = setting("starter:train", "Training problems: starter[:SPLIT] or a JSONL file.", metavar="FILE")
+    problems: str = setting(
+        "starter:train", "Training problems: starter[:SPLIT], mbpp:train or a JSONL file.", metavar="FILE"
+    )
     init: str | None = setting(
         None, "Start from the policy of another run or of one of its phases.", metavar="RUN[:PHASE]"
     )

@@ -32,7 +32,7 @@ from securecoderl_edge.models.from_gguf import gguf_source
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture
 from securecoderl_edge.models.sizes import GIB
-from securecoderl_edge.models.tokenizer import encode_prompt, end_tokens, load_tokenizer
+from securecoderl_edge.models.tokenizer import Tokenizer, read_tokenizer
 from securecoderl_edge.problems.leakage import without_visible_tests
 from securecoderl_edge.problems.problem import Problem, digest_of_problems
 from securecoderl_edge.problems.sources import load_problems
@@ -82,7 +82,6 @@ class Workplace:
     Attributes:
         inputs: hashes of base model and problems.
         architecture: of the base model.
-        end_tokens: EOS and stop tokens, from the base model's files.
         fitted: the training problems. held_out: those for checkpoint selection. Their prompts fit.
         say: called with messages for the user.
     """
@@ -92,8 +91,7 @@ class Workplace:
     inputs: Mapping[str, str]
     architecture: Architecture | OtherArchitecture
     model: Any
-    tokenizer: Any
-    end_tokens: frozenset[int]
+    tokenizer: Tokenizer
     compute: Compute
     team: Team
     fitted: Fitted
@@ -167,8 +165,7 @@ def workplace(
     # Check a lower bound before anything is loaded; `prepare_phase` checks again with the prompts.
     limit = memory_limit(settings, compute.device, team.local_count)
     fitting_plan(architecture, settings, compute.formats(), 1, settings.phases[-1], limit)
-    tokenizer = load_tokenizer(sources.base)
-    ends = end_tokens(sources.base, tokenizer.eos_token_id)
+    tokenizer = read_tokenizer(sources.base)
     model = load_model(settings, sources, compute)
     every = sources.problems
     if settings.reward.visible_tests == "drop":
@@ -183,7 +180,7 @@ def workplace(
     workers = None if team.local_count == 1 else max(1, cpu_count() // team.local_count)
     with Scorer(workers, limits, reward.credit_rule, reward.severity, reward.sandbox) as scorer:
         yield Workplace(
-            run, settings, sources.inputs, architecture, model, tokenizer, ends, compute, team, fitted, held_out,
+            run, settings, sources.inputs, architecture, model, tokenizer, compute, team, fitted, held_out,
             format, scorer, log, say, should_stop,
         )  # fmt: skip
 
@@ -211,7 +208,7 @@ def training_format(settings: TrainSettings, base: Path) -> PromptFormat:
 def fit_for_training(
     settings: TrainSettings,
     context: int,
-    tokenizer: Any,
+    tokenizer: Tokenizer,
     format: PromptFormat,
     problems: Sequence[Problem],
     held_out: Sequence[Problem],
@@ -226,7 +223,7 @@ def fit_for_training(
     """
     room, overlong = settings.prompt_room(context), settings.prompt.overlong
     fitted, chosen_by = (
-        fit_problems(part, format, lambda text: len(encode_prompt(tokenizer, text)), room, overlong)
+        fit_problems(part, format, lambda text: len(tokenizer.encode_prompt(text)), room, overlong)
         for part in (problems, held_out)
     )
     if not fitted.problems:
@@ -277,7 +274,6 @@ def _make_learner(place: Workplace, phase: str) -> Learner:
     decoder = Decoder(place.model, place.compute.rollout_dtype) if samples and own else None
     return Learner(
         place.model, place.tokenizer, place.compute, optimizer, decoder, head, place.team, format=place.format,
-        end_tokens=place.end_tokens,
     )  # fmt: skip
 
 

@@ -151,7 +151,7 @@ def test_flags_reach_the_runtime_and_the_sampling(folder: Path, opened: Opened) 
         *("--temperature", "0", "--max-tokens", "99", "--samples", "2"),
     )
     _, options, runtime = opened[0]
-    assert options == {"threads": 1, "parallel": 8, "device": "cpu"}
+    assert options == {"threads": 1, "parallel": 8, "device": "cpu", "base_precision": "auto"}
     assert len(runtime.prompts) == 3
     sampling = runtime.calls[0][1]
     assert (sampling.temperature, sampling.max_tokens) == (0, 99)
@@ -289,6 +289,7 @@ def test_a_benchmark_file_of_another_format_is_measured_as_it_is(folder: Path, o
         ]
         assert (row["id"], row["total"]) == ("humaneval/0", tests)
     assert opened[-1][2].prompts == [record["prompt"]]
+    assert "reading HumanEval.jsonl in this folder" in run("good.gguf", "--problems", "humaneval")[2]
 
 
 def test_other_problems_are_another_log(folder: Path, opened: Opened) -> None:
@@ -305,10 +306,13 @@ def test_a_budget_for_prompts_that_holds_none_is_named(folder: Path, opened: Ope
     assert "raise --max-prompt-tokens" in err
 
 
-def test_a_benchmark_that_is_not_here_says_how_to_get_it(folder: Path, opened: Opened) -> None:
-    code, _, err = run("good.gguf", "--problems", "mbpp")
-    assert code == 2
-    assert "sce data import google-research-datasets/mbpp --files 'full/test*'" in err
+def test_a_benchmark_needs_no_file_and_is_evaluated_with_all_tests(folder: Path, opened: Opened) -> None:
+    for source, tests in (("humaneval", 7), ("mbpp:train", 3)):
+        shown = run("good.gguf", "--problems", source, "--limit", "1", "--json", "--out", "rows", "--max-tests", "2")
+        assert shown[0] == 0, shown[2]
+        (rows,) = Path("rows").glob("*/rows.jsonl")
+        assert json.loads(rows.read_text())["total"] == tests
+        shutil.rmtree("rows")
 
 
 def test_the_style_of_the_prompts_is_shown(folder: Path, opened: Opened) -> None:

@@ -15,6 +15,7 @@ from fake_runtime import BROKEN, RIGHT, UNSAFE, WRONG, FakeRuntime, Writer, alwa
 from rich.console import Console
 
 from securecoderl_edge.cli import main
+from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.styles import format_statement
 from securecoderl_edge.runtimes.protocol import Sampling
 
@@ -249,6 +250,40 @@ def test_a_real_gguf_file_answers_the_same_for_the_same_seed(tiny_gguf: Path) ->
     first, same, other = (run(*args, "--seed", seed) for seed in ("5", "5", "6"))
     assert first[1] == same[1] != other[1]
     assert "12 tokens" in first[2]
+
+
+def test_a_base_and_its_adapter_are_one_model(
+    tiny_model: Path, tiny_adapter: Path, tiny_gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("llama_cpp")
+    from securecoderl_edge.export.adapter import write_adapter
+    from securecoderl_edge.export.gguf import write_gguf
+
+    monkeypatch.chdir(tmp_path)
+    write_gguf(tiny_model, None, "f32", Path("base.gguf"), "base")
+    write_adapter(tiny_model, tiny_adapter, "f32", Path("lora.gguf"), "lora")
+    words = ("--temperature", "0", "--max-tokens", "8", "--threads", "1", "--raw", PROMPT)
+    merged, pair, base = (
+        run("--model", name, *words)[1] for name in (str(tiny_gguf), "base.gguf+lora.gguf", "base.gguf")
+    )
+    assert pair == merged != base
+    code, out, err = run("--model", "lora.gguf", PROMPT)
+    assert (code, out) == (2, "")
+    assert "lora.gguf: a LoRA adapter, not a model; name its base, too: BASE.gguf+lora.gguf" in err
+    code, _, err = run_sce(
+        "bench", "base.gguf+lora.gguf", "--limit", "2", "--max-tokens", "8", "--threads", "1", "--json"
+    )
+    assert code == 0, err
+
+
+def test_thinking_is_the_template_s_and_the_answer_comes_after_it(use: Use) -> None:
+    runtime = use(f"Hm.\n{WRONG}</think>\n\n{RIGHT}")
+    runtime.chat_template = ChatTemplate("{{ messages[0].content }}<think>", {"eos_token": "<end>"})
+    chat = (PROMPT, *TEST, "--prompt-style", "chat")
+    assert run(*chat, "--thinking")[0] == 0
+    assert runtime.prompts[-1].endswith("<think>")
+    assert run(*chat)[0] == 1
+    assert runtime.prompts[-1].endswith("<think>\n\n</think>\n\n")
 
 
 def test_the_command_loads_no_heavy_package_before_it_runs() -> None:

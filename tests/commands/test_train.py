@@ -130,7 +130,7 @@ def test_a_reader_that_ends_by_the_same_signal_takes_no_update_with_it(
         (("--set", "ppo.max_tokens=5000"), "or leaves less than 5000 of"),
         (("--problems", "nowhere.jsonl"), "nowhere.jsonl"),
         (("--init", "nowhere"), "unknown run"),
-        (("--set", "lora.targets=['nothing']"), "lora.targets does not match this model"),
+        (("--set", "lora.targets=['nothing']"), "this model has no linear layer nothing. Choose from"),
         (
             (
                 "--set",

@@ -244,10 +244,13 @@ def test_damaged_files_are_a_sentence(sources: Sources, tmp_path: Path, file: st
         OnnxModel(tmp_path / "m")
 
 
-def test_a_model_that_onnxruntime_cannot_attend_for_is_refused(tmp_path: Path) -> None:
-    base = build_model(tmp_path / "base", hidden_size=48, num_attention_heads=4, num_key_value_heads=4)
-    with pytest.raises(UsageError, match="head size of 12"):
+@pytest.mark.parametrize("size", [12, 24])
+def test_a_model_that_onnxruntime_cannot_attend_for_is_refused(tmp_path: Path, size: int) -> None:
+    base = build_model(tmp_path / "base", head_dim=size)
+    with pytest.raises(UsageError, match=f"head size of {size}, only multiples of 16; use --portable"):
         write_onnx(base, None, "f32", tmp_path)
+    write_onnx(base, None, "f32", tmp_path, portable=True)
+    assert OnnxModel(tmp_path, 1).open_batch(1, 4).prefill([[5, 6, 7]])[0].shape[0] == 3
 
 
 def test_the_types_are_those_that_the_command_offers() -> None:

@@ -15,13 +15,13 @@ pytest.importorskip("onnx", reason="needs the onnx extra")
 pytest.importorskip("onnxruntime", reason="needs the onnx extra")
 
 from onnx_sources import MODELS, Source, Sources, change_shape, leave_the_adapter_out, without
+from tiny_families import WINDOW
 
 from securecoderl_edge.cli import sce
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export import onnx as onnx_export
 from securecoderl_edge.export.agreement import check_bounds
-from securecoderl_edge.export.merge import copy_companions, merged_tensors
-from securecoderl_edge.export.onnx import write_onnx
+from securecoderl_edge.export.merge import merged_tensors
 from securecoderl_edge.export.recheck import recheck
 from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.onnx.model import MODEL, OnnxModel
@@ -29,13 +29,11 @@ from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.runtimes.spec import resolve_model
 
 PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [12], [20, 21, 22]]
+LONGER = [list(range(5, 5 + 2 * WINDOW)), [12], list(range(20, 20 + WINDOW))]
 
 
 def write(source: Source, folder: Path, quant: str = "f32") -> Path:
-    folder.mkdir()
-    write_onnx(source.base, source.adapter, quant, folder, portable=True)
-    copy_companions(source.base, folder, "stdin")
-    return folder
+    return source.write(folder, quant, portable=True)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -45,11 +43,15 @@ def test_logits_agree_with_transformers(sources: Sources, tmp_path: Path, name: 
     check_bounds(source.measure(write(source, tmp_path / "m", quant)), quant)
 
 
+@pytest.mark.parametrize("name", ["linear", "olmo2", "gemma3"])
 @pytest.mark.parametrize("quant", ["f32", "f16"])
-def test_a_graph_is_valid_and_has_standard_operators_alone(sources: Sources, tmp_path: Path, quant: str) -> None:
+def test_a_graph_is_valid_and_has_standard_operators_alone(
+    sources: Sources, tmp_path: Path, name: str, quant: str
+) -> None:
     import onnx
 
-    path = write(sources("qwen2"), tmp_path / "m", quant) / MODEL
+    source = sources(name) if name in MODELS else sources.family(name)
+    path = write(source, tmp_path / "m", quant) / MODEL
     onnx.checker.check_model(str(path), full_check=True)
     graph = onnx.load(path, load_external_data=False)
     assert {node.domain for node in graph.graph.node} == {""}
@@ -68,24 +70,27 @@ def test_in_float16_norms_and_softmax_are_float32(sources: Sources, tmp_path: Pa
     assert set(found) == {onnx.TensorProto.FLOAT}
 
 
-@pytest.mark.parametrize("name", ["linear", "qwen2"])
+@pytest.mark.parametrize(
+    ("name", "prompts"), [("linear", PROMPTS), ("qwen2", PROMPTS), ("mistral", LONGER), ("gemma3", LONGER)]
+)
 def test_another_runtime_finds_the_same_logits_with_padding_on_either_side(
-    sources: Sources, tmp_path: Path, name: str
+    sources: Sources, tmp_path: Path, name: str, prompts: list[list[int]]
 ) -> None:
     from onnx.reference import ReferenceEvaluator
 
-    folder = write(sources(name), tmp_path / "m")
+    source = sources(name) if name in MODELS else sources.family(name)
+    folder = write(source, tmp_path / "m")
     model = OnnxModel(folder, 1)
     evaluator = ReferenceEvaluator(str(folder / MODEL))
     names = [each.name for each in evaluator.proto_.graph.output]
-    width = max(map(len, PROMPTS))
+    width = max(map(len, prompts))
     for side in ("left", "right"):
-        tokens = np.zeros((len(PROMPTS), width), np.int64)
+        tokens = np.zeros((len(prompts), width), np.int64)
         mask = np.zeros_like(tokens)
-        for row, prompt in enumerate(PROMPTS):
+        for row, prompt in enumerate(prompts):
             places = slice(width - len(prompt), None) if side == "left" else slice(0, len(prompt))
             tokens[row, places], mask[row, places] = prompt, 1
-        feeds = dict(zip(model._past, model.empty_cache(len(PROMPTS)), strict=True))
+        feeds = dict(zip(model._past, model.empty_cache(len(prompts)), strict=True))
         found = dict(
             zip(names, evaluator.run(None, {"input_ids": tokens, "attention_mask": mask, **feeds}), strict=True)
         )
@@ -94,13 +99,13 @@ def test_another_runtime_finds_the_same_logits_with_padding_on_either_side(
         after = evaluator.run(
             ["logits"],
             {
-                "input_ids": np.full((len(PROMPTS), 1), 30, np.int64),
-                "attention_mask": np.concatenate([mask, np.ones((len(PROMPTS), 1), np.int64)], 1),
+                "input_ids": np.full((len(prompts), 1), 30, np.int64),
+                "attention_mask": np.concatenate([mask, np.ones((len(prompts), 1), np.int64)], 1),
                 **past,
             },
         )[0]
-        for row, prompt in enumerate(PROMPTS):
-            expected = model.open_batch(1, 20).prefill([[*prompt, 30]])[0]
+        for row, prompt in enumerate(prompts):
+            expected = model.open_batch(1, 60).prefill([[*prompt, 30]])[0]
             logits = found["logits"][row][mask[row] == 1]
             np.testing.assert_allclose(logits, expected[:-1], atol=2e-4)
             np.testing.assert_allclose(after[row, -1], expected[-1], atol=2e-4)

@@ -1,205 +1,188 @@
-"""Tokenizers in a GGUF header: llama.cpp splits and merges as the tokenizer does, for every kind that is written."""
+"""Tokenizers in a GGUF header: llama.cpp splits and merges as training's tokenizer does, for every family's files."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import sysconfig
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_models import PYTHON_LINES, build_model
+from tiny_models import build_model
 
 pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizer_styles import STYLES, TEKKEN, library, make, write_tokenizer
+from tokenizers import Regex, pre_tokenizers
 
 from securecoderl_edge.errors import UsageError
+from securecoderl_edge.export import gguf as gguf_export
 from securecoderl_edge.export.gguf import write_gguf
-from securecoderl_edge.export.verify import PROMPTS
+from securecoderl_edge.export.verify import PROMPTS, probe_texts
 from securecoderl_edge.export.vocabulary import read_vocabulary
-from securecoderl_edge.models.pre_tokenizers import _LLAMA_3, _QWEN_2
+from securecoderl_edge.models.pre_tokenizers import ignores_merges, name_of, normalizer_of, pre_tokenizer_of
+from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.runtimes.gguf.llama import LlamaModel
 
 SMALL = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 2, "num_key_value_heads": 2}
 TEXTS = (
     *PROMPTS,
-    "",
     " ",
+    "x = [\n        1,",
     "\t\tx = 12345 + 0x1F\r\n\r\n  return",
+    "1234567890 12 3.4",
     "I'LL we've 'S it'd",
     "½²³ ٣٤ 我们今天12点 नमस्ते e\u0301 🙂🙂 \u00a0 \u2003 \u200d",
-    "<|im_start|>user\nHello<|im_end|>\n<|im_start|>",
+    "<|im_start|>user\nHello<|im_end|>\n<|im_start|> <s> [INST]x[/INST] <start_of_turn>a<end_of_turn>",
+    " unmergeable unmergeable\n" + "\n" * 40 + " " * 70 + "\t" * 40,
     "word" * 300,
 )
 
 
-def library(files: int) -> Iterator[str]:
-    """The text of some files of Python's own library."""
-    paths = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
-    yield from (path.read_text(encoding="utf-8") for path in paths[:: max(1, len(paths) // files)])
-
-
-def byte_level(split: Any, bos: bool = False, **changes: Any) -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE(**changes))
-    tokenizer.pre_tokenizer = split
-    tokenizer.decoder = decoders.ByteLevel()
-    specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    trainer = trainers.BpeTrainer(
-        vocab_size=700,
-        special_tokens=specials,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator([*PYTHON_LINES * 4, *library(12)], trainer)
-    tokenizer.add_tokens([AddedToken("<tool>", special=False, normalized=False)])
-    if bos:
-        tokenizer.post_processor = processors.TemplateProcessing(
-            single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", 0)]
-        )
-    return tokenizer
-
-
-def split_by(regex: str) -> Any:
-    bytes_alone = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(regex), behavior="isolated"), bytes_alone])
-
-
-def write_model(folder: Path, tokenizer: Tokenizer, **settings: str) -> Path:
-    size = tokenizer.get_vocab_size()
-    build_model(folder, vocab_size=size + 3, num_hidden_layers=1, **SMALL)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|endoftext|>", **settings}))
+def write_model(folder: Path, style: str, **changes: Any) -> Path:
+    """A model of one small layer with the tokenizer of a style."""
+    tokenizer, _ = make(style)
+    rows = tokenizer.get_vocab_size() + (-1 if style == "gemma" else 3)
+    build_model(folder, vocab_size=rows, num_hidden_layers=1, **SMALL)
+    write_tokenizer(folder, style, **changes)
+    # As if the ids 0 and 1 of the small model were not the family's own.
+    for name in ("config.json", "generation_config.json"):
+        document = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps({**document, "eos_token_id": None, "bos_token_id": None}))
     return folder
 
 
-def assert_equal_tokens(base: Path, tokenizer: Tokenizer, path: Path, **options: Any) -> None:
-    write_gguf(base, None, "f32", path, "m", **options)
-    model = LlamaModel(path)
+def unequal(base: Path, path: Path, texts: tuple[str, ...]) -> list[str]:
+    """Export a model, and find the texts whose prompt has other ids in the file than in training."""
+    write_gguf(base, None, "f32", path, "m")
+    tokenizer, model = read_tokenizer(base), LlamaModel(path)
     try:
-        for text in (*TEXTS, *library(25)):
-            assert model.tokenize(text) == tokenizer.encode(text).ids, text[:60]
+        return [text for text in texts if model.tokenize(text) != tokenizer.encode_prompt(text)]
     finally:
         model.close()
 
 
-KINDS = {
-    "gpt-2": pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
-    "qwen2": split_by(_QWEN_2),
-    "dbrx": split_by(_LLAMA_3),
-    "smollm": pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
-        ]
-    ),
-}
+@pytest.mark.parametrize("style", list(STYLES))
+def test_llama_cpp_makes_the_tokens_that_training_makes(tmp_path: Path, style: str) -> None:
+    base = write_model(tmp_path / "m", style)
+    vocabulary = read_vocabulary(base, json.loads((base / "config.json").read_text())["vocab_size"])
+    assert vocabulary.pre == STYLES[style]
+    assert vocabulary.adds_bos == (style in ("deepseek-coder", "gemma", "llama-3", "mistral", "tekken"))
+    assert vocabulary.adds_space == (style == "mistral")
+    assert (vocabulary.adds_eos, vocabulary.normalizer) == (False, "NFC" if style == "qwen" else None)
+    assert unequal(base, tmp_path / "m.gguf", (*TEXTS, *library(8))) == []
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
-@pytest.mark.parametrize("bos", [False, True])
-def test_llama_cpp_makes_the_same_tokens(tmp_path: Path, kind: str, bos: bool) -> None:
-    tokenizer = byte_level(KINDS[kind], bos)
-    if kind == "qwen2":
-        tokenizer.normalizer = normalizers.NFC()
-    base = write_model(tmp_path / "m", tokenizer, **({"bos_token": "<|endoftext|>"} if bos else {}))
-    vocabulary = read_vocabulary(base, tokenizer.get_vocab_size() + 3)
-    assert (vocabulary.model, vocabulary.pre, vocabulary.adds_bos) == ("gpt2", kind, bos)
-    assert vocabulary.normalizer == ("NFC" if kind == "qwen2" else None)
-    assert_equal_tokens(base, tokenizer, tmp_path / "m.gguf")
+@pytest.mark.parametrize(("style", "wanted"), [("llama-3", False), ("smollm2", True), ("gemma", False)])
+def test_the_file_adds_the_start_and_end_tokens_that_the_settings_ask_for(
+    tmp_path: Path, style: str, wanted: bool
+) -> None:
+    base = write_model(tmp_path / "m", style, add_bos_token=wanted, add_eos_token=wanted)
+    assert unequal(base, tmp_path / "m.gguf", ("x = 1", "<|im_start|>x", "<bos>x", "<|begin_of_text|>x")) == []
+
+
+@pytest.mark.parametrize(
+    ("style", "wrong"), [("smollm2", "gpt-2"), ("granite-4", "qwen2"), ("deepseek-coder", "smollm")]
+)
+def test_a_wrong_pre_tokenizer_is_seen_in_the_ids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, style: str, wrong: str
+) -> None:
+    base = write_model(tmp_path / "m", style)
+    monkeypatch.setattr(
+        gguf_export,
+        "read_vocabulary",
+        lambda base, size, name: dataclasses.replace(read_vocabulary(base, size), pre=wrong),
+    )
+    assert unequal(base, tmp_path / "m.gguf", tuple(probe_texts(base))) != []
+
+
+def test_a_start_token_that_only_training_adds_is_seen_in_the_ids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = write_model(tmp_path / "m", "deepseek-coder")
+    monkeypatch.setattr(
+        gguf_export,
+        "read_vocabulary",
+        lambda base, size, name: dataclasses.replace(read_vocabulary(base, size), adds_bos=False),
+    )
+    assert len(unequal(base, tmp_path / "m.gguf", PROMPTS)) == len(PROMPTS)
+
+
+def test_a_known_name_and_its_parts_are_found_from_each_other() -> None:
+    for name in ("gpt-2", "smollm", "qwen2", "llama-bpe", "dbrx", "tekken", "deepseek-coder"):
+        assert name_of(pre_tokenizer_of(name), "", ignores_merges(name)) == name
+    assert pre_tokenizer_of("refact") == pre_tokenizer_of("smollm")
+    assert ignores_merges("llama-v3")
+    assert not ignores_merges("refact")
+    assert (pre_tokenizer_of("of-the-future"), normalizer_of("smollm")) == (None, None)
+    assert normalizer_of("qwen2") == {"type": "NFC"}
+
+
+def test_llama_cpp_only_comes_near_tekkens_expression(tmp_path: Path) -> None:
+    # A small letter beside a capital one that is not ASCII: the reason why every export is verified.
+    parts = [text for text, _ in pre_tokenizers.Split(Regex(TEKKEN), "isolated").pre_tokenize_str("éCole")]
+    assert parts == ["é", "Cole"]
 
 
 def test_a_pre_tokenizer_that_is_not_known_can_be_named(tmp_path: Path) -> None:
+    base = write_model(tmp_path / "m", "smollm2")
+    document = json.loads((base / "tokenizer.json").read_text())
     # The digits are split off in another way than usual.
-    split = pre_tokenizers.Split(Regex(r"\p{N}"), "isolated")
-    tokenizer = byte_level(pre_tokenizers.Sequence([split, KINDS["gpt-2"]]))
-    base = write_model(tmp_path / "m", tokenizer)
+    digits = {"type": "Split", "pattern": {"Regex": r"\p{N}"}, "behavior": "Isolated", "invert": False}
+    document["pre_tokenizer"]["pretokenizers"][0] = digits
+    (base / "tokenizer.json").write_text(json.dumps(document))
     with pytest.raises(UsageError, match="--pre-tokenizer"):
         read_vocabulary(base, 800)
-    assert_equal_tokens(base, tokenizer, tmp_path / "m.gguf", pre_tokenizer="smollm")
-
-
-def test_whole_words_that_are_tokens_are_not_merged_where_the_tokenizer_says_so(tmp_path: Path) -> None:
-    tokenizer = byte_level(KINDS["dbrx"])
-    document = json.loads(tokenizer.to_str())
-    vocabulary = document["model"]["vocab"]
-    # A word that no merge makes.
-    vocabulary["Ġunmergeable"] = max(vocabulary.values()) + 2
-    document["model"]["ignore_merges"] = True
-    tokenizer = Tokenizer.from_str(json.dumps(document))
-    base = write_model(tmp_path / "m", tokenizer)
-    assert len(tokenizer.encode(" unmergeable").ids) == 1
-    assert_equal_tokens(base, tokenizer, tmp_path / "m.gguf")
-    document["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = _QWEN_2
-    Tokenizer.from_str(json.dumps(document)).save(str(base / "tokenizer.json"))
-    with pytest.raises(UsageError, match="ignore_merges"):
-        read_vocabulary(base, 800)
-
-
-def sentencepiece(scheme: str) -> Tokenizer:
-    """As transformers makes them of a SentencePiece model: every way of putting a piece together is a merge."""
-    pieces: dict[str, int] = {}
-    for line in [*PYTHON_LINES, *library(4)]:
-        for word in line.replace(" ", " ▁").split(" ")[:4000]:
-            for size in range(2, 7):
-                for start in range(len(word) - size + 1):
-                    piece = word[start : start + size]
-                    pieces[piece] = pieces.get(piece, 0) + 1
-    characters = sorted(
-        {character for text in library(4) for character in text.replace(" ", "▁") if character != "▁"} | {"▁"}
-    )
-    frequent = sorted(
-        (piece for piece, count in pieces.items() if count > 8), key=lambda piece: (-pieces[piece], piece)
-    )
-    vocabulary = {"<unk>": 0, "<s>": 1, "</s>": 2} | {f"<0x{byte:02X}>": 3 + byte for byte in range(256)}
-    for token in (*frequent[:600], *characters):
-        vocabulary.setdefault(token, len(vocabulary))
-    merges = [
-        (token[:cut], token[cut:])
-        for token in frequent[:600]
-        for cut in range(1, len(token))
-        if token[:cut] in vocabulary and token[cut:] in vocabulary
-    ]
-    tokenizer = Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
-    if scheme == "normalizer":
-        tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    else:
-        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace("▁", prepend_scheme=scheme, split=False)
-    tokenizer.add_special_tokens(["<unk>", "<s>", "</s>"])
-    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
-    return tokenizer
-
-
-@pytest.mark.parametrize("scheme", ["normalizer", "never"])
-def test_sentencepiece_tokens_are_the_same(tmp_path: Path, scheme: str) -> None:
-    tokenizer = sentencepiece(scheme)
-    base = write_model(tmp_path / "m", tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
-    vocabulary = read_vocabulary(base, tokenizer.get_vocab_size() + 3)
-    assert (vocabulary.model, vocabulary.adds_space, vocabulary.adds_bos) == ("llama", scheme != "never", True)
-    path = tmp_path / "m.gguf"
-    write_gguf(base, None, "f32", path, "m")
-    model = LlamaModel(path)
+    write_gguf(base, None, "f32", tmp_path / "m.gguf", "m", pre_tokenizer="smollm")
+    tokenizer, model = read_tokenizer(base), LlamaModel(tmp_path / "m.gguf")
     try:
-        for text in (*TEXTS, *library(10)):
-            if text:  # an empty text is a start token here and nothing there
-                assert model.tokenize(text) == tokenizer.encode(text).ids, text[:60]
+        assert all(model.tokenize(text) == tokenizer.encode_prompt(text) for text in TEXTS)
     finally:
         model.close()
+
+
+def change(base: Path, part: str, value: Any) -> Path:
+    document = json.loads((base / "tokenizer.json").read_text())
+    target = document["model"] if part == "ignore_merges" else document
+    target[part] = value
+    (base / "tokenizer.json").write_text(json.dumps(document))
+    return base
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "named"),
+    [
+        ("ignore_merges", True, "ignore_merges"),
+        ("normalizer", {"type": "NFKC"}, "does not support the normalizer NFKC"),
+        (
+            "post_processor",
+            {
+                "type": "TemplateProcessing",
+                "single": [
+                    {"SpecialToken": {"id": "<|im_end|>", "type_id": 0}},
+                    {"Sequence": {"id": "A", "type_id": 0}},
+                ],
+                "pair": [],
+                "special_tokens": {"<|im_end|>": {"id": "<|im_end|>", "ids": [2], "tokens": ["<|im_end|>"]}},
+            },
+            "more than a start and an end token",
+        ),
+    ],
+)
+def test_what_llama_cpp_does_not_do_is_refused(tmp_path: Path, part: str, value: Any, named: str) -> None:
+    write_tokenizer(tmp_path, "smollm2")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UsageError, match=named):
+        read_vocabulary(change(tmp_path, part, value), 800)
 
 
 @pytest.mark.parametrize("scheme", ["always", "first"])
 def test_a_sentencepiece_tokenizer_that_puts_spaces_where_llama_cpp_does_not_is_refused(
     tmp_path: Path, scheme: str
 ) -> None:
-    base = write_model(tmp_path / "m", sentencepiece(scheme), eos_token="</s>")
+    write_tokenizer(tmp_path, "mistral-first")
+    (tmp_path / "config.json").write_text("{}")
+    parts = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": False}
     with pytest.raises(UsageError, match=r"in a way that llama\.cpp does not support"):
-        read_vocabulary(base, 2000)
-
-
-def test_a_tokenizer_with_another_normalizer_is_refused(tmp_path: Path) -> None:
-    tokenizer = byte_level(KINDS["gpt-2"])
-    tokenizer.normalizer = normalizers.NFKC()
-    with pytest.raises(UsageError, match="does not support the normalizer NFKC"):
-        read_vocabulary(write_model(tmp_path / "m", tokenizer), 800)
+        read_vocabulary(change(tmp_path, "pre_tokenizer", parts), 2000)

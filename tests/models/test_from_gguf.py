@@ -125,7 +125,7 @@ def test_a_model_comes_back_from_its_float_file_as_it_was(tmp_path: Path, shape:
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert special_tokens(folder) == special_tokens(base)
     text = (Path(__file__)).read_text()
-    assert read_tokenizer(folder).encode(text).ids == read_tokenizer(base).encode(text).ids
+    assert read_tokenizer(folder).encode_prompt(text) == read_tokenizer(base).encode_prompt(text)
 
 
 def test_rows_are_restored_to_where_they_were_arranged_from(tiny_model: Path) -> None:
@@ -358,7 +358,7 @@ def test_sentencepiece_scores_become_merges_that_join_as_in_llama_cpp(
     texts = ["def f(x):\n    return x", "aaaa é 世", " in  in return", "a</s>aa", "\ta\n\n", Path(__file__).read_text()]
     try:
         for text in texts:
-            assert tokenizer.encode(text).ids == model.tokenize(text), text
+            assert tokenizer.encode_prompt(text) == model.tokenize(text), text
     finally:
         model.close()
 
@@ -376,7 +376,7 @@ def test_all_ends_that_llama_cpp_stops_at_are_in_the_config(tiny_model: Path, tm
     for name in ("config.json", "generation_config.json"):
         assert json.loads((folder / name).read_text())["eos_token_id"] == [1, 400, 401]
     assert (folder / "chat_template.jinja").read_text() == "{{ messages }}"
-    assert read_tokenizer(folder).encode("a").ids[0] == 399
+    assert read_tokenizer(folder).encode_prompt("a")[0] == 399
 
 
 def test_an_unknown_name_lists_what_a_base_can_be() -> None:

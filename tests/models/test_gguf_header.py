@@ -29,9 +29,12 @@ def test_a_header_is_what_the_gguf_package_reads(tiny_gguf: Path) -> None:
         if field.types[0] != gguf.GGUFValueType.ARRAY and not name.startswith("GGUF.")
     }
     assert header.values == scalars
-    assert header.lists == {}
+    assert header.lists["tokenizer.ggml.token_type"] == tuple(reader.fields["tokenizer.ggml.token_type"].contents())
+    assert "tokenizer.ggml.tokens" not in header.lists
     lists = {
-        name: field.contents() for name, field in reader.fields.items() if field.types[0] == gguf.GGUFValueType.ARRAY
+        name: tuple(field.contents())
+        for name, field in reader.fields.items()
+        if field.types[0] == gguf.GGUFValueType.ARRAY
     }
     assert read_header(tiny_gguf, with_lists=True).lists == lists
     assert [tensor.start for tensor in header.tensors] == [tensor.data_offset for tensor in reader.tensors]
@@ -48,6 +51,7 @@ def list_of(kind: int, count: int, content: bytes = b"") -> bytes:
 @pytest.mark.parametrize(
     "content",
     [
+        list_of(4, 4000),
         b"", b"GGUF", b"GGUF" + bytes(20), list_of(4, 2**63), list_of(4, 2**40), list_of(8, 2**40), list_of(9, 3),
         list_of(4, 3, bytes(11)), list_of(8, 2, struct.pack("<Q", 2**63)), list_of(77, 1, bytes(99)),
         b"GGUF" + struct.pack("<IQQ", 3, 2**60, 0), b"GGUF" + struct.pack("<IQQ", 3, 0, 2**60),

@@ -7,12 +7,11 @@ import json
 from pathlib import Path
 
 import pytest
-from dataset_files import HUMANEVAL_RECORD, MBPP_RECORD, consume, needs_shared, write_lines
-from places import SHARED
+from dataset_files import HUMANEVAL_RECORD, MBPP_RECORD, consume, write_lines
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.datasets.importing import import_problems
-from securecoderl_edge.problems.sources import benchmark_problems, load_problems, open_problems
+from securecoderl_edge.problems.sources import load_problems, open_problems
 
 OURS = {"id": "a", "statement": "s", "tests": [{"input": "", "output": "1"}]}
 SANITISED = {
@@ -111,29 +110,3 @@ def test_parquet_is_read_like_jsonl(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-50])
     with pytest.raises(SceError, match="damaged Parquet file"):
         list(import_problems(path, "mbpp").problems)
-
-
-def test_a_benchmark_is_found_by_its_published_name_with_all_of_its_tests(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match=r"no humaneval file in this folder .*sce data import openai/openai_humaneval"):
-        benchmark_problems("humaneval")
-    check = "def check(f):\n" + "".join(f"    assert f({n}) == {2 * n}\n" for n in range(9))
-    write_lines(tmp_path / "HumanEval.jsonl", [{**HUMANEVAL_RECORD, "test": check}])
-    assert [problem.test_count for problem in benchmark_problems("humaneval")] == [9]
-    write_lines(tmp_path / "mbpp.jsonl", [{**MBPP_RECORD, "task_id": number} for number in (7, 11, 510, 511)])
-    assert [problem.id for problem in benchmark_problems("mbpp")] == ["mbpp/11", "mbpp/510"]
-    write_lines(tmp_path / "mbpp-problems.jsonl", [{**MBPP_RECORD, "task_id": 12}])
-    assert [problem.id for problem in benchmark_problems("mbpp")] == ["mbpp/11", "mbpp/510"]
-    write_lines(tmp_path / "mbpp.jsonl", [MBPP_RECORD])
-    with pytest.raises(SceError, match="no problems from the mbpp test split"):
-        benchmark_problems("mbpp")
-
-
-@needs_shared
-def test_the_published_splits_have_their_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("mbpp.jsonl", "HumanEval.jsonl.gz"):
-        (tmp_path / name).symlink_to(SHARED / name)
-    assert (len(benchmark_problems("mbpp")), len(benchmark_problems("humaneval"))) == (500, 164)

@@ -13,8 +13,9 @@ from securecoderl_edge.prompts.extraction import Asked, extract_program, is_over
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
 
 CHAT = PromptFormat("chat", ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}", {}, "a test"))
+THINKING = PromptFormat("chat", ChatTemplate("{{ messages[0].content }}<think>", {}, "a test", thinks=True))
 PAPER = PromptFormat("paper")
-PROBLEMS, FORMATS = (STDIN, CALL, BEGUN), (OURS, PAPER, CODE, CHAT)
+PROBLEMS, FORMATS = (STDIN, CALL, BEGUN), (OURS, PAPER, CODE, CHAT, THINKING)
 _LINES = (
     "n = int(input())", "print(n * 2)", "def double(numbers):", "    return [2 * n for n in numbers]", "", "   ",
     "# A comment", 'text = """', '"""', "'''", "    '''", "```", "```python", "```bash", "~~~", "   ```", "````",

@@ -148,7 +148,7 @@ def test_a_policy_is_taught_and_read_in_fences_when_it_chats(
 
     monkeypatch.setattr(rollout, "extract_program", record)
     train(settings("prompt.style=chat"), tmp_path / "run")
-    taught = learners[0].tokenizer.decode(learners[0].solution_tokens("print(1)\n"))
+    taught = learners[0].tokenizer.backend.decode(learners[0].solution_tokens("print(1)\n"), skip_special_tokens=False)
     assert taught == "```python\nprint(1)\n```<eos>"
     assert {format.style for _, format in given} == {"chat"}
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from onnx_sources import Sources
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.verify import PROMPTS
 from securecoderl_edge.runtimes import open_runtime
-from securecoderl_edge.runtimes.onnx.model import OnnxModel
+from securecoderl_edge.runtimes.onnx.model import OnnxBatch, OnnxModel
 from securecoderl_edge.runtimes.onnx.runtime import OnnxRuntime
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.runtimes.spec import resolve_model
@@ -93,6 +94,32 @@ def test_samples_depend_on_the_seed_and_not_on_the_width_of_the_batch(
     assert ids(runtime, 1) == ids(wide, 1)
     assert ids(runtime, 1) != ids(runtime, 2)
     assert len({token_ids for row in ids(runtime, 1) for token_ids in row}) > 6
+
+
+def test_no_more_prompts_are_computed_together_than_their_logits_fit_into_memory(
+    runtime: OnnxRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = [PROMPTS[0], *PROMPTS[4:7]]
+    free = list[int]()
+    rows, prefill = list[int](), OnnxBatch.prefill
+
+    def counted(batch: OnnxBatch, given: Sequence[Sequence[int]]) -> list[Any]:
+        rows.append(len(given))
+        return prefill(batch, given)
+
+    monkeypatch.setattr(OnnxBatch, "prefill", counted)
+    longest = max(map(runtime.count_tokens, prompts))
+    logits = 2 * 4 * longest * runtime._model.vocabulary_size
+    monkeypatch.setattr("securecoderl_edge.runtimes.room.available_memory_bytes", lambda: free[-1])
+    answers = []
+    for fitting in (4, 2):
+        free.append(2 * fitting * logits)  # half of it is for logits
+        answers.append([row[0].token_ids for row in runtime.generate(prompts, 1, Sampling(0.0, 4))])
+    assert answers[0] == answers[1]
+    assert rows == [4, 2, 2]
+    free.append(logits)
+    with pytest.raises(SceError, match="not enough free memory"):
+        runtime.generate(prompts, 1, Sampling(0.0, 4))
 
 
 def test_pieces_add_up_to_the_text_and_usage_to_the_tokens(runtime: OnnxRuntime) -> None:

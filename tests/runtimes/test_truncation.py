@@ -113,8 +113,15 @@ def test_what_cannot_begin_a_stop_string_is_shown_at_once() -> None:
 
 def test_half_a_character_waits_for_its_other_half() -> None:
     content = "é🙂a".encode()
-    text = TokenText(lambda ids: bytes(content[token] for token in ids).decode("utf-8", "replace"))
+
+    def decode(ids: list[int]) -> str:
+        return bytes(content[token] for token in ids).decode("utf-8", "replace")
+
+    text = TokenText(decode, {})
     assert [text.add(token) for token in range(len(content))] == ["", "é", "", "", "", "🙂", "a"]
     assert text.end() == ""
-    cut = TokenText(lambda ids: bytes(content[token] for token in ids).decode("utf-8", "replace"))
+    cut = TokenText(decode, {})
     assert (cut.add(0), cut.end()) == ("", "\ufffd")
+    tagged = TokenText(decode, {7: "<think>"})
+    assert [tagged.add(token) for token in (0, 1, 7, 6, 0, 7, 6)] == ["", "é", "<think>", "a", "", "\ufffd<think>", "a"]
+    assert tagged.end() == ""

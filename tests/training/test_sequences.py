@@ -13,6 +13,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 import torch
 from tiny_models import build_model, int8_of
 
+from securecoderl_edge.models import transformer
 from securecoderl_edge.models.adapters import (
     POLICY_ADAPTER,
     LoraSettings,
@@ -121,14 +122,15 @@ def test_grouped_key_value_heads_and_a_config_that_asks_for_eager_attention_chan
 
 @pytest.mark.parametrize(("completions", "processed"), [([[6, 7, 1], [6, 8, 1]] * 4, 2), ([[6, 7, 1]] * 8, 1)])
 def test_a_prompt_and_equal_completions_of_it_are_processed_once(
-    model: Any, completions: list[list[int]], processed: int
+    model: Any, completions: list[list[int]], processed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[int] = []
-    embedding = model.get_input_embeddings()
-    handle = embedding.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0].numel()))
+    embedding = transformer.functional.embedding
+    monkeypatch.setattr(
+        transformer.functional, "embedding", lambda ids, weight: seen.append(ids.numel()) or embedding(ids, weight)
+    )
     pairs = [([5] * 50, completion) for completion in completions]
     completion_log_probs(model, make_batch(pairs, padding=0, device="cpu"), 1.0)
-    handle.remove()
     assert sum(seen) == 50 + processed * 2
 
 

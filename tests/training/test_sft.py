@@ -15,7 +15,7 @@ from securecoderl_edge.evaluation import evaluate
 from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adapter_parameters, add_adapters
 from securecoderl_edge.models.device import Compute
 from securecoderl_edge.models.loading import load_base
-from securecoderl_edge.models.tokenizer import load_tokenizer
+from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.styles import OURS
 from securecoderl_edge.scoring.scorer import Scorer
@@ -34,7 +34,7 @@ SETTINGS = SftSettings(batch_size=2)
 def learner(tiny_model: Path) -> Learner:
     model = add_adapters(load_base(tiny_model), LoraSettings(rank=4), seed=3)
     optimizer = torch.optim.AdamW(adapter_parameters(model, POLICY_ADAPTER).values(), lr=0.0)
-    return Learner(model, load_tokenizer(tiny_model), Compute("cpu", "fp32", torch.float32), optimizer)
+    return Learner(model, read_tokenizer(tiny_model), Compute("cpu", "fp32", torch.float32), optimizer)
 
 
 def test_solutions_end_with_the_end_token_and_padding_is_masked(learner: Learner) -> None:
@@ -43,7 +43,7 @@ def test_solutions_end_with_the_end_token_and_padding_is_masked(learner: Learner
     assert lengths[0] != lengths[1]
     for row, length in enumerate(lengths):
         assert batch.tokens[row, length - 1] == learner.tokenizer.eos_token_id
-        text = learner.tokenizer.decode(batch.tokens[row, : length - 1])
+        text = learner.tokenizer.decode(batch.tokens[row, : length - 1].tolist())
         assert text in {problem.solutions[0] for problem in PROBLEMS}
         assert not batch.mask[row, length:].any()
 
@@ -51,8 +51,8 @@ def test_solutions_end_with_the_end_token_and_padding_is_masked(learner: Learner
 def test_the_loss_is_the_mean_over_solution_tokens_alone(learner: Learner) -> None:
     total, count = 0.0, 0
     for problem in PROBLEMS:
-        prompt = learner.tokenizer(OURS.prompt(problem))["input_ids"]
-        solution = [*learner.tokenizer(problem.solutions[0])["input_ids"], learner.tokenizer.eos_token_id]
+        prompt = learner.tokenizer.encode_prompt(OURS.prompt(problem))
+        solution = [*learner.tokenizer.encode(problem.solutions[0]), learner.tokenizer.eos_token_id]
         with torch.no_grad():
             logits = learner.model(torch.tensor([[*prompt, *solution]])).logits[0].log_softmax(-1)
         total -= sum(float(logits[len(prompt) - 1 + place, token]) for place, token in enumerate(solution))

@@ -18,7 +18,7 @@ from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adap
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.device import V100, Compute, compute_on_cuda
 from securecoderl_edge.models.loading import load_base
-from securecoderl_edge.models.tokenizer import load_tokenizer
+from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.training.settings import PpoSettings, RewardSettings, SftSettings
@@ -46,7 +46,7 @@ def make_learner(folder: Path, compute: Compute, optimizer: str = "adamw") -> Le
         {"params": list(p), "lr": 1e-3} for p in (adapter_parameters(model, POLICY_ADAPTER).values(), head.parameters())
     ]
     decoder = Decoder(model, compute.rollout_dtype)
-    return Learner(model, load_tokenizer(folder), compute, make_optimizer(optimizer, groups), decoder, head)
+    return Learner(model, read_tokenizer(folder), compute, make_optimizer(optimizer, groups), decoder, head)
 
 
 class NoBfloat16(TorchDispatchMode):

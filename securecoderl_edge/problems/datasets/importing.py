@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.problems.datasets import apps, apps_file, code_contests, humaneval, mbpp, native, securecoderl
+from securecoderl_edge.problems.datasets import (
+    apps,
+    apps_file,
+    code_contests,
+    evalplus,
+    humaneval,
+    mbpp,
+    native,
+    securecoderl,
+)
+from securecoderl_edge.problems.datasets.evalplus_tests import Evaluate
 from securecoderl_edge.problems.datasets.records import Unreadable, form_of, read_records
 from securecoderl_edge.problems.datasets.tally import DropRecord, MalformedRecord, Tally
 from securecoderl_edge.problems.problem import Problem, with_few_tests
@@ -17,7 +27,7 @@ from securecoderl_edge.problems.problem import Problem, with_few_tests
 # (record, its name in the file, tally) -> problem.
 _Reader = Callable[[dict[str, Any], str, Tally], Problem]
 
-FORMATS = ("apps", "apps-plus", "mbpp", "humaneval", "code-contests", "securecoderl", "jsonl")
+FORMATS = ("apps", "apps-plus", "mbpp", "humaneval", "evalplus", "code-contests", "securecoderl", "jsonl")
 KINDS = ("stdin", "call", "all")
 # Some data sets have thousands of tests per problem; training and evaluation use the first few.
 MAX_TESTS_KEPT = 100
@@ -53,6 +63,7 @@ def import_problems(
     kind: str = "all",
     max_tests: int = MAX_TESTS_KEPT,
     strict: bool = False,
+    evaluate: Evaluate | None = None,
 ) -> Imported:
     """Read problems in another dataset format, in constant memory.
 
@@ -64,9 +75,10 @@ def import_problems(
         kind: ``stdin``, ``call`` or ``all``: the kind of problems to keep.
         max_tests: keep at most this many tests per problem, the first ones.
         strict: an unusable record, test or solution is an error.
+        evaluate: runs reference solutions in the sandbox, for formats without expected outputs (EvalPlus).
 
     Raises:
-        UsageError: unknown file, format or kind, or a format that cannot be detected.
+        UsageError: unknown file, format or kind, a format that cannot be detected, or one that needs ``evaluate``.
         SceError: while problems are consumed: the file cannot be read or has another format, or ``strict`` found an
             unusable record.
     """
@@ -81,9 +93,19 @@ def import_problems(
             raise UsageError(f"{path}: no such file or folder")
         if path.is_dir() and found != "apps":
             raise UsageError(f"{path}: expected a file for --format {found}, found a folder")
+    if found == "evalplus" and evaluate is None:
+        raise UsageError(f"{paths[0]}: EvalPlus files have no expected outputs. First run: sce data import {paths[0]}")
     tally = Tally()
-    problems = (found_at for path in paths for found_at in _read(path, found, tally))
+    problems = (found_at for path in paths for found_at in _read(path, found, tally, evaluate))
     return Imported(found, _filtered(problems, kind, max_tests, tally, strict), tally)
+
+
+def import_loaded(
+    problems: Sequence[Problem], name: str, kind: str = "all", max_tests: int = MAX_TESTS_KEPT, strict: bool = False
+) -> Imported:
+    """An import of problems that are loaded already, such as a built-in set; arguments as in `import_problems`."""
+    tally = Tally()
+    return Imported(name, _filtered(((each.id, each) for each in problems), kind, max_tests, tally, strict), tally)
 
 
 def detect_format(path: Path) -> str:
@@ -112,6 +134,8 @@ def detect_format(path: Path) -> str:
 
 
 def _format_of(record: dict[str, Any]) -> str | None:
+    if evalplus.looks_like_one(record):
+        return "evalplus"
     for name, keys in _KEYS_OF_FORMAT.items():
         if keys <= record.keys():
             return name
@@ -125,7 +149,10 @@ def _refuse(path: Path, record: dict[str, Any]) -> str:
     raise UsageError(f"{path}: unknown format, expected {', '.join(FORMATS)} (keys of the first record: {keys})")
 
 
-def _reader(format: str, path: Path) -> _Reader:
+def _reader(format: str, path: Path, evaluate: Evaluate | None) -> _Reader:
+    if format == "evalplus":
+        assert evaluate is not None
+        return partial(evalplus.problem_from, evaluate=evaluate)
     if format in ("apps", "apps-plus"):
         return partial(apps_file.problem_from, source=format)
     if format == "securecoderl":
@@ -139,12 +166,12 @@ def _reader(format: str, path: Path) -> _Reader:
     return readers[format]
 
 
-def _read(path: Path, format: str, tally: Tally) -> Iterator[tuple[str, Problem]]:
+def _read(path: Path, format: str, tally: Tally, evaluate: Evaluate | None) -> Iterator[tuple[str, Problem]]:
     """The problems of one file or folder, each with its place; dropped ones are counted in the tally."""
     if path.is_dir():
         yield from ((problem.id, problem) for problem in apps.read(path, tally))
         return
-    reader = _reader(format, path)
+    reader = _reader(format, path, evaluate)
     before, others = tally.kept, None
     for record in read_records(path):
         where = f"{path.name}:{record.place}"

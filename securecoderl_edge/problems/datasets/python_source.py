@@ -93,9 +93,20 @@ def add_missing_imports(source: str) -> str:
     )
     if not missing:
         return source
-    lines = source.splitlines(keepends=True)
+    return _with_lines(source, tree, missing)
+
+
+def with_typing_names(source: str) -> str:
+    """A program with all names of ``typing``, which the sandbox defines for programs of call problems."""
+    tree = parse(source)
+    return source if tree is None else _with_lines(source, tree, ["from typing import *"])
+
+
+def _with_lines(source: str, tree: ast.Module, lines: list[str]) -> str:
+    """The source with lines inserted before its first statement."""
+    own = source.splitlines(keepends=True)
     begin = _end_of_prologue(tree)
-    return "".join([*lines[:begin], "\n".join([*missing, "", ""]), *lines[begin:]])
+    return "".join([*own[:begin], "\n".join([*lines, "", ""]), *own[begin:]])
 
 
 def _end_of_prologue(tree: ast.Module) -> int:

@@ -121,7 +121,9 @@ class BatchDecoder:
             fresh.append(place)
         self._compute_prompts(fresh)
         for source, target in copies:
-            self._context.copy(source, target, self._sample_at(target).filled)
+            sample = self._sample_at(target)
+            sample.filled = self._context.copy(source, target, sample.filled)
+        self._compute_prompts([target for _, target in copies])
 
     def _prepare(self, place: int, tokens: Sequence[int]) -> int:
         """Make a place hold the longest cached prefix of ``tokens``; returns its length."""
@@ -129,11 +131,7 @@ class BatchDecoder:
         if length < _LEAST_PREFIX:
             self._context.clear(place)
             return 0
-        if source == place:
-            self._context.cut(place, length)
-        else:
-            self._context.copy(source, place, length)
-        return length
+        return self._context.cut(place, length) if source == place else self._context.copy(source, place, length)
 
     def _begin(self, task: Task) -> _Sample:
         seed = derive_seed(self._sampling.seed, task.prompt_index, task.sample_index)
@@ -154,7 +152,7 @@ class BatchDecoder:
         return None
 
     def _compute_prompts(self, places: list[int]) -> None:
-        """Feed the prompts at ``places`` in full batches, without cached prefixes and without their last tokens."""
+        """Feed the prompts at ``places`` in full batches, without what they hold and without their last tokens."""
         rows = []
         for place in places:
             sample = self._sample_at(place)

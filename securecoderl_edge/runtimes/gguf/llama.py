@@ -15,6 +15,9 @@ import llama_cpp
 import numpy as np
 
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.models.gguf_header import read_header
+from securecoderl_edge.prompts.thoughts import thought_tokens
+from securecoderl_edge.runtimes.gguf.cache import cache_size
 from securecoderl_edge.runtimes.gguf.repacking import repacked_weights
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.text import NORMALIZER_KEY, normalize
@@ -69,7 +72,10 @@ class LlamaModel:
         self.vocabulary_size = int(llama_cpp.llama_vocab_n_tokens(self._vocabulary))
         self.context_length = int(llama_cpp.llama_model_n_ctx_train(self._model))
         self.is_float32 = self.metadata("general.file_type") == "0"
+        self.cache_size = cache_size(read_header(path), self.is_float32)
         self._normalizer = self.metadata(NORMALIZER_KEY)
+        self._tags: dict[int, str] = {}
+        self._tags = thought_tokens(self._id_of, lambda ids: b"".join(map(self.piece, ids)).decode("utf-8", "replace"))
 
     def metadata(self, key: str) -> str | None:
         """A value of the file's header as text."""
@@ -105,8 +111,17 @@ class LlamaModel:
         start = llama_cpp.llama_vocab_bos(self._vocabulary)
         return ids[1:] if ids[:2] == [start, start] else ids
 
+    def _id_of(self, text: str) -> int | None:
+        """The id of a token by its text, if the text is one token."""
+        found = (llama_cpp.llama_token * 1)()
+        encoded = text.encode()
+        count = llama_cpp.llama_tokenize(self._vocabulary, encoded, len(encoded), found, 1, False, True)
+        return int(found[0]) if count == 1 else None
+
     def piece(self, token: int) -> bytes:
-        """The bytes of a token; control tokens have none."""
+        """The bytes of a token; control tokens have none, except for the tags of thoughts."""
+        if token in self._tags:
+            return self._tags[token].encode()
         size = 256
         while True:
             buffer = ctypes.create_string_buffer(size)
@@ -118,13 +133,6 @@ class LlamaModel:
     def is_end(self, token: int) -> bool:
         """Whether the token ends an answer."""
         return bool(llama_cpp.llama_vocab_is_eog(self._vocabulary, token))
-
-    def cache_bytes_per_token(self, float32: bool) -> int:
-        """Size of one token in the KV cache of all layers."""
-        heads = llama_cpp.llama_model_n_head(self._model)
-        size = llama_cpp.llama_model_n_embd(self._model) // max(1, heads)
-        width = llama_cpp.llama_model_n_head_kv(self._model) * size
-        return int(2 * llama_cpp.llama_model_n_layer(self._model) * width * (4 if float32 else 2))
 
     def open_context(self, sequences: int, length: int, threads: int, float32_cache: bool) -> LlamaContext:
         """A context for ``sequences`` texts of up to ``length`` tokens each.
@@ -141,6 +149,10 @@ class LlamaModel:
         parameters.kv_unified = False
         parameters.type_k = parameters.type_v = _CACHE_F32 if float32_cache else _CACHE_F16
         parameters.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        # A smaller cache for sliding windows would have dropped tokens that a reused prefix needs.
+        parameters.swa_full = True
+        # Builds for GPUs would compute large batches there, without any layer on them.
+        parameters.op_offload = parameters.offload_kqv = False
         parameters.no_perf = True
         _errors.clear()
         context = llama_cpp.llama_init_from_model(self._model, parameters)
@@ -217,17 +229,22 @@ class LlamaContext:
         """Sample a token from a row of the last batch."""
         return int(llama_cpp.llama_sampler_sample(sampler, self._context, row))
 
-    def copy(self, source: int, target: int, length: int) -> None:
-        """Make ``target`` a copy of the first ``length`` tokens of ``source``."""
-        llama_cpp.llama_memory_seq_rm(self._memory, target, -1, -1)
+    def copy(self, source: int, target: int, length: int) -> int:
+        """Make ``target`` a copy of the first ``length`` tokens of ``source``; returns how many it holds, as `cut`."""
+        self.clear(target)
         llama_cpp.llama_memory_seq_cp(self._memory, source, target, -1, -1)
         self._held[target] = list(self._held[source])
-        self.cut(target, length)
+        return self.cut(target, length)
 
-    def cut(self, sequence: int, length: int) -> None:
-        """Keep the first ``length`` tokens of a sequence."""
-        llama_cpp.llama_memory_seq_rm(self._memory, sequence, length, -1)
+    def cut(self, sequence: int, length: int) -> int:
+        """Keep the first ``length`` tokens of a sequence; returns how many it holds.
+
+        That is 0 if llama.cpp cannot remove the others: the state of a recurrent layer is that after the last token.
+        """
+        if length < len(self._held[sequence]) and not llama_cpp.llama_memory_seq_rm(self._memory, sequence, length, -1):
+            self.clear(sequence)
         del self._held[sequence][length:]
+        return len(self._held[sequence])
 
     def longest_prefix(self, tokens: Sequence[int]) -> tuple[int, int]:
         """The sequence with the longest common prefix with ``tokens``, and its length."""
@@ -247,8 +264,13 @@ class LlamaContext:
             raise SceError(f"llama.cpp cannot apply the adapter ({_reason()})")
 
     def clear(self, sequence: int) -> None:
-        """Forget a sequence."""
-        llama_cpp.llama_memory_seq_rm(self._memory, sequence, -1, -1)
+        """Forget a sequence.
+
+        Raises:
+            SceError: llama.cpp refuses.
+        """
+        if not llama_cpp.llama_memory_seq_rm(self._memory, sequence, -1, -1):
+            raise SceError(f"llama.cpp cannot clear sequence {sequence} of its cache")
         self._held[sequence].clear()
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ from securecoderl_edge.models.gguf_header import MAGIC
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.extraction import Asked
 from securecoderl_edge.prompts.styles import STYLES
+from securecoderl_edge.runtimes.gguf.adapter import check_adapter
 from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
 from securecoderl_edge.system.machine import cpu_count
 from securecoderl_edge.system.processes import (
@@ -34,6 +35,7 @@ class GgufRuntime:
     """A GGUF file as a `Runtime`.
 
     Args:
+        adapter: a GGUF file with a LoRA adapter, applied to ``path`` without merging it.
         threads: CPU threads; by default all that this process may use.
         context: maximum number of tokens of prompt and completion together; by default that of the model's training.
         parallel: maximum number of samples decoded together; fewer if memory is short.
@@ -41,7 +43,7 @@ class GgufRuntime:
             differ from those of a fresh start, by rounding.
 
     Raises:
-        UsageError: no such file.
+        UsageError: no such file, or the adapter belongs to another base.
         SceError: the file is not a GGUF file, or llama.cpp cannot load it.
         MissingExtra: llama-cpp-python is not installed.
     """
@@ -53,14 +55,19 @@ class GgufRuntime:
         context: int | None = None,
         parallel: int = 32,
         reuses_prefixes: bool = False,
+        adapter: Path | None = None,
     ) -> None:
         check_gguf(path)
+        if adapter is not None:
+            check_gguf(adapter)
+            check_adapter(path, adapter)
         if importlib.util.find_spec("llama_cpp") is None:
             raise MissingExtra("llama_cpp", "gguf", "(builds from source, needs a C++ compiler)")
-        self.name = path.name
+        self.name = f"{path.name}+{adapter.name}" if adapter else path.name
         self._settings = {
             "type": "open",
             "path": str(path.resolve()),
+            "adapter": str(adapter.resolve()) if adapter else None,
             "threads": threads or cpu_count(),
             "context": context,
             "parallel": max(1, parallel),

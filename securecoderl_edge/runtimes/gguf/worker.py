@@ -1,7 +1,7 @@
 """The child process of `GgufRuntime`: holds the model, answers requests on standard input until that closes.
 
-Requests: ``open`` (path, threads, context, parallel, reuses_prefixes), ``count`` (prompt), ``generate`` (prompts,
-tasks, sampling, asked, stream).
+Requests: ``open`` (path, adapter, threads, context, parallel, reuses_prefixes), ``count`` (prompt), ``generate``
+(prompts, tasks, sampling, asked, stream).
 Answers: ``ready`` with facts about the file, ``count``, ``token``, ``completion``, ``done`` with the usage, and
 ``error`` with a message.
 """
@@ -38,6 +38,7 @@ class Worker:
         self,
         answers: IO[bytes],
         path: Path,
+        adapter: str | None,
         threads: int,
         context: int | None,
         parallel: int,
@@ -45,6 +46,7 @@ class Worker:
     ) -> None:
         self._answers = answers
         self._model = LlamaModel(path)
+        self._adapter = self._model.load_adapter(Path(adapter)) if adapter else None
         self._threads = threads
         self._limit = min(context or self._model.context_length, self._model.context_length)
         self._parallel = parallel
@@ -94,7 +96,6 @@ class Worker:
     def _fit_context(self, tasks: int, length: int) -> LlamaContext:
         """A context with ``length`` tokens per sequence, and as many sequences as are useful and fit into memory."""
         length = -(-length // _CONTEXT_STEP) * _CONTEXT_STEP
-        each = self._model.cache_bytes_per_token(self._model.is_float32)
         wanted = min(self._parallel, tasks, max_sequences())
         if self._context and self._context.sequences >= wanted and self._context_length >= length:
             return self._context
@@ -102,8 +103,12 @@ class Worker:
             wanted = max(wanted, self._context.sequences)
             self._context.close()
             self._context = None
-        sequences = affordable_sequences(wanted, length, each)
+        sequences = affordable_sequences(
+            wanted, length, self._model.cache_size.per_token, self._model.cache_size.per_sequence
+        )
         self._context = self._model.open_context(sequences, length, self._threads, self._model.is_float32)
+        if self._adapter is not None:
+            self._context.use_adapter(self._adapter)
         self._context_length = length
         return self._context
 

@@ -10,10 +10,11 @@ from typing import Any, Literal
 import numpy as np
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.models.tokenizer import end_tokens, needs_start, read_tokenizer, special_tokens
+from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.prompts.extraction import Asked
 from securecoderl_edge.prompts.styles import STYLE_KEY, STYLES
+from securecoderl_edge.prompts.thoughts import thought_tokens
 from securecoderl_edge.runtimes.onnx.model import Floats, OnnxBatch, OnnxModel
 from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
 from securecoderl_edge.runtimes.room import affordable_sequences, encode_prompts
@@ -43,11 +44,7 @@ class OnnxRuntime:
         self._context = _context_in(config, folder)
         self._style = config.get(STYLE_KEY)
         self._chat = read_chat_template(folder)
-        tokens = special_tokens(folder)
-        self._start = tokens.get("bos_token")
-        self._ends = end_tokens(folder, self._tokenizer.token_to_id(tokens.get("eos_token", "")))
-        if not self._ends:
-            raise SceError(f"{folder}: the end-of-sequence (EOS) token is missing; export it again")
+        self._tags = thought_tokens(self._tokenizer.id_of, self._tokenizer.decode)
         self._model = OnnxModel(folder, threads or 0)
         self._parallel = max(1, parallel)
         self._spent = Usage()
@@ -83,12 +80,20 @@ class OnnxRuntime:
         encoded = encode_prompts(prompts, self._encode, sampling.max_tokens, self._context)
         samples = [(prompt, sample) for prompt in range(len(prompts)) for sample in range(n)]
         done: dict[tuple[int, int], Completion] = {}
-        longest = max(map(len, encoded), default=0) + sampling.max_tokens
-        width = affordable_sequences(self._parallel, longest, self._model.cache_bytes_per_token)
+        prompt = max(map(len, encoded), default=1)
+        width = affordable_sequences(self._parallel, prompt + sampling.max_tokens, self._model.cache_bytes_per_token)
+        # The graph computes the logits at every token of a prompt, 4 bytes each, and they are copied once.
+        width = min(width, n * affordable_sequences(self._parallel, prompt, 8 * self._model.vocabulary_size))
         for start in range(0, len(samples), width):
             group = samples[start : start + width]
             writers = [
-                _Writer(key, sampling, self._tokenizer, self._ends, open_writer(sampling, key, on_token, asked))
+                _Writer(
+                    key,
+                    sampling,
+                    TokenText(self._tokenizer.decode, self._tags),
+                    self._tokenizer.ends,
+                    open_writer(sampling, key, on_token, asked),
+                )
                 for key in group
             ]
             self._generate_group(encoded, writers, sampling)
@@ -104,7 +109,7 @@ class OnnxRuntime:
         del self._model
 
     def _encode(self, prompt: str) -> list[int]:
-        return list(self._tokenizer.encode(prompt, add_special_tokens=needs_start(prompt, self._start)).ids)
+        return self._tokenizer.encode_prompt(prompt)
 
     def _generate_group(self, encoded: list[list[int]], writers: list[_Writer], sampling: Sampling) -> None:
         started = time.monotonic()
@@ -142,12 +147,12 @@ class _Writer:
     """One sample in progress: its tokens, their probabilities, and its own random generator."""
 
     def __init__(
-        self, key: tuple[int, int], sampling: Sampling, tokenizer: Any, ends: frozenset[int], text: TextWriter
+        self, key: tuple[int, int], sampling: Sampling, pieces: TokenText, ends: frozenset[int], text: TextWriter
     ) -> None:
         self.key, self._sampling, self._ends, self._text = key, sampling, ends, text
         # A sample does not depend on the rest of the batch.
         self._random = np.random.default_rng((sampling.seed, *key))
-        self._pieces = TokenText(lambda ids: str(tokenizer.decode(ids, skip_special_tokens=True)))
+        self._pieces = pieces
         self.tokens: list[int] = []
         self._logprobs: list[float] = []
         self._finish: Literal["stop", "length"] = "length"

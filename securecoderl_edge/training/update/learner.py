@@ -18,7 +18,7 @@ from securecoderl_edge.models.adapters import POLICY_ADAPTER, adapter_parameters
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.device import Compute
 from securecoderl_edge.models.sizes import GIB
-from securecoderl_edge.models.tokenizer import encode_prompt
+from securecoderl_edge.models.tokenizer import Tokenizer
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.system.machine import peak_rss_bytes
@@ -56,7 +56,7 @@ class Learner:
     """
 
     model: Any
-    tokenizer: Any
+    tokenizer: Tokenizer
     compute: Compute
     optimizer: torch.optim.Optimizer
     decoder: Decoder | None = None
@@ -71,21 +71,20 @@ class Learner:
 
     def __post_init__(self) -> None:
         enabled = self.compute.products is torch.float16
-        self.end_tokens |= {self.tokenizer.eos_token_id}
+        self.end_tokens |= self.tokenizer.ends
         self.scaler = torch.amp.GradScaler(self.compute.device, enabled=enabled)
 
     def prompt_tokens(self, problem: Problem) -> list[int]:
         """Token ids of the problem's prompt."""
         if problem.id not in self.prompts:
-            self.prompts[problem.id] = encode_prompt(self.tokenizer, self.format.prompt(problem))
+            self.prompts[problem.id] = self.tokenizer.encode_prompt(self.format.prompt(problem))
         return self.prompts[problem.id]
 
     def solution_tokens(self, program: str) -> list[int]:
         """Token ids of a reference solution, with the end of sequence."""
         # No start token: the prompt already has it.
         answer = replace_surrogates(self.format.answer(program))
-        solution = self.tokenizer(answer, add_special_tokens=False)["input_ids"]
-        return [*solution, self.tokenizer.eos_token_id]
+        return [*self.tokenizer.encode(answer), self.tokenizer.eos_token_id]
 
     def backward(self, loss: Tensor, tensors: Mapping[str, Tensor]) -> None:
         """Add the gradients of a loss.

@@ -68,7 +68,7 @@ def collect(
         # A small model often samples the same program: run it once.
         if (done.prompt, done.token_ids) not in pending:
             answer = done.token_ids[:-1] if done.finished else done.token_ids
-            text = learner.tokenizer.decode(answer, skip_special_tokens=True)
+            text = learner.tokenizer.decode(answer)
             problem = problems[done.prompt]
             score = scorer.score_async(problem, extract_program(text, "auto", problem, learner.format), extract="auto")
             pending[done.prompt, done.token_ids] = score
