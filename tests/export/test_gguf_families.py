@@ -50,7 +50,7 @@ def family(name: str, once: Once) -> Path:
 
 def limit(name: str) -> float:
     """Of a difference of logits: an input between two entries of the table of GELU may be rounded either way."""
-    return 3e-3 if name == "gemma3" else 1e-3
+    return 3e-3 if name.startswith("gemma3") else 1e-3
 
 
 def reference_of(base: Path, adapter: Path | None, folder: Path) -> Path:
@@ -181,7 +181,7 @@ def test_a_file_of_a_family_comes_back_as_a_base(
     assert compared(again, folder, reference).max_abs_difference < limit(name)
     config = json.loads((folder / "config.json").read_text())
     assert config["tie_word_embeddings"] == read_architecture(family).tied
-    if read_architecture(family).kind == read_architecture(folder).kind and name != "gemma3":
+    if read_architecture(family).kind == read_architecture(folder).kind and not name.startswith("gemma3"):
         before, after = load_file(family / "model.safetensors"), load_file(folder / "model.safetensors")
         assert all(torch.equal(before[each], after[each]) for each in before)
 
