@@ -90,7 +90,7 @@ def check_targets(lora: LoraSettings, layers: Iterable[str]) -> None:
     if unknown or not lora.targets:
         raise UsageError(
             f"lora.targets: this model has no linear layer {', '.join(unknown) or 'of that name'}. Choose from "
-            f"{', '.join(sorted(layers))}: --set lora.targets=NAME,NAME"
+            f"{', '.join(sorted(layers))}: --set 'lora.targets=[\"NAME\"]'"
         )
 
 
