@@ -70,6 +70,10 @@ class Trace:
     prompt_length: int
     logits: Array
 
+    def cut(self, length: int) -> Trace:
+        """The first ``length`` tokens, for a file with a shorter context than the original."""
+        return Trace(self.tokens[:length], min(self.prompt_length, length), self.logits[:length])
+
 
 # Logits and their differences grow with the model, so every type but f32 is bounded by its distributions. The bounds of
 # quantized types are wide because small random models, whose distributions are nearly flat, must pass too. Conversion

@@ -16,7 +16,6 @@ import numpy as np
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.agreement import Trace
 from securecoderl_edge.models.architecture import read_architecture
-from securecoderl_edge.models.gguf_layout import gguf_context
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.system import processes
 from securecoderl_edge.system.processes import write_message
@@ -31,7 +30,7 @@ def write_reference(base: Path, adapter: Path | None, prompts: Sequence[str], ne
     import torch
 
     tokenizer, source = read_tokenizer(base), _load_source(base, adapter)
-    longest = min(LONGEST, gguf_context(read_architecture(base)))
+    longest = min(LONGEST, read_architecture(base).context)
     new_tokens = min(new_tokens, longest // 2)
     budget = longest - new_tokens
     encoded = [tokenizer.encode_prompt(prompt)[: max(1, budget)] for prompt in prompts]

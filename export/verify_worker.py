@@ -9,6 +9,8 @@ from pathlib import Path
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.agreement import Agreement, Array, compare
 from securecoderl_edge.export.reference import LONGEST, read_reference
+from securecoderl_edge.models.architecture import read_architecture
+from securecoderl_edge.models.gguf_layout import gguf_context
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.system import processes
 from securecoderl_edge.system.machine import cpu_count
@@ -42,7 +44,9 @@ def measure(path: Path, base: Path, texts: Sequence[str], reference: Path, adapt
             return context.logits(len(tokens))
 
         try:
-            return compare(read_reference(reference), logits_of, len(texts), equal)
+            longest = gguf_context(read_architecture(base))
+            traces = (trace.cut(longest) for trace in read_reference(reference))
+            return compare(traces, logits_of, len(texts), equal)
         finally:
             context.close()
     finally:

@@ -70,7 +70,7 @@ def test_steps_give_what_whole_texts_give(sources: Sources, name: str, portable:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_runtime_writes_the_greedy_text_of_transformers(sources: Sources, name: str, portable: bool) -> None:
     source = sources.family(name)
-    decode = read_tokenizer(source.base).decode
+    decode = read_tokenizer(source.base).backend.decode
     runtime = open_runtime(resolve_model(str(sources.exported(name, "f32", portable))), threads=1)
     traces = list(read_reference(source.reference))
     prompts = [decode(trace.tokens[: trace.prompt_length], skip_special_tokens=False) for trace in traces]

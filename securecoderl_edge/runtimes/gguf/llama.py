@@ -75,7 +75,9 @@ class LlamaModel:
         self.cache_size = cache_size(read_header(path), self.is_float32)
         self._normalizer = self.metadata(NORMALIZER_KEY)
         self._tags: dict[int, str] = {}
-        self._tags = thought_tokens(self._id_of, lambda ids: b"".join(map(self.piece, ids)).decode("utf-8", "replace"))
+        # llama.cpp aborts when a file without a vocabulary is asked for tokens.
+        if llama_cpp.llama_vocab_type(self._vocabulary) != llama_cpp.LLAMA_VOCAB_TYPE_NONE:
+            self._tags = thought_tokens(self._id_of, self._text_of)
 
     def metadata(self, key: str) -> str | None:
         """A value of the file's header as text."""
@@ -117,6 +119,9 @@ class LlamaModel:
         encoded = text.encode()
         count = llama_cpp.llama_tokenize(self._vocabulary, encoded, len(encoded), found, 1, False, True)
         return int(found[0]) if count == 1 else None
+
+    def _text_of(self, tokens: list[int]) -> str:
+        return b"".join(map(self.piece, tokens)).decode("utf-8", "replace")
 
     def piece(self, token: int) -> bytes:
         """The bytes of a token; control tokens have none, except for the tags of thoughts."""
