@@ -18,6 +18,7 @@ from securecoderl_edge.evaluation.plot import check_plot_path, plot_bench
 from securecoderl_edge.evaluation.samples import data_set_of, is_whole, write_samples
 from securecoderl_edge.evaluation.tables import bench_markdown, compare, to_csv
 from securecoderl_edge.runs import only_unfinished
+from securecoderl_edge.runtimes import note_on
 from securecoderl_edge.sandbox.calibration import time_factor
 from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.machine import busy_share, cpu_count
@@ -176,6 +177,8 @@ def _measure(
     spec: ModelSpec, problems: list[Problem], scorer: Scorer, config: BenchSettings, out: Path | None, factor: float
 ) -> Evaluation:
     """Evaluate one model, with a progress bar on a terminal and one line at the end."""
+    if note := note_on(spec):
+        say(f"{spec.label}: {note}")
     started, shown = time.monotonic(), 0
     with track(len(problems) * config.samples, spec.label, lines=False) as progress:
 

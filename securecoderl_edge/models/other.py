@@ -39,6 +39,11 @@ class OtherArchitecture:
     weights: int
     linears: dict[str, int]
 
+    @property
+    def note(self) -> str:
+        """One line for users, wherever such a model is used."""
+        return f"transformers computes {self.name}: slower, without a memory plan, and only --format hf exports it"
+
     def parameters(self) -> int:
         """Number of parameters of the model."""
         return self.weights

@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.models.files import base_folder
+from securecoderl_edge.models.other import OtherArchitecture, find_architecture
 from securecoderl_edge.runtimes.manifests import check_same_base, check_unchanged
 from securecoderl_edge.runtimes.protocol import Runtime
 from securecoderl_edge.runtimes.spec import ModelSpec
@@ -55,13 +57,21 @@ def precision_of(spec: ModelSpec, asked: str) -> str | None:
     """
     if spec.kind != "hf":
         return None
-    from securecoderl_edge.models.files import base_folder
-    from securecoderl_edge.models.other import find_architecture
     from securecoderl_edge.models.packages import require_torch
     from securecoderl_edge.runtimes.hf import choose_precision
 
     require_torch()
     return choose_precision(asked, find_architecture(base_folder(spec.source)))
+
+
+def note_on(spec: ModelSpec) -> str | None:
+    """What a user should know before a model is used, one line.
+
+    Raises:
+        SceError: as in `open_runtime`.
+    """
+    shape = find_architecture(base_folder(spec.source)) if spec.kind == "hf" else None
+    return shape.note if isinstance(shape, OtherArchitecture) else None
 
 
 def _open_exported(spec: ModelSpec, threads: int | None, parallel: int, reuses_prefixes: bool) -> Runtime:

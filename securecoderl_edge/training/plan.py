@@ -230,7 +230,7 @@ def _plan(
 ) -> Plan:
     sizes = shape.lora_sizes()
     if isinstance(shape, OtherArchitecture):
-        missing = (*missing, f"transformers computes {shape.name}, so its memory is a lower bound")
+        missing = (*missing, f"{shape.note}. The memory is a lower bound")
     return Plan(
         model=settings.model,
         device=compute.device,

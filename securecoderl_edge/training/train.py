@@ -114,8 +114,7 @@ def _train_phases(
     keys = phase_keys(settings, {**sources.inputs, **formats, "processes": str(team.count)})
     shape = find_architecture(sources.base)
     if isinstance(shape, OtherArchitecture):
-        say(f"transformers computes {shape.name} with its own forward pass: slower, without a memory plan, and only")
-        say(f"--format hf exports it ({shape.reason})")
+        say(shape.note)
     elif not shape.rope_exports:
         unknown = f"sce export does not support rope type {shape.rope_type}"
         say(f"{unknown}: the policy will run here, not in llama.cpp")

@@ -70,6 +70,16 @@ def test_its_merged_folder_answers_as_the_policy(trained: tuple[Path, Run], tmp_
     assert float(changed.abs().max()) > 0
 
 
+def test_every_command_says_in_one_line_who_computes_it(trained: tuple[Path, Run], tmp_path: Path) -> None:
+    _, run = trained
+    for words in (
+        ("generate", "Print 1.", "--model", str(run.path), "--max-tokens", "4", "--raw"),
+        ("bench", str(run.path), "--limit", "1", "--max-tokens", "4", "--threads", "1"),
+    ):
+        _, _, told = run_sce(*words)
+        assert told.count("slower, without a memory plan") == 1
+
+
 @pytest.mark.parametrize("kind", ["gguf", "onnx", "adapter"])
 def test_other_formats_are_refused_with_the_reason_and_the_way_out(trained: tuple[Path, Run], kind: str) -> None:
     _, run = trained
@@ -91,4 +101,4 @@ def test_what_it_cannot_do_is_said_before_anything_is_loaded(trained: tuple[Path
     with pytest.raises(UsageError, match="--gradient-checkpointing is not supported"):
         train(make(targets, gradient_checkpointing=True), tmp_path / "run")
     plan = make_plan(make(targets, phases=("partial",)), Run(tmp_path / "run"))
-    assert any("memory is a lower bound" in line for line in plan.missing)
+    assert any("The memory is a lower bound" in line for line in plan.missing)
