@@ -98,7 +98,7 @@ def test_a_model_is_described_by_what_transformers_makes_of_it(other: tuple[str,
     assert isinstance(shape, OtherArchitecture)
     assert shape.parameters() == sum(parameter.numel() for parameter in load_base(folder).parameters())
     check_targets(LoraSettings(targets=MODELS[name][2]), shape.lora_sizes())
-    with pytest.raises(UsageError, match=r"no linear layer nothing\. Choose from .*--set lora\.targets"):
+    with pytest.raises(UsageError, match=r"no linear layer nothing\. Choose from .*--set 'lora\.targets"):
         check_targets(LoraSettings(targets=("nothing",)), shape.lora_sizes())
 
 
