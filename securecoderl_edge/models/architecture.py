@@ -184,7 +184,7 @@ def architecture_of(config: dict[str, Any], where: str) -> Architecture:
     config = {**kind.defaults, **config}
     try:
         return _read(kind, config, where)
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise UsageError(f"{where}: missing or invalid value ({what})") from None
 

@@ -28,9 +28,10 @@ Weight = Tensor | Int8Weight
 
 @dataclass(frozen=True)
 class _MergedLayer:
-    """Weights (out, in) of a layer; scales of the norms before ``qkv`` and ``gate_up`` are in those.
+    """Weights (out, in) of a layer.
 
     Attributes:
+        qkv_norm, gate_up_norm: scales of the norms before ``qkv`` and ``gate_up``; None if they are in those weights.
         query_key_norm: scales of the norms of q and k: (heads of q and k, 1, D), or (outputs of q and k).
         attention_norm, mlp_norm: scales of the norms after attention and MLP.
     """
@@ -45,6 +46,8 @@ class _MergedLayer:
     gate_up_bias: Tensor | None
     down: Weight
     down_bias: Tensor | None
+    qkv_norm: Tensor | None
+    gate_up_norm: Tensor | None
     query_key_norm: Tensor | None
     attention_norm: Tensor | None
     mlp_norm: Tensor | None
@@ -154,7 +157,8 @@ class Decoder:
         down_weight, down_bias = self._joined([(down[0], 1.0 if norms.after_mlp else residual)], layer)
         return _MergedLayer(
             shape.windows[number], shape.rotated[number], qkv, qkv_bias, out, out_bias, gate_up, gate_up_bias,
-            down_weight, down_bias, query_key_norm, *after,
+            down_weight, down_bias, self._separate(norms.before_attention, layer),
+            self._separate(norms.before_mlp, layer), query_key_norm, *after,
         )  # fmt: skip
 
     def _joined(
@@ -162,12 +166,16 @@ class Decoder:
     ) -> tuple[Weight, Tensor | None]:
         """Weight and bias of linear layers as one, each times its factor, after ``norm``."""
         joined = torch.cat([merged_weight(linear) * factor for linear, factor in parts])
-        if norm is not None:
+        if norm is not None and not self._int8:
             joined *= self._scale(getattr(layer, norm))
         weight = Int8Weight.of(joined) if self._int8 else self._prepared(joined)
         if parts[0][0].bias is None:
             return weight, None
         return weight, self._prepared(torch.cat([linear.bias.float() * factor for linear, factor in parts]))
+
+    def _separate(self, norm: str | None, layer: Any) -> Tensor | None:
+        # In a row that shares one int8 scale, large factors of some columns would cost the others their digits.
+        return self._scale(getattr(layer, norm)) if norm is not None and self._int8 else None
 
     def new_cache(self, rows: int, length: int) -> list[tuple[Tensor, Tensor]]:
         """A zeroed KV cache: keys and values of shape (rows, kv heads, length, head size) for each layer."""
@@ -201,7 +209,7 @@ class Decoder:
         norms, activation = shape.kind.norms, shape.kind.activation
         for layer, (keys, values) in zip(self.layers, cache, strict=True):
             (cosine, sine), seen = sights[layer.window]
-            normed = self._normed(hidden) if norms.before_attention else hidden.to(self.dtype)
+            normed = self._normed(hidden, layer.qkv_norm) if norms.before_attention else hidden.to(self.dtype)
             projected = _product(normed, layer.qkv, layer.qkv_bias)
             if layer.query_key_norm is not None and shape.kind.query_key_norm == "projection":
                 projected = self._norm_projections(projected, layer.query_key_norm)
@@ -216,7 +224,7 @@ class Decoder:
             mixed = attended(query_key[:, : shape.heads], keys, values, seen, fused=self._fused)
             flat = mixed.transpose(1, 2).reshape(rows, width, -1)
             hidden = self._added(hidden, _product(flat, layer.out, layer.out_bias), layer.attention_norm)
-            normed = self._normed(hidden) if norms.before_mlp else hidden.to(self.dtype)
+            normed = self._normed(hidden, layer.gate_up_norm) if norms.before_mlp else hidden.to(self.dtype)
             gate, up = _product(normed, layer.gate_up, layer.gate_up_bias).chunk(2, -1)
             inner = activated(gate, activation).mul_(up)
             hidden = self._added(hidden, _product(inner, layer.down, layer.down_bias), layer.mlp_norm)
@@ -242,8 +250,9 @@ class Decoder:
         normed: Tensor = values * mean_square.add_(self._shape.norm_epsilon).rsqrt_()
         return normed
 
-    def _normed(self, hidden: Tensor) -> Tensor:
-        return self._rms(hidden).to(self.dtype)
+    def _normed(self, hidden: Tensor, scale: Tensor | None) -> Tensor:
+        normed = self._rms(hidden)
+        return (normed if scale is None else normed * scale).to(self.dtype)
 
     def _norm_projections(self, projected: Tensor, scale: Tensor) -> Tensor:
         sizes = [self._shape.query_size, self._shape.key_value_size, self._shape.key_value_size]

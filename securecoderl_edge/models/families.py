@@ -69,18 +69,26 @@ class Family:
     windows_in_gguf: bool = False
 
 
+# Contexts that config.json may leave out.
+_MEDIUM, _LONG = {"max_position_embeddings": 32_768}, {"max_position_embeddings": 131_072}
 FAMILIES = {
     "LlamaForCausalLM": Family("llama", permutes_rotary=True),
     # Its class reads no biases, and applies a window in all layers; in GGUF it is a Llama.
     "MistralForCausalLM": Family(
-        "llama", biases=(), permutes_rotary=True, defaults={"sliding_window": 4096, "sliding_window_pattern": 0}
+        "llama", biases=(), permutes_rotary=True,
+        defaults={"sliding_window": 4096, "sliding_window_pattern": 0, "num_key_value_heads": 8, **_LONG},
     ),
-    "Qwen2ForCausalLM": Family("qwen2", biases=QKV),
-    "Qwen3ForCausalLM": Family("qwen3", query_key_norm="head", defaults={"head_dim": 128}),
+    "Qwen2ForCausalLM": Family("qwen2", biases=QKV, defaults={"num_key_value_heads": 32, **_MEDIUM}),
+    "Qwen3ForCausalLM": Family(
+        "qwen3", query_key_norm="head", defaults={"head_dim": 128, "num_key_value_heads": 32, **_MEDIUM}
+    ),
     "SmolLM3ForCausalLM": Family(
         "smollm3",
         permutes_rotary=True,
-        defaults={"rope_theta": 2e6, "tie_word_embeddings": True, "no_rope_layer_interval": 4},
+        defaults={
+            "rope_theta": 2e6, "tie_word_embeddings": True, "no_rope_layer_interval": 4, "num_key_value_heads": 4,
+            **_MEDIUM,
+        },
     ),
     "GraniteForCausalLM": Family("granite", permutes_rotary=True, defaults={"attention_multiplier": 1.0}),
     # Granite 4 in its dense form: the class for mixtures of experts and Mamba layers, without either.
@@ -99,9 +107,9 @@ FAMILIES = {
         activation=GELU,
         activation_key="hidden_activation",
         defaults={
-            "head_dim": 256, "query_pre_attn_scalar": 256, "rope_theta": 1e6, "sliding_window": 4096,
-            "sliding_window_pattern": 6, "tie_word_embeddings": True, "vocab_size": 262_208,
-            "max_position_embeddings": 131_072,
+            "head_dim": 256, "num_key_value_heads": 4, "query_pre_attn_scalar": 256, "rope_theta": 1e6,
+            "sliding_window": 4096, "sliding_window_pattern": 6, "tie_word_embeddings": True, "vocab_size": 262_208,
+            **_LONG, "rope_local_base_freq": 10000.0,
         },
         scales_embedding=True,
         windows_in_gguf=True,

@@ -151,7 +151,8 @@ def sample(
         finished = len(batch.owners) - len(kept)
         if not kept and not waiting:
             return [completions.done[owner] for owner in range(count)]
-        if finished and finished >= len(batch.owners) * _COMPACT_SHARE:
+        # Also before the cache grows: a finished row may be the one that began first.
+        if finished and (finished >= len(batch.owners) * _COMPACT_SHARE or batch.is_full):
             batch.keep(kept)
             chosen = chosen[kept]
         if batch.owners:
@@ -210,10 +211,16 @@ class _Batch:
         self._positions = torch.cat([self._positions, positions])
         self.owners = self.owners + owners
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the cache has no entry for another token."""
+        return self._end == self._bias.shape[1]
+
     def keep(self, rows: list[int]) -> None:
         """Drop all other rows, and entries before the first that a row sees."""
         self.owners = [self.owners[row] for row in rows]
         if not rows:
+            self._cache = []
             return
         kept = torch.tensor(rows, device=self._bias.device)
         bias = self._bias[kept]
@@ -224,7 +231,7 @@ class _Batch:
 
     def step(self, tokens: Tensor) -> None:
         """Append a token to each row."""
-        if self._end == self._bias.shape[1]:
+        if self.is_full:
             self._bias = _widened(self._bias, (0, CACHE_GROWTH))
             _change(self._cache, lambda entries: functional.pad(entries, (0, 0, 0, CACHE_GROWTH)))
         self._bias[:, self._end] = 0.0

@@ -19,7 +19,7 @@ from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture
 from securecoderl_edge.models.packages import require_torch
-from securecoderl_edge.models.sizes import BYTES, GIB
+from securecoderl_edge.models.sizes import BYTES, CACHE_GROWTH, GIB
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.prompts.extraction import Asked
@@ -106,7 +106,7 @@ class HfRuntime:
         encoded = encode_prompts(prompts, self._encode, sampling.max_tokens, self.context)
         if not encoded:
             return []
-        longest = max(map(len, encoded)) + sampling.max_tokens
+        longest = max(map(len, encoded)) + sampling.max_tokens + CACHE_GROWTH
         rows = affordable_sequences(max(n, self._parallel), longest, self._cache_bytes_per_token)
         texts = {
             (prompt, index): (

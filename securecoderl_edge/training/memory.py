@@ -237,13 +237,16 @@ def _update(
         prompt_tokens, completions = longest_prompt, max(1, (most - longest_prompt) // completion)
     key_values = shape.query_size if formats.device == "cuda" else shape.key_value_size  # see `fused.shared_heads`
     names = settings.lora.targets
-    inputs = hidden * (bool({"q_proj", "k_proj", "v_proj"} & set(names)) + bool({"gate_proj", "up_proj"} & set(names)))
-    inputs += shape.intermediate * ("down_proj" in names)
+    *inner, down = (name.split(".")[1] for name in shape.kind.mlp)
+    inputs = hidden * (bool({"q_proj", "k_proj", "v_proj"} & set(names)) + bool({*inner} & set(names)))
+    inputs += shape.intermediate * (down in names)
+    normed = hidden * len(shape.kind.norms.names())
+    normed += shape.query_size + shape.key_value_size if shape.kind.query_key_norm else 0
 
     def one_pass(count: int, seen: int) -> tuple[int, int]:
         """Bytes that a layer keeps for ``count`` tokens that see ``seen`` keys, and those its backward pass adds."""
-        # The residuals before both norms, and the inputs of the adapters, the attention and the MLP.
-        kept = count * (2 * 4 * hidden + products * (inputs + 2 * shape.query_size + 2 * shape.intermediate))
+        # The inputs of the norms, of the adapters, the attention and the MLP.
+        kept = count * (4 * normed + products * (inputs + 2 * shape.query_size + 2 * shape.intermediate))
         kept += 2 * seen * key_values * products + count * products * settings.lora.rank * len(adapted)
         # Gradients of the KV cache and of the MLP; one dequantized weight.
         added = 2 * seen * key_values * products + count * products * shape.intermediate

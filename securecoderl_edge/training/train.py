@@ -22,6 +22,7 @@ from securecoderl_edge.models.adapters import POLICY_ADAPTER, REFERENCE_ADAPTER,
 from securecoderl_edge.models.device import Compute, choose_compute
 from securecoderl_edge.models.files import lasting_name
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture
+from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, Run, mark_latest
 from securecoderl_edge.system.files import locked
@@ -111,6 +112,8 @@ def _train_phases(
         "products": str(compute.products),
         "rollout": str(compute.rollout_dtype),
     }
+    if before := read_tokenizer(sources.base).before:
+        formats["start"] = str(before)  # earlier versions trained some models without their start token
     keys = phase_keys(settings, {**sources.inputs, **formats, "processes": str(team.count)})
     shape = find_architecture(sources.base)
     if isinstance(shape, OtherArchitecture):

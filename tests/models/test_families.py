@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ import torch
 from once import Once
 from tiny_families import FAMILIES, WINDOW, build_family
 from torch import Tensor
+from transformers import AutoConfig
 
+from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adapter_parameters, add_adapters
-from securecoderl_edge.models.architecture import Architecture, read_architecture
+from securecoderl_edge.models.architecture import Architecture, architecture_of, read_architecture
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.sampling import Sampler, sample
@@ -127,3 +130,34 @@ def test_a_fact_that_is_left_out_shows_in_the_hidden_states(
     monkeypatch.setitem(model.__dict__, "_sce_architecture", Architecture(**facts))
     hidden, _ = hidden_states(model, tokens)
     assert float((hidden - expected).abs().max()) > 1e-2
+
+
+@pytest.mark.parametrize(
+    ("family", "change"),
+    [
+        ("smollm3", {"no_rope_layers": [1, 0]}),
+        ("smollm3", {"no_rope_layers": None, "no_rope_layer_interval": 0}),
+        ("granite", {"logits_scaling": 0}),
+        ("gemma3", {"layer_types": ["full_attention"]}),
+        ("mistral", {"sliding_window": -1}),
+    ],
+)
+def test_a_damaged_configuration_is_an_error_of_the_user(family: str, change: dict[str, Any], once: Once) -> None:
+    folder = once(f"family-{family}", lambda made: build_family(made, family))
+    config = json.loads((folder / "config.json").read_text())
+    with pytest.raises(UsageError, match="missing or invalid value"):
+        architecture_of(config | change, "config.json")
+
+
+@pytest.mark.parametrize("name", ["mistral", "qwen2", "qwen3", "smollm3", "gemma3"])
+def test_keys_that_are_left_out_have_the_defaults_of_transformers(name: str, once: Once) -> None:
+    folder = once(f"family-{name}", lambda made: build_family(made, name))
+    config = json.loads((folder / "config.json").read_text())
+    sizes = {"hidden_size": 4096, "num_attention_heads": 32, "architectures": config["architectures"]}
+    for key in ("num_hidden_layers", "intermediate_size", "vocab_size"):
+        sizes[key] = config[key]
+    full = type(AutoConfig.from_pretrained(folder))(**{k: v for k, v in sizes.items() if k != "architectures"})
+    expected = architecture_of(full.to_dict() | {"architectures": config["architectures"]}, "full")
+    found = architecture_of(sizes, "short")
+    same = ("key_value_heads", "head_size", "rope_theta", "local_rope_theta", "windows", "context", "tied", "biases")
+    assert {name: getattr(found, name) for name in same} == {name: getattr(expected, name) for name in same}

@@ -177,6 +177,31 @@ def test_a_waiting_completion_takes_the_place_of_a_finished_one(
     assert len(rows) < sum(len(done.token_ids) for done in drawn) + len(tokens) * 2 or parallel == 1
 
 
+def test_finished_rows_do_not_make_the_cache_longer_than_a_completion(adapted: Any, tokenizer: Any) -> None:
+    """A few rows end after the others: too few to be dropped at once, and those that take the places go on for long."""
+    decoder = Decoder(adapted, torch.float32)
+    lengths = [145] * 13 + [150] * 3 + [150] * 29
+    drawn = [0] * len(lengths)
+    widths: list[int] = []
+
+    def is_last(prompt: int, _sample: int, _token: int) -> bool:
+        drawn[prompt] += 1
+        return drawn[prompt] == lengths[prompt]
+
+    forward = decoder.forward
+
+    def watched(*arguments: Any) -> Any:
+        widths.append(arguments[4][0][0].shape[2])
+        return forward(*arguments)
+
+    decoder.forward = watched  # type: ignore[method-assign]
+    prompt = tokenizer.encode_prompt("print")
+    sampler = Sampler(1.0, 150, frozenset(), torch.rand(len(lengths), 150), on_token=is_last)
+    sample(decoder, [prompt] * len(lengths), 1, sampler, 16)
+    assert drawn == lengths
+    assert max(widths) <= len(prompt) + 150 + CACHE_GROWTH
+
+
 def test_generate_of_transformers_draws_the_same_completions(adapted: Any, tokenizer: Any) -> None:
     tokens = [tokenizer.encode_prompt(prompt) for prompt in PROMPTS]
     uniforms = torch.rand(len(PROMPTS) * 3, 20, generator=torch.Generator().manual_seed(0))

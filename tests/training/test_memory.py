@@ -11,16 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from once import Once
 from places import ROOT
+from tiny_families import build_family
 
 pytest.importorskip("torch", reason="needs the train extra")
 
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.models.architecture import Architecture, architecture_of
+from securecoderl_edge.models.adapters import LoraSettings, add_adapters
+from securecoderl_edge.models.architecture import Architecture, architecture_of, read_architecture
+from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.sizes import GIB, Formats
 from securecoderl_edge.training.memory import MemoryPlan, fitting_plan, plan_memory
-from securecoderl_edge.training.settings import TrainSettings, known_shapes, resolve
+from securecoderl_edge.training.settings import SftSettings, TrainSettings, known_shapes, resolve
 from securecoderl_edge.training.update.learner import memory_for
 
 V100 = Formats.of("cuda", "int8", "float16", "float16")
@@ -150,6 +154,38 @@ def test_the_plan_is_within_15_percent_of_what_is_measured(kind: str, tmp_path: 
     for part in parts:
         planned, measured = (figures[f"{part}{key}"] - figures["before_gib"] for key in ("_planned_gib", "_gib"))
         assert planned == pytest.approx(measured, rel=0.15), figures
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "olmo2", "granite4", "gemma3"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_what_layers_keep_is_planned_for_every_kind_of_norm(family: str, precision: str, once: Once) -> None:
+    import torch
+
+    from securecoderl_edge.models.transformer import hidden_states
+
+    folder = once(f"family-{family}", lambda made: build_family(made, family))
+    shape, dtype = read_architecture(folder), {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
+    targets = tuple(name.split(".")[1] for name in shape.linears())
+    model = add_adapters(load_base(folder), LoraSettings(rank=4, targets=targets), seed=1)
+    own, kept = {parameter.data_ptr() for parameter in model.parameters()}, {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.data_ptr() not in own:
+            kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    tokens = 512
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        hidden_states(model, torch.randint(2, 300, (1, tokens)), dtype=dtype)
+    found = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+    settings = replace(
+        resolve("starter", (), {}),
+        lora=LoraSettings(rank=4, targets=targets),
+        sft=SftSettings(batch_size=1, max_tokens=1),
+    )
+    formats = Formats.of("cpu", "fp32", "bfloat16" if precision == "bf16" else "float32", "float32")
+    planned = plan_memory(shape, settings, formats, tokens, "sft").update["activations"]
+    assert 0.9 * found < planned < 1.2 * found
 
 
 HOLES = """
