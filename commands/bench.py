@@ -18,7 +18,7 @@ from securecoderl_edge.evaluation.plot import check_plot_path, plot_bench
 from securecoderl_edge.evaluation.samples import data_set_of, is_whole, write_samples
 from securecoderl_edge.evaluation.tables import bench_markdown, compare, to_csv
 from securecoderl_edge.runs import only_unfinished
-from securecoderl_edge.runtimes import note_on
+from securecoderl_edge.runtimes import note_on, require_torch_model
 from securecoderl_edge.sandbox.calibration import time_factor
 from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.machine import busy_share, cpu_count
@@ -67,7 +67,7 @@ def bench(
 ) -> None:
     """Evaluate quality, speed and memory of models on problems.
 
-    MODEL is nano, a run or one of its phases (runs/starter, starter:sft), a GGUF file, a GGUF file with a LoRA adapter
+    MODEL is nano, smollm2, a run or one of its phases (runs/starter, starter:sft), a GGUF file, one with a LoRA adapter
     (BASE.gguf+LORA.gguf), an ONNX or Hugging Face folder, or a Hugging Face repo id.
 
     Without MODEL it evaluates the base model, SFT, policy and exports of the latest run. It then shows paired
@@ -83,6 +83,7 @@ def bench(
     if is_comparing and output == "csv" and out is None:
         raise UsageError("--csv cannot show differences. Use --json, --markdown or --out with --compare.")
     specs, pairs = choose_models(models, is_comparing)
+    require_torch_model(config.base_precision, specs)
     if not models and (unfinished := only_unfinished()):
         say(unfinished)
     problems = bench_problems(config, say)

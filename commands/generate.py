@@ -21,7 +21,7 @@ from securecoderl_edge.generation.requests import example_tests, parse_test, rea
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.styles import STYLES, PromptFormat, choose_format
 from securecoderl_edge.runs import latest_run
-from securecoderl_edge.runtimes import note_on, open_runtime
+from securecoderl_edge.runtimes import note_on, open_runtime, require_torch_model
 from securecoderl_edge.runtimes.protocol import (
     BASE_PRECISIONS,
     MAX_SAMPLES,
@@ -146,6 +146,7 @@ def generate(
     spec = resolve_model(model)
     sampling = config.sampling(tuple(map(unescaped, stops)))
     warn_of_level(sandbox)
+    require_torch_model(base_precision, [spec])
     if note := note_on(spec):
         say(note)
     with (

@@ -186,12 +186,14 @@ def how_to_run(result: ExportResult, folder: Path = Path(), gguf_base: str | Non
         return [f"sce generate --model {name} '...'"]
     if isinstance(result.manifest, AdapterManifest):
         base = gguf_base or "base.gguf"
+        # llama-cli applies a chat template unless it is told not to.
+        single = "" if result.manifest.prompt_style == "chat" else "-no-cnv "
         call = f'Llama({json.dumps(base)}, lora_path={json.dumps(str(path))})("...")'
         export = "sce export BASE --quant f16 --out base.gguf  # BASE: the base model of the adapter"
         program = f"from llama_cpp import Llama; print({call})"
         return [
             *([] if gguf_base else [export]),
-            f"llama-cli -no-cnv -m {shlex.quote(base)} --lora {name} -p '...'",
+            f"llama-cli {single}-m {shlex.quote(base)} --lora {name} -p '...'",
             f"ollama create {ollama} -f {modelfile} && ollama run {ollama}",
             f"python -c {shlex.quote(program)}",
         ]

@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "sandbox.inside": "",
     "prompts": "problems models.tokenizer system",
     "scoring": "problems prompts.extraction sandbox system config",
-    "runs": "models.adapters prompts.styles system config",
+    "runs": "models.adapters models.files prompts.styles system config",
     "training": "problems prompts models sandbox scoring runs system config",
     "training.update": "training.settings training.memory training.parallel problems prompts models scoring system",
     "runtimes": "problems prompts models runs system config",

@@ -64,9 +64,9 @@ def folder_of_gguf(path: Path) -> Path:
         MissingExtra: gguf or tokenizers is not installed.
     """
     target = _cache() / "gguf" / _sha256(path)
+    remove_abandoned(target)
     if _is_whole(target):
         return target
-    remove_abandoned(target)
     try:
         with temporary_beside(target, replace_folder=True) as temporary:
             temporary.mkdir()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +20,8 @@ from securecoderl_edge.prompts.thoughts import open_thought
 from securecoderl_edge.system.files import read_json_if_there
 
 _PROBE = "\x00answer\x00"
+# Of one rendering: characters, and rounds of all loops over numbers.
+_LONGEST, _MOST_ROUNDS = 1 << 20, 100_000
 # What templates take for today: a run and its evaluations use the same prompts, whenever they are repeated.
 TODAY = datetime(2025, 1, 1)
 
@@ -69,7 +71,8 @@ class ChatTemplate:
 
     def _render(self, messages: list[dict[str, str]], *, add_generation_prompt: bool) -> str:
         try:
-            text: str = _compiled(self.source).render(
+            pieces = _compiled(self.source).generate(
+                range=_bounded_range(),
                 messages=messages,
                 tools=None,
                 documents=None,
@@ -79,6 +82,7 @@ class ChatTemplate:
                 thinking=self.thinks,
                 **self.tokens,
             )
+            text = "".join(_bounded(pieces))
         except MissingExtra:
             raise
         except Exception as error:  # a template is a program: it can fail in any way
@@ -87,6 +91,31 @@ class ChatTemplate:
                 "use another prompt style, for example --prompt-style code"
             ) from None
         return text
+
+
+def _bounded(pieces: Iterable[str]) -> Iterator[str]:
+    """The pieces of a text that must not become endless."""
+    length = 0
+    for piece in pieces:
+        length += len(piece)
+        if length > _LONGEST:
+            raise ValueError(f"more than {_LONGEST} characters")
+        yield piece
+
+
+def _bounded_range() -> Callable[..., range]:
+    """A ``range`` for one rendering whose loops, one within the other, end."""
+    left = _MOST_ROUNDS
+
+    def bounded(*arguments: int) -> range:
+        nonlocal left
+        found = range(*arguments)
+        left -= len(found)
+        if left < 0:
+            raise ValueError(f"loops of more than {_MOST_ROUNDS} rounds")
+        return found
+
+    return bounded
 
 
 @functools.lru_cache(maxsize=8)

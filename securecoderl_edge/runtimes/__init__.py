@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -62,6 +63,18 @@ def precision_of(spec: ModelSpec, asked: str) -> str | None:
 
     require_torch()
     return choose_precision(asked, find_architecture(base_folder(spec.source)))
+
+
+def require_torch_model(base_precision: str, specs: Sequence[ModelSpec]) -> None:
+    """Check that a ``base_precision`` other than ``auto`` applies to one of the models.
+
+    Raises:
+        UsageError: it does not: files have the format of their export.
+    """
+    if base_precision != "auto" and all(spec.kind != "hf" for spec in specs):
+        raise UsageError(
+            "--base-precision has no effect on GGUF and ONNX files. Leave it out, or export another --quant."
+        )
 
 
 def note_on(spec: ModelSpec) -> str | None:

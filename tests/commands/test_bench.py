@@ -348,3 +348,10 @@ def test_what_cannot_be_drawn_does_not_cost_the_figures(folder: Path, opened: Op
 def test_a_picture_of_another_kind_is_refused_before_anything_is_measured(folder: Path, opened: Opened) -> None:
     code, _, err = run("good.gguf", "--problems", "six.jsonl", "--plot", "figures.docx")
     assert (code, "must end in .svg, .png, .pdf" in err, opened) == (2, True, [])
+
+
+def test_a_precision_that_no_model_would_use_is_refused(tiny_gguf: Path) -> None:
+    for command in (("bench", str(tiny_gguf)), ("generate", "Print 1.", "--model", str(tiny_gguf))):
+        code, _, told = run_sce(*command, "--base-precision", "bf16")
+        assert code == 2
+        assert "has no effect on GGUF" in told

@@ -212,3 +212,15 @@ def test_tags_are_in_the_text_of_every_runtime(tmp_path: Path, is_special: bool)
             ((completion,),) = runtime.generate(["a"], 1, Sampling(0, 6), collect)
         assert (completion.text, completion.finish) == ("<think>b</think>c", "stop"), model
         assert pieces == {(0, 0): completion.text}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{% for a in range(9000) %}{{ 'x' * 9000 }}{% endfor %}",
+    ],
+)
+def test_a_template_that_does_not_end_is_stopped(source: str) -> None:
+    with pytest.raises(SceError, match="cannot render the chat template"):
+        ChatTemplate(source).ask("a question")
