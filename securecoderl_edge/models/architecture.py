@@ -87,16 +87,6 @@ class Architecture:
         return self.key_value_heads * self.head_size
 
     @property
-    def has_attention_bias(self) -> bool:
-        """Whether the q, k and v projections have biases."""
-        return QKV[0] in self.biases
-
-    @property
-    def gguf_permutes_rotary(self) -> bool:
-        """Whether rows of q and k change places in a GGUF file."""
-        return self.kind.permutes_rotary
-
-    @property
     def rope_exports(self) -> bool:
         """Whether `sce export` writes this rotary embedding."""
         return self.rope_type in EXPORTED_ROPE_TYPES

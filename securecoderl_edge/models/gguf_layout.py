@@ -92,7 +92,7 @@ def _query_factor(shape: Architecture) -> float:
 
 def _rotated_heads(name: str, shape: Architecture) -> int:
     """Number of heads in the rows of a weight whose rows change places, else 0."""
-    if not shape.gguf_permutes_rotary:
+    if not shape.kind.permutes_rotary:
         return 0
     if name.endswith(("q_proj.weight", "q_proj.bias")):
         return shape.heads

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,10 +64,12 @@ def find_architecture(folder: Path) -> Architecture | OtherArchitecture:
     try:
         return read_architecture(folder)
     except UsageError as error:
-        return _ask_transformers(folder, str(error))
+        return _ask_transformers(folder, str(error), (folder / "config.json").stat().st_mtime_ns)
 
 
-def _ask_transformers(folder: Path, reason: str) -> OtherArchitecture:
+@lru_cache
+def _ask_transformers(folder: Path, reason: str, _changed: int) -> OtherArchitecture:
+    """Build the model without weights, once for several questions; ``_changed`` tells versions of config.json apart."""
     from securecoderl_edge.models.packages import require_torch
 
     require_torch()
