@@ -78,8 +78,8 @@ def refuse_to_overwrite(out: Path, force: bool, *sources: str | Path) -> None:
 class Tracker(Protocol):
     """Progress of one task."""
 
-    def update(self, advance: float = 1, note: str = "") -> None:
-        """Report finished units; ``note`` is short, like ``reward 0.52 syntax 91 %``."""
+    def update(self, advance: float = 1, note: str = "", total: float | None = None) -> None:
+        """Report finished units; ``note`` is short, like ``reward 0.52 syntax 91 %``; ``total`` replaces the earlier one."""
         ...
 
 
@@ -126,19 +126,20 @@ class _Bar:
         self._progress = progress
         self._task = progress.add_task(escape_controls(description), total=total, note="")
 
-    def update(self, advance: float = 1, note: str = "") -> None:
-        self._progress.update(self._task, advance=advance, note=escape_controls(note))
+    def update(self, advance: float = 1, note: str = "", total: float | None = None) -> None:
+        self._progress.update(self._task, advance=advance, note=escape_controls(note), total=total)
 
 
 class _Lines:
-    def __init__(self, total: int, description: str) -> None:
+    def __init__(self, total: float, description: str) -> None:
         self._total, self._description = total, description
         self._done = 0.0
         self._first: tuple[float, float] | None = None
 
-    def update(self, advance: float = 1, note: str = "") -> None:
+    def update(self, advance: float = 1, note: str = "", total: float | None = None) -> None:
         self._done += advance
-        place = f"{self._description} {self._done:.0f}/{self._total}"
+        self._total = total or self._total
+        place = f"{self._description} {self._done:.0f}/{self._total:.0f}"
         say("  ".join(part for part in (place, self._left(), note) if part))
 
     def _left(self) -> str:
@@ -154,5 +155,5 @@ class _Lines:
 
 
 class _Silent:
-    def update(self, advance: float = 1, note: str = "") -> None:
+    def update(self, advance: float = 1, note: str = "", total: float | None = None) -> None:
         pass

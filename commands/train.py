@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import stat
@@ -93,14 +92,15 @@ def _train(settings: TrainSettings, folder: Path, resume: bool, steps: dict[str,
     from securecoderl_edge.training.phase import Stopped
     from securecoderl_edge.training.train import train as run_training
 
-    before = dict(zip(steps, itertools.accumulate(steps.values(), initial=0), strict=False))
     with track(sum(steps.values()), "training", shown=talks) as progress, _Interrupt(talks) as interrupt:
         shown = 0
 
         def log(row: dict[str, Any]) -> None:
             nonlocal shown
-            done = before[row["phase"]] + row["step"]
-            progress.update(done - shown, _describe(row))
+            steps[row["phase"]] = row["steps"]  # sft.epochs may lower it
+            names = list(steps)
+            done = sum(steps[name] for name in names[: names.index(row["phase"])]) + row["step"]
+            progress.update(done - shown, _describe(row), sum(steps.values()))
             shown = done
 
         try:

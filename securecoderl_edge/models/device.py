@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -37,6 +38,11 @@ class Compute:
     rollout_dtype: torch.dtype = torch.float32
     recompute: bool = False
 
+    @property
+    def is_accelerator(self) -> bool:
+        """Whether it computes on another device than the CPU."""
+        return self.device != "cpu"
+
     def formats(self) -> Formats:
         """The sizes of the dtypes."""
         names = (str(dtype).removeprefix("torch.") for dtype in (self.products, self.rollout_dtype))
@@ -49,17 +55,34 @@ class Compute:
         return torch.autocast(self.device, self.products)
 
 
-def choose_compute(device: str, base_precision: str, *, recompute: bool = False) -> Compute:
+def choose_device(asked: str, tell: Callable[[str], None] = lambda line: None) -> str:
+    """``cpu`` or ``cuda``: resolve ``auto``.
+
+    Args:
+        tell: called with one line if ``auto`` passes over a GPU that cannot be used.
+
+    Raises:
+        UsageError: the requested device is missing.
+    """
+    if asked == "cuda" and not torch.cuda.is_available():
+        raise UsageError("--device cuda: torch finds no CUDA device; use --device cpu or auto, or see: sce doctor")
+    if asked == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return asked
+
+
+def choose_compute(
+    device: str, base_precision: str, *, recompute: bool = False, tell: Callable[[str], None] = lambda line: None
+) -> Compute:
     """Resolve ``auto``: CUDA if available, with an int8 base; else the CPU in float32. Use the fastest compute dtype.
+
+    Args:
+        tell: see `choose_device`.
 
     Raises:
         UsageError: the requested device is missing, or the GPU does not support the precision.
     """
-    if device == "cuda" and not torch.cuda.is_available():
-        raise UsageError("--device cuda: torch finds no CUDA device; use --device cpu or auto, or see: sce doctor")
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda":
+    if choose_device(device, tell) == "cuda":
         return compute_on_cuda(torch.cuda.get_device_capability(), base_precision, recompute=recompute)
     return compute_on_cpu(base_precision, recompute=recompute)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from securecoderl_edge.errors import SceError
@@ -27,7 +27,7 @@ from securecoderl_edge.training.checkpoint import (
     publish,
     save_checkpoint,
 )
-from securecoderl_edge.training.schedules import phase_steps, rate_share
+from securecoderl_edge.training.schedules import phase_steps, rate_share, with_sft_epochs
 from securecoderl_edge.training.selection import (
     HeldOutResult,
     best_of,
@@ -75,6 +75,9 @@ class Phase:
             load_adapter(place.model, self.folder / "adapter")
             return
         learner, usable = prepare_phase(place, self.name)
+        if self.name == "sft":
+            place = self.place = replace(place, settings=with_sft_epochs(place.settings, len(usable)))
+            self.steps = place.settings.sft.steps
         progress = self._resume(learner)
         done = self._evaluations_so_far(progress)
         if place.held_out and not done:

@@ -25,7 +25,7 @@ from securecoderl_edge.training.checkpoint import Progress
 from securecoderl_edge.training.memory import MemoryPlan, fitting_plan, memory_limit
 from securecoderl_edge.training.parallel import Team
 from securecoderl_edge.training.phase import make_update
-from securecoderl_edge.training.schedules import peak_rate, phase_steps
+from securecoderl_edge.training.schedules import peak_rate, phase_steps, with_sft_epochs
 from securecoderl_edge.training.selection import evaluate_policy
 from securecoderl_edge.training.settings import TrainSettings, known_shapes
 from securecoderl_edge.training.update.learner import Learner
@@ -166,6 +166,8 @@ def _timed(settings: TrainSettings, compute: Compute, shape: Architecture | Othe
         for name in settings.phases:
             learner, problems = prepare_phase(place, name)
             usable = len(problems)
+            if name == "sft":
+                settings = with_sft_epochs(settings, usable)
             prompt = max(len(learner.prompt_tokens(problem)) for problem in [*problems, *place.held_out])
             longest = max(longest, prompt)
             each = _time_one(place, name, learner, problems)

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from securecoderl_edge.training.settings import TrainSettings
 
 
 def phase_steps(settings: TrainSettings) -> dict[str, int]:
     """Number of updates of each phase of the run, in order."""
     return {phase: settings.phase(phase).steps for phase in settings.phases}
+
+
+def with_sft_epochs(settings: TrainSettings, problems: int) -> TrainSettings:
+    """The settings with ``sft.steps`` lowered to ``sft.epochs`` passes over this number of problems."""
+    sft = settings.sft
+    if sft.epochs is None:
+        return settings
+    steps = -(-sft.epochs * problems // sft.batch_size)
+    return replace(settings, sft=replace(sft, steps=min(sft.steps, steps)))
 
 
 def peak_rate(settings: TrainSettings, phase: str) -> float:

@@ -29,7 +29,7 @@ class HeldOutResult:
     """The evaluation of the policy after update ``step``; 0 is before the first one.
 
     Attributes:
-        rewards: R of each program, by problem and sample.
+        rewards: reward of each program, by problem and sample.
     """
 
     step: int
@@ -39,7 +39,7 @@ class HeldOutResult:
 
     @property
     def reward(self) -> float:
-        """The mean of R."""
+        """The mean reward."""
         return sum(self.rewards) / len(self.rewards)
 
     def to_record(self, phase: str) -> dict[str, Any]:
@@ -77,11 +77,12 @@ def evaluate_policy(
 ) -> HeldOutResult:
     """Sample completions of the held-out problems, always with the same random numbers, and score them.
 
-    SFT is evaluated by R itself, independent of the RL reward: the variants of a comparison start from its result.
+    An RL phase is evaluated by the reward it is trained on; ``scheduled`` by the one it ends with. SFT is evaluated by R
+    itself, independent of the RL reward: the variants of a comparison start from its result.
     """
     rollout = collect(learner, scorer, held_out, settings.selection.samples, settings.ppo, settings.seed, "held-out")
     reward = with_own_r(settings.reward) if phase == "sft" else settings.reward
-    rewards = tuple(rollout.rewards(1.0, reward))
+    rewards = tuple(rollout.rewards(0.0 if phase == "binary" else 1.0, reward))
     rates = mean_of_scores(rollout.scores)
     return HeldOutResult(step, rewards, rates["all_tests_rate"], rates["syntax_rate"])
 
@@ -118,14 +119,14 @@ def choose(evaluations: Sequence[HeldOutResult], samples: int) -> tuple[HeldOutR
     """
     best, last = best_of(evaluations), evaluations[-1]
     if best.step == last.step:
-        return last, f"the last step is the best on held-out problems (R {last.reward:.3f})"
+        return last, f"the last step is the best on held-out problems (reward {last.reward:.3f})"
     each = [a - b for a, b in zip(best.rewards, last.rewards, strict=True)]
     differences = [sum(each[start : start + samples]) / samples for start in range(0, len(each), samples)]
     if len(differences) < 2:
         return last, f"the last step; with one held-out problem, step {best.step} is not significantly better"
     mean = statistics.fmean(differences)
     error = statistics.stdev(differences) / math.sqrt(len(differences))
-    facts = f"R {best.reward:.3f} against {last.reward:.3f} at the last step, paired standard error {error:.3f}"
+    facts = f"reward {best.reward:.3f} against {last.reward:.3f} at the last step, paired standard error {error:.3f}"
     if mean > error:
         start = "the start of the phase" if best.step == 0 else f"step {best.step}"
         return best, f"{start} is better on held-out problems ({facts})"

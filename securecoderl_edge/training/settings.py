@@ -10,6 +10,8 @@ from typing import Any
 from securecoderl_edge.config import MAX_SEED, apply_overrides, build, read_toml, setting
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.adapters import LoraSettings
+from securecoderl_edge.models.gpus import device_setting
+from securecoderl_edge.prompts.extraction import EXTRACT_MODES
 from securecoderl_edge.prompts.styles import TRAINED_STYLES
 from securecoderl_edge.sandbox.levels import sandbox_setting
 from securecoderl_edge.sandbox.limits import MAX_MEMORY_MIB, MAX_WALL_SECONDS
@@ -55,7 +57,8 @@ class PromptSettings:
 class SftSettings:
     """SFT warm start on reference solutions."""
 
-    steps: int = setting(40, "Updates.", minimum=1)
+    steps: int = setting(40, "Updates, at most.", minimum=1)
+    epochs: int | None = setting(None, "Passes over the solutions, at most.", minimum=1)
     batch_size: int = setting(32, "Sequences per update.", minimum=1)
     learning_rate: float = setting(3e-4, "Learning rate of AdamW.", minimum=0)
     max_tokens: int = setting(512, "Longest solution in tokens; longer ones are left out.", minimum=1)
@@ -122,8 +125,9 @@ class PpoSettings:
     samples_per_prompt: int = setting(8, "Completions per prompt; the `rloo` baseline needs at least 2.", minimum=1)
     advantage: str = setting(
         "rloo",
-        "Baseline. rloo: leave-one-out mean of the prompt's other completions; gae: value head.",
-        choices=("gae", "rloo"),
+        "Baseline. rloo: leave-one-out mean of the prompt's other completions; gae: value head; batch: mean of the "
+        "batch, whatever the prompts, divided by its standard deviation.",
+        choices=("gae", "rloo", "batch"),
     )
     drop_zero_variance_groups: bool = setting(
         False,
@@ -170,6 +174,11 @@ class RewardSettings:
         minimum=0,
         maximum=1,
     )
+    extract: str = setting(
+        "auto",
+        "The program in a completion. auto: the code block or the function in it; raw: the whole text.",
+        choices=EXTRACT_MODES,
+    )
     credit_rule: str = credit_rule_setting()
     severity: str = severity_setting()
     visible_tests: str = setting(
@@ -201,7 +210,7 @@ class TrainSettings:
     )
     phases: tuple[str, ...] = setting(CURRICULUM, "Phases in order, comma-separated.", choices=PHASES)
     seed: int = setting(42, "Random seed.", minimum=0, maximum=MAX_SEED)
-    device: str = setting("auto", "Device to train on.", choices=("auto", "cpu", "cuda"))
+    device: str = device_setting()
     base_precision: str = setting(
         "auto",
         "dtype of the frozen base. auto: int8 on a GPU, fp32 on a CPU; int8-bnb: LLM.int8 of bitsandbytes.",
@@ -302,9 +311,11 @@ def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any]) -> T
     if ppo.advantage == "rloo" and ppo.samples_per_prompt < 2:
         raise UsageError("ppo.advantage = rloo needs ppo.samples_per_prompt of at least 2. Or set ppo.advantage = gae")
     if ppo.advantage != "rloo" and ppo.drop_zero_variance_groups:
-        raise UsageError("ppo.advantage = gae uses every completion. Set ppo.drop_zero_variance_groups = false")
+        raise UsageError(
+            f"ppo.advantage = {ppo.advantage} uses every completion. Set ppo.drop_zero_variance_groups = false"
+        )
     if ppo.advantage != "gae" and ppo.value_warmup_steps:
-        raise UsageError("ppo.value_warmup_steps needs ppo.advantage = gae: rloo has no value head")
+        raise UsageError(f"ppo.value_warmup_steps needs ppo.advantage = gae: {ppo.advantage} has no value head")
     for name in settings.phases:
         if name != "sft" and ppo.value_warmup_steps >= settings.phase(name).steps:
             raise UsageError(f"ppo.value_warmup_steps leaves no update of {name} that trains the policy")

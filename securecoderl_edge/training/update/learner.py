@@ -53,6 +53,7 @@ class Learner:
         prompts: cache of prompt tokens by problem id.
         end_tokens: EOS and stop tokens, always including the tokenizer's.
         skipped_steps: optimizer steps of this process that were skipped because float16 overflowed.
+        extract: what of a completion is its program, see `extraction.extract_program`.
     """
 
     model: Any
@@ -68,6 +69,7 @@ class Learner:
     prompts: dict[str, list[int]] = field(default_factory=dict)
     end_tokens: frozenset[int] = frozenset()
     skipped_steps: int = 0
+    extract: str = "auto"
 
     def __post_init__(self) -> None:
         enabled = self.compute.products is torch.float16

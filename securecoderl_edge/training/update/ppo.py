@@ -160,6 +160,29 @@ def leave_one_out_advantages(rewards: Tensor, mask: Tensor, group_size: int) -> 
     return (totals - others).view(-1, 1) * mask
 
 
+def batch_advantages(scores: Tensor, penalties: Tensor, mask: Tensor) -> Tensor:
+    """Each score minus the mean of the batch, divided by its standard deviation; and the KL penalties still to come.
+
+    The advantage of SecureCodeRL's published code. It compares completions of different prompts, so an easy prompt
+    makes the others look bad. At batch size 2 it keeps only which score is higher: (0.40, 0.42) and (0, 1) both become
+    (-1, 1), and equal scores (0, 0).
+
+    Args:
+        scores: (B,) reward of each whole completion.
+        penalties: (B, T) the KL part of the reward of each token. It is not divided: where all scores are equal, its
+            rounding errors would become the advantage.
+
+    Returns:
+        (B, T), zero outside the mask.
+    """
+    centered = scores - scores.mean()
+    spread = centered.square().mean().sqrt()
+    # Equal scores differ from their mean by rounding.
+    normalized = centered / spread if spread > 1e-6 else torch.zeros_like(scores)
+    remaining = (penalties * mask).flip(1).cumsum(1).flip(1)
+    return (normalized[:, None] + remaining) * mask
+
+
 def whiten(values: Tensor, mask: Tensor, *, center: bool = True) -> Tensor:
     """Scale to mean square 1 over the masked positions, first to mean 0 if ``center``; zero outside the mask."""
     shifted = values - masked_mean(values, mask) if center else values

@@ -23,6 +23,7 @@ from securecoderl_edge.training.update.learner import (
     seed_of,
 )
 from securecoderl_edge.training.update.ppo import (
+    batch_advantages,
     explained_variance,
     generalized_advantages,
     kl_shaped_rewards,
@@ -143,14 +144,20 @@ def _learn(
             raise NotFiniteError(f"a log-probability of the {'policy' if name == 'log_probs' else name}", tensors)
 
     # 3 KL-shape, 4 advantages, 5 whiten
-    shaped = kl_shaped_rewards(rewards[rows].to(old.device), old, reference, batch.mask, ppo.kl_coefficient)
+    scores = rewards[rows].to(old.device)
+    shaped = kl_shaped_rewards(scores, old, reference, batch.mask, ppo.kl_coefficient)
+    returns = torch.zeros_like(shaped)
     if ppo.advantage == "gae":
         advantages, returns = generalized_advantages(shaped, old_values, batch.mask, ppo.discount, ppo.gae_lambda)
-    else:
+    elif ppo.advantage == "rloo":
         advantages = leave_one_out_advantages(shaped, batch.mask, ppo.samples_per_prompt)
-        returns = torch.zeros_like(advantages)
+    else:
+        penalties = kl_shaped_rewards(torch.zeros_like(scores), old, reference, batch.mask, ppo.kl_coefficient)
+        advantages = batch_advantages(scores, penalties, batch.mask)
     share = float(batch.mask.sum()) / sum(len(completion.token_ids) for completion in rollout.completions)
-    if len(rewards) >= _MIN_SEQUENCES_TO_WHITEN:
+    if ppo.advantage == "batch":
+        scaled = advantages
+    elif len(rewards) >= _MIN_SEQUENCES_TO_WHITEN:
         # A leave-one-out advantage is centered by construction; the zeros of the others lower its mean square.
         scaled = whiten(advantages, batch.mask, center=ppo.advantage == "gae") / share**0.5
     else:

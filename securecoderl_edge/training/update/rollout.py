@@ -70,8 +70,8 @@ def collect(
             answer = done.token_ids[:-1] if done.finished else done.token_ids
             text = learner.tokenizer.decode(answer)
             problem = problems[done.prompt]
-            score = scorer.score_async(problem, extract_program(text, "auto", problem, learner.format), extract="auto")
-            pending[done.prompt, done.token_ids] = score
+            program = extract_program(text, learner.extract, problem, learner.format)
+            pending[done.prompt, done.token_ids] = scorer.score_async(problem, program, extract=learner.extract)
 
     completions: list[Sampled] = []
     with memory_for("sampling", "ppo.rollout_sequences", learner.memory):
