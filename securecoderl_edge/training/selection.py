@@ -77,8 +77,8 @@ def evaluate_policy(
 ) -> HeldOutResult:
     """Sample completions of the held-out problems, always with the same random numbers, and score them.
 
-    An RL phase is evaluated by the reward it is trained on; ``scheduled`` by the one it ends with. SFT is evaluated by R
-    itself, independent of the RL reward: the variants of a comparison start from its result.
+    An RL phase is evaluated by its own reward; ``scheduled`` by the one it ends with. SFT is evaluated by R itself,
+    independent of the RL reward: the variants of a comparison start from its result.
     """
     rollout = collect(learner, scorer, held_out, settings.selection.samples, settings.ppo, settings.seed, "held-out")
     reward = with_own_r(settings.reward) if phase == "sft" else settings.reward
