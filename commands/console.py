@@ -79,7 +79,7 @@ class Tracker(Protocol):
     """Progress of one task."""
 
     def update(self, advance: float = 1, note: str = "", total: float | None = None) -> None:
-        """Report finished units; ``note`` is short, like ``reward 0.52 syntax 91 %``; ``total`` replaces the earlier one."""
+        """Report finished units; ``note`` is short, like ``reward 0.52 syntax 91 %``; ``total`` is the new total."""
         ...
 
 
