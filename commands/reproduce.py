@@ -17,8 +17,10 @@ from securecoderl_edge.errors import UsageError
 from securecoderl_edge.evaluation.study.arms import Split
 from securecoderl_edge.evaluation.study.table3 import PRESETS, VARIANTS
 from securecoderl_edge.evaluation.study.table3 import table3 as plan_table3
+from securecoderl_edge.models.gpus import device_setting
 from securecoderl_edge.models.packages import require_torch
 from securecoderl_edge.runs import RUNS
+from securecoderl_edge.runtimes.protocol import MAX_THREADS
 from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.machine import cpu_count
 from securecoderl_edge.training.settings import load_recipe
@@ -39,7 +41,11 @@ class Table3Config:
     train: str | None = setting(None, "Training problems instead of the recipe's; needs --eval.", metavar="FILE")
     eval: str | None = setting(None, "Evaluation problems, which are not in --train; needs --train.", metavar="FILE")
     splits: tuple[str, ...] = setting((), "Use only these splits of the recipe, for example eval,hard.")
-    variants: tuple[str, ...] = setting(tuple(VARIANTS), "Training variants, comma-separated.", choices=tuple(VARIANTS))
+    variants: tuple[str, ...] = setting(
+        (),
+        "Training variants, comma-separated.  [default: all; without sched for paper-exact]",
+        choices=tuple(VARIANTS),
+    )
     seeds: int = setting(5, "Training runs per variant, with seeds 42, 43, ...", minimum=1)
     samples: int = setting(2, "Completions per evaluation problem.", minimum=1)
     updates: int | None = setting(
@@ -53,6 +59,14 @@ class Table3Config:
         None,
         "Training runs at the same time; they share the cores.  [default: 1; 2 with --quick]",
         minimum=1,
+        metavar="N",
+    )
+    device: str = device_setting()
+    threads: int | None = setting(
+        None,
+        "CPU threads of an evaluation.  [default: 1 for starter, else all cores over --jobs]",
+        minimum=1,
+        maximum=MAX_THREADS,
         metavar="N",
     )
     quick: bool = setting(
@@ -86,15 +100,23 @@ def reproduce() -> None:
 
 @reproduce.command()
 @options_from(Table3Config)
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a setting of the recipe in all variants, such as ppo.epochs=4; may be repeated.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the commands of the study, and stop.")
 @_output
-def table3(config: Table3Config, dry_run: bool, output: str | None) -> None:
+def table3(config: Table3Config, overrides: tuple[str, ...], dry_run: bool, output: str | None) -> None:
     """Train, export and evaluate SFT and the PPO variants.
 
     The starter recipe has two splits. The base model solves about two in five problems of eval. The hard split has
     longer task templates, which the model rarely solves after SFT.
     """
-    study, jobs = _study(config), _jobs(config)
+    jobs = _jobs(config)
+    study = _study(config, overrides, jobs)
     if dry_run and output is not None:
         raise UsageError(f"--dry-run prints one command per line. Leave out --{output}.")
     if dry_run:
@@ -174,7 +196,7 @@ def table2(models: tuple[str, ...], config: Table2Config, output: str | None) ->
     refuse_missing(missing, len(specs))
 
 
-def _study(config: Table3Config) -> Study:
+def _study(config: Table3Config, overrides: tuple[str, ...], jobs: int) -> Study:
     """The study that the flags describe.
 
     Raises:
@@ -197,12 +219,16 @@ def _study(config: Table3Config) -> Study:
         config.recipe,
         Path(config.out) if config.out else RUNS / ("table3-quick" if config.quick else "table3"),
         splits=[each for each in known if not config.splits or each.name in config.splits],
-        variants=config.variants,
+        variants=config.variants or None,
         seeds=config.seeds,
         samples=config.samples,
         updates=config.updates,
         quants=tuple(dict.fromkeys(config.quant)),
         is_quick=config.quick,
+        overrides=overrides,
+        device=config.device,
+        threads=config.threads,
+        jobs=jobs,
     )
 
 

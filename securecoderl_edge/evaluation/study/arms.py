@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from securecoderl_edge.runs import SNAPSHOTS, Run, step_name
 from securecoderl_edge.training.schedules import phase_steps
@@ -89,6 +90,9 @@ class Study:
         comparisons: names of arms whose final policies are compared, the second minus the first.
         own_draws: evaluate only final policies, each with the seed of its training. Otherwise all evaluations use the
             same seed.
+        overrides: ``KEY=VALUE`` settings of all arms, in place of the recipe's.
+        device: of trainings and evaluations; ``auto`` leaves a training's to the recipe.
+        threads: CPU threads of an evaluation.
     """
 
     name: str
@@ -100,6 +104,9 @@ class Study:
     limit: int | None = None
     comparisons: tuple[tuple[str, str], ...] = ()
     own_draws: bool = False
+    overrides: tuple[str, ...] = ()
+    device: str = "auto"
+    threads: int = 1
 
     @cached_property
     def splits(self) -> tuple[Split, ...]:
@@ -141,10 +148,12 @@ class Study:
         Raises:
             UsageError: they are impossible.
         """
-        flags = {"problems": arm.split.train, "phases": arm.phases, "seed": seed}
+        flags: dict[str, Any] = {"problems": arm.split.train, "phases": arm.phases, "seed": seed}
         model = self.model(arm.split)
         if model is not None:
             flags["model"] = model
+        if self.device != "auto":
+            flags["device"] = self.device
         return resolve(self.recipe, self._overrides(arm), flags)
 
     def train_command(self, arm: Arm, seed: int) -> list[str]:
@@ -153,6 +162,8 @@ class Study:
         model = self.model(arm.split)
         if model is not None:
             words += ["--model", model]
+        if self.device != "auto":
+            words += ["--device", self.device]
         for setting in self._overrides(arm):
             words += ["--set", setting]
         return [*words, "--seed", str(seed), "--out", str(self.run_folder(arm, seed))]
@@ -181,7 +192,7 @@ class Study:
 
     @cached_property
     def _recipe_settings(self) -> TrainSettings:
-        return resolve(self.recipe, (), {})
+        return resolve(self.recipe, self.overrides, {})
 
     def measured(self, arm: Arm, seed: int, split: Split) -> list[Measured]:
         """The models of an arm to evaluate on a split: on another split than its own, only the final policy.
@@ -203,15 +214,19 @@ class Study:
 
     def _bench(self, models: Sequence[str], split: Split, seed: int) -> list[str]:
         words = ["bench", *models, "--problems", split.eval, "--samples", str(self.samples)]
-        # The same figures on every machine.
-        words += ["--base-precision", "fp32", "--threads", "1", "--json"]
+        # The same precision on every machine.
+        words += ["--device", self.device, "--base-precision", "fp32", "--threads", str(self.threads), "--json"]
+        settings = self._recipe_settings
+        words += ["--max-tokens", str(settings.ppo.max_tokens), "--extract", settings.reward.extract]
+        if settings.prompt.max_tokens is not None:
+            words += ["--max-prompt-tokens", str(settings.prompt.max_tokens)]
         if self.limit is not None:
             words += ["--limit", str(self.limit)]
         return [*words, "--seed", str(seed)] if self.own_draws else words
 
     def _overrides(self, arm: Arm) -> tuple[str, ...]:
         snapshots = () if arm.snapshot_every is None else (f"snapshot_every={arm.snapshot_every}",)
-        return (*arm.settings, *snapshots)
+        return (*self.overrides, *arm.settings, *snapshots)
 
     def _snapshots(self, arm: Arm, seed: int) -> Iterator[Measured]:
         every, before = arm.snapshot_every, 0

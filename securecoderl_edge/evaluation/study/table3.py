@@ -9,6 +9,7 @@ from pathlib import Path
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.evaluation.study.arms import FIRST_SEED, Arm, Base, Split, Study
+from securecoderl_edge.system.machine import cpu_count
 from securecoderl_edge.training.schedules import phase_steps
 from securecoderl_edge.training.settings import load_recipe, resolve
 
@@ -36,20 +37,26 @@ NANO_HARD = Base(
     ),
 )
 
+APPS_PLUS = Split("eval", "apps-plus-train.jsonl", "apps-plus-eval.jsonl")
+
 
 @dataclass(frozen=True)
 class Preset:
     """Splits and sizes of a recipe's study.
 
     Attributes:
-        updates: number of RL updates in every variant; None: as in each phase of the recipe, which for ``paper-v100``
-            follows the paper (its curriculum has twice the updates of the others).
+        updates: number of RL updates in every variant; None: as in each phase of the recipe. Those of the paper follow
+            the paper: its curriculum has twice the updates of the others.
         snapshot_every: see `Arm`.
+        variants: those that are trained unless others are chosen.
+        threads: of an evaluation; by default each job's share of the cores.
     """
 
     splits: tuple[Split, ...]
     updates: int | None = None
     snapshot_every: int | None = None
+    variants: tuple[str, ...] = tuple(VARIANTS)
+    threads: int | None = None
 
 
 PRESETS = {
@@ -60,8 +67,10 @@ PRESETS = {
         ),
         updates=120,
         snapshot_every=40,
+        threads=1,
     ),
-    "paper-v100": Preset((Split("eval", "apps-plus-train.jsonl", "apps-plus-eval.jsonl"),), snapshot_every=100),
+    "paper-exact": Preset((APPS_PLUS,), variants=(SFT, "simple", "fresh", "cont")),
+    "paper-v100": Preset((APPS_PLUS,), snapshot_every=100),
     "qwen-0.5b": Preset((Split("eval", "problems-train.jsonl", "problems-eval.jsonl"),), snapshot_every=25),
 }
 
@@ -71,23 +80,31 @@ def table3(
     folder: Path,
     *,
     splits: Sequence[Split] = (),
-    variants: Sequence[str] = tuple(VARIANTS),
+    variants: Sequence[str] | None = None,
     seeds: int = 5,
     samples: int = 2,
     updates: int | None = None,
     quants: Sequence[str] = ("q8_0",),
     is_quick: bool = False,
+    overrides: tuple[str, ...] = (),
+    device: str = "auto",
+    threads: int | None = None,
+    jobs: int = 1,
 ) -> Study:
     """The study of a recipe.
 
     Args:
         splits: instead of the preset's; required for a recipe without a preset.
+        variants: names in `VARIANTS`, instead of the preset's.
         updates: number of RL updates in every variant, instead of the preset's.
+        overrides, device: see `Study`. threads: instead of the preset's.
+        jobs: evaluations at the same time; without a number of threads they share the cores.
         is_quick: a small version: one seed, 4 updates, 30 problems per split with one sample each, and base models
             with little training.
 
     Raises:
-        UsageError: a recipe without a preset and without splits, an unknown variant, too few updates.
+        UsageError: a recipe without a preset and without splits, an unknown variant, too few updates, or an override
+            that the study itself decides.
     """
     preset = PRESETS.get(recipe, Preset(()))
     chosen = tuple(splits) or preset.splits
@@ -96,7 +113,8 @@ def table3(
         raise UsageError(f"recipe {recipe}: missing evaluation problems. Give them with --eval FILE")
     if is_quick:
         chosen = tuple(_with_quick_base(split) for split in chosen)
-    unknown = [name for name in variants if name not in VARIANTS]
+    wanted = preset.variants if variants is None else variants
+    unknown = [name for name in wanted if name not in VARIANTS]
     if unknown:
         raise UsageError(f"unknown variant {unknown[0]!r}; choose from {', '.join(VARIANTS)}")
     count = 4 if is_quick else preset.updates if updates is None else updates
@@ -109,15 +127,16 @@ def table3(
             VARIANTS[name][0],
             split,
             VARIANTS[name][1],
-            _steps(recipe, name, count),
+            _steps(recipe, name, count, overrides),
             chosen,
             tuple(quants),
             snapshot_every,
         )
         for split in chosen
         for name in VARIANTS
-        if name in variants
+        if name in wanted
     )
+    _refuse_decided(overrides, arms, snapshot_every)
     pairs = (itertools.combinations([arm.name for arm in arms if arm.split == split], 2) for split in chosen)
     return Study(
         "table3",
@@ -128,6 +147,9 @@ def table3(
         1 if is_quick else samples,
         30 if is_quick else None,
         tuple(itertools.chain.from_iterable(pairs)),
+        overrides=overrides,
+        device=device,
+        threads=threads or preset.threads or max(1, cpu_count() // jobs),
     )
 
 
@@ -135,13 +157,24 @@ def _with_quick_base(split: Split) -> Split:
     return split if split.base is None else replace(split, base=replace(split.base, updates=_QUICK_BASE_UPDATES))
 
 
-def _steps(recipe: str, variant: str, updates: int | None) -> tuple[str, ...]:
+def _refuse_decided(overrides: Sequence[str], arms: Sequence[Arm], snapshot_every: int | None) -> None:
+    """Refuse overrides that the study itself decides: an arm's setting would replace them."""
+    decided = {setting.partition("=")[0]: "--updates" for arm in arms for setting in arm.settings}
+    decided |= dict.fromkeys(("problems",), "--train and --eval") | {"phases": "--variants", "seed": "--seeds"}
+    decided |= {"device": "--device"} | ({} if snapshot_every is None else {"snapshot_every": "a recipe of your own"})
+    for override in overrides:
+        name = override.partition("=")[0].strip()
+        if name in decided:
+            raise UsageError(f"--set {name}: the study decides this. Use {decided[name]}")
+
+
+def _steps(recipe: str, variant: str, updates: int | None, overrides: tuple[str, ...]) -> tuple[str, ...]:
     """The numbers of updates of a variant's phases, as settings."""
     phases = VARIANTS[variant][1][1:]
     if updates is None:
         if variant != "sched":
             return ()
-        steps = phase_steps(resolve(recipe, (), {"phases": ("binary", "partial")}))
+        steps = phase_steps(resolve(recipe, overrides, {"phases": ("binary", "partial")}))
         return (f"scheduled.steps={sum(steps.values())}",)
     first = updates // 2
     lengths = [first, updates - first] if len(phases) == 2 else [updates]
