@@ -1,10 +1,12 @@
-"""The five studies behind docs/study.md and docs/study-tables.md, each one a resumable command.
+"""The studies behind docs/study.md and docs/study-tables.md, each one a resumable command.
 
     python benchmarks/study.py table3 --json benchmarks/results/study-table3.json
     python benchmarks/study.py confirm --json benchmarks/results/study-confirm.json
     python benchmarks/study.py security --json benchmarks/results/study-security.json
     python benchmarks/study.py ablations --json benchmarks/results/study-ablations.json
     python benchmarks/study.py hacking --json benchmarks/results/study-hacking.json
+    python benchmarks/study.py paper-starter --json benchmarks/results/study-paper-starter.json
+    python benchmarks/study.py paper-mbpp --json benchmarks/results/study-paper-mbpp.json
 
 ``table3`` does the same as ``sce reproduce table3 --jobs 2 --out runs/study``. All studies share one folder, so a
 variant of two studies is trained once. Finished steps are not repeated; ``--record`` runs nothing and writes the
@@ -27,7 +29,7 @@ from securecoderl_edge.evaluation.study.arms import FIRST_SEED, Arm, Base, Split
 from securecoderl_edge.evaluation.study.record import study_record
 from securecoderl_edge.evaluation.study.run_log import Step
 from securecoderl_edge.evaluation.study.steps import all_steps, run_study
-from securecoderl_edge.evaluation.study.table3 import NANO_HARD, table3
+from securecoderl_edge.evaluation.study.table3 import NANO_HARD, VARIANTS, table3
 from securecoderl_edge.evaluation.study.tables import study_tables
 from securecoderl_edge.evaluation.tables import to_markdown
 
@@ -137,12 +139,48 @@ def hacking(folder: Path) -> Study:
     return _study("hacking", folder, arms, pairs, seeds=3)
 
 
+def paper_starter(folder: Path) -> Study:
+    """The recipe paper-exact with nano on `hard`: with the paper's learning rate, and with one that moves the policy."""
+    overrides = ("model=nano", "base_precision=fp32", "gradient_checkpointing=false", "prompt.style=stdin")
+    overrides += ("ppo.max_tokens=192", "sft.learning_rate=3e-4", "reward.cpu_seconds=0.5")
+    return _papers("paper-starter", folder, HIDDEN, overrides, ("1e-6", "1e-4"), samples=2)
+
+
+def paper_mbpp(folder: Path) -> Study:
+    """The recipe paper-exact with SmolLM2-135M on MBPP, as much of it as a CPU can do: one epoch, 40 updates."""
+    overrides = ("model=smollm2", "base_precision=fp32", "gradient_checkpointing=false", "sft.epochs=1")
+    overrides += ("sft.max_tokens=256", "prompt.max_tokens=512", "ppo.max_tokens=160", "reward.cpu_seconds=2")
+    overrides += ("binary.steps=40", "partial.steps=40")
+    split = Split("mbpp", "mbpp:train", "mbpp:test")
+    return replace(_papers("paper-mbpp", folder, split, overrides, ("1e-4",), samples=1), limit=100)
+
+
+def _papers(
+    name: str, folder: Path, split: Split, overrides: tuple[str, ...], rates: tuple[str, ...], samples: int
+) -> Study:
+    """The paper's variants on a split, at each learning rate of PPO."""
+    arm = partial(Arm, split=split, measured_on=(split,), settings=())
+    arms = [arm("paper-sft", "SFT", phases=("sft",))]
+    pairs = []
+    for rate in rates:
+        names = [f"paper-{variant}-{rate}" for variant in ("simple", "fresh", "cont")]
+        for variant, each in zip(("simple", "fresh", "cont"), names, strict=True):
+            title, phases = VARIANTS[variant]
+            settings = (f"ppo.learning_rate={rate}",)
+            arms.append(arm(each, f"{title}, learning rate {rate}", phases=phases, settings=settings))
+        pairs += [("paper-sft", each) for each in names] + [(each, names[-1]) for each in names[:-1]]
+    study = _study(name, folder / name, arms, pairs, seeds=3)
+    return replace(study, recipe="paper-exact", samples=samples, overrides=overrides, device="cpu")
+
+
 STUDIES: dict[str, Callable[[Path], Study]] = {
     "table3": main_table,
     "confirm": confirm,
     "security": security,
     "ablations": ablations,
     "hacking": hacking,
+    "paper-starter": paper_starter,
+    "paper-mbpp": paper_mbpp,
 }
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from securecoderl_edge.models.files import gguf_file
 from securecoderl_edge.runs import SNAPSHOTS, Run, step_name
 from securecoderl_edge.training.schedules import phase_steps
 from securecoderl_edge.training.settings import TrainSettings, resolve
@@ -214,8 +215,9 @@ class Study:
 
     def _bench(self, models: Sequence[str], split: Split, seed: int) -> list[str]:
         words = ["bench", *models, "--problems", split.eval, "--samples", str(self.samples)]
-        # The same precision on every machine.
-        words += ["--device", self.device, "--base-precision", "fp32", "--threads", str(self.threads), "--json"]
+        words += ["--device", self.device, "--threads", str(self.threads), "--json"]
+        if not all(map(gguf_file, models)):
+            words += ["--base-precision", "fp32"]  # the same on every machine
         settings = self._recipe_settings
         words += ["--max-tokens", str(settings.ppo.max_tokens), "--extract", settings.reward.extract]
         if settings.prompt.max_tokens is not None:
