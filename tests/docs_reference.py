@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import paper_settings
 from click.testing import CliRunner
 
 from securecoderl_edge.cli import COMMANDS, sce
@@ -43,40 +44,37 @@ A setting comes from four places. A flag wins over `--set KEY=VALUE`, which wins
 default. `--recipe FILE.toml` reads your own recipe; without it, `sce train` uses `starter`. The run's `config.toml`
 holds every setting that was used.
 
-## The paper and the four recipes
+## The recipes
 
-The paper's values are those of its section 4; a dash means that it does not give one. The last column has the name in
-TRL 1.16 (`SFTConfig`, `RLOOConfig`) or PEFT, where they have the same setting.
+The last column has the name in TRL 1.16 (`SFTConfig`, `RLOOConfig`) or PEFT, where they have the same setting.
 
 """
 _AFTER_TABLE = """
 `starter` is tuned for the 4.8 M-parameter model `nano` on a CPU. The [study](study.md) uses its settings with other
-phase lengths; no other recipe has results.
-`qwen-0.5b` and `paper-v100` are untested: their memory is estimated, and neither has run on a GPU.
+phase lengths. `paper-exact` has [results on a CPU](paper-notes.md#the-papers-recipe-on-a-cpu), with small models.
+`qwen-0.5b`, `paper-exact` and `paper-v100` have not run on a GPU: their memory is estimated.
 
-The paper gives the adapter's learning rate for PPO only. It trains PPO-cont for twice as many updates as the other
-variants; `sce reproduce table3` with `starter` gives all variants equally many.
+## The paper's settings
 
+`paper-exact` is the paper's experiment. `paper-v100` has the same model and data, and changes what we think hides the
+effect of partial credit. The paper's values are those of its section 4 and its tables; a dash means that it gives none.
+In both, `sce reproduce table3` starts PPO-cont from PPO-simple, as the paper does: it has twice the updates.
+
+{paper}
 ## All settings
 
 Your own recipe starts from these defaults, not from `starter`. An old name of a setting is an error that gives the new
 one (`rate_schedule` is now `lr_schedule`, `ppo.trace` is `ppo.gae_lambda`, and so on).
 """
-# What the paper gives (its section 4 and Tables 1 and 3); everything else it leaves open.
-_PAPER = {
-    "model": "DeepSeek-Coder-1.3B-Instruct", "problems": "APPS+, stdin problems (7.4 k)", "lora.rank": "16",
-    "lora.alpha": "32", "sft.steps": "3 epochs", "ppo.batch_size": "2", "ppo.learning_rate": "1e-06",
-    "ppo.epochs": "4", "ppo.clip_range": "0.2", "ppo.kl_coefficient": "0.1", "ppo.temperature": "0.7",
-    "binary.steps": "500", "partial.steps": "500", "reward.security_weight": "0.4", "reward.unparsable": "paper (0.40)",
-    "phases": "sft,binary,partial",
-}  # fmt: skip
-_RECIPES = ("paper-v100", "qwen-0.5b", "smollm2", "starter")
+PAPER_RECIPES = (paper_settings.EXACT, paper_settings.IMPROVED)
+_RECIPES = ("paper-exact", "paper-v100", "qwen-0.5b", "smollm2", "starter")
 _SIDE_BY_SIDE = (
     "model", "problems", "phases", "base_precision", "lora.rank", "lora.alpha", "sft.steps", "sft.batch_size",
-    "sft.learning_rate", "binary.steps", "partial.steps", "ppo.batch_size", "ppo.samples_per_prompt", "ppo.advantage",
-    "ppo.drop_zero_variance_groups", "ppo.epochs", "ppo.learning_rate", "lr_schedule", "ppo.clip_range",
-    "ppo.kl_coefficient", "ppo.max_grad_norm", "ppo.temperature", "prompt.style", "prompt.max_tokens", "ppo.max_tokens",
-    "reward.security_weight", "reward.unparsable", "reward.credit_rule", "reward.cpu_seconds",
+    "sft.epochs", "sft.learning_rate", "binary.steps", "partial.steps", "ppo.batch_size", "ppo.samples_per_prompt",
+    "ppo.advantage", "ppo.drop_zero_variance_groups", "ppo.epochs", "ppo.learning_rate", "lr_schedule",
+    "ppo.clip_range", "ppo.kl_coefficient", "ppo.max_grad_norm", "ppo.temperature", "prompt.style",
+    "prompt.max_tokens", "ppo.max_tokens",
+    "reward.security_weight", "reward.unparsable", "reward.extract", "reward.credit_rule", "reward.cpu_seconds",
 )  # fmt: skip
 # Of RLOOConfig, GRPOConfig, SFTConfig and LoraConfig.
 _TRL = {
@@ -103,7 +101,8 @@ def cli_page() -> str:
 
 def settings_page() -> str:
     """The recipes side by side, then every setting with its default."""
-    parts = [f"{_SETTINGS}{_recipes()}{_AFTER_TABLE}"]
+    paper = paper_settings.table(*(flat(to_table(resolve(name, (), {}))) for name in PAPER_RECIPES), value_in_words)
+    parts = [f"{_SETTINGS}{_recipes()}{_AFTER_TABLE.replace('{paper}', paper)}"]
     for name, schema in _tables():
         title = f"### [{name}]\n" if name else ""
         doc = (schema.__doc__ or "").strip().split("\n")[0]
@@ -113,24 +112,26 @@ def settings_page() -> str:
 
 
 def _recipes() -> str:
-    tables = [_flat(to_table(resolve(name, (), {}))) for name in _RECIPES]
+    tables = [flat(to_table(resolve(name, (), {}))) for name in _RECIPES]
     head = "".join(f" `{name}` |" for name in _RECIPES)
-    lines = [f"| setting | paper |{head} in TRL |", f"|---|---|{'---|' * len(_RECIPES)}---|"]
+    lines = [f"| setting |{head} in TRL |", f"|---|{'---|' * len(_RECIPES)}---|"]
     for key in _SIDE_BY_SIDE:
-        cells = [_PAPER.get(key, "-"), *(_shown(table.get(key)) or "-" for table in tables)]
+        cells = [value_in_words(table.get(key)) or "-" for table in tables]
         trl = f"`{_TRL[key]}`" if key in _TRL else "-"
         lines.append(f"| `{key}` | {' | '.join(cells)} | {trl} |")
     return "\n".join(lines) + "\n"
 
 
-def _flat(table: dict[str, typing.Any], prefix: str = "") -> dict[str, typing.Any]:
-    flat: dict[str, typing.Any] = {}
+def flat(table: dict[str, typing.Any], prefix: str = "") -> dict[str, typing.Any]:
+    """Nested settings by their dotted names."""
+    found: dict[str, typing.Any] = {}
     for key, value in table.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return found
 
 
-def _shown(value: object) -> str:
+def value_in_words(value: object) -> str:
+    """A value of a setting as text."""
     if isinstance(value, list | tuple):
         return ",".join(value)
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
@@ -167,7 +168,7 @@ def _plain_fields(schema: type) -> list[dataclasses.Field[typing.Any]]:
 
 
 def _row(field: dataclasses.Field[typing.Any], key: str) -> str:
-    default = _shown(field.default)
+    default = value_in_words(field.default)
     shown = f"`{default}`" if default else ""
     choices = field.metadata["choices"]
     words = f" One of {', '.join(f'`{each}`' for each in choices)}." if choices else ""

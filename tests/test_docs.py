@@ -9,13 +9,16 @@ from pathlib import Path
 import docs_blocks
 import docs_reference
 import docs_session
+import paper_settings
 import pytest
 from docs_blocks import Block, Command, matches, read_blocks, run_block
 from places import ROOT
 
+from securecoderl_edge.config import to_table
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.problems.splits import find_leaks
 from securecoderl_edge.problems.starter.splits import SPLITS
+from securecoderl_edge.training.settings import resolve
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 
@@ -23,6 +26,16 @@ PAGES = sorted((ROOT / "docs").glob("*.md"))
 def test_generated_pages_are_up_to_date() -> None:
     for path, text in docs_reference.pages().items():
         assert path.read_text(encoding="utf-8") == text, "run: python tests/docs_reference.py"
+
+
+def test_every_setting_of_the_papers_recipe_is_the_papers_or_has_a_reason() -> None:
+    exact, improved = (docs_reference.flat(to_table(resolve(name, (), {}))) for name in docs_reference.PAPER_RECIPES)
+    assert exact.keys() | improved.keys() == paper_settings.ROWS.keys() | paper_settings.WITHOUT_EFFECT
+    for key, row in paper_settings.ROWS.items():
+        assert row.paper or row.ours, key
+        assert bool(row.improved) == (exact.get(key) != improved.get(key)), key
+        if row.paper[:1].isdigit() and key != "reward.unparsable":
+            assert float(row.paper.split()[0]) == exact[key], key
 
 
 def test_every_page_is_in_the_menu_and_every_entry_is_a_page() -> None:
