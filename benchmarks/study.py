@@ -140,7 +140,7 @@ def hacking(folder: Path) -> Study:
 
 
 def paper_starter(folder: Path) -> Study:
-    """The recipe paper-exact with nano on `hard`: with the paper's learning rate, and with one that moves the policy."""
+    """The recipe paper-exact with nano on `hard`, with the paper's learning rate and a larger one."""
     overrides = ("model=nano", "base_precision=fp32", "gradient_checkpointing=false", "prompt.style=stdin")
     overrides += ("ppo.max_tokens=192", "sft.learning_rate=3e-4", "reward.cpu_seconds=0.5")
     return _papers("paper-starter", folder, HIDDEN, overrides, ("1e-6", "1e-4"), samples=2)

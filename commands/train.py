@@ -82,7 +82,10 @@ def train(
         return
     if is_first_process():
         warn_of_level(settings.reward.sandbox)
-    _train(settings, folder, resume, phase_steps(settings), is_first_process())
+    steps = phase_steps(settings)
+    if "sft" in steps and settings.sft.epochs is not None:
+        steps["sft"] = 0  # its first update knows
+    _train(settings, folder, resume, steps, is_first_process())
 
 
 def _train(settings: TrainSettings, folder: Path, resume: bool, steps: dict[str, int], talks: bool) -> None:
@@ -97,7 +100,7 @@ def _train(settings: TrainSettings, folder: Path, resume: bool, steps: dict[str,
 
         def log(row: dict[str, Any]) -> None:
             nonlocal shown
-            steps[row["phase"]] = row["steps"]  # sft.epochs may lower it
+            steps[row["phase"]] = row["steps"]
             names = list(steps)
             done = sum(steps[name] for name in names[: names.index(row["phase"])]) + row["step"]
             progress.update(done - shown, _describe(row), sum(steps.values()))

@@ -277,6 +277,57 @@ def test_the_papers_recipe_keeps_the_papers_updates() -> None:
     assert found["eval-sched"]["scheduled"] == 1000
 
 
+def test_the_papers_variants_are_trained_as_in_the_paper_and_evaluated_as_trained() -> None:
+    study = table3("paper-exact", Path("runs"), overrides=("ppo.max_tokens=300",), device="cpu", threads=3)
+    found = {arm.name: study.settings(arm, 42) for arm in study.arms}
+    assert list(found) == ["eval-sft", "eval-simple", "eval-fresh", "eval-cont"]
+    assert {(each.binary.steps, each.partial.steps) for each in found.values()} == {(500, 500)}
+    assert {(each.ppo.max_tokens, each.device, each.reward.extract) for each in found.values()} == {(300, "cpu", "raw")}
+    commands = [step.command for step in all_steps(study, 1)]
+    asked = ("--max-tokens 300", "--max-prompt-tokens 1024", "--extract raw", "--device cpu", "--threads 3")
+    for command in commands:
+        if command.startswith("sce bench"):
+            assert all(words in command for words in asked)
+        elif command.startswith("sce train"):
+            assert "--device cpu --set ppo.max_tokens=300" in command
+
+
+def test_a_gradual_variant_has_as_many_updates_as_the_changed_phases() -> None:
+    study = table3("paper-v100", Path("runs"), overrides=("binary.steps=70", "partial.steps=30"), variants=("sched",))
+    assert study.settings(study.arms[0], 42).scheduled.steps == 100
+
+
+@pytest.mark.parametrize(
+    ("recipe", "override", "instead"),
+    [
+        ("starter", "binary.steps=9", "--updates"),
+        ("paper-exact", "seed=1", "--seeds"),
+        ("paper-exact", "problems=x.jsonl", "--train and --eval"),
+        ("paper-exact", "phases=['sft']", "--variants"),
+        ("paper-exact", " device = 'cpu'", "--device"),
+        ("starter", "snapshot_every=3", "recipe of your own"),
+    ],
+)
+def test_what_a_study_decides_itself_cannot_be_overridden(recipe: str, override: str, instead: str) -> None:
+    with pytest.raises(UsageError, match=instead):
+        table3(recipe, Path("runs"), overrides=(override,))
+
+
+def test_evaluations_share_the_cores_unless_a_number_of_threads_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("securecoderl_edge.evaluation.study.table3.cpu_count", lambda: 8)
+    made = [table3(recipe, Path("runs"), jobs=jobs).threads for recipe in ("paper-exact", "starter") for jobs in (1, 3)]
+    assert made == [8, 2, 1, 1]
+    assert table3("starter", Path("runs"), jobs=3, threads=5).threads == 5
+
+
+def test_a_base_model_in_a_gguf_file_keeps_its_own_precision(tmp_path: Path) -> None:
+    (tmp_path / "base.gguf").touch()
+    study = table3("paper-v100", tmp_path, overrides=(f"model='{tmp_path}/base.gguf'",), variants=("sft",), seeds=1)
+    base, _, _, policy = all_steps(study, 1)
+    assert "--base-precision" not in base.command
+    assert "--base-precision fp32" in policy.command
+
+
 def test_seeds_are_worked_through_a_few_at_a_time_and_neighbors_share_no_seed() -> None:
     study = table3("starter", Path("runs"), seeds=4)
     trainings = [chain()[0].title for chain in chains(study, 2) if "training" in chain()[0].title]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from securecoderl_edge.training.update.ppo import (
+    batch_advantages,
     chunked_log_probs,
     explained_variance,
     generalized_advantages,
@@ -219,6 +220,35 @@ def test_leave_one_out_equals_a_slow_loop_over_groups(random: torch.Generator) -
         others = [totals[other] for other in range(row // 3 * 3, row // 3 * 3 + 3) if other != row]
         expected = totals[row] - sum(others) / 2
         torch.testing.assert_close(found[row], expected * mask[row])
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_batch_advantages_equal_a_slow_loop(random: torch.Generator, size: int) -> None:
+    mask = torch.ones(size, 4)
+    mask[0, 2:] = 0
+    scores, penalties = torch.rand(size, generator=random), torch.randn(size, 4, generator=random)
+    found = batch_advantages(scores, penalties, mask)
+    mean = sum(scores.tolist()) / size
+    spread = math.sqrt(sum((score - mean) ** 2 for score in scores.tolist()) / size)
+    for row in range(size):
+        for t in range(4):
+            remaining = sum(float(penalties[row, later] * mask[row, later]) for later in range(t, 4))
+            expected = ((float(scores[row]) - mean) / spread + remaining) * float(mask[row, t])
+            assert found[row, t].item() == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("scores", [(0.40, 0.42), (0.0, 1.0), (0.64, 0.90)])
+def test_a_batch_of_two_that_is_divided_by_its_spread_keeps_the_order_alone(scores: tuple[float, float]) -> None:
+    found = batch_advantages(torch.tensor(scores), torch.zeros(2, 3), torch.ones(2, 3))
+    torch.testing.assert_close(found, torch.tensor([[-1.0], [1.0]]).expand(2, 3))
+
+
+@pytest.mark.parametrize("score", [0.0, 0.4, 1 / 3])
+@pytest.mark.parametrize("size", [2, 3, 7])
+def test_equal_scores_of_a_batch_leave_the_kl_penalty_alone(score: float, size: int) -> None:
+    mask, penalties = torch.ones(size, 2), torch.tensor([[-0.01, 0.02]]).expand(size, 2)
+    found = batch_advantages(torch.full((size,), score), penalties, mask)
+    torch.testing.assert_close(found, torch.tensor([[0.01, 0.02]]).expand(size, 2))
 
 
 def test_equal_values_are_whitened_to_zeros() -> None:

@@ -118,6 +118,34 @@ def test_a_batch_of_two_keeps_the_size_of_its_rewards(make_learner: Callable[...
     assert gradients[1] == pytest.approx(0.02 * gradients[0], rel=0.05)
 
 
+def test_batch_advantages_make_the_same_step_of_all_sizes_of_rewards(
+    make_learner: Callable[..., Learner], scorer: Scorer
+) -> None:
+    ppo = replace(PPO, batch_size=2, samples_per_prompt=1, kl_coefficient=0.0, advantage="batch", max_grad_norm=1e9)
+    norms = []
+    for low, high in ((0.0, 1.0), (0.40, 0.42), (0.40, 0.40)):
+        answers = iter((low, high))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                "securecoderl_edge.training.update.rollout.training_reward", lambda *_, answers=answers: next(answers)
+            )
+            norms.append(update(make_learner(), scorer, ppo)["grad_norm"])
+    assert norms[1] == pytest.approx(norms[0], rel=1e-4)
+    assert norms[0] > norms[2] == 0
+
+
+def test_the_whole_completion_is_the_program_if_nothing_is_extracted(
+    make_learner: Callable[..., Learner], scorer: Scorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = make_learner()
+    monkeypatch.setattr(type(learner.tokenizer), "decode", lambda self, ids: "Here it is:\n```python\nprint(1)\n```\n")
+    found = {}
+    for learner.extract in ("raw", "auto"):
+        (score,) = collect(learner, scorer, PROBLEMS[:1], 1, PPO, "x").scores
+        found[learner.extract] = score.program, score.parses
+    assert found == {"raw": (learner.tokenizer.decode([]), False), "auto": ("print(1)\n", True)}
+
+
 def test_the_plain_sampler_draws_what_ours_draws(make_learner: Callable[..., Learner], scorer: Scorer) -> None:
     learner = make_learner()
     greedy = [

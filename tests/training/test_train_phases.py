@@ -90,6 +90,45 @@ def test_what_reinforcement_learning_is_paid_changes_nothing_before_it(
     assert phase_keys(settings("reward.severity=cwe"), {})["sft"] != plain["sft"]
 
 
+@pytest.mark.parametrize(("name", "weights"), [("binary", {0.0}), ("scheduled", {1.0}), ("partial", {1.0})])
+def test_a_phase_is_selected_by_the_reward_that_it_is_trained_on(
+    settings: Callable[..., TrainSettings],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    weights: set[float],
+) -> None:
+    seen: list[float] = []
+
+    def pay(score: Score, weight: float, *_: Any) -> float:
+        seen.append(weight)
+        return len(score.program) % 7 / 7
+
+    def update(*_: Any) -> Any:
+        return {"all_tests_rate": 0.0}, None
+
+    monkeypatch.setattr(rollout, "training_reward", pay)
+    monkeypatch.setattr(phase, "ppo_update", update)  # what is left are evaluations
+    train(settings(phases=(name,)), tmp_path / "run")
+    assert set(seen) == weights
+
+
+def test_sft_ends_after_its_epochs_over_the_problems_that_have_solutions(
+    settings: Callable[..., TrainSettings], tmp_path: Path
+) -> None:
+    config = settings("sft.epochs=3", "sft.steps=50", "sft.batch_size=4", "selection.problems=0", phases=("sft",))
+    problems = load_problems(config.problems)[:7]
+    problems[0] = replace(problems[0], solutions=())
+    write_problems(tmp_path / "problems.jsonl", problems)
+    config = replace(config, problems=str(tmp_path / "problems.jsonl"))
+    run = train(config, tmp_path / "run")
+    assert [(row["step"], row["steps"]) for row in rows(run)] == [(n, 5) for n in range(1, 6)]  # 18 of 20 sequences
+    again = train(config, tmp_path / "run")
+    assert again.outcomes() == run.outcomes()
+    short = train(replace(config, sft=replace(config.sft, steps=2)), tmp_path / "short")
+    assert len(rows(short)) == 2
+
+
 def test_constant_answers_earn_nothing_in_training_when_they_are_corrected(
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
