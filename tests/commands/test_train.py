@@ -157,7 +157,7 @@ def test_a_run_says_which_step_it_kept_and_why(tiny_model: Path, problems: Path,
     assert result.exit_code == 0
     assert "sft: selected step" in result.stderr
     assert "binary: selected step" in result.stderr
-    assert "held-out problems (R " in result.stderr
+    assert "held-out problems (reward " in result.stderr
 
 
 def test_a_plan_downloads_nothing_of_a_model_that_is_half_here(
