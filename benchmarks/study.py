@@ -141,16 +141,20 @@ def hacking(folder: Path) -> Study:
 
 def paper_starter(folder: Path) -> Study:
     """The recipe paper-exact with nano on `hard`, with the paper's learning rate and a larger one."""
-    overrides = ("model=nano", "base_precision=fp32", "gradient_checkpointing=false", "prompt.style=stdin")
-    overrides += ("ppo.max_tokens=192", "sft.learning_rate=3e-4", "reward.cpu_seconds=0.5")
+    overrides = (
+        *("model=nano", "base_precision=fp32", "gradient_checkpointing=false", "prompt.style=stdin"),
+        *("ppo.max_tokens=192", "sft.learning_rate=3e-4", "reward.cpu_seconds=0.5"),
+    )
     return _papers("paper-starter", folder, HIDDEN, overrides, ("1e-6", "1e-4"), samples=2)
 
 
 def paper_mbpp(folder: Path) -> Study:
     """The recipe paper-exact with SmolLM2-135M on MBPP, as much of it as a CPU can do: one epoch, 40 updates."""
-    overrides = ("model=smollm2", "base_precision=fp32", "gradient_checkpointing=false", "sft.epochs=1")
-    overrides += ("sft.max_tokens=256", "prompt.max_tokens=512", "ppo.max_tokens=160", "reward.cpu_seconds=2")
-    overrides += ("binary.steps=40", "partial.steps=40")
+    overrides = (
+        *("model=smollm2", "base_precision=fp32", "gradient_checkpointing=false", "sft.epochs=1"),
+        *("sft.max_tokens=256", "prompt.max_tokens=512", "ppo.max_tokens=160", "reward.cpu_seconds=2"),
+        *("binary.steps=40", "partial.steps=40"),
+    )
     split = Split("mbpp", "mbpp:train", "mbpp:test")
     return replace(_papers("paper-mbpp", folder, split, overrides, ("1e-4",), samples=1), limit=100)
 

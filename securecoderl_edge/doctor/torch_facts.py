@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from securecoderl_edge.doctor.findings import CHILD_SECONDS, Check, Section, Sta
 from securecoderl_edge.errors import install_command
 from securecoderl_edge.models.architecture import architecture_of, read_architecture
 from securecoderl_edge.models.files import base_folder
+from securecoderl_edge.models.gpus import has_kernels, torch_with_kernels
 from securecoderl_edge.models.sizes import HAS_BF16, HAS_INT8_UNITS, Formats
 from securecoderl_edge.system.machine import memory_limit_bytes
 from securecoderl_edge.system.processes import ask
@@ -19,9 +19,6 @@ from securecoderl_edge.training.settings import known_shapes, resolve
 
 WORKER = "securecoderl_edge.doctor.torch_worker"
 _NEEDED_CAPABILITY = {"int8": (0, 0), "fp16": (0, 0), "fp32": (0, 0), "int8-bnb": HAS_INT8_UNITS, "bf16": HAS_BF16}
-# https://github.com/pytorch/pytorch/blob/main/RELEASE.md: CUDA 12.6 wheels, the last with kernels for Volta and older,
-# are built up to torch 2.14.
-_OLDER_CUDA = "pip install --force-reinstall 'torch<2.15' --index-url https://download.pytorch.org/whl/cu126"
 
 
 def examine_torch() -> Section:
@@ -67,17 +64,16 @@ def judge_gpu(gpu: dict[str, Any], architectures: Sequence[str], build: str) -> 
 
     Args:
         gpu: ``{"name", "capability": [major, minor], "memory_bytes", "free_bytes"}``.
-        architectures: those that torch has kernels for, such as ``sm_80``, or ``compute_90``, which can be compiled for
-            later ones.
+        architectures: as in `has_kernels`.
         build: in words, for the sentence.
     """
-    capability = tuple(gpu["capability"])
+    capability: tuple[int, int] = tuple(gpu["capability"])
     number = "{}.{}".format(*capability)
     sizes = f"{gibibytes(gpu['memory_bytes'])} ({gibibytes(gpu['free_bytes'])} free)"
     name = f"{gpu['name']}, compute capability {number}, {sizes}"
     found: list[tuple[State, str, str]] = []
-    if build.startswith("CUDA") and not _has_kernels(capability, architectures):
-        step = _OLDER_CUDA if capability < (7, 5) else "install a newer torch"
+    if build.startswith("CUDA") and not has_kernels(capability, architectures):
+        step = torch_with_kernels(capability)
         known = " ".join(architectures) or "none"
         found.append(("bad", f"{name}: this torch ({build}) has no kernels for it, only for {known}", step))
     else:
@@ -103,14 +99,3 @@ def judge_recipe(name: str, device: str, limit: int) -> tuple[State, str, str]:
     if peak <= limit:
         return "ok", found, ""
     return "note", found, f"to see which settings to lower: sce train --recipe {name} --dry-run"
-
-
-def _has_kernels(capability: tuple[int, ...], architectures: Sequence[str]) -> bool:
-    """Binaries run on later minor versions of their major version; PTX on everything later."""
-    for architecture in architectures:
-        match = re.match(r"(sm|compute)_(\d+)(\d)", architecture)
-        if match:
-            built = (int(match[2]), int(match[3]))
-            if built <= capability and (match[1] == "compute" or built[0] == capability[0]):
-                return True
-    return False

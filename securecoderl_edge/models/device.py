@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -12,11 +13,13 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from securecoderl_edge.errors import UsageError
+from securecoderl_edge.errors import UsageError, first_line
+from securecoderl_edge.models.gpus import has_kernels, torch_with_kernels
 from securecoderl_edge.models.sizes import HAS_BF16, HAS_INT8_UNITS, Formats
 from securecoderl_edge.system.machine import cpu_flags
 
 V100 = (7, 0)
+_ELSEWHERE = "Wait for it, choose another GPU with CUDA_VISIBLE_DEVICES, or use --device cpu"
 # Of the measurement of bfloat16: repetitions, sequences that are decoded together, and the ratio that counts.
 _TRIALS, _ROWS, _CLEARLY = 9, 16, 0.85
 
@@ -56,19 +59,103 @@ class Compute:
 
 
 def choose_device(asked: str, tell: Callable[[str], None] = lambda line: None) -> str:
-    """``cpu`` or ``cuda``: resolve ``auto``.
+    """``cpu`` or ``cuda``: resolve ``auto``. A GPU is tried out before it is chosen, once per process.
 
     Args:
         tell: called with one line if ``auto`` passes over a GPU that cannot be used.
 
     Raises:
-        UsageError: the requested device is missing.
+        UsageError: the requested GPU is missing or cannot be used.
     """
-    if asked == "cuda" and not torch.cuda.is_available():
-        raise UsageError("--device cuda: torch finds no CUDA device; use --device cpu or auto, or see: sce doctor")
-    if asked == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return asked
+    if asked == "cpu":
+        return "cpu"
+    trouble = gpu_trouble()
+    if trouble is None:
+        return "cuda"
+    if asked == "cuda":
+        raise UsageError(f"--device cuda: {trouble.reason}. {trouble.step}")
+    if trouble.is_unexpected:
+        tell(f"computing on the CPU: {trouble.reason}. {trouble.step}")
+    return "cpu"
+
+
+@dataclass(frozen=True)
+class GpuTrouble:
+    """Why no GPU can be used, and what to do.
+
+    Attributes:
+        is_unexpected: there is a GPU, or there was meant to be one.
+    """
+
+    reason: str
+    step: str
+    is_unexpected: bool = True
+
+
+@cache
+def gpu_trouble() -> GpuTrouble | None:
+    """Try out the GPU: a small product in each dtype, compared with the CPU's; None if all are right."""
+    if torch.version.cuda is None:
+        return GpuTrouble(
+            f"this torch ({torch.__version__}) was built without CUDA",
+            "See docs/gpu.md for one with CUDA, or use --device cpu",
+            is_unexpected=False,
+        )
+    if os.environ.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1"):
+        return GpuTrouble("CUDA_VISIBLE_DEVICES hides every GPU", "Unset it, or use --device cpu", is_unexpected=False)
+    try:
+        torch.cuda.init()
+        capability = torch.cuda.get_device_capability()
+        known = torch.cuda.get_arch_list()
+        if not has_kernels(capability, known):
+            return _no_kernels(capability)
+        wrong = [str(dtype) for dtype in _gpu_dtypes(capability) if not _multiplies(dtype)]
+    except (RuntimeError, AssertionError) as error:
+        return _as_trouble(error)
+    if wrong:
+        return GpuTrouble(
+            f"the GPU computes wrong products in {', '.join(wrong)}", "Check it with nvidia-smi, or use --device cpu"
+        )
+    return None
+
+
+def _gpu_dtypes(capability: tuple[int, int]) -> tuple[torch.dtype, ...]:
+    half = (torch.float16, torch.bfloat16) if capability >= HAS_BF16 else (torch.float16,)
+    return (torch.float32, *half)
+
+
+def _multiplies(dtype: torch.dtype) -> bool:
+    """Whether the GPU multiplies right in this dtype, and expands int8 weights to it."""
+    # Small whole numbers: every dtype has the exact result.
+    numbers = torch.arange(64, dtype=torch.float32).view(8, 8) % 7 - 3
+    codes = numbers.to("cuda", torch.int8)
+    product = (codes.to(dtype) @ numbers.to("cuda", dtype)).float().cpu()
+    return torch.equal(product, numbers @ numbers)
+
+
+def _no_kernels(capability: tuple[int, int]) -> GpuTrouble:
+    number, build = "{}.{}".format(*capability), f"CUDA {torch.version.cuda}"
+    step = torch_with_kernels(capability)
+    return GpuTrouble(
+        f"this torch ({build}) has no kernels for a GPU of compute capability {number}", step[:1].upper() + step[1:]
+    )
+
+
+def _as_trouble(error: Exception) -> GpuTrouble:
+    """What an error of CUDA at the first use means."""
+    text = str(error)
+    if isinstance(error, torch.OutOfMemoryError) or "out of memory" in text:
+        return GpuTrouble("the GPU has no free memory: another process uses it", _ELSEWHERE)
+    if "busy or unavailable" in text:
+        return GpuTrouble("another process uses the GPU, and does not share it", _ELSEWHERE)
+    if "no kernel image" in text:
+        return _no_kernels(torch.cuda.get_device_capability())
+    if "driver" in text and "too old" in text:
+        build = f"CUDA {torch.version.cuda}"
+        return GpuTrouble(f"the NVIDIA driver is too old for this torch ({build})", "Update it, or see docs/gpu.md")
+    if "no NVIDIA driver" in text or "No CUDA GPUs" in text or "no CUDA-capable device" in text:
+        return GpuTrouble("torch finds no GPU", "Use --device cpu or auto, or see: sce doctor", is_unexpected=False)
+    return GpuTrouble(f"the GPU cannot be used ({first_line(error)})", "See: sce doctor")
 
 
 def choose_compute(
@@ -90,6 +177,8 @@ def choose_compute(
 def compute_on_cuda(capability: tuple[int, int], base_precision: str, *, recompute: bool = False) -> Compute:
     """Dtypes for a GPU of a compute capability; Volta (7.0) has no bfloat16 and no int8 units.
 
+    A base in float32 is multiplied in float32, for models whose activations exceed the range of float16.
+
     Raises:
         UsageError: the GPU does not support ``base_precision``.
     """
@@ -102,8 +191,8 @@ def compute_on_cuda(capability: tuple[int, int], base_precision: str, *, recompu
     if base_precision == "bf16" and capability < HAS_BF16:
         raise UsageError(f"bf16 needs compute capability 8.0, this GPU has {number}; use --base-precision fp16 or int8")
     half = torch.bfloat16 if capability >= HAS_BF16 else torch.float16
-    # A float16 base may have been chosen for its range, so compute in float16 too.
-    products = torch.float16 if base_precision == "fp16" else half
+    # A base in 16 or 32 bits is chosen for its range or its digits, so compute in the same dtype.
+    products = {"fp16": torch.float16, "fp32": torch.float32}.get(base_precision, half)
     return Compute("cuda", "int8" if base_precision == "auto" else base_precision, products, products, recompute)
 
 
