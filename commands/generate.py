@@ -18,10 +18,11 @@ from securecoderl_edge.commands.options import FiniteFloat, ModelName, options_f
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.generation.repair import answer_and_repair
 from securecoderl_edge.generation.requests import example_tests, parse_test, read_prompt, read_requests, read_tests
+from securecoderl_edge.models.gpus import DEVICES
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.styles import STYLES, PromptFormat, choose_format
 from securecoderl_edge.runs import latest_run
-from securecoderl_edge.runtimes import note_on, open_runtime, require_torch_model
+from securecoderl_edge.runtimes import note_on, open_runtime, require_device, require_torch_model
 from securecoderl_edge.runtimes.protocol import (
     BASE_PRECISIONS,
     MAX_SAMPLES,
@@ -83,6 +84,13 @@ _SAMPLES_TOGETHER = 64
     help="Weights of a run, a folder or nano. auto: bf16 where this CPU is faster with it, else fp32; int8: least "
     "memory, slower.  [default: auto]",
 )
+@click.option(
+    "--device",
+    type=click.Choice(DEVICES),
+    default="auto",
+    help="Device of a run, a folder or nano. auto: an NVIDIA GPU if a test on it succeeds, else the CPU.  "
+    "[default: auto]",
+)
 @click.option("--threads", type=click.IntRange(1, MAX_THREADS), metavar="N", help="CPU threads.  [default: all cores]")
 @click.option(
     "--sandbox",
@@ -114,6 +122,7 @@ def generate(
     repairs: int,
     timeout: float | None,
     base_precision: str,
+    device: str,
     threads: int | None,
     sandbox: str,
     prompt_style: str,
@@ -147,12 +156,15 @@ def generate(
     sampling = config.sampling(tuple(map(unescaped, stops)))
     warn_of_level(sandbox)
     require_torch_model(base_precision, [spec])
+    require_device(device, [spec])
     if note := note_on(spec):
         say(note)
     with (
         Scorer(sandbox=sandbox) as scorer,
         contextlib.closing(
-            open_runtime(spec, threads=threads, base_precision=base_precision, reuses_prefixes=repairs > 0)
+            open_runtime(
+                spec, threads=threads, device=device, base_precision=base_precision, reuses_prefixes=repairs > 0
+            )
         ) as runtime,
     ):
         trained = spec.prompt_style or runtime.prompt_style

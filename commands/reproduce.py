@@ -19,10 +19,12 @@ from securecoderl_edge.evaluation.study.table3 import PRESETS, VARIANTS
 from securecoderl_edge.evaluation.study.table3 import table3 as plan_table3
 from securecoderl_edge.models.gpus import device_setting
 from securecoderl_edge.models.packages import require_torch
+from securecoderl_edge.models.sizes import GIB
 from securecoderl_edge.runs import RUNS
 from securecoderl_edge.runtimes.protocol import MAX_THREADS
 from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.machine import cpu_count
+from securecoderl_edge.system.processes import ask
 from securecoderl_edge.training.settings import load_recipe
 
 if TYPE_CHECKING:
@@ -83,6 +85,7 @@ class Table2Config:
     problems: tuple[str, ...] = setting((), "Built-in sets or files to use instead, comma-separated.")
     samples: int = setting(2, "Completions per problem.", minimum=1)
     limit: int | None = setting(None, "Use only the first N problems of each set.", minimum=1, metavar="N")
+    device: str = device_setting()
     quick: bool = setting(False, "Use 20 problems per set and one completion per problem.")
     out: str | None = setting(None, "Folder for rows and results.  [default: runs/table2]", metavar="DIR")
 
@@ -122,9 +125,11 @@ def table3(config: Table3Config, overrides: tuple[str, ...], dry_run: bool, outp
     if dry_run:
         for command in _commands(study, jobs):
             data.print(command, soft_wrap=True)
+        _say_cost(study, jobs)
         return
     if importlib.util.find_spec("torch") is None:
         require_torch()  # the error names the package; torch itself is not loaded here, to save memory for the children
+    _require_gpu(study)
     from securecoderl_edge.evaluation.study.record import study_record
     from securecoderl_edge.evaluation.study.steps import run_study
 
@@ -159,9 +164,16 @@ def table2(models: tuple[str, ...], config: Table2Config, output: str | None) ->
     MODEL is nano, a GGUF file, an ONNX or Hugging Face folder, or a Hugging Face repo id.
     """
     from securecoderl_edge.commands.bench import calibrated, measure_all, refuse_missing
-    from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems, bench_record, choose_models
+    from securecoderl_edge.evaluation.bench import (
+        BenchSettings,
+        bench_problems,
+        bench_record,
+        choose_models,
+        with_budget,
+    )
     from securecoderl_edge.evaluation.study.table2 import count_parameters, with_parameters
     from securecoderl_edge.evaluation.tables import quality_table
+    from securecoderl_edge.runtimes import require_device
     from securecoderl_edge.scoring.scorer import Scorer
 
     if not models:
@@ -170,7 +182,11 @@ def table2(models: tuple[str, ...], config: Table2Config, output: str | None) ->
     specs, _ = choose_models(models)
     folder = Path(config.out) if config.out else RUNS / "table2"
     samples, limit = (1, _QUICK_PROBLEMS) if config.quick else (config.samples, config.limit)
-    asked = [BenchSettings(problems=each, samples=samples, limit=limit) for each in _eval_sets(config)]
+    require_device(config.device, specs)
+    asked = [
+        with_budget(BenchSettings(problems=each, samples=samples, limit=limit, device=config.device), specs, say)
+        for each in _eval_sets(config)
+    ]
     sets = [bench_problems(settings, say) for settings in asked]
     documents: dict[str, Any] = {}
     wide: list[tuple[str, Table]] = []
@@ -230,6 +246,49 @@ def _study(config: Table3Config, overrides: tuple[str, ...], jobs: int) -> Study
         threads=config.threads,
         jobs=jobs,
     )
+
+
+def _require_gpu(study: Study) -> None:
+    """Check before any step that there is the GPU that trainings need, in a process of its own.
+
+    Raises:
+        UsageError: there is none that torch can use.
+    """
+    if all(study.settings(arm, study.seeds[0]).device != "cuda" for arm in study.arms):
+        return
+    found = ask("securecoderl_edge.training.device_check", {"device": "cuda"})
+    problem = found.messages[0]["error"] if found.messages else found.death
+    if problem:
+        raise UsageError(str(problem))
+
+
+def _say_cost(study: Study, jobs: int) -> None:
+    """Print memory and time of the study on stderr, where sizes alone tell: on a GPU that is not here.
+
+    Phases that several arms share are trained once.
+    """
+    from securecoderl_edge.runs import Run
+    from securecoderl_edge.training.plan import make_plan
+
+    if importlib.util.find_spec("torch") is None or study.settings(study.arms[0], study.seeds[0]).device != "cuda":
+        return
+    seconds: dict[tuple[str, ...], float | None] = {}
+    peak, where = 0, ""
+    for arm in study.arms:
+        plan = make_plan(study.settings(arm, study.seeds[0]), Run(study.run_folder(arm, study.seeds[0])))
+        where = f" of a {plan.gpu.name}" if plan.gpu else ""
+        for number, phase in enumerate(plan.phases):
+            done = tuple(f"{each.name} {each.steps}" for each in plan.phases[: number + 1])
+            seconds[arm.split.name, *(() if number == 0 else arm.settings), *done] = phase.seconds
+            peak = max(peak, phase.memory.peak)
+    say(f"memory of a training: about {peak / GIB:.1f} GiB, estimated")
+    known = [each for each in seconds.values() if each is not None]
+    if len(known) == len(seconds):
+        days = sum(known) * len(study.seeds) / jobs / 86400
+        say(
+            f"trainings: about {days:.1f} days{where} for {len(study.seeds)} seeds if every completion has the maximum "
+            "length, without evaluations and running programs; estimated from its data sheet, not measured"
+        )
 
 
 def _jobs(config: Table3Config) -> int:

@@ -14,6 +14,8 @@ from rich.table import Table
 
 from securecoderl_edge.commands.console import data, duration, say, track, warn_of_level, write_nowhere
 from securecoderl_edge.commands.options import options_from
+from securecoderl_edge.errors import UsageError
+from securecoderl_edge.models.gpus import GPUS
 from securecoderl_edge.text import escape_controls
 from securecoderl_edge.training.settings import PPO_FLAGS, REWARD_FLAGS, PpoSettings, RewardSettings, TrainSettings
 
@@ -34,6 +36,11 @@ if TYPE_CHECKING:
 @click.option(
     "--dry-run", is_flag=True, help="Print a plan with memory by part and a time estimate from one update per phase."
 )
+@click.option(
+    "--gpu",
+    type=click.Choice(list(GPUS)),
+    help="With --dry-run: plan for this GPU, which need not be here. Times are estimated from its data sheet.",
+)
 @click.option("--max-steps", type=click.IntRange(1), help="Maximum number of updates per phase.")
 @click.option(
     "--set",
@@ -53,6 +60,7 @@ def train(
     resume: bool,
     dry_run: bool,
     max_steps: int | None,
+    gpu: str | None,
     given: dict[str, Any],
 ) -> None:
     """Train a model: SFT, then PPO with rewards from running its programs.
@@ -69,6 +77,8 @@ def train(
     from securecoderl_edge.training.schedules import phase_steps
     from securecoderl_edge.training.settings import cap_steps, resolve
 
+    if gpu is not None and not dry_run:
+        raise UsageError("--gpu plans for a GPU that need not be here. Add --dry-run")
     settings = resolve(recipe, overrides, given)
     if is_for_evaluation(settings.problems):
         say(f"{settings.problems} is for evaluation: a result on it means nothing after this. To train: mbpp:train")
@@ -78,7 +88,7 @@ def train(
     if dry_run:
         from securecoderl_edge.training.plan import make_plan
 
-        _print_plan(make_plan(settings, Run(folder)))
+        _print_plan(make_plan(settings, Run(folder), None if gpu is None else GPUS[gpu]))
         return
     if is_first_process():
         warn_of_level(settings.reward.sandbox)
@@ -134,10 +144,10 @@ def _describe(row: dict[str, Any]) -> str:
 
 def _print_plan(plan: Plan) -> None:
     """Print the plan on stdout: model, problems, phases, memory and time."""
-    trained = plan.trained_parameters / 1e6
+    trained, device = plan.trained_parameters / 1e6, plan.gpu.name if plan.gpu else plan.device
     facts = {
         "model": f"{plan.model}, {plan.parameters / 1e6:.1f} M parameters, {trained:.2f} M trained",
-        "device": f"{plan.device}, base weights in {plan.base_precision}, computation in {plan.products_in}",
+        "device": f"{device}, base weights in {plan.base_precision}, computation in {plan.products_in}",
         "longest prompt": f"{plan.longest_prompt} of {plan.context} tokens",
     }
     if plan.counts:
@@ -154,7 +164,13 @@ def _print_plan(plan: Plan) -> None:
     _print_memory(plan)
     tokens = sum(phase.most_tokens or 0 for phase in plan.phases)
     data.print(f"at most {tokens:,} sampled tokens, if every completion has the maximum length")
-    if plan.seconds is None:
+    if plan.seconds is not None and plan.gpu is not None:
+        data.print(
+            f"about {duration(plan.seconds)} in all if every completion has the maximum length, without running "
+            f"programs; estimated from the data sheet of a {plan.gpu.name}, not measured",
+            soft_wrap=True,
+        )
+    elif plan.seconds is None:
         data.print("no time estimate: needs the model, the problems and the device")
     else:
         data.print(f"about {duration(plan.seconds)} in all, estimated from one update and one evaluation of each phase")

@@ -172,13 +172,14 @@ def bench(
         UsageError: an unknown model, problem set or setting.
         SceError: a model cannot be run.
     """
-    from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems, choose_models, measure
+    from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems, choose_models, measure, with_budget
     from securecoderl_edge.sandbox.calibration import time_factor
     from securecoderl_edge.scoring.scorer import Scorer
 
     values = {"problems": problems, "samples": samples, **settings} | ({} if limit is None else {"limit": limit})
     asked = build(BenchSettings, values, "bench")
     specs, _ = choose_models(models)
+    asked = with_budget(asked, specs)
     chosen, folder = bench_problems(asked), None if out is None else Path(out)
     factor = time_factor(folder)
     with Scorer(sandbox=asked.sandbox, time_factor=factor) as scorer:
@@ -192,6 +193,7 @@ def generate(
     n: int = 1,
     tests: Sequence[tuple[str, str]] = (),
     threads: int | None = None,
+    device: str = "auto",
     sandbox: str = "auto",
     **sampling: Any,
 ) -> Answer:
@@ -200,6 +202,7 @@ def generate(
     Args:
         model: by default the newest export of the latest run, else its policy, else nano.
         n: programs to sample; the best one comes first.
+        device: ``auto``, ``cpu`` or ``cuda``, for a model that torch computes.
         tests: (input, expected output) pairs; by default the examples in the prompt, if it has any.
         sampling: ``temperature``, ``max_tokens``, ``seed``, ``top_k``, ``top_p``, ``min_p``, ``thinking``.
 
@@ -221,7 +224,10 @@ def generate(
 
     problem = Problem("prompt", prompt, tests=tuple(Test(*pair) for pair in tests) or tuple(example_tests(prompt)))
     spec, settings = resolve_model(model), build(SamplingSettings, sampling, "generate")
-    with Scorer(sandbox=sandbox) as scorer, contextlib.closing(open_runtime(spec, threads=threads)) as runtime:
+    with (
+        Scorer(sandbox=sandbox) as scorer,
+        contextlib.closing(open_runtime(spec, threads=threads, device=device)) as runtime,
+    ):
         trained = spec.prompt_style or runtime.prompt_style
         format = choose_format("auto", trained, runtime.chat_template, settings.thinking)
         return answer(runtime, scorer, [problem], n, settings.sampling(), format=format)[0]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.config import read_toml
+from securecoderl_edge.config import current_settings, read_toml
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.models.files import PACKAGED
@@ -75,6 +75,15 @@ class Run:
             return str(read_json(record)["base_model"])
         except (SceError, KeyError):
             raise SceError(f"{record}: base_model is missing; train again in another folder") from None
+
+    def settings(self) -> dict[str, Any]:
+        """The nested settings that it was trained with, under the names of today; empty if they are missing.
+
+        Raises:
+            SceError: they are damaged.
+        """
+        config = self.path / "config.toml"
+        return current_settings(read_toml(config)) if config.is_file() else {}
 
     @property
     def command(self) -> str:

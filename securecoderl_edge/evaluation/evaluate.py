@@ -71,6 +71,7 @@ def evaluate(
     batch: int = BATCH,
     format: PromptFormat = OURS,
     max_prompt_tokens: int | None = None,
+    extract: str = "auto",
 ) -> Evaluation:
     """Generate ``samples`` programs for each problem and score them.
 
@@ -83,6 +84,8 @@ def evaluate(
         batch: completions requested from the runtime at once.
         format: the prompt format.
         max_prompt_tokens: longer prompts are truncated, like those that exceed the context.
+        extract: what of a completion is its program, see `extraction.extract_program`. With ``raw`` a completion does
+            not end with the program in it.
 
     Raises:
         SceError: a prompt cannot fit into the context, or the runtime or the sandbox failed.
@@ -92,7 +95,8 @@ def evaluate(
     room = room if max_prompt_tokens is None else min(room, max_prompt_tokens)
     width = max(1, batch // samples)
     starts = range(0, len(problems), width)
-    collected = _Collected([problems[start : start + width] for start in starts], samples, format, log, on_progress)
+    chunks = [problems[start : start + width] for start in starts]
+    collected = _Collected(chunks, samples, format, extract, log, on_progress)
     total = before = runtime.usage()
     try:
         for start in starts:
@@ -105,7 +109,7 @@ def evaluate(
                 [format.prompt(problem) for problem in shown],
                 samples,
                 replace(sampling, seed=seed),
-                asked=[Asked.of(problem, format) for problem in shown],
+                asked=None if extract == "raw" else [Asked.of(problem, format) for problem in shown],
             )
             spent, before = runtime.usage() - before, runtime.usage()
             if log is not None:
@@ -146,10 +150,12 @@ class _Collected:
         chunks: Sequence[Sequence[Problem]],
         samples: int,
         format: PromptFormat,
+        extract: str,
         log: EvaluationLog | None,
         on_progress: Callable[[EvaluationProgress], None],
     ) -> None:
         self._samples, self._format, self._log, self._on_progress = samples, format, log, on_progress
+        self._extract = extract
         # The samples of a problem depend on the other problems of its batch.
         self._digests: dict[str, str] = {}
         for chunk in chunks:
@@ -183,8 +189,8 @@ class _Collected:
             "prompt_cut": as_shown is not problem,
             "batch_hash": self._digests[problem.id],
         }
-        program = extract_program(completion.text, "auto", as_shown, self._format)
-        future = scorer.score_async(problem, program, sample, "auto")
+        program = extract_program(completion.text, self._extract, as_shown, self._format)
+        future = scorer.score_async(problem, program, sample, self._extract)
         self._pending.append((generation, future))
 
     def collect(self, only_finished: bool = False) -> None:

@@ -19,17 +19,24 @@ PREFILL_TOKENS = 4096
 
 @dataclass(frozen=True)
 class Formats:
-    """Bytes per number, by use; ``base`` is for linear layers, ``other`` for embedding and output."""
+    """Bytes per number, by use; ``base`` is for linear layers, ``other`` for embedding and output.
+
+    Attributes:
+        is_bnb: linear layers are LLM.int8 of bitsandbytes.
+    """
 
     device: str
     base: int
     other: int
     products: int
     rollout: int
+    is_bnb: bool = False
 
     @classmethod
     def of(cls, device: str, base_precision: str, products: str, rollout: str) -> Formats:
         """From the names of the dtypes, as in `device.Compute`."""
         eight_bit = base_precision in ("int8", "int8-bnb")
         other = BYTES[products if eight_bit else base_precision]
-        return cls(device, 1 if eight_bit else other, other, BYTES[products], BYTES[rollout])
+        return cls(
+            device, 1 if eight_bit else other, other, BYTES[products], BYTES[rollout], base_precision == "int8-bnb"
+        )

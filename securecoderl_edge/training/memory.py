@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.architecture import Architecture
+from securecoderl_edge.models.gpus import Gpu
 from securecoderl_edge.models.other import OtherArchitecture
 from securecoderl_edge.models.sizes import CACHE_GROWTH, GIB, LOGITS_CHUNK_BYTES, PREFILL_TOKENS, Formats
 from securecoderl_edge.system.machine import memory_limit_bytes
@@ -67,7 +68,7 @@ def plan_memory(
         framework: bytes of the process before the model is loaded; by default the constants above.
     """
     if framework is None:
-        framework = CUDA_CONTEXT_BYTES if formats.device == "cuda" else CPU_FRAMEWORK_BYTES
+        framework = CPU_FRAMEWORK_BYTES if formats.device == "cpu" else CUDA_CONTEXT_BYTES
     if isinstance(shape, OtherArchitecture):
         return _plan_weights(shape, settings, formats, framework)
     ppo = settings.ppo
@@ -235,7 +236,7 @@ def _update(
         prompt_tokens, completions = whole * longest_prompt, whole * samples
     else:
         prompt_tokens, completions = longest_prompt, max(1, (most - longest_prompt) // completion)
-    key_values = shape.query_size if formats.device == "cuda" else shape.key_value_size  # see `fused.shared_heads`
+    key_values = shape.key_value_size if formats.device == "cpu" else shape.query_size  # see `fused.shared_heads`
     names = settings.lora.targets
     *inner, down = (name.split(".")[1] for name in shape.kind.mlp)
     inputs = hidden * (bool({"q_proj", "k_proj", "v_proj"} & set(names)) + bool({*inner} & set(names)))
@@ -248,6 +249,8 @@ def _update(
         # The inputs of the norms, of the adapters, the attention and the MLP.
         kept = count * (4 * normed + products * (inputs + 2 * shape.query_size + 2 * shape.intermediate))
         kept += 2 * seen * key_values * products + count * products * settings.lora.rank * len(adapted)
+        if formats.is_bnb:
+            kept += count * 4 * sum(columns for _, columns in adapted)  # peft's copies in float32
         # Gradients of the KV cache and of the MLP; one dequantized weight.
         added = 2 * seen * key_values * products + count * products * shape.intermediate
         added += (products if products != formats.base else 0) * hidden * shape.intermediate
@@ -265,6 +268,9 @@ def _update(
         layer = max(prompt_kept + prompt_added, kept + added)
     else:
         held, layer = prompt_kept + max(kept, shared), max(prompt_added, added)
+    if formats.is_bnb:
+        # Its backward pass keeps the inputs of every linear layer where checkpointing cannot free them.
+        held += (prompt_tokens + predicted) * products * (2 * hidden + shape.query_size + shape.intermediate)
     # Before the layers: a chunk of logits and its packed copy, the predicting hidden states (twice, with their
     # gradients), and the output projection in float32.
     rows = min(predicted, max(1, LOGITS_CHUNK_BYTES // (4 * shape.vocabulary)))
@@ -273,17 +279,38 @@ def _update(
     return {"activations": shape.layers * held, "one layer or logits": max(layer, logits)}
 
 
-def memory_limit(settings: TrainSettings, device: str, processes: int = 1) -> int:
+def memory_limit(settings: TrainSettings, device: str, processes: int = 1, gpu: Gpu | None = None) -> int:
     """Bytes that a process of the run may use: of its GPU, or its part of the machine's memory.
 
-    For a GPU that this machine does not have, the settings decide.
+    Args:
+        gpu: the GPU to plan for, if not that of this machine.
     """
-    import torch
-
     asked = math.inf if settings.memory_gib is None else settings.memory_gib * GIB
-    there = math.inf
     if device == "cpu":
         there = memory_limit_bytes() / processes
-    elif torch.cuda.is_available():
+    elif gpu is not None:
+        there = gpu.memory_bytes
+    else:
+        import torch
+
         there = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
     return int(min(asked, there))
+
+
+def require_free_memory(plan: MemoryPlan, device: str) -> None:
+    """Check that other processes leave the GPU's memory that a phase needs.
+
+    Raises:
+        UsageError: they do not.
+    """
+    if device == "cpu":
+        return
+    import torch
+
+    free, total = torch.cuda.mem_get_info()
+    own = torch.cuda.memory_reserved()
+    if plan.peak > free + own:
+        raise UsageError(
+            f"the run needs about {plan.peak / GIB:.1f} GiB, and {free / GIB:.1f} of the GPU's {total / GIB:.1f} GiB "
+            "are free: another process uses it. Wait for it, or choose another GPU with CUDA_VISIBLE_DEVICES"
+        )

@@ -1,7 +1,8 @@
 """Plan of a training run: its steps, memory and time. Nothing is written and nothing downloaded.
 
 If model, problems and device are available, one update of each kind is timed. If not, the plan uses sizes only and
-lists what is missing, so that a run on another machine can be planned on a laptop.
+lists what is missing, so that a run on another machine can be planned on a laptop: `estimate` then gives the time on a
+GPU.
 """
 
 from __future__ import annotations
@@ -10,18 +11,18 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import torch
-
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.adapters import check_targets
 from securecoderl_edge.models.architecture import Architecture, architecture_of
-from securecoderl_edge.models.device import V100, Compute, choose_compute, compute_on_cuda
+from securecoderl_edge.models.device import Compute, choose_compute, compute_on_cuda, gpu_trouble
 from securecoderl_edge.models.files import base_folder
+from securecoderl_edge.models.gpus import GPUS, PAPERS_GPU, Gpu
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.problems.sources import is_built_in
+from securecoderl_edge.problems.sources import is_built_in, load_problems
 from securecoderl_edge.runs import Run
 from securecoderl_edge.training.checkpoint import Progress
+from securecoderl_edge.training.estimate import seconds_of_evaluation, seconds_per_update
 from securecoderl_edge.training.memory import MemoryPlan, fitting_plan, memory_limit
 from securecoderl_edge.training.parallel import Team
 from securecoderl_edge.training.phase import make_update
@@ -33,6 +34,8 @@ from securecoderl_edge.training.workplace import Workplace, find_sources, prepar
 
 # Assumed if neither the problems nor a setting give the length of prompts; few are longer.
 _ASSUMED_PROMPT = 1024
+# Those of the paper: 7,400 problems of APPS+ with standard input, without the 100 for evaluation.
+_ASSUMED_PROBLEMS = 7_300
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class PhasePlan:
         sequences: completions or solutions per update. prompts: distinct prompts among them.
         most_tokens: upper limit for the tokens of all completions of the phase; None for sft.
         evaluations: their number without early stopping.
-        seconds_per_update, seconds: from one timed update and evaluation; None if nothing was timed.
+        seconds_per_update, seconds: from one timed update and evaluation, or from a data sheet; None without either.
     """
 
     name: str
@@ -76,6 +79,7 @@ class Plan:
         counts: None if the problems are missing.
         limit_bytes: the available memory, or the memory to plan for.
         missing: sentences about missing inputs.
+        gpu: the GPU whose data sheet gave the times; None if they were measured, or missing.
     """
 
     model: str
@@ -90,45 +94,47 @@ class Plan:
     limit_bytes: int
     phases: tuple[PhasePlan, ...]
     missing: tuple[str, ...] = field(default=())
+    gpu: Gpu | None = None
 
     @property
     def seconds(self) -> float | None:
-        """Time of all phases; None if they were not timed."""
+        """Time of all phases; None if it is not known of all."""
         every = [phase.seconds for phase in self.phases]
         return None if None in every else sum(seconds for seconds in every if seconds is not None)
 
 
-def make_plan(settings: TrainSettings, run: Run) -> Plan:
+def make_plan(settings: TrainSettings, run: Run, gpu: Gpu | None = None) -> Plan:
     """Resolve all settings; load the model and time one update and one evaluation of each kind, if possible.
+
+    Args:
+        gpu: plan for this GPU, from sizes alone.
 
     Raises:
         UsageError: the run is not possible.
     """
     missing: list[str] = []
     try:
-        compute = _compute(settings, missing)
+        if gpu is None and settings.device == "cuda" and gpu_trouble() is not None:
+            gpu = GPUS[PAPERS_GPU]
+            missing.append(f"this machine has no GPU that torch can use; planned for a {gpu.name} (--gpu)")
+        compute = _compute(settings, gpu)
         shape = _shape(settings.model, missing)
         if not is_built_in(settings.problems) and not Path(settings.problems).is_file():
             if settings.prompt.max_tokens is None:
                 raise UsageError(f"{settings.problems}: no such file; make one with: sce data import")
             missing.append(f"{settings.problems} is missing; make it with: sce data import")
-        if missing:
-            return _from_sizes(settings, compute, shape, missing)
+        if missing or gpu is not None:
+            return _from_sizes(settings, compute, shape, missing, gpu)
         return _timed(settings, compute, shape, run)
     except SceError as error:
         raise error if isinstance(error, UsageError) else UsageError(str(error)) from None
 
 
-def _compute(settings: TrainSettings, missing: list[str]) -> Compute:
+def _compute(settings: TrainSettings, gpu: Gpu | None) -> Compute:
     recompute = settings.gradient_checkpointing
-    try:
-        return choose_compute(settings.device, settings.base_precision, recompute=recompute)
-    except UsageError:
-        if settings.device != "cuda":
-            raise
-    compute = compute_on_cuda(V100, settings.base_precision, recompute=recompute)
-    missing.append("this machine has no CUDA GPU; planned for one of compute capability 7.0 (V100)")
-    return compute
+    if gpu is not None:
+        return compute_on_cuda(gpu.capability, settings.base_precision, recompute=recompute)
+    return choose_compute(settings.device, settings.base_precision, recompute=recompute)
 
 
 def _shape(name: str, missing: list[str]) -> Architecture | OtherArchitecture:
@@ -142,7 +148,11 @@ def _shape(name: str, missing: list[str]) -> Architecture | OtherArchitecture:
 
 
 def _from_sizes(
-    settings: TrainSettings, compute: Compute, shape: Architecture | OtherArchitecture, missing: list[str]
+    settings: TrainSettings,
+    compute: Compute,
+    shape: Architecture | OtherArchitecture,
+    missing: list[str],
+    gpu: Gpu | None,
 ) -> Plan:
     check_targets(settings.lora, shape.lora_sizes())
     room = settings.prompt_room(shape.context)
@@ -153,10 +163,25 @@ def _from_sizes(
         )
     if room < 1:
         raise UsageError(f"ppo.max_tokens leaves no room for a prompt in a context of {shape.context} tokens")
-    if compute.device == "cuda" and settings.memory_gib is None and not torch.cuda.is_available():
-        raise UsageError("this machine has no CUDA GPU. Give the memory to plan for with --memory-gib")
-    phases = tuple(_phase(settings, compute, shape, name, room) for name in settings.phases)
-    return _plan(settings, compute, shape, None, room, phases, tuple(missing))
+    if "sft" in settings.phases and settings.sft.epochs is not None:
+        settings = with_sft_epochs(settings, _count_solved(settings.problems, missing))
+    phases = []
+    for name in settings.phases:
+        seconds = None
+        if gpu is not None and isinstance(shape, Architecture):
+            formats = compute.formats()
+            update = seconds_per_update(shape, settings, formats, gpu, name, room)
+            seconds = update, seconds_of_evaluation(shape, settings, formats, gpu, room)
+        phases.append(_phase(settings, compute, shape, name, room, seconds, gpu=gpu))
+    return _plan(settings, compute, shape, None, room, tuple(phases), tuple(missing), gpu)
+
+
+def _count_solved(problems: str, missing: list[str]) -> int:
+    """The number of problems with a solution; the paper's if they are not here."""
+    if is_built_in(problems) or Path(problems).is_file():
+        return sum(bool(problem.solutions) for problem in load_problems(problems))
+    missing.append(f"the number of problems is unknown; planned for {_ASSUMED_PROBLEMS:,}, as in the paper")
+    return _ASSUMED_PROBLEMS
 
 
 def _timed(settings: TrainSettings, compute: Compute, shape: Architecture | OtherArchitecture, run: Run) -> Plan:
@@ -202,6 +227,7 @@ def _phase(
     longest_prompt: int,
     seconds: tuple[float, float] | None = None,
     evaluates: bool = True,
+    gpu: Gpu | None = None,
 ) -> PhasePlan:
     ppo, steps, is_sft = settings.ppo, phase_steps(settings)[name], name == "sft"
     evaluations = 1 + -(-steps // settings.selection.every) if evaluates and settings.selection.problems else 0
@@ -214,7 +240,7 @@ def _phase(
         most_tokens=None if is_sft else steps * ppo.batch_size * ppo.max_tokens,
         evaluations=evaluations,
         memory=fitting_plan(
-            shape, settings, compute.formats(), longest_prompt, name, memory_limit(settings, compute.device)
+            shape, settings, compute.formats(), longest_prompt, name, memory_limit(settings, compute.device, gpu=gpu)
         ),
         seconds_per_update=seconds[0] if seconds else None,
         seconds=steps * seconds[0] + evaluations * seconds[1] if seconds else None,
@@ -229,6 +255,7 @@ def _plan(
     longest_prompt: int,
     phases: tuple[PhasePlan, ...],
     missing: tuple[str, ...] = (),
+    gpu: Gpu | None = None,
 ) -> Plan:
     sizes = shape.lora_sizes()
     if isinstance(shape, OtherArchitecture):
@@ -243,7 +270,8 @@ def _plan(
         counts=counts,
         longest_prompt=longest_prompt,
         context=shape.context,
-        limit_bytes=memory_limit(settings, compute.device),
+        limit_bytes=memory_limit(settings, compute.device, gpu=gpu),
         phases=phases,
         missing=missing,
+        gpu=gpu,
     )

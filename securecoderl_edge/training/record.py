@@ -83,7 +83,7 @@ def prepare_folder(
         "base_model": lasting_name(settings.model),
         **inputs,
         "machine": describe_machine(),
-        "device": torch.cuda.get_device_name() if compute.device == "cuda" else "cpu",
+        "device": torch.cuda.get_device_name() if compute.is_accelerator else "cpu",
         "processes": processes,
         "base_precision": compute.base_precision,
         "products": str(compute.products),

@@ -62,7 +62,9 @@ def train(
     return_large_blocks()
     run = Run(out)
     # Before the sources, which may have to be downloaded.
-    compute = choose_compute(settings.device, settings.base_precision, recompute=settings.gradient_checkpointing)
+    compute = choose_compute(
+        settings.device, settings.base_precision, recompute=settings.gradient_checkpointing, tell=say
+    )
     sources = find_sources(settings)
     team = join(compute.device)
     _check_team(settings, team)

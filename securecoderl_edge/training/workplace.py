@@ -44,7 +44,7 @@ from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.system.files import read_json, sha256_of
 from securecoderl_edge.system.machine import cpu_count
-from securecoderl_edge.training.memory import fitting_plan, memory_limit
+from securecoderl_edge.training.memory import fitting_plan, memory_limit, require_free_memory
 from securecoderl_edge.training.parallel import Team
 from securecoderl_edge.training.schedules import peak_rate
 from securecoderl_edge.training.selection import hold_out
@@ -155,7 +155,7 @@ def workplace(
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Workplace]:
     """Set up the resources: load the model and the problems, and open a scorer for the duration of the block."""
-    if compute.device == "cuda" and settings.memory_gib is not None:
+    if compute.is_accelerator and settings.memory_gib is not None:
         total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, settings.memory_gib * GIB / total))
     architecture = find_architecture(sources.base)
@@ -164,7 +164,8 @@ def workplace(
         raise UsageError(f"--gradient-checkpointing is not supported for {architecture.name}. Leave it out")
     # Check a lower bound before anything is loaded; `prepare_phase` checks again with the prompts.
     limit = memory_limit(settings, compute.device, team.local_count)
-    fitting_plan(architecture, settings, compute.formats(), 1, settings.phases[-1], limit)
+    least = fitting_plan(architecture, settings, compute.formats(), 1, settings.phases[-1], limit)
+    require_free_memory(least, compute.device)
     tokenizer = read_tokenizer(sources.base)
     model = load_model(settings, sources, compute)
     every = sources.problems
@@ -257,6 +258,7 @@ def prepare_phase(place: Workplace, phase: str) -> tuple[Learner, list[Problem]]
     longest = max(len(learner.prompt_tokens(problem)) for problem in [*usable, *place.held_out])
     limit = memory_limit(place.settings, place.compute.device, place.team.local_count)
     learner.memory = fitting_plan(place.architecture, place.settings, place.compute.formats(), longest, phase, limit)
+    require_free_memory(learner.memory, place.compute.device)
     return learner, usable
 
 

@@ -87,7 +87,7 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        (("train", "--recipe", "nope"), 2, "unknown recipe 'nope'. Choose from paper-v100"),
+        (("train", "--recipe", "nope"), 2, "unknown recipe 'nope'. Choose from paper-exact"),
         (("train", "--model", "nope"), 2, "unknown model 'nope'"),
         (("train", "--problems", "nope.jsonl"), 2, "nope.jsonl: no such file"),
         (("train", "--set", "ppo.epoch=1"), 2, "unknown setting 'epoch'"),

@@ -1,0 +1,105 @@
+"""Time of a run on a GPU that is not there, from sizes and the GPU's data sheet. Nothing here was measured on a GPU.
+
+An upper bound of the work: every prompt and every completion has its maximum length. Running the programs is left out.
+A pass over tokens takes two floating-point operations per weight and token, at a share of the peak. A decoding step
+reads all weights and the KV cache once, or takes as long as it takes to start its kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from securecoderl_edge.models.architecture import Architecture
+from securecoderl_edge.models.gpus import Gpu
+from securecoderl_edge.models.sizes import BYTES, Formats
+from securecoderl_edge.training.settings import TrainSettings
+
+# Assumptions, usual for code without kernels of its own: shares of the peaks, and kernels of a layer in one step.
+_COMPUTE_SHARE, _BANDWIDTH_SHARE = 0.3, 0.6
+_KERNELS_PER_LAYER, _SECONDS_PER_KERNEL = 25, 8e-6
+
+
+def seconds_per_update(
+    shape: Architecture, settings: TrainSettings, formats: Formats, gpu: Gpu, phase: str, longest_prompt: int
+) -> float:
+    """Of one update of a phase.
+
+    Args:
+        longest_prompt: tokens.
+    """
+    # A pass backwards costs as much as one forwards, since frozen weights get no gradient.
+    epoch = 3 if settings.gradient_checkpointing else 2
+    if phase == "sft":
+        sft = settings.sft
+        return epoch * _pass(shape, formats, gpu, sft.batch_size, longest_prompt, sft.batch_size, sft.max_tokens)
+    ppo = settings.ppo
+    prompts = ppo.batch_size // ppo.samples_per_prompt
+    one = _pass(shape, formats, gpu, prompts, longest_prompt, ppo.batch_size, ppo.max_tokens)
+    # The reference and the sampling policy: the forward pass of the latter is that of the first epoch.
+    return seconds_of_sampling(
+        shape,
+        formats,
+        gpu,
+        ppo.batch_size,
+        longest_prompt,
+        ppo.max_tokens,
+        ppo.rollout_sequences,
+        ppo.samples_per_prompt,
+    ) + one * (1 + epoch * ppo.epochs)
+
+
+def seconds_of_evaluation(
+    shape: Architecture, settings: TrainSettings, formats: Formats, gpu: Gpu, longest_prompt: int
+) -> float:
+    """Of one evaluation on the held-out problems."""
+    selection, ppo = settings.selection, settings.ppo
+    count = selection.problems * selection.samples
+    parallel = ppo.rollout_sequences
+    return seconds_of_sampling(shape, formats, gpu, count, longest_prompt, ppo.max_tokens, parallel, selection.samples)
+
+
+def seconds_of_sampling(
+    shape: Architecture,
+    formats: Formats,
+    gpu: Gpu,
+    completions: int,
+    prompt: int,
+    new_tokens: int,
+    parallel: int,
+    samples: int = 1,
+) -> float:
+    """Of drawing completions of ``new_tokens`` after prompts of ``prompt`` tokens, ``parallel`` at a time.
+
+    Args:
+        samples: completions that share a prompt.
+    """
+    if not completions:
+        return 0.0
+    prompts = max(1, completions // samples)
+    sampled = replace(formats, products=formats.rollout)
+    prefill = _pass(shape, sampled, gpu, prompts, prompt, 0, 0)
+    batches, rows = -(-completions // parallel), min(completions, parallel)
+    weights = shape.parameters() * formats.rollout
+    cache = 2 * shape.layers * shape.key_value_size * formats.rollout * (prompt + new_tokens / 2)
+    reading = (weights + rows * cache) / (_BANDWIDTH_SHARE * gpu.gb_per_second * 1e9)
+    starting = _KERNELS_PER_LAYER * shape.layers * _SECONDS_PER_KERNEL
+    return prefill + batches * new_tokens * max(reading, starting)
+
+
+def float_formats(device: str) -> Formats:
+    """The formats of an evaluation in float32."""
+    size = BYTES["fp32"]
+    return Formats(device, size, size, size, size)
+
+
+def _pass(
+    shape: Architecture, formats: Formats, gpu: Gpu, prompts: int, prompt: int, completions: int, new_tokens: int
+) -> float:
+    """Seconds of a pass over prompts and their completions."""
+    linears = sum(rows * columns for rows, columns in shape.linears().values())
+    tokens = prompts * prompt + completions * new_tokens
+    seen = prompts * prompt * prompt / 2 + completions * new_tokens * (prompt + new_tokens / 2)
+    layers = shape.layers * (2 * linears * tokens + 4 * shape.query_size * seen)
+    output = 2 * shape.vocabulary * shape.hidden * completions * new_tokens
+    peak = gpu.half_tflops if formats.products == 2 else gpu.float_tflops
+    return float((layers + output) / (_COMPUTE_SHARE * peak * 1e12))
