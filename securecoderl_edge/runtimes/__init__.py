@@ -10,6 +10,7 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture
 from securecoderl_edge.runtimes.manifests import check_same_base, check_unchanged
+from securecoderl_edge.runtimes.placement import Placement, place
 from securecoderl_edge.runtimes.protocol import Runtime
 from securecoderl_edge.runtimes.spec import ModelSpec
 
@@ -25,33 +26,36 @@ def open_runtime(
     device: str = "cpu",
     base_precision: str = "auto",
     reuses_prefixes: bool = False,
+    gpu_layers: int | None = None,
 ) -> Runtime:
     """Load a model.
 
     Args:
         threads: CPU threads; None leaves the choice to the runtime.
         parallel: sequences decoded in parallel; None means `DEFAULT_PARALLEL`.
-        device: only ``cpu`` is supported.
+        device, gpu_layers: see `place`.
         base_precision: of a model that torch computes, see `hf.choose_precision`; other files have their own.
         reuses_prefixes: see `GgufRuntime`; other runtimes process every prompt from its start.
 
     Raises:
-        UsageError: another device, or an adapter of another base.
+        UsageError: a device that the model cannot use, or an adapter of another base.
         MissingExtra: the runtime's packages are not installed.
         SceError: the files are damaged or of a kind that the runtime cannot read.
     """
-    if device != "cpu":
-        raise UsageError(f"device {device!r} is not supported; models run on cpu")
+    placement = place(spec, device, gpu_layers)
     width = parallel or DEFAULT_PARALLEL[spec.kind]
     if spec.kind != "hf":
-        return _open_exported(spec, threads, width, reuses_prefixes)
+        return _open_exported(spec, threads, width, reuses_prefixes, placement)
     from securecoderl_edge.runtimes.hf import HfRuntime
 
-    return HfRuntime(spec.source, spec.adapter, threads, width, spec.prompt_style, base_precision)
+    return HfRuntime(spec.source, spec.adapter, threads, width, spec.prompt_style, base_precision, placement.device)
 
 
-def precision_of(spec: ModelSpec, asked: str) -> str | None:
+def precision_of(spec: ModelSpec, asked: str, device: str = "cpu") -> str | None:
     """The format of the weights of a model that torch computes, ``auto`` resolved; None for other files.
+
+    Args:
+        device: ``cpu`` or ``cuda``.
 
     Raises:
         SceError: as in `open_runtime`.
@@ -62,7 +66,7 @@ def precision_of(spec: ModelSpec, asked: str) -> str | None:
     from securecoderl_edge.runtimes.hf import choose_precision
 
     require_torch()
-    return choose_precision(asked, find_architecture(base_folder(spec.source)))
+    return choose_precision(asked, find_architecture(base_folder(spec.source)), device)
 
 
 def require_torch_model(base_precision: str, specs: Sequence[ModelSpec]) -> None:
@@ -87,7 +91,9 @@ def note_on(spec: ModelSpec) -> str | None:
     return shape.note if isinstance(shape, OtherArchitecture) else None
 
 
-def _open_exported(spec: ModelSpec, threads: int | None, parallel: int, reuses_prefixes: bool) -> Runtime:
+def _open_exported(
+    spec: ModelSpec, threads: int | None, parallel: int, reuses_prefixes: bool, placement: Placement
+) -> Runtime:
     """Load a file, and its adapter, while a thread checks them against their manifests."""
     path = Path(spec.source)
     if spec.adapter is not None:
@@ -98,11 +104,13 @@ def _open_exported(spec: ModelSpec, threads: int | None, parallel: int, reuses_p
             if spec.kind == "gguf":
                 from securecoderl_edge.runtimes.gguf.runtime import GgufRuntime
 
-                runtime: Runtime = GgufRuntime(path, threads, None, parallel, reuses_prefixes, spec.adapter)
+                runtime: Runtime = GgufRuntime(
+                    path, threads, None, parallel, reuses_prefixes, spec.adapter, placement.gpu_layers
+                )
             else:
                 from securecoderl_edge.runtimes.onnx.runtime import OnnxRuntime
 
-                runtime = OnnxRuntime(path, threads=threads, parallel=parallel)
+                runtime = OnnxRuntime(path, threads=threads, parallel=parallel, device=placement.device)
         except SceError:
             # A changed file explains the failure better than the error of the loader.
             check.result()

@@ -27,7 +27,7 @@ from securecoderl_edge.prompts.thoughts import thought_tokens
 from securecoderl_edge.runtimes.protocol import BASE_PRECISIONS, Completion, OnToken, Sampling, Usage
 from securecoderl_edge.runtimes.room import affordable_sequences, encode_prompts
 from securecoderl_edge.runtimes.text_writer import TextWriter, TokenText, open_writer
-from securecoderl_edge.runtimes.truncation import truncated
+from securecoderl_edge.runtimes.truncation import truncated_on_device
 from securecoderl_edge.system.machine import available_memory_bytes, peak_rss_bytes
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class HfRuntime:
         parallel: int = 64,
         prompt_style: str | None = None,
         base_precision: str = "fp32",
+        device: str = "cpu",
     ) -> None:
         """Load ``base`` (``nano``, a folder, a Hugging Face repo id) and merge ``adapter`` into it.
 
@@ -54,6 +55,7 @@ class HfRuntime:
             parallel: sequences decoded at a time.
             prompt_style: the style that `sce` trained the model with, if known.
             base_precision: one of `BASE_PRECISIONS`, see `choose_precision`.
+            device: ``cpu`` or ``cuda``.
 
         Raises:
             SceError: a model or adapter that cannot be loaded, or too little memory for it.
@@ -67,13 +69,14 @@ class HfRuntime:
         self.name = f"{base} + {adapter}" if adapter else base
         self._tokenizer = read_tokenizer(folder)
         shape = find_architecture(folder)
-        self.base_precision = choose_precision(base_precision, shape)
+        self.base_precision = choose_precision(base_precision, shape, device)
         products = self.base_precision
         if products == "int8":
-            products = choose_precision("auto", shape)
-        dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[products]
-        _require_memory(self.name, shape, self.base_precision, dtype.itemsize)
-        model = load_base(folder, self.base_precision, other_dtype=dtype)
+            products = choose_precision("auto", shape, device)
+        dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[products]
+        self._device = device
+        _require_memory(self.name, shape, self.base_precision, dtype.itemsize, self._free_bytes())
+        model = load_base(folder, self.base_precision, device, other_dtype=dtype)
         if adapter is not None:
             model = _with_adapter(model, adapter)
         self._model, self._decoder = model, None
@@ -107,7 +110,7 @@ class HfRuntime:
         if not encoded:
             return []
         longest = max(map(len, encoded)) + sampling.max_tokens + CACHE_GROWTH
-        rows = affordable_sequences(max(n, self._parallel), longest, self._cache_bytes_per_token)
+        rows = affordable_sequences(max(n, self._parallel), longest, self._cache_bytes_per_token, 0, self._free_bytes())
         texts = {
             (prompt, index): (
                 TokenText(self._tokenizer.decode, self._tags),
@@ -140,7 +143,12 @@ class HfRuntime:
 
     def usage(self) -> Usage:
         """Totals since opening; the memory is that of the whole process."""
-        return self._spent + Usage(peak_rss_bytes=peak_rss_bytes())
+        gpu = 0
+        if self._device != "cpu":
+            import torch
+
+            gpu = torch.cuda.max_memory_allocated()
+        return self._spent + Usage(peak_rss_bytes=peak_rss_bytes(), peak_gpu_bytes=gpu)
 
     def close(self) -> None:
         """Free the weights."""
@@ -161,6 +169,15 @@ class HfRuntime:
             tokens, first = counter.prompt_tokens, counter.prompt_seconds
             counter.prompt_tokens, counter.prompt_seconds = 0, 0.0
         return Usage(tokens, first, decoded, seconds - first)
+
+    def _free_bytes(self) -> int:
+        """Free memory of the device, with what torch holds there for reuse."""
+        if self._device == "cpu":
+            return available_memory_bytes()
+        import torch
+
+        held = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        return int(torch.cuda.mem_get_info()[0] + held)
 
     def _encode(self, prompt: str) -> list[int]:
         return self._tokenizer.encode_prompt(prompt)
@@ -191,7 +208,7 @@ class HfRuntime:
             writer.end()
 
         def truncate(scores: torch.Tensor) -> torch.Tensor:
-            return torch.from_numpy(truncated(scores.numpy(), sampling))
+            return truncated_on_device(scores, sampling)
 
         sampler = Sampler(
             0.0 if sampling.is_greedy else sampling.temperature,
@@ -207,17 +224,27 @@ class HfRuntime:
         return sample_with_generate(self._model, prompts, n, sampler, self._tokenizer.pad_token_id, rows)
 
 
-def choose_precision(asked: str, shape: Architecture | OtherArchitecture) -> str:
-    """Resolve ``auto``: bf16 where a short measurement on this CPU shows that it is faster, else fp32.
+def choose_precision(asked: str, shape: Architecture | OtherArchitecture, device: str = "cpu") -> str:
+    """Resolve ``auto``: on a GPU bf16, or fp16 if it lacks that; on a CPU bf16 if a measurement shows it faster, or fp32.
 
     Raises:
-        UsageError: not one of `BASE_PRECISIONS`.
+        UsageError: not one of `BASE_PRECISIONS`, or one that the device does not support.
     """
     if asked not in BASE_PRECISIONS:
         raise UsageError(f"unknown base precision {asked!r}; choose from {', '.join(BASE_PRECISIONS)}")
+    from securecoderl_edge.models.device import bf16_is_faster, choose_compute
+
+    if device != "cpu":
+        compute = choose_compute(device, asked)
+        return (
+            str(compute.products).removeprefix("torch.").replace("bfloat", "bf").replace("float", "fp")
+            if (asked == "auto")
+            else asked
+        )
+    if asked == "fp16":
+        raise UsageError("fp16 is for GPUs, CPUs are slow with it; use --base-precision bf16, fp32 or int8")
     if asked != "auto":
         return asked
-    from securecoderl_edge.models.device import bf16_is_faster
 
     sizes = (shape.hidden, shape.intermediate) if isinstance(shape, Architecture) else _usual_sizes(shape)
     return "bf16" if bf16_is_faster(*sizes) else "fp32"
@@ -229,7 +256,7 @@ def _usual_sizes(shape: OtherArchitecture) -> tuple[int, int]:
     return hidden, 4 * hidden
 
 
-def _require_memory(name: str, shape: Architecture | OtherArchitecture, precision: str, other: int) -> None:
+def _require_memory(name: str, shape: Architecture | OtherArchitecture, precision: str, other: int, free: int) -> None:
     """Check before loading that the weights fit, with one layer being merged and a small KV cache.
 
     Raises:
@@ -242,7 +269,6 @@ def _require_memory(name: str, shape: Architecture | OtherArchitecture, precisio
         weights = linears * BYTES.get(precision, 1) + (total - linears) * other + 2 * 4 * layer
     else:
         weights = total * max(BYTES.get(precision, 4), other)
-    free = available_memory_bytes()
     if weights > free:
         smaller = " or ".join(f"--base-precision {each}" for each in ("bf16", "int8") if each != precision)
         raise SceError(

@@ -18,7 +18,7 @@ MAX_SAMPLES = 10_000
 _LOWEST_TEMPERATURE = 1e-6
 
 # Formats of the weights of models that torch computes.
-BASE_PRECISIONS = ("auto", "fp32", "bf16", "int8")
+BASE_PRECISIONS = ("auto", "fp32", "fp16", "bf16", "int8")
 
 OnToken = Callable[[int, int, str], None]
 
@@ -105,6 +105,7 @@ class Usage:
     decode_tokens: int = 0
     decode_seconds: float = 0.0
     peak_rss_bytes: int = 0
+    peak_gpu_bytes: int = 0  # torch's, on a GPU
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -113,6 +114,7 @@ class Usage:
             self.decode_tokens + other.decode_tokens,
             self.decode_seconds + other.decode_seconds,
             max(self.peak_rss_bytes, other.peak_rss_bytes),
+            max(self.peak_gpu_bytes, other.peak_gpu_bytes),
         )
 
     def __sub__(self, earlier: Usage) -> Usage:
@@ -123,6 +125,7 @@ class Usage:
             self.decode_tokens - earlier.decode_tokens,
             self.decode_seconds - earlier.decode_seconds,
             self.peak_rss_bytes,
+            self.peak_gpu_bytes,
         )
 
 
@@ -183,8 +186,8 @@ def base_precision_setting() -> str:
     """The setting of `BASE_PRECISIONS`."""
     found: str = setting(
         "auto",
-        "Weights of models that torch computes: runs, folders, nano. auto: bf16 where this CPU is faster with it, else "
-        "fp32; int8: least memory, slower.",
+        "Weights of models that torch computes: runs, folders, nano. auto: on a GPU bf16, or fp16 if it is older; "
+        "on a CPU bf16 where that is faster, else fp32. int8: least memory, slower.",
         choices=BASE_PRECISIONS,
     )
     return found

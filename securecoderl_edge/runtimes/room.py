@@ -8,19 +8,22 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.system.machine import available_memory_bytes
 
 
-def affordable_sequences(wanted: int, length: int, bytes_per_token: int, more_bytes: int = 0) -> int:
+def affordable_sequences(
+    wanted: int, length: int, bytes_per_token: int, more_bytes: int = 0, free: int | None = None
+) -> int:
     """The number of sequences of ``length`` tokens that fit into half of the free memory, at most ``wanted``.
 
     The other half is for activations, logits and other programs.
 
     Args:
         more_bytes: what each sequence takes at any length.
+        free: bytes that are free on the device; by default those of the CPU.
 
     Raises:
         SceError: not even one fits.
     """
     each = length * bytes_per_token + more_bytes
-    affordable = available_memory_bytes() // 2 // max(1, each)
+    affordable = (available_memory_bytes() if free is None else free) // 2 // max(1, each)
     if affordable < 1:
         raise SceError(
             f"not enough free memory: a context of {length} tokens needs {each >> 20} MiB; "

@@ -25,6 +25,7 @@ from securecoderl_edge.text import NORMALIZER_KEY, normalize
 BATCH = 512
 _LOG_ERROR = 4  # ggml's level; llama_cpp's own logger still maps it to DEBUG
 _CACHE_F32, _CACHE_F16 = 0, 1
+_GPU = 1  # of ggml's kinds of devices
 
 _errors: list[str] = []
 
@@ -46,18 +47,26 @@ class LlamaModel:
     Args:
         extra_buffers: whether llama.cpp repacks weights for all faster kernels of its build; by default only if they
             are correct. Otherwise it repacks for some kernels, see `repacking`.
+        gpu_layers: layers that a GPU computes; negative: all. With 0 no GPU is used for anything.
 
     Raises:
         SceError: llama.cpp cannot load it; the message quotes its reason.
     """
 
-    def __init__(self, path: Path, extra_buffers: bool | None = None) -> None:
+    def __init__(self, path: Path, extra_buffers: bool | None = None, gpu_layers: int = 0) -> None:
         quiet()
         llama_cpp.llama_backend_init()
         parameters = llama_cpp.llama_model_default_params()
-        parameters.n_gpu_layers = 0
+        parameters.n_gpu_layers = gpu_layers
+        self.is_on_gpu = gpu_layers != 0
+        self._no_devices = (ctypes.c_void_p * 1)()
+        if not self.is_on_gpu:
+            # An empty list: builds for GPUs would use them for large products without any layer there.
+            parameters.devices = ctypes.cast(self._no_devices, ctypes.c_void_p)
         parameters.use_extra_bufts = has_sound_repacking() if extra_buffers is None else extra_buffers
-        self._overrides = None if parameters.use_extra_bufts else repacked_weights(path)
+        # Repacked weights are the CPU's: they would keep layers from a GPU.
+        keeps = parameters.use_extra_bufts or self.is_on_gpu
+        self._overrides = None if keeps else repacked_weights(path)
         if self._overrides is not None:
             parameters.tensor_buft_overrides = ctypes.cast(self._overrides, ctypes.c_void_p)
             # Repacked weights are copies: with mmap the file would be in memory a second time.
@@ -157,7 +166,7 @@ class LlamaModel:
         # A smaller cache for sliding windows would have dropped tokens that a reused prefix needs.
         parameters.swa_full = True
         # Builds for GPUs would compute large batches there, without any layer on them.
-        parameters.op_offload = parameters.offload_kqv = False
+        parameters.op_offload = parameters.offload_kqv = self.is_on_gpu
         parameters.no_perf = True
         _errors.clear()
         context = llama_cpp.llama_init_from_model(self._model, parameters)
@@ -292,6 +301,25 @@ def has_sound_repacking() -> bool:
     Compiled by gcc 12, those crash (llama.cpp issue 20824); `sce doctor` tests them.
     """
     return b"AMX_INT8 = 1" not in llama_cpp.llama_print_system_info()
+
+
+def can_offload() -> bool:
+    """Whether this build of llama.cpp can compute on a GPU."""
+    quiet()
+    return bool(llama_cpp.llama_supports_gpu_offload())
+
+
+def free_gpu_bytes(kind: int = _GPU) -> int | None:
+    """Free memory of the first device of a kind of ggml's, by default a GPU; None without one."""
+    from llama_cpp._ggml import libggml
+
+    libggml.ggml_backend_dev_by_type.restype = ctypes.c_void_p
+    device = libggml.ggml_backend_dev_by_type(kind)
+    if not device:
+        return None
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    libggml.ggml_backend_dev_memory(ctypes.c_void_p(device), ctypes.byref(free), ctypes.byref(total))
+    return free.value
 
 
 def max_sequences() -> int:

@@ -41,6 +41,7 @@ class GgufRuntime:
         parallel: maximum number of samples decoded together; fewer if memory is short.
         reuses_prefixes: reuse the KV cache for the common prefix of a prompt and an earlier one. Its samples may then
             differ from those of a fresh start, by rounding.
+        gpu_layers: see `LlamaModel`.
 
     Raises:
         UsageError: no such file, or the adapter belongs to another base.
@@ -56,6 +57,7 @@ class GgufRuntime:
         parallel: int = 32,
         reuses_prefixes: bool = False,
         adapter: Path | None = None,
+        gpu_layers: int = 0,
     ) -> None:
         check_gguf(path)
         if adapter is not None:
@@ -72,6 +74,7 @@ class GgufRuntime:
             "context": context,
             "parallel": max(1, parallel),
             "reuses_prefixes": reuses_prefixes,
+            "gpu_layers": gpu_layers,
         }
         self._spent = Usage()
         self._child = _Child(self._settings)

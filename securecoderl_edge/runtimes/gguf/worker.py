@@ -1,6 +1,7 @@
 """The child process of `GgufRuntime`: holds the model, answers requests on standard input until that closes.
 
-Requests: ``open`` (path, adapter, threads, context, parallel, reuses_prefixes), ``count`` (prompt), ``generate``
+Requests: ``open`` (path, adapter, threads, context, parallel, reuses_prefixes,
+gpu_layers), ``count`` (prompt), ``generate``
 (prompts, tasks, sampling, asked, stream).
 Answers: ``ready`` with facts about the file, ``count``, ``token``, ``completion``, ``done`` with the usage, and
 ``error`` with a message.
@@ -20,7 +21,7 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.prompts.extraction import Asked
 from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.runtimes.gguf.batching import BatchDecoder, Task
-from securecoderl_edge.runtimes.gguf.llama import LlamaContext, LlamaModel, max_sequences
+from securecoderl_edge.runtimes.gguf.llama import LlamaContext, LlamaModel, free_gpu_bytes, max_sequences
 from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
 from securecoderl_edge.runtimes.room import affordable_sequences, encode_prompts
 from securecoderl_edge.system import processes
@@ -43,9 +44,10 @@ class Worker:
         context: int | None,
         parallel: int,
         reuses_prefixes: bool,
+        gpu_layers: int,
     ) -> None:
         self._answers = answers
-        self._model = LlamaModel(path)
+        self._model = LlamaModel(path, gpu_layers=gpu_layers)
         self._adapter = self._model.load_adapter(Path(adapter)) if adapter else None
         self._threads = threads
         self._limit = min(context or self._model.context_length, self._model.context_length)
@@ -104,7 +106,11 @@ class Worker:
             self._context.close()
             self._context = None
         sequences = affordable_sequences(
-            wanted, length, self._model.cache_size.per_token, self._model.cache_size.per_sequence
+            wanted,
+            length,
+            self._model.cache_size.per_token,
+            self._model.cache_size.per_sequence,
+            free_gpu_bytes() if self._model.is_on_gpu else None,
         )
         self._context = self._model.open_context(sequences, length, self._threads, self._model.is_float32)
         if self._adapter is not None:

@@ -23,6 +23,7 @@ CACHE_KEY = "securecoderl_edge.cache"
 IN_PLACE, APPENDED = "in-place", "appended"
 _PAST, _PRESENT = "past_key_values", "present"
 _ONLY_ERRORS = 3
+_PROVIDERS = {"cpu": ["CPUExecutionProvider"], "cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"]}
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 Integers = np.ndarray[Any, np.dtype[np.int64]]
@@ -33,13 +34,15 @@ class OnnxModel:
 
     Args:
         threads: CPU threads of onnxruntime; with 0 it decides.
+        device: with ``cuda`` a GPU computes what its provider has kernels for, the CPU the rest. KV caches stay in the
+            memory of the CPU, where the attention of our float32 graphs is computed.
 
     Raises:
-        SceError: no such file, or one that onnxruntime cannot load; the message quotes its reason.
+        SceError: no such file, one that onnxruntime cannot load, or a GPU that it cannot use; with its reason.
         MissingExtra: onnxruntime is not installed.
     """
 
-    def __init__(self, folder: Path, threads: int = 0) -> None:
+    def __init__(self, folder: Path, threads: int = 0, device: str = "cpu") -> None:
         with needs("onnxruntime", "onnx"):
             import onnxruntime
         self._runtime = onnxruntime
@@ -47,10 +50,12 @@ class OnnxModel:
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.log_severity_level = _ONLY_ERRORS
         try:
-            self._session = onnxruntime.InferenceSession(folder / MODEL, options, providers=["CPUExecutionProvider"])
+            self._session = onnxruntime.InferenceSession(folder / MODEL, options, providers=_PROVIDERS[device])
         except Exception as error:  # each kind of damage has an exception of its own
             reason = " ".join(str(error).split())[:160]
             raise SceError(f"{folder / MODEL}: onnxruntime cannot load it ({reason}); export it again") from None
+        if self._session.get_providers()[0] != _PROVIDERS[device][0]:
+            raise SceError("onnxruntime cannot use the GPU; check its CUDA libraries, or use --device cpu")
         inputs = {each.name: each.shape for each in self._session.get_inputs()}
         self._past = [name for name in inputs if name.startswith(_PAST)]
         if not self._past or "attention_mask" not in inputs:

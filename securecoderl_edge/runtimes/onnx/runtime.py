@@ -31,13 +31,14 @@ class OnnxRuntime:
         folder: holds the graph, its weights, the tokenizer and config.json, as ``sce export --format onnx`` writes it.
         threads: CPU threads; by default onnxruntime decides.
         parallel: sequences decoded at a time.
+        device: see `OnnxModel`.
 
     Raises:
         SceError: a file is missing or damaged.
         MissingExtra: onnxruntime or tokenizers is not installed.
     """
 
-    def __init__(self, folder: Path, threads: int | None = None, parallel: int = 32) -> None:
+    def __init__(self, folder: Path, threads: int | None = None, parallel: int = 32, device: str = "cpu") -> None:
         self.name = folder.name
         self._tokenizer = read_tokenizer(folder)
         config = read_json(folder / "config.json")
@@ -45,7 +46,7 @@ class OnnxRuntime:
         self._style = config.get(STYLE_KEY)
         self._chat = read_chat_template(folder)
         self._tags = thought_tokens(self._tokenizer.id_of, self._tokenizer.decode)
-        self._model = OnnxModel(folder, threads or 0)
+        self._model = OnnxModel(folder, threads or 0, device)
         self._parallel = max(1, parallel)
         self._spent = Usage()
 

@@ -1,0 +1,84 @@
+"""Where a model is computed: the CPU, or a GPU as far as its runtime can use one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from securecoderl_edge.config import setting
+from securecoderl_edge.errors import UsageError, needs
+from securecoderl_edge.runtimes.spec import ModelSpec
+
+ALL_LAYERS = -1  # llama.cpp's number for it
+_CUDA_PROVIDER = "CUDAExecutionProvider"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A resolved device, ``cpu`` or ``cuda``, and how many layers of a GGUF file are on it."""
+
+    device: str = "cpu"
+    gpu_layers: int = 0
+
+
+def gpu_layers_setting() -> int | None:
+    """The setting of the layers of a GGUF file that a GPU computes."""
+    found: int | None = setting(
+        None, "Layers of GGUF files that the GPU computes, the CPU the others.  [default: all]", minimum=0, metavar="N"
+    )
+    return found
+
+
+def place(spec: ModelSpec, device: str = "cpu", gpu_layers: int | None = None) -> Placement:
+    """Resolve ``auto`` for a model: a GPU if its runtime can use one.
+
+    Args:
+        gpu_layers: of a GGUF file; all by default.
+
+    Raises:
+        UsageError: a GPU is asked for that the model's runtime cannot use.
+        MissingExtra: the runtime's packages are not installed.
+    """
+    if device == "cpu":
+        return Placement()
+    if spec.kind == "hf":
+        from securecoderl_edge.models.packages import require_torch
+
+        require_torch()
+        from securecoderl_edge.models.device import choose_device
+
+        return Placement(choose_device(device))
+    is_possible, fix = _in_llama_cpp() if spec.kind == "gguf" else _in_onnxruntime()
+    is_wanted = device == "cuda" or (spec.kind == "gguf" and bool(gpu_layers))
+    if not is_possible and is_wanted:
+        raise UsageError(f"{spec.label}: no GPU can compute it. {fix}")
+    if not is_possible or (spec.kind == "gguf" and gpu_layers == 0):
+        return Placement()
+    return Placement("cuda", 0 if spec.kind == "onnx" else ALL_LAYERS if gpu_layers is None else gpu_layers)
+
+
+def check_device(specs: Sequence[ModelSpec], device: str, gpu_layers: int | None = None) -> None:
+    """Check, before anything slow begins, that all models can be computed where they should be. Errors as in `place`.
+
+    Raises:
+        UsageError: ``gpu_layers`` has no effect.
+    """
+    if gpu_layers is not None and (device == "cpu" or all(spec.kind != "gguf" for spec in specs)):
+        raise UsageError("--gpu-layers is for GGUF files on a GPU. Leave it out, or add --device cuda.")
+    if device == "cuda":
+        for spec in specs:
+            place(spec, device, gpu_layers)
+
+
+def _in_llama_cpp() -> tuple[bool, str]:
+    with needs("llama_cpp", "gguf"):
+        from securecoderl_edge.runtimes.gguf.llama import can_offload
+    fix = "This llama-cpp-python has no CUDA: reinstall it with CMAKE_ARGS=-DGGML_CUDA=on, or use --device cpu"
+    return can_offload(), fix
+
+
+def _in_onnxruntime() -> tuple[bool, str]:
+    with needs("onnxruntime", "onnx"):
+        import onnxruntime
+    fix = "This onnxruntime has no CUDA: install onnxruntime-gpu instead, or use --device cpu"
+    return _CUDA_PROVIDER in onnxruntime.get_available_providers(), fix
