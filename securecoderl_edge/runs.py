@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.config import read_toml
+from securecoderl_edge.config import current_settings, read_toml
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.models.files import PACKAGED
@@ -38,6 +38,15 @@ def step_name(step: int) -> str:
 def phase_of(folder: Path) -> str:
     """The phase of a folder that `Run.phase_folder` named."""
     return folder.name.partition("-")[2]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Longest completion and prompt in tokens, and the extraction; None where nothing sets it."""
+
+    max_tokens: int | None = None
+    max_prompt_tokens: int | None = None
+    extract: str | None = None
 
 
 @dataclass(frozen=True)
@@ -98,6 +107,25 @@ class Run:
         table = read_toml(config).get("prompt") if config.is_file() else None
         style = table.get("style") if isinstance(table, dict) else None
         return style if style in STYLES else OURS.style
+
+    @property
+    def budget(self) -> Budget:
+        """What the run trains with; nothing of a run without settings.
+
+        Raises:
+            SceError: the settings are damaged.
+        """
+        config = self.path / "config.toml"
+        table = current_settings(read_toml(config)) if config.is_file() else {}
+
+        def value(of: str, name: str, kind: type) -> Any:
+            found = table.get(of)
+            held = found.get(name) if isinstance(found, dict) else None
+            return held if isinstance(held, kind) else None
+
+        return Budget(
+            value("ppo", "max_tokens", int), value("prompt", "max_tokens", int), value("reward", "extract", str)
+        )
 
     def export_path(self, ending: str, part: str = "") -> Path:
         """The path of an export of the policy, or of another ``part`` such as the base; ``ending`` is its format."""

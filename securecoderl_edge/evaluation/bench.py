@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
+from securecoderl_edge.evaluation.budgets import with_budgets
 from securecoderl_edge.evaluation.evaluate import BATCH, Evaluation, EvaluationProgress, evaluate
 from securecoderl_edge.evaluation.log import EvaluationLog
 from securecoderl_edge.evaluation.summary import EvaluationSummary
 from securecoderl_edge.evaluation.tables import Comparison, comparison_record, summary_record
+from securecoderl_edge.models.gpus import device_setting
 from securecoderl_edge.problems.problem import MAX_TESTS, Problem
 from securecoderl_edge.problems.sources import STARTER, is_benchmark, open_problems
+from securecoderl_edge.prompts.extraction import EXTRACT_MODES
 from securecoderl_edge.prompts.styles import STYLES, choose_format
 from securecoderl_edge.runtimes import open_runtime, precision_of
+from securecoderl_edge.runtimes.placement import gpu_layers_setting, place
 from securecoderl_edge.runtimes.protocol import (
     MAX_SAMPLES,
     MAX_THREADS,
@@ -43,7 +47,8 @@ if TYPE_CHECKING:
 class BenchSettings(SamplingSettings):
     """The settings of an evaluation, without the models."""
 
-    device: str = setting("cpu", "Device for the models.", choices=("cpu",))
+    device: str = device_setting("cpu")
+    gpu_layers: int | None = gpu_layers_setting()
     base_precision: str = base_precision_setting()
     problems: str = setting(
         "starter:eval",
@@ -58,9 +63,16 @@ class BenchSettings(SamplingSettings):
     )
     max_prompt_tokens: int | None = setting(
         None,
-        "Truncate the statements of longer prompts.  [default: as many as fit into the context]",
+        "Truncate the statements of longer prompts.  [default: that of the run's training, else as many as fit into "
+        "the context]",
         minimum=1,
         metavar="N",
+    )
+    extract: str | None = setting(
+        None,
+        "auto: score the program in a completion; raw: its whole text, which then does not stop at the end of a "
+        "program.  [default: that of the run's training, else auto]",
+        choices=EXTRACT_MODES,
     )
     max_tests: int = setting(
         MAX_TESTS, "Tests per problem, the first N; humaneval and mbpp always use all.", minimum=1, metavar="N"
@@ -123,17 +135,19 @@ def measure(
     Raises:
         SceError: the model cannot be opened, or see `evaluate`.
     """
+    settings = with_budgets(settings, [spec])
+    placement = place(spec, settings.device, settings.gpu_layers)
     with contextlib.ExitStack() as stack:
-        log, precision = None, precision_of(spec, settings.base_precision)
+        log, precision = None, precision_of(spec, settings.base_precision, placement.device)
         if out is not None:
             # The number of problems is not among the keys: a row knows its batch, so a limit can be raised.
             keys = {name: value for name, value in asdict(settings).items() if name != "limit"}
             keys |= {"time_factor": time_factor, "label": spec.label, "sha256": spec.content_hash()}
-            keys["base_precision"] = precision
+            keys |= {"base_precision": precision, **asdict(placement)}
             log = stack.enter_context(EvaluationLog.held(out, spec.label, keys))
         runtime = open_runtime(
-            spec, threads=settings.threads, parallel=settings.parallel, device=settings.device,
-            base_precision=precision or "auto",
+            spec, threads=settings.threads, parallel=settings.parallel, device=placement.device,
+            base_precision=precision or "auto", gpu_layers=placement.gpu_layers or None,
         )  # fmt: skip
         stack.enter_context(contextlib.closing(runtime))
         trained = spec.prompt_style or runtime.prompt_style
@@ -151,8 +165,14 @@ def measure(
             batch=max(BATCH, settings.parallel or 0),
             format=format,
             max_prompt_tokens=settings.max_prompt_tokens,
+            extract=settings.extract or "auto",
         )
-    return replace(evaluation, bits_per_weight=spec.bits_per_weight(), log=log.folder if log is not None else None)
+    return replace(
+        evaluation,
+        bits_per_weight=spec.bits_per_weight(),
+        log=log.folder if log is not None else None,
+        device=placement.device,
+    )
 
 
 def bench_record(

@@ -51,10 +51,12 @@ class Evaluation:
     bits_per_weight: float | None = None
     log: Path | None = None  # the folder of its rows, if they were kept
     reused: int = 0  # rows of an earlier evaluation
+    device: str = "cpu"
 
     def summary(self) -> EvaluationSummary:
         """The metrics with their intervals."""
-        return summarize(self.label, self.rows, self.usage, self.file_bytes, self.prompt_style, self.bits_per_weight)
+        found = summarize(self.label, self.rows, self.usage, self.file_bytes, self.prompt_style, self.bits_per_weight)
+        return replace(found, device=self.device)
 
 
 def evaluate(
@@ -71,6 +73,7 @@ def evaluate(
     batch: int = BATCH,
     format: PromptFormat = OURS,
     max_prompt_tokens: int | None = None,
+    extract: str = "auto",
 ) -> Evaluation:
     """Generate ``samples`` programs for each problem and score them.
 
@@ -83,6 +86,7 @@ def evaluate(
         batch: completions requested from the runtime at once.
         format: the prompt format.
         max_prompt_tokens: longer prompts are truncated, like those that exceed the context.
+        extract: with ``raw`` the whole text is the program, and decoding does not stop at the end of one.
 
     Raises:
         SceError: a prompt cannot fit into the context, or the runtime or the sandbox failed.
@@ -92,7 +96,9 @@ def evaluate(
     room = room if max_prompt_tokens is None else min(room, max_prompt_tokens)
     width = max(1, batch // samples)
     starts = range(0, len(problems), width)
-    collected = _Collected([problems[start : start + width] for start in starts], samples, format, log, on_progress)
+    collected = _Collected(
+        [problems[start : start + width] for start in starts], samples, format, log, on_progress, extract
+    )
     total = before = runtime.usage()
     try:
         for start in starts:
@@ -105,7 +111,7 @@ def evaluate(
                 [format.prompt(problem) for problem in shown],
                 samples,
                 replace(sampling, seed=seed),
-                asked=[Asked.of(problem, format) for problem in shown],
+                asked=None if extract == "raw" else [Asked.of(problem, format) for problem in shown],
             )
             spent, before = runtime.usage() - before, runtime.usage()
             if log is not None:
@@ -148,7 +154,9 @@ class _Collected:
         format: PromptFormat,
         log: EvaluationLog | None,
         on_progress: Callable[[EvaluationProgress], None],
+        extract: str,
     ) -> None:
+        self._extract = extract
         self._samples, self._format, self._log, self._on_progress = samples, format, log, on_progress
         # The samples of a problem depend on the other problems of its batch.
         self._digests: dict[str, str] = {}
@@ -183,8 +191,8 @@ class _Collected:
             "prompt_cut": as_shown is not problem,
             "batch_hash": self._digests[problem.id],
         }
-        program = extract_program(completion.text, "auto", as_shown, self._format)
-        future = scorer.score_async(problem, program, sample, "auto")
+        program = extract_program(completion.text, self._extract, as_shown, self._format)
+        future = scorer.score_async(problem, program, sample, self._extract)
         self._pending.append((generation, future))
 
     def collect(self, only_finished: bool = False) -> None:
