@@ -13,19 +13,14 @@ import click
 from securecoderl_edge.commands.console import duration, say, track, warn_of_level
 from securecoderl_edge.commands.options import ModelName, options_from, output_formats
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.evaluation.bench import (
-    BenchSettings,
-    bench_problems,
-    bench_record,
-    choose_models,
-    measure,
-    with_budget,
-)
+from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems, bench_record, choose_models, measure
+from securecoderl_edge.evaluation.budgets import with_budgets
 from securecoderl_edge.evaluation.plot import check_plot_path, plot_bench
 from securecoderl_edge.evaluation.samples import data_set_of, is_whole, write_samples
 from securecoderl_edge.evaluation.tables import bench_markdown, compare, to_csv
 from securecoderl_edge.runs import only_unfinished
-from securecoderl_edge.runtimes import note_on, require_device, require_torch_model
+from securecoderl_edge.runtimes import note_on, require_torch_model
+from securecoderl_edge.runtimes.placement import check_device
 from securecoderl_edge.sandbox.calibration import time_factor
 from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.machine import busy_share, cpu_count
@@ -91,8 +86,8 @@ def bench(
         raise UsageError("--csv cannot show differences. Use --json, --markdown or --out with --compare.")
     specs, pairs = choose_models(models, is_comparing)
     require_torch_model(config.base_precision, specs)
-    require_device(config.device, specs)
-    config = with_budget(config, specs, say)
+    check_device(specs, config.device, config.gpu_layers)
+    config = with_budgets(config, specs, say)
     if not models and (unfinished := only_unfinished()):
         say(unfinished)
     problems = bench_problems(config, say)

@@ -28,6 +28,8 @@ from securecoderl_edge.export.manifest import AdapterManifest, GgufManifest, Onn
 from securecoderl_edge.export.run import ONNX_TYPES, PORTABLE_TYPES, QUANTS, ExportResult, export_merged
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.models.files import base_folder, gguf_file
+from securecoderl_edge.models.gpus import device_setting
+from securecoderl_edge.models.packages import require_torch
 from securecoderl_edge.runs import latest_run, run_of
 from securecoderl_edge.runtimes.spec import ModelSpec
 
@@ -68,6 +70,7 @@ class ExportConfig:
     verify: str | None = setting(
         None, "Check an exported file again, against its manifest and the original model.", metavar="FILE"
     )
+    device: str = device_setting()
     json: bool = setting(False, "Print the manifest as JSON on stdout; a list of them for several types.")
 
 
@@ -86,11 +89,12 @@ def export(source: str | None, config: ExportConfig) -> None:
     A manifest, a model card and (for GGUF) an Ollama Modelfile are written next to each file.
     """
     if config.verify is not None:
-        others = {**asdict(config), "verify": None, "json": False, "pre_tokenizer": None}
+        others = {**asdict(config), "verify": None, "json": False, "pre_tokenizer": None, "device": "auto"}
         if others != asdict(ExportConfig()):
-            raise UsageError("--verify can only be combined with --pre-tokenizer and --json.")
+            raise UsageError("--verify can only be combined with --pre-tokenizer, --device and --json.")
         _verify(Path(config.verify), source, config)
         return
+    _device(config)
     spec = find_source(source)
     base = base_folder(spec.source)
     if config.portable and config.format != "onnx":
@@ -139,7 +143,9 @@ def _export_files(
         say(f"{out}: {message}")
 
     gguf_base = gguf_file(spec.source)
-    with Workbench(base, spec.adapter, spec.prompt_style, log, config.pre_tokenizer, gguf_base) as workbench:
+    with Workbench(
+        base, spec.adapter, spec.prompt_style, log, config.pre_tokenizer, gguf_base, _device(config)
+    ) as workbench:
         for quant in quants:
             out = target_of(spec, kind, quant, config.out)
             try:
@@ -182,6 +188,14 @@ def _report(result: ExportResult) -> None:
         f"top-1 agreement {agreement.top1:.1%}, "
         f"greedy text identical for {agreement.greedy_equal}/{agreement.prompts} prompts"
     )
+
+
+def _device(config: ExportConfig) -> str:
+    """The device of the original model."""
+    require_torch()
+    from securecoderl_edge.models.device import choose_device
+
+    return choose_device(config.device, say)
 
 
 def _problems(config: ExportConfig) -> list[Problem]:
@@ -235,7 +249,7 @@ def _verify(file: Path, source: str | None, config: ExportConfig) -> None:
     elif (run := run_of(file)) is not None:
         spec = find_source(str(run.path))
     base, gguf_base = (base_folder(spec.source), gguf_file(spec.source)) if spec else (None, None)
-    found = recheck(file, base, spec.adapter if spec else None, config.pre_tokenizer, gguf_base)
+    found = recheck(file, base, spec.adapter if spec else None, config.pre_tokenizer, gguf_base, _device(config))
     if config.json:
         click.echo(json.dumps(found.to_record()))
     if found.agreement is None:

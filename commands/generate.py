@@ -8,6 +8,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,8 @@ from securecoderl_edge.models.gpus import DEVICES
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.styles import STYLES, PromptFormat, choose_format
 from securecoderl_edge.runs import latest_run
-from securecoderl_edge.runtimes import note_on, open_runtime, require_device, require_torch_model
+from securecoderl_edge.runtimes import note_on, open_runtime, require_torch_model
+from securecoderl_edge.runtimes.placement import check_device
 from securecoderl_edge.runtimes.protocol import (
     BASE_PRECISIONS,
     MAX_SAMPLES,
@@ -81,15 +83,15 @@ _SAMPLES_TOGETHER = 64
     "--base-precision",
     type=click.Choice(BASE_PRECISIONS),
     default="auto",
-    help="Weights of a run, a folder or nano. auto: bf16 where this CPU is faster with it, else fp32; int8: least "
-    "memory, slower.  [default: auto]",
+    help="Weights of a run, a folder or nano. auto: on a GPU bf16 or fp16, on a CPU bf16 where that is faster, else "
+    "fp32. int8: least memory, slower.  [default: auto]",
 )
+@click.option("--device", type=click.Choice(DEVICES), default="auto", help="Device to compute on.  [default: auto]")
 @click.option(
-    "--device",
-    type=click.Choice(DEVICES),
-    default="auto",
-    help="Device of a run, a folder or nano. auto: an NVIDIA GPU if a test on it succeeds, else the CPU.  "
-    "[default: auto]",
+    "--gpu-layers",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Layers of a GGUF file that the GPU computes, the CPU the others.  [default: all]",
 )
 @click.option("--threads", type=click.IntRange(1, MAX_THREADS), metavar="N", help="CPU threads.  [default: all cores]")
 @click.option(
@@ -123,6 +125,7 @@ def generate(
     timeout: float | None,
     base_precision: str,
     device: str,
+    gpu_layers: int | None,
     threads: int | None,
     sandbox: str,
     prompt_style: str,
@@ -153,17 +156,24 @@ def generate(
         text = read_prompt(prompt, sys.stdin.buffer if sys.stdin else io.BytesIO())
         problems = [Problem("prompt", text, tests=tuple(given or example_tests(text)))]
     spec = resolve_model(model)
+    if config.max_tokens is None and (run := spec.run()) is not None:
+        config = replace(config, max_tokens=run.budget.max_tokens)
     sampling = config.sampling(tuple(map(unescaped, stops)))
     warn_of_level(sandbox)
     require_torch_model(base_precision, [spec])
-    require_device(device, [spec])
+    check_device([spec], device, gpu_layers)
     if note := note_on(spec):
         say(note)
     with (
         Scorer(sandbox=sandbox) as scorer,
         contextlib.closing(
             open_runtime(
-                spec, threads=threads, device=device, base_precision=base_precision, reuses_prefixes=repairs > 0
+                spec,
+                threads=threads,
+                base_precision=base_precision,
+                reuses_prefixes=repairs > 0,
+                device=device,
+                gpu_layers=gpu_layers,
             )
         ) as runtime,
     ):

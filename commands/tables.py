@@ -16,6 +16,7 @@ from securecoderl_edge.evaluation.tables import (
     Comparison,
     Table,
     comparison_table,
+    devices_in_words,
     pass_table,
     prompts_in_words,
     quality_table,
@@ -51,7 +52,7 @@ def show_bench(summaries: Sequence[EvaluationSummary], comparisons: Sequence[Com
         pair = f"{comparison.second} minus {comparison.first}"
         console.print(f"{escape_controls(pair)}, paired over {comparison.problems} problems:")
         _print(console, comparison_table(comparison, with_p_values=console.width >= WIDE))
-    for line in prompts_in_words(summaries):
+    for line in (*prompts_in_words(summaries), *devices_in_words(summaries)):
         console.print(line)
     problems = max((summary.problems for summary in summaries), default=0)
     for line in FOOTNOTE:

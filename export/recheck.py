@@ -34,13 +34,14 @@ def recheck(
     adapter: Path | None,
     pre_tokenizer: str | None = None,
     gguf_base: Path | None = None,
+    device: str = "cpu",
 ) -> Recheck:
     """Check a file against its manifest and, if given, the original model.
 
     Args:
         base: folder of the base model; None checks only the manifest.
         pre_tokenizer: llama.cpp's name of an unrecognized pre-tokenizer, to verify an adapter on its base.
-        gguf_base: see `Workbench`.
+        gguf_base, device: see `Workbench`.
 
     Raises:
         UsageError: the file or its manifest is missing.
@@ -57,7 +58,7 @@ def recheck(
     if sources != given:
         changed = sorted(name for name in {*given, *sources} if given.get(name) != sources.get(name))
         raise SceError(f"{file} was made from another model: {', '.join(changed[:4])} differ")
-    with Workbench(base, adapter, pre_tokenizer=pre_tokenizer, gguf_base=gguf_base) as workbench:
+    with Workbench(base, adapter, pre_tokenizer=pre_tokenizer, gguf_base=gguf_base, device=device) as workbench:
         if isinstance(manifest, OnnxManifest):
             agreement = verify_onnx(file, base, kind, workbench.reference())
         elif isinstance(manifest, AdapterManifest):

@@ -25,11 +25,14 @@ LONGEST = 512
 _TOKENS = "tokens.json"
 
 
-def write_reference(base: Path, adapter: Path | None, prompts: Sequence[str], new_tokens: int, folder: Path) -> None:
+def write_reference(
+    base: Path, adapter: Path | None, prompts: Sequence[str], new_tokens: int, folder: Path, device: str = "cpu"
+) -> None:
     """Run each prompt and its greedy continuation of ``new_tokens`` through the original; see `read_reference`."""
     import torch
 
-    tokenizer, source = read_tokenizer(base), _load_source(base, adapter)
+    tokenizer, source = read_tokenizer(base), _load_source(base, adapter).to(device)
+    torch.set_float32_matmul_precision("highest")  # no TF32: the bounds are those of float32
     longest = min(LONGEST, read_architecture(base).context)
     new_tokens = min(new_tokens, longest // 2)
     budget = longest - new_tokens
@@ -38,7 +41,7 @@ def write_reference(base: Path, adapter: Path | None, prompts: Sequence[str], ne
     for number, prompt in enumerate(ids for ids in encoded if ids):
         with torch.inference_mode():
             tokens = _continued(source, prompt, new_tokens)
-            logits = source(torch.tensor([tokens])).logits[0].float().numpy()
+            logits = source(torch.tensor([tokens], device=device)).logits[0].float().cpu().numpy()
         np.save(folder / f"{number}.npy", logits)
         rows.append({"tokens": tokens, "prompt_length": len(prompt)})
     (folder / _TOKENS).write_text(json.dumps(rows), encoding="utf-8")
@@ -56,7 +59,7 @@ def _continued(source: Any, prompt: list[int], new_tokens: int) -> list[int]:
     tokens, past = list(prompt), None
     given = tokens
     for _ in range(new_tokens):
-        answer = source(torch.tensor([given]), past_key_values=past, use_cache=True)
+        answer = source(torch.tensor([given], device=source.device), past_key_values=past, use_cache=True)
         past, given = answer.past_key_values, [int(answer.logits[0, -1].argmax())]
         tokens += given
     return tokens
@@ -80,7 +83,12 @@ def main() -> None:
     adapter = Path(request["adapter"]) if request["adapter"] else None
     try:
         write_reference(
-            Path(request["base"]), adapter, request["prompts"], request["new_tokens"], Path(request["folder"])
+            Path(request["base"]),
+            adapter,
+            request["prompts"],
+            request["new_tokens"],
+            Path(request["folder"]),
+            request["device"],
         )
         write_message(answers, {})
     except SceError as error:

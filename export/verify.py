@@ -58,7 +58,7 @@ _PROBLEMS = (
 
 
 @contextmanager
-def reference_of(base: Path, adapter: Path | None) -> Iterator[Path]:
+def reference_of(base: Path, adapter: Path | None, device: str = "cpu") -> Iterator[Path]:
     """Provide a folder with the outputs of ``base`` plus ``adapter``, to compare any number of files with.
 
     Raises:
@@ -74,6 +74,7 @@ def reference_of(base: Path, adapter: Path | None) -> Iterator[Path]:
             "prompts": PROMPTS,
             "new_tokens": NEW_TOKENS,
             "folder": name,
+            "device": device,
         }
         _ask_child("securecoderl_edge.export.reference", request)
         yield Path(name)

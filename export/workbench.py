@@ -32,6 +32,7 @@ class Workbench:
         log: called with progress messages.
         pre_tokenizer: llama.cpp's name of an unrecognized pre-tokenizer.
         gguf_base: the GGUF file that ``base`` was converted from; an adapter is verified on it.
+        device: ``cpu`` or ``cuda``, for the original model.
     """
 
     def __init__(
@@ -42,7 +43,9 @@ class Workbench:
         log: Callable[[str], None] = lambda message: None,
         pre_tokenizer: str | None = None,
         gguf_base: Path | None = None,
+        device: str = "cpu",
     ) -> None:
+        self._device = device
         self.gguf_base = gguf_base
         self.base, self.adapter, self.log = base, adapter, log
         self.prompt_style, self.pre_tokenizer = prompt_style, pre_tokenizer
@@ -60,7 +63,7 @@ class Workbench:
     def reference(self) -> Path:
         """Compute the reference outputs once; see `reference_of`."""
         if self._reference is None:
-            self._reference = self._stack.enter_context(reference_of(self.base, self.adapter))
+            self._reference = self._stack.enter_context(reference_of(self.base, self.adapter, self._device))
         return self._reference
 
     def write(self, quant: str, path: Path, out: Path) -> GgufSummary:

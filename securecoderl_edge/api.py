@@ -103,6 +103,7 @@ def export(
     *,
     out: str | Path | None = None,
     force: bool = False,
+    device: str = "auto",
 ) -> ExportResult:
     """Export a policy or a base model to a file for a CPU, verified in llama.cpp or onnxruntime.
 
@@ -112,6 +113,7 @@ def export(
         quant: type of the weights; by default q8_0, int8, f32 and f16 for these kinds, in the same order.
         out: path to write; by default in the exports of the run, or in the current folder.
         force: replace an existing file or folder.
+        device: of the original model, which the file is compared with: ``auto``, ``cpu`` or ``cuda``.
 
     Returns:
         ``path``; ``manifest`` with hashes, tensor types and ``agreement`` (largest difference of logits, mean KL in
@@ -133,6 +135,10 @@ def export(
     )
     from securecoderl_edge.export.workbench import Workbench
     from securecoderl_edge.models.files import base_folder, gguf_file
+    from securecoderl_edge.models.packages import require_torch
+
+    require_torch()
+    from securecoderl_edge.models.device import choose_device
 
     if kind not in DEFAULTS or kind == "hf":
         raise UsageError(f"unknown kind {kind!r}; choose from gguf, onnx, portable, adapter")
@@ -141,7 +147,9 @@ def export(
     target = target_of(spec, kind, chosen, out)
     base, gguf_base = base_folder(spec.source), gguf_file(spec.source)
     check_format(spec, base, kind)
-    with Workbench(base, spec.adapter, spec.prompt_style, gguf_base=gguf_base) as workbench:
+    with Workbench(
+        base, spec.adapter, spec.prompt_style, gguf_base=gguf_base, device=choose_device(device)
+    ) as workbench:
         return export_as(workbench, kind, chosen, target, force)
 
 
@@ -152,6 +160,7 @@ def bench(
     samples: int = 1,
     limit: int | None = None,
     out: str | Path | None = None,
+    device: str = "auto",
     **settings: Any,
 ) -> list[EvaluationSummary]:
     """Evaluate quality, speed and memory of models on problems.
@@ -172,14 +181,19 @@ def bench(
         UsageError: an unknown model, problem set or setting.
         SceError: a model cannot be run.
     """
-    from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems, choose_models, measure, with_budget
+    from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems, choose_models, measure
+    from securecoderl_edge.evaluation.budgets import with_budgets
+    from securecoderl_edge.runtimes.placement import check_device
     from securecoderl_edge.sandbox.calibration import time_factor
     from securecoderl_edge.scoring.scorer import Scorer
 
-    values = {"problems": problems, "samples": samples, **settings} | ({} if limit is None else {"limit": limit})
+    values = {"problems": problems, "samples": samples, "device": device, **settings} | (
+        {} if limit is None else {"limit": limit}
+    )
     asked = build(BenchSettings, values, "bench")
     specs, _ = choose_models(models)
-    asked = with_budget(asked, specs)
+    check_device(specs, asked.device, asked.gpu_layers)
+    asked = with_budgets(asked, specs)
     chosen, folder = bench_problems(asked), None if out is None else Path(out)
     factor = time_factor(folder)
     with Scorer(sandbox=asked.sandbox, time_factor=factor) as scorer:
@@ -193,8 +207,9 @@ def generate(
     n: int = 1,
     tests: Sequence[tuple[str, str]] = (),
     threads: int | None = None,
-    device: str = "auto",
     sandbox: str = "auto",
+    device: str = "auto",
+    gpu_layers: int | None = None,
     **sampling: Any,
 ) -> Answer:
     """Generate programs for a prompt, test them and scan them.
@@ -202,7 +217,6 @@ def generate(
     Args:
         model: by default the newest export of the latest run, else its policy, else nano.
         n: programs to sample; the best one comes first.
-        device: ``auto``, ``cpu`` or ``cuda``, for a model that torch computes.
         tests: (input, expected output) pairs; by default the examples in the prompt, if it has any.
         sampling: ``temperature``, ``max_tokens``, ``seed``, ``top_k``, ``top_p``, ``min_p``, ``thinking``.
 
@@ -226,7 +240,7 @@ def generate(
     spec, settings = resolve_model(model), build(SamplingSettings, sampling, "generate")
     with (
         Scorer(sandbox=sandbox) as scorer,
-        contextlib.closing(open_runtime(spec, threads=threads, device=device)) as runtime,
+        contextlib.closing(open_runtime(spec, threads=threads, device=device, gpu_layers=gpu_layers)) as runtime,
     ):
         trained = spec.prompt_style or runtime.prompt_style
         format = choose_format("auto", trained, runtime.chat_template, settings.thinking)

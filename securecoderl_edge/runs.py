@@ -41,6 +41,15 @@ def phase_of(folder: Path) -> str:
 
 
 @dataclass(frozen=True)
+class Budget:
+    """Longest completion and prompt in tokens, and the extraction; None where nothing sets it."""
+
+    max_tokens: int | None = None
+    max_prompt_tokens: int | None = None
+    extract: str | None = None
+
+
+@dataclass(frozen=True)
 class Run:
     """One run folder, finished or not."""
 
@@ -76,15 +85,6 @@ class Run:
         except (SceError, KeyError):
             raise SceError(f"{record}: base_model is missing; train again in another folder") from None
 
-    def settings(self) -> dict[str, Any]:
-        """The nested settings that it was trained with, under the names of today; empty if they are missing.
-
-        Raises:
-            SceError: they are damaged.
-        """
-        config = self.path / "config.toml"
-        return current_settings(read_toml(config)) if config.is_file() else {}
-
     @property
     def command(self) -> str:
         """The command line that resumes the run: the one that started it."""
@@ -107,6 +107,25 @@ class Run:
         table = read_toml(config).get("prompt") if config.is_file() else None
         style = table.get("style") if isinstance(table, dict) else None
         return style if style in STYLES else OURS.style
+
+    @property
+    def budget(self) -> Budget:
+        """What the run trains with; nothing of a run without settings.
+
+        Raises:
+            SceError: the settings are damaged.
+        """
+        config = self.path / "config.toml"
+        table = current_settings(read_toml(config)) if config.is_file() else {}
+
+        def value(of: str, name: str, kind: type) -> Any:
+            found = table.get(of)
+            held = found.get(name) if isinstance(found, dict) else None
+            return held if isinstance(held, kind) else None
+
+        return Budget(
+            value("ppo", "max_tokens", int), value("prompt", "max_tokens", int), value("reward", "extract", str)
+        )
 
     def export_path(self, ending: str, part: str = "") -> Path:
         """The path of an export of the policy, or of another ``part`` such as the base; ``ending`` is its format."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
+from securecoderl_edge.evaluation.budgets import with_budgets
 from securecoderl_edge.evaluation.evaluate import BATCH, Evaluation, EvaluationProgress, evaluate
 from securecoderl_edge.evaluation.log import EvaluationLog
 from securecoderl_edge.evaluation.summary import EvaluationSummary
@@ -20,12 +21,11 @@ from securecoderl_edge.problems.problem import MAX_TESTS, Problem
 from securecoderl_edge.problems.sources import STARTER, is_benchmark, open_problems
 from securecoderl_edge.prompts.extraction import EXTRACT_MODES
 from securecoderl_edge.prompts.styles import STYLES, choose_format
-from securecoderl_edge.runs import Run, run_of
 from securecoderl_edge.runtimes import open_runtime, precision_of
+from securecoderl_edge.runtimes.placement import gpu_layers_setting, place
 from securecoderl_edge.runtimes.protocol import (
     MAX_SAMPLES,
     MAX_THREADS,
-    MAX_TOKENS,
     SamplingSettings,
     base_precision_setting,
 )
@@ -47,13 +47,8 @@ if TYPE_CHECKING:
 class BenchSettings(SamplingSettings):
     """The settings of an evaluation, without the models."""
 
-    max_tokens: int | None = setting(
-        None,
-        "Maximum number of tokens per completion.  [default: as in the models' runs, else 256]",
-        minimum=1,
-        metavar="N",
-    )
     device: str = device_setting("cpu")
+    gpu_layers: int | None = gpu_layers_setting()
     base_precision: str = base_precision_setting()
     problems: str = setting(
         "starter:eval",
@@ -68,14 +63,15 @@ class BenchSettings(SamplingSettings):
     )
     max_prompt_tokens: int | None = setting(
         None,
-        "Truncate the statements of longer prompts.  [default: as in the models' runs, else what fits the context]",
+        "Truncate the statements of longer prompts.  [default: that of the run's training, else as many as fit into "
+        "the context]",
         minimum=1,
         metavar="N",
     )
     extract: str | None = setting(
         None,
-        "The program in a completion. auto: the code block or the function in it; raw: the whole text.  [default: as "
-        "in the models' runs, else auto]",
+        "auto: score the program in a completion; raw: its whole text, which then does not stop at the end of a "
+        "program.  [default: that of the run's training, else auto]",
         choices=EXTRACT_MODES,
     )
     max_tests: int = setting(
@@ -114,55 +110,6 @@ def choose_models(names: Sequence[str], is_comparing: bool = False) -> tuple[lis
     return specs, [(0, other) for other in range(1, len(specs))] if is_comparing else []
 
 
-def with_budget(
-    settings: BenchSettings, specs: Sequence[ModelSpec], tell: Callable[[str], None] = lambda message: None
-) -> BenchSettings:
-    """The settings with token budgets and extraction as the models were trained, for all models alike.
-
-    What the user gives wins. Runs with different budgets give the largest; without runs the defaults remain.
-
-    Args:
-        tell: called with a line if a run decides.
-
-    Raises:
-        UsageError: runs with different extraction.
-        SceError: the settings of a run are damaged.
-    """
-    runs = {run.path: run for run in map(_run_of, specs) if run is not None}
-    tables = [run.settings() for run in runs.values()]
-    tokens = [size for table in tables if (size := table.get("ppo", {}).get("max_tokens"))]
-    prompts = [size for table in tables if (size := table.get("prompt", {}).get("max_tokens"))]
-    extracts = {table.get("reward", {}).get("extract", EXTRACT_MODES[0]) for table in tables}
-    if settings.extract is None and len(extracts) > 1:
-        raise UsageError("the runs were trained with different reward.extract. Give --extract auto or raw")
-    asked = settings
-    settings = replace(
-        settings,
-        max_tokens=settings.max_tokens or max(tokens, default=MAX_TOKENS),
-        max_prompt_tokens=settings.max_prompt_tokens or max(prompts, default=None),
-        extract=settings.extract or next(iter(extracts), EXTRACT_MODES[0]),
-    )
-    decided = [
-        words
-        for name, words, usual in (
-            ("max_tokens", f"up to {settings.max_tokens} new tokens", MAX_TOKENS),
-            ("max_prompt_tokens", f"prompts of up to {settings.max_prompt_tokens} tokens", None),
-            ("extract", "the whole completion as program", EXTRACT_MODES[0]),
-        )
-        if getattr(asked, name) is None and getattr(settings, name) != usual
-    ]
-    if decided:
-        tell(f"as in training: {', '.join(decided)}")
-    return settings
-
-
-def _run_of(spec: ModelSpec) -> Run | None:
-    """The run that a model was trained in."""
-    if spec.kind == "hf":
-        return None if spec.adapter is None else run_of(spec.adapter)
-    return run_of(Path(spec.source))
-
-
 def bench_problems(settings: BenchSettings, tell: Callable[[str], None] = lambda message: None) -> list[Problem]:
     """The problems to solve; ``starter`` alone means its evaluation split. Errors, ``tell``: as in `open_problems`."""
     source = f"{STARTER}:eval" if settings.problems == STARTER else settings.problems
@@ -188,17 +135,19 @@ def measure(
     Raises:
         SceError: the model cannot be opened, or see `evaluate`.
     """
+    settings = with_budgets(settings, [spec])
+    placement = place(spec, settings.device, settings.gpu_layers)
     with contextlib.ExitStack() as stack:
-        log, precision = None, precision_of(spec, settings.base_precision, settings.device)
+        log, precision = None, precision_of(spec, settings.base_precision, placement.device)
         if out is not None:
             # The number of problems is not among the keys: a row knows its batch, so a limit can be raised.
             keys = {name: value for name, value in asdict(settings).items() if name != "limit"}
             keys |= {"time_factor": time_factor, "label": spec.label, "sha256": spec.content_hash()}
-            keys["base_precision"] = precision
+            keys |= {"base_precision": precision, **asdict(placement)}
             log = stack.enter_context(EvaluationLog.held(out, spec.label, keys))
         runtime = open_runtime(
-            spec, threads=settings.threads, parallel=settings.parallel, device=settings.device,
-            base_precision=precision or "auto",
+            spec, threads=settings.threads, parallel=settings.parallel, device=placement.device,
+            base_precision=precision or "auto", gpu_layers=placement.gpu_layers or None,
         )  # fmt: skip
         stack.enter_context(contextlib.closing(runtime))
         trained = spec.prompt_style or runtime.prompt_style
@@ -216,9 +165,14 @@ def measure(
             batch=max(BATCH, settings.parallel or 0),
             format=format,
             max_prompt_tokens=settings.max_prompt_tokens,
-            extract=settings.extract or EXTRACT_MODES[0],
+            extract=settings.extract or "auto",
         )
-    return replace(evaluation, bits_per_weight=spec.bits_per_weight(), log=log.folder if log is not None else None)
+    return replace(
+        evaluation,
+        bits_per_weight=spec.bits_per_weight(),
+        log=log.folder if log is not None else None,
+        device=placement.device,
+    )
 
 
 def bench_record(

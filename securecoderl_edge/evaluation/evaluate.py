@@ -51,10 +51,12 @@ class Evaluation:
     bits_per_weight: float | None = None
     log: Path | None = None  # the folder of its rows, if they were kept
     reused: int = 0  # rows of an earlier evaluation
+    device: str = "cpu"
 
     def summary(self) -> EvaluationSummary:
         """The metrics with their intervals."""
-        return summarize(self.label, self.rows, self.usage, self.file_bytes, self.prompt_style, self.bits_per_weight)
+        found = summarize(self.label, self.rows, self.usage, self.file_bytes, self.prompt_style, self.bits_per_weight)
+        return replace(found, device=self.device)
 
 
 def evaluate(
@@ -84,8 +86,7 @@ def evaluate(
         batch: completions requested from the runtime at once.
         format: the prompt format.
         max_prompt_tokens: longer prompts are truncated, like those that exceed the context.
-        extract: what of a completion is its program, see `extraction.extract_program`. With ``raw`` a completion does
-            not end with the program in it.
+        extract: with ``raw`` the whole text is the program, and decoding does not stop at the end of one.
 
     Raises:
         SceError: a prompt cannot fit into the context, or the runtime or the sandbox failed.
@@ -95,8 +96,9 @@ def evaluate(
     room = room if max_prompt_tokens is None else min(room, max_prompt_tokens)
     width = max(1, batch // samples)
     starts = range(0, len(problems), width)
-    chunks = [problems[start : start + width] for start in starts]
-    collected = _Collected(chunks, samples, format, extract, log, on_progress)
+    collected = _Collected(
+        [problems[start : start + width] for start in starts], samples, format, log, on_progress, extract
+    )
     total = before = runtime.usage()
     try:
         for start in starts:
@@ -150,12 +152,12 @@ class _Collected:
         chunks: Sequence[Sequence[Problem]],
         samples: int,
         format: PromptFormat,
-        extract: str,
         log: EvaluationLog | None,
         on_progress: Callable[[EvaluationProgress], None],
+        extract: str,
     ) -> None:
-        self._samples, self._format, self._log, self._on_progress = samples, format, log, on_progress
         self._extract = extract
+        self._samples, self._format, self._log, self._on_progress = samples, format, log, on_progress
         # The samples of a problem depend on the other problems of its batch.
         self._digests: dict[str, str] = {}
         for chunk in chunks:

@@ -50,6 +50,8 @@ class EvaluationSummary:
         first_token, between_tokens: percentiles of the seconds from the start of a prompt's processing to its first
             token, and from each token of a completion to its next.
         peak_rss_bytes: of the process that ran the model.
+        peak_gpu_bytes: torch's on a GPU; None for other runtimes and on the CPU.
+        device: that computed it.
         file_bytes: size of the model on disk; None for a repo that is not downloaded.
         bits_per_weight: of the file, from its manifest; None without one.
     """
@@ -71,6 +73,8 @@ class EvaluationSummary:
     pass_at: Mapping[int, Interval] = field(default_factory=dict)
     prompt_style: str = ""
     cut_prompts: int = 0
+    device: str = "cpu"
+    peak_gpu_bytes: int | None = None
 
 
 def summarize(
@@ -104,6 +108,7 @@ def summarize(
         first_token=_percentiles(first_tokens),
         between_tokens=_percentiles([gap / 1000 for row in rows for gap in row.get("between_tokens_ms", ())]),
         peak_rss_bytes=usage.peak_rss_bytes if usage else None,
+        peak_gpu_bytes=(usage.peak_gpu_bytes or None) if usage else None,
         file_bytes=file_bytes,
         bits_per_weight=bits_per_weight,
         pass_at=_pass_at(list(groups.values())),

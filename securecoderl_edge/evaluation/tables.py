@@ -140,6 +140,16 @@ def speed_table(summaries: Sequence[EvaluationSummary]) -> Table:
     return Table(SPEED_COLUMNS, tuple(rows))
 
 
+def devices_in_words(summaries: Sequence[EvaluationSummary]) -> list[str]:
+    """A line for each model that a GPU computed, with torch's peak memory there."""
+    lines = []
+    for each in summaries:
+        if each.device != "cpu":
+            memory = "" if each.peak_gpu_bytes is None else f", peak GPU memory {byte_cell(each.peak_gpu_bytes)}"
+            lines.append(f"{each.label}: speeds of a GPU ({each.device}){memory}")
+    return lines
+
+
 def stage_table(summaries: Sequence[EvaluationSummary]) -> Table:
     """Numbers of programs by reward level of the paper's Table 1, and the length of completions."""
     rows = [
@@ -213,6 +223,8 @@ def summary_record(summary: EvaluationSummary) -> dict[str, Any]:
         **_percentiles_record("first_token_seconds", summary.first_token),
         **_percentiles_record("between_tokens_seconds", summary.between_tokens),
         "peak_rss_bytes": summary.peak_rss_bytes,
+        "peak_gpu_bytes": summary.peak_gpu_bytes,
+        "device": summary.device,
         "file_bytes": summary.file_bytes,
         "bits_per_weight": summary.bits_per_weight,
         "prompt_style": summary.prompt_style,
@@ -273,6 +285,7 @@ def bench_markdown(summaries: Sequence[EvaluationSummary], comparisons: Sequence
     for comparison in comparisons:
         title = f"**{comparison.second}** minus **{comparison.first}**, paired, {comparison.problems} problems:"
         parts.append(f"{title}\n\n{to_markdown(comparison_table(comparison))}")
+    parts += [f"{line}\n" for line in devices_in_words(summaries)]
     return "\n".join(parts)
 
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from securecoderl_edge.models.sampling import Sampled
 
+_NAMES = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32"}
+
 
 class HfRuntime:
     """Implements `protocol.Runtime` with the same decoder that training samples with."""
@@ -192,8 +194,6 @@ class HfRuntime:
         times: dict[tuple[int, int], list[float]],
         started: float,
     ) -> list[Sampled]:
-        import torch
-
         from securecoderl_edge.models.other import sample_with_generate
         from securecoderl_edge.models.sampling import Sampler, sample
 
@@ -225,7 +225,7 @@ class HfRuntime:
 
 
 def choose_precision(asked: str, shape: Architecture | OtherArchitecture, device: str = "cpu") -> str:
-    """Resolve ``auto``: on a GPU bf16, or fp16 if it lacks that; on a CPU bf16 if a measurement shows it faster, or fp32.
+    """Resolve ``auto``: on a GPU bf16, or else fp16; on a CPU bf16 if a measurement shows that it is faster, else fp32.
 
     Raises:
         UsageError: not one of `BASE_PRECISIONS`, or one that the device does not support.
@@ -236,11 +236,7 @@ def choose_precision(asked: str, shape: Architecture | OtherArchitecture, device
 
     if device != "cpu":
         compute = choose_compute(device, asked)
-        return (
-            str(compute.products).removeprefix("torch.").replace("bfloat", "bf").replace("float", "fp")
-            if (asked == "auto")
-            else asked
-        )
+        return _NAMES[str(compute.products)] if asked == "auto" else asked
     if asked == "fp16":
         raise UsageError("fp16 is for GPUs, CPUs are slow with it; use --base-precision bf16, fp32 or int8")
     if asked != "auto":

@@ -16,6 +16,7 @@ MAX_THREADS = 512
 # Samples of one prompt are decoded together; a larger number is a typing error that would take all memory.
 MAX_SAMPLES = 10_000
 _LOWEST_TEMPERATURE = 1e-6
+MAX_TOKENS = 256
 
 # Formats of the weights of models that torch computes.
 BASE_PRECISIONS = ("auto", "fp32", "fp16", "bf16", "int8")
@@ -45,7 +46,7 @@ class Sampling:
     """
 
     temperature: float = 0.7
-    max_tokens: int = 256
+    max_tokens: int = MAX_TOKENS
     seed: int = 42
     top_k: int = 0
     top_p: float = 1.0
@@ -213,10 +214,17 @@ class SamplingSettings:
         maximum=1,
         metavar="P",
     )
-    max_tokens: int = setting(256, "Maximum number of tokens per completion.", minimum=1, metavar="N")
+    max_tokens: int | None = setting(
+        None,
+        "Maximum number of tokens per completion.  [default: that of the run's training, else 256]",
+        minimum=1,
+        metavar="N",
+    )
     seed: int = setting(42, "Random seed of sampling.", minimum=0, maximum=MAX_SEED, metavar="N")
     thinking: bool = setting(False, "Let models that can think do so before they answer; raise --max-tokens, too.")
 
     def sampling(self, stop: tuple[str, ...] = ()) -> Sampling:
         """The settings as `Sampling`, with stop strings."""
-        return Sampling(self.temperature, self.max_tokens, self.seed, self.top_k, self.top_p, self.min_p, stop)
+        return Sampling(
+            self.temperature, self.max_tokens or MAX_TOKENS, self.seed, self.top_k, self.top_p, self.min_p, stop
+        )

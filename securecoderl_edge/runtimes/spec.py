@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -52,6 +52,7 @@ class ModelSpec:
         prompt_style: the prompt style that `sce` trained it with, or that its run evaluates it with; None if unknown.
             A GGUF file holds its own.
         exported: for an export, the role of the model it was made from.
+        of_run: the run that it belongs to, if its files are not in it; see `run`.
     """
 
     label: str
@@ -61,6 +62,12 @@ class ModelSpec:
     role: str = ""
     prompt_style: str | None = None
     exported: str = ""
+    of_run: Run | None = field(default=None, compare=False)
+
+    def run(self) -> Run | None:
+        """The run that it is a part or an export of."""
+        place = self.adapter or Path(self.source)
+        return self.of_run or (run_of(place) if place.exists() else None)
 
     def files(self) -> list[Path]:
         """The files that make up the model, in a fixed order; for a repo id, those that were downloaded."""
@@ -268,10 +275,10 @@ def _has_policy(run: Run) -> bool:
 def _base(run: Run) -> ModelSpec:
     name = run.base_model
     if name == NANO:
-        return ModelSpec(NANO, "hf", NANO, role=BASE, prompt_style=run.prompt_style)
+        return ModelSpec(NANO, "hf", NANO, role=BASE, prompt_style=run.prompt_style, of_run=run)
     if name == SMOLLM2 or Path(name).exists() or is_hub_id(name):
         label = Path(name).name.removesuffix(".gguf")
-        return ModelSpec(label, "hf", name, role=BASE, prompt_style=run.prompt_style)
+        return ModelSpec(label, "hf", name, role=BASE, prompt_style=run.prompt_style, of_run=run)
     raise UsageError(f"{run.path}: its base model {name} is missing; put it back")
 
 

@@ -73,7 +73,7 @@ def test_auto_means_bf16_only_where_it_was_measured_to_be_faster(wide: Path, mon
         assert precision_of(spec, "auto") == expected
         assert open_runtime(spec, threads=1).base_precision == expected  # type: ignore[attr-defined]
     assert precision_of(spec, "int8") == "int8"
-    with pytest.raises(UsageError, match="unknown base precision 'fp8'; choose from auto, fp32, bf16, int8"):
+    with pytest.raises(UsageError, match="unknown base precision 'fp8'; choose from auto, fp32, fp16, bf16, int8"):
         open_runtime(spec, base_precision="fp8")
 
 
