@@ -95,9 +95,11 @@ class Completions:
         steps = [min(len(self._drawn.get(owner, ((), ()))[0]), sampler.max_tokens - 1) for owner in owners]
         uniforms = sampler.uniforms[list(owners), steps].to(logits.device)
         tokens, log_probs = draw_tokens(logits, sampler.temperature, uniforms, sampler.truncate)
-        for owner, token, log_prob in zip(owners, tokens.tolist(), log_probs.tolist(), strict=True):
+        # One read of the device; float32 holds token ids exactly.
+        read = torch.stack([tokens.float(), log_probs]).tolist()
+        for owner, token, log_prob in zip(owners, *read, strict=True):
             if owner not in self.done:
-                self._add(owner, token, log_prob)
+                self._add(owner, int(token), log_prob)
         return tokens
 
     def _add(self, owner: int, token: int, log_prob: float) -> None:
@@ -173,27 +175,31 @@ class _Batch:
         self._decoder = decoder
         self.owners: list[int] = []
         self.logits = torch.empty(0)
+        self._starts: list[int] = []  # the entry at which each row begins
         self._end = 0
 
     def admit(self, owners: list[int], prompts: Sequence[Sequence[int]]) -> None:
         """Add a row for each of ``prompts``; neighbors that are equal are computed once."""
         decoder, device = self._decoder, self._decoder.device
-        distinct = [prompt for number, prompt in enumerate(prompts) if not number or prompt != prompts[number - 1]]
-        repeats = torch.tensor([len(list(group)) for _, group in groupby(prompts)], device=device)
-        longest = max(map(len, distinct))
-        tokens = torch.zeros(len(distinct), longest, dtype=torch.long, device=device)
-        present = torch.zeros(len(distinct), longest, dtype=torch.bool, device=device)
-        for row, prompt in enumerate(distinct):
-            tokens[row, longest - len(prompt) :] = torch.tensor(list(prompt), device=device)
+        groups = [(prompt, len(list(equal))) for prompt, equal in groupby(prompts)]
+        longest = max(map(len, prompts))
+        # Filled on the CPU: one copy to the device instead of one a row.
+        tokens = torch.zeros(len(groups), longest, dtype=torch.long)
+        present = torch.zeros(len(groups), longest, dtype=torch.bool)
+        for row, (prompt, _) in enumerate(groups):
+            tokens[row, longest - len(prompt) :] = torch.tensor(list(prompt))
             present[row, longest - len(prompt) :] = True
-        logits, cache = _prefill(decoder, tokens, present)
-        logits = logits.repeat_interleave(repeats, 0)
-        _change(cache, lambda entries: entries.repeat_interleave(repeats, 0))
-        positions = present.sum(1).repeat_interleave(repeats)
-        bias = score_bias(present, decoder.dtype).repeat_interleave(repeats, 0)
+        present = present.to(device)
+        logits, cache = _prefill(decoder, tokens.to(device), present)
+        computed = torch.tensor([row for row, (_, count) in enumerate(groups) for _ in range(count)], device=device)
+        logits = logits.index_select(0, computed)
+        _change(cache, lambda entries: entries.index_select(0, computed))
+        positions = present.sum(1).index_select(0, computed)
+        bias = score_bias(present, decoder.dtype).index_select(0, computed)
+        starts = [longest - len(prompt) for prompt in prompts]
         if not self.owners:
             self.logits, self._cache, self._positions, self._bias = logits, cache, positions, bias
-            self._end, self.owners = longest, owners
+            self._end, self.owners, self._starts = longest, owners, starts
             return
         # Both end at the same entry, and have as many behind it.
         lead = longest - self._end
@@ -207,6 +213,9 @@ class _Batch:
         for number, ((keys, values), (more_keys, more_values)) in enumerate(zip(self._cache, cache, strict=True)):
             self._cache[number] = joined(keys, more_keys), joined(values, more_values)
         self._end += max(lead, 0)
+        self._starts = [
+            start + side for part, (side, _) in zip((self._starts, starts), sides, strict=True) for start in part
+        ]
         self.logits = torch.cat([self.logits, logits])
         self._positions = torch.cat([self._positions, positions])
         self.owners = self.owners + owners
@@ -223,9 +232,9 @@ class _Batch:
             self._cache = []
             return
         kept = torch.tensor(rows, device=self._bias.device)
-        bias = self._bias[kept]
-        start = int((bias == 0).any(0).int().argmax())
-        self._bias, self._positions = bias[:, start:], self._positions[kept]
+        start = min(self._starts[row] for row in rows)
+        self._starts = [self._starts[row] - start for row in rows]
+        self._bias, self._positions = self._bias[kept, start:], self._positions[kept]
         _change(self._cache, lambda entries: entries[kept, :, start:])
         self._end -= start
 
@@ -262,7 +271,7 @@ def _prefill(decoder: Decoder, tokens: Tensor, present: Tensor) -> tuple[Tensor,
         bias = score_bias((causal & present[rows, None, :]) | itself, decoder.dtype)
         part = [(keys[rows], values[rows]) for keys, values in cache]
         logits.append(decoder.forward(tokens[rows], positions[rows], bias[:, None], 0, part))
-    decoder.prompt_tokens += int(present.sum())
+    decoder.prompt_tokens += int(present.sum())  # which waits for the device, so that the time is that of the pass
     decoder.prompt_seconds += time.monotonic() - started
     return torch.cat(logits), cache
 

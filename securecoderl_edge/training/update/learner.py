@@ -52,6 +52,7 @@ class Learner:
         format: the prompt format.
         prompts: cache of prompt tokens by problem id.
         end_tokens: EOS and stop tokens, always including the tokenizer's.
+        losses: those of this process since the last step.
         skipped_steps: optimizer steps of this process that were skipped because float16 overflowed.
         extract: what of a completion is its program, see `extraction.extract_program`.
     """
@@ -70,6 +71,7 @@ class Learner:
     end_tokens: frozenset[int] = frozenset()
     skipped_steps: int = 0
     extract: str = "auto"
+    losses: list[Tensor] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         enabled = self.compute.products is torch.float16
@@ -88,43 +90,53 @@ class Learner:
         answer = replace_surrogates(self.format.answer(program))
         return [*self.tokenizer.encode(answer), self.tokenizer.eos_token_id]
 
-    def backward(self, loss: Tensor, tensors: Mapping[str, Tensor]) -> None:
-        """Add the gradients of a loss.
-
-        Raises:
-            NotFiniteError: the loss is NaN or Inf; ``tensors`` are those it was computed from.
-        """
-        if not torch.isfinite(loss):
-            raise NotFiniteError("the loss", tensors)
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradients of a loss. Nothing is read from the device; `step` looks whether the loss is finite."""
+        self.losses.append(loss.detach())
         self.scaler.scale(loss).backward()
 
-    def step(self, max_norm: float, tensors: Mapping[str, Tensor]) -> float:
-        """Sum the gradients of all processes, clip the adapter's, update, clear; returns the norm before clipping.
+    def step(self, max_norm: float, tensors: Mapping[str, Tensor]) -> tuple[float, float]:
+        """Sum the gradients of all processes, clip the adapter's, update, clear.
+
+        Args:
+            tensors: those that the losses were computed from.
+
+        Returns:
+            the sum of the losses of all processes since the last step, and the gradient's norm before clipping.
 
         Raises:
-            NotFiniteError: a gradient is NaN or Inf, except for an overflow of float16, which only skips the step.
+            NotFiniteError: a loss or a gradient is NaN or Inf, except for an overflow of float16, which only skips the
+                step.
         """
         policy = list(adapter_parameters(self.model, POLICY_ADAPTER).values())
         trained = [*policy, *(self.value_head.parameters() if self.value_head is not None else ())]
+        losses = sum(self.losses, torch.zeros((), device=policy[0].device))
+        self.losses.clear()
         if self.team.count > 1:
             for parameter in trained:
                 parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            self.team.add_up(parameter.grad for parameter in trained if parameter.grad is not None)
+            self.team.add_up([losses, *(parameter.grad for parameter in trained if parameter.grad is not None)])
         self.scaler.unscale_(self.optimizer)
-        norm = float(nn.utils.clip_grad_norm_(policy, max_norm))
-        whole = norm + sum(float(p.grad.abs().sum()) for p in trained[len(policy) :] if p.grad is not None)
-        if not math.isfinite(whole) and not self.scaler.is_enabled():
+        clipped = nn.utils.clip_grad_norm_(policy, max_norm)
+        others = sum(
+            (p.grad.abs().sum() for p in trained[len(policy) :] if p.grad is not None), torch.zeros_like(losses)
+        )
+        loss, norm, rest = torch.stack([losses, clipped, others]).tolist()
+        if not math.isfinite(loss):
+            raise NotFiniteError("the loss", tensors)
+        if not math.isfinite(norm + rest) and not self.scaler.is_enabled():
             raise NotFiniteError("the gradient", tensors)
-        scale = self.scaler.get_scale()
+        before = self.scaler.get_scale()
         self.scaler.step(self.optimizer)
         self.scaler.update()
         if self.scaler.is_enabled():
             # The scaler lowers its scale if and only if it skipped a step.
-            self.skipped_steps += self.scaler.get_scale() < scale
-            if self.scaler.get_scale() < _SMALLEST_LOSS_SCALE:
+            scale = self.scaler.get_scale()
+            self.skipped_steps += scale < before
+            if scale < _SMALLEST_LOSS_SCALE:
                 raise NotFiniteError("the gradient, at every loss scale,", tensors)
         self.optimizer.zero_grad(set_to_none=True)
-        return norm
+        return loss, norm
 
 
 def make_value_head(hidden_size: int, seed: int) -> nn.Module:
@@ -191,7 +203,7 @@ def precision_metrics(learner: Learner, skipped_before: int) -> dict[str, Any]:
     if learner.scaler.is_enabled():
         metrics["loss_scale"] = learner.scaler.get_scale()
         metrics["skipped_steps"] = learner.skipped_steps - skipped_before
-    if learner.compute.device == "cuda":
+    if learner.compute.is_accelerator:
         metrics["peak_cuda_mib"] = round(torch.cuda.max_memory_allocated() / 2**20, 1)
     return metrics
 
