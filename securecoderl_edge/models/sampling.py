@@ -34,8 +34,8 @@ class Sampled:
         prompt: index of the prompt it continues.
         sample: index among the samples of that prompt.
         token_ids: with the end-of-sequence token if it was sampled.
-        log_probs: at temperature 1, for ranking and reports; PPO recomputes its own. Empty if the sampler does not
-            return them.
+        log_probs: at temperature 1, for ranking and reports, or those of a `Sampler` that is ``tempered``. PPO
+            recomputes its own. Empty if the sampler does not return them.
         finished: False if the length limit cut it off.
     """
 
@@ -58,6 +58,7 @@ class Sampler:
         on_finished: called with each completion as soon as it ends, while the others are still being decoded.
         on_token: called with (prompt index, sample index, token id) for every sampled token; True ends the completion.
         truncate: given logits (B, V) over the temperature, returns them with minus infinity for excluded tokens.
+        tempered: report log-probabilities under the distribution that tokens are drawn from, not at temperature 1.
     """
 
     temperature: float
@@ -67,6 +68,7 @@ class Sampler:
     on_finished: Callable[[Sampled], None] | None = None
     on_token: Callable[[int, int, int], bool] | None = None
     truncate: Callable[[Tensor], Tensor] | None = None
+    tempered: bool = False
 
 
 class Completions:
@@ -94,7 +96,9 @@ class Completions:
         sampler = self._sampler
         steps = [min(len(self._drawn.get(owner, ((), ()))[0]), sampler.max_tokens - 1) for owner in owners]
         uniforms = sampler.uniforms[list(owners), steps].to(logits.device)
-        tokens, log_probs = draw_tokens(logits, sampler.temperature, uniforms, sampler.truncate)
+        tokens, log_probs = draw_tokens(
+            logits, sampler.temperature, uniforms, sampler.truncate, tempered=sampler.tempered
+        )
         # One read of the device; float32 holds token ids exactly.
         read = torch.stack([tokens.float(), log_probs]).tolist()
         for owner, token, log_prob in zip(owners, *read, strict=True):
@@ -283,7 +287,12 @@ def _change(cache: list[tuple[Tensor, Tensor]], change: Callable[[Tensor], Tenso
 
 
 def draw_tokens(
-    logits: Tensor, temperature: float, uniforms: Tensor, truncate: Callable[[Tensor], Tensor] | None = None
+    logits: Tensor,
+    temperature: float,
+    uniforms: Tensor,
+    truncate: Callable[[Tensor], Tensor] | None = None,
+    *,
+    tempered: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Sample one token per row of ``logits`` (B, V); returns it and its log-probability at temperature 1.
 
@@ -291,7 +300,7 @@ def draw_tokens(
 
     Args:
         uniforms: (B,) numbers from [0, 1).
-        truncate: see `sample`.
+        truncate, tempered: see `Sampler`.
     """
     logits = logits.float()
     if temperature == 0:
@@ -299,7 +308,10 @@ def draw_tokens(
     else:
         # Inverse transform sampling: one random number per row; multinomial needs one per token of the vocabulary.
         scores = logits / temperature
-        below = (scores if truncate is None else truncate(scores)).softmax(-1).cumsum(-1)
+        if truncate is not None:
+            scores = truncate(scores)
+        below = scores.softmax(-1).cumsum(-1)
         chosen = (below <= uniforms[:, None] * below[:, -1:]).sum(-1).clamp_max(logits.shape[-1] - 1)
+        logits = scores if tempered else logits
     log_probs = logits.gather(-1, chosen[:, None])[:, 0] - logits.logsumexp(-1)
     return chosen, log_probs

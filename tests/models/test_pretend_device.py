@@ -155,8 +155,8 @@ def test_a_number_read_in_every_layer_is_found(tiny_qwen: Path, monkeypatch: pyt
 
 
 def test_a_second_read_of_a_step_is_counted(tiny_qwen: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def looks(*args: Any, real: Any = sampling.draw_tokens) -> Any:
-        tokens, log_probs = real(*args)
+    def looks(*args: Any, real: Any = sampling.draw_tokens, **kwargs: Any) -> Any:
+        tokens, log_probs = real(*args, **kwargs)
         assert log_probs.max().item() <= 0
         return tokens, log_probs
 

@@ -191,9 +191,13 @@ def _learn(
             break
     average = {name: value / epochs for name, value in sums.items()}
     ratio_square = average.pop("val/ratio_square")
+    drawn = torch.tensor([log_prob for done in completions for log_prob in done.log_probs], device=old.device)
+    drift = (batch.spread(drawn) - old).abs()
     of_batch = {
         "objective/kl": ((old - reference) * batch.mask).sum(1).mean(),
         "objective/entropy_estimate": masked_mean(-old, batch.mask),
+        "sampling/sampling_logp_difference/mean": masked_mean(drift, batch.mask),
+        "sampling/sampling_logp_difference/max": drift.max(),
     }
     if learner.value_head is not None:
         of_batch["val/explained_variance"] = explained_variance(old_values, returns, batch.mask)
