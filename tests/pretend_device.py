@@ -75,6 +75,7 @@ class Watch:
         reads: times that the host waited for the device.
         uploads: copies to the device.
         launches: operations on the device that are no views.
+        failures: operations that were asked of the device after it vanished, see `vanish`.
     """
 
     def __init__(self) -> None:
@@ -82,6 +83,18 @@ class Watch:
         self.reads: Counter[str] = Counter()
         self.uploads: Counter[str] = Counter()
         self.launches = 0
+        self.failures: list[str] = []
+        self._vanishes_in: str | None = None
+
+    def vanish(self, place: str) -> None:
+        """Let the device fail at the next operation of the function ``place``, and at all that follow."""
+        self._vanishes_in = place
+
+    def check_alive(self) -> None:
+        """Fail as CUDA does, if the device has vanished."""
+        if self._vanishes_in is not None and (self.failures or _place() == self._vanishes_in):
+            self.failures.append(_place())
+            raise torch.AcceleratorError("CUDA error: unspecified launch failure\nCUDA kernel errors might be ...")
 
     def check(self, function: Any, args: Any, kwargs: Any, made: Any) -> None:
         """Hold an operation that had its operands or its results on the device against the rules."""
@@ -194,6 +207,8 @@ def pretend_device() -> Iterator[Watch]:
 
 def _compute(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Compute an operation on the CPU tensors within, and hold it against the rules."""
+    if _watches:
+        _watches[-1].check_alive()
     operands = [each for each in _tensors((args, kwargs)) if isinstance(each, PretendTensor)]
     inner_args, inner_kwargs = _inner(args), _inner(kwargs)
     target = kwargs.get("device")

@@ -20,6 +20,7 @@ from pretend_device import NAME, BrokenRule, PretendTensor, pretend_device
 from small_runs import equal, rows
 from tiny_families import FAMILIES, build_family
 
+from securecoderl_edge.errors import SceError
 from securecoderl_edge.models import fused
 from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adapter_parameters, add_adapters
 from securecoderl_edge.models.decoder import Decoder
@@ -27,6 +28,7 @@ from securecoderl_edge.models.device import Compute
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
+from securecoderl_edge.runs import Run
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.training.checkpoint import Progress, load_latest, save_checkpoint
 from securecoderl_edge.training.phase import Stopped
@@ -186,13 +188,18 @@ def test_a_checkpoint_of_a_device_can_be_read_on_the_cpu(tiny_qwen: Path, scorer
     assert torch.equal(policy(here), expected)
 
 
+def run_on(compute: Compute, patch: pytest.MonkeyPatch) -> None:
+    """Let training choose the device."""
+    patch.setattr("securecoderl_edge.training.train.choose_compute", lambda *_, **__: compute)
+    patch.setattr("securecoderl_edge.training.workplace.memory_limit", lambda *_: 1 << 40)
+    patch.setattr(torch.cuda, "get_device_name", lambda: NAME)
+
+
 def test_a_run_on_a_device_that_was_stopped_resumes_bit_for_bit(
     epoch_settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of training, from loading to the published policy, as on a V100."""
-    monkeypatch.setattr("securecoderl_edge.training.train.choose_compute", lambda *_, **__: V100)
-    monkeypatch.setattr("securecoderl_edge.training.workplace.memory_limit", lambda *_: 1 << 40)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: NAME)
+    run_on(V100, monkeypatch)
     config = epoch_settings("ppo.advantage=gae", "sft.steps=2", "binary.steps=2", phases=("sft", "binary"))
     asked = iter((False, False, True))
     with pretend_device():
@@ -202,6 +209,61 @@ def test_a_run_on_a_device_that_was_stopped_resumes_bit_for_bit(
         parts = train(config, tmp_path / "b" / "parts")
     assert equal(parts.policy, whole.policy)
     assert [row["grad_norm"] for row in rows(parts)] == [row["grad_norm"] for row in rows(whole)]
+
+
+# Of a run whose device vanishes: a checkpoint an update.
+VANISHING = ("sft.steps=1", "binary.steps=3", "ppo.epochs=1", "checkpoint_every=1")
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(epoch_settings: Callable[..., TrainSettings], once: Once) -> Run:
+    def make(folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch, pretend_device():
+            run_on(FP32, patch)
+            train(epoch_settings(*VANISHING, phases=("sft", "binary")), folder / "run")
+
+    return Run(once("uninterrupted-on-a-device", make) / "run")
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "models/decoder.py:Decoder.forward",
+        "training/update/ppo_update.py:_learn",
+        "training/update/learner.py:Learner.backward",
+        "training/update/learner.py:Learner.step",
+        "training/checkpoint.py:_flatten",
+    ],
+)
+def test_a_device_that_vanishes_leaves_the_last_checkpoint_and_the_run_resumes_bit_for_bit(
+    epoch_settings: Callable[..., TrainSettings],
+    uninterrupted: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+) -> None:
+    run_on(FP32, monkeypatch)
+    config, run = epoch_settings(*VANISHING, phases=("sft", "binary")), Run(tmp_path / "run")
+    last = "phases/2-binary/checkpoints/step-000002"
+    armed = 3 if place.endswith("_flatten") else 2  # the third checkpoint; the third update
+
+    def vanish(row: dict[str, Any]) -> None:
+        if (row["phase"], row["step"]) == ("binary", armed):
+            watch.vanish(place)
+
+    with pretend_device() as watch, pytest.raises(SceError) as caught:
+        train(config, run.path, log=vanish)
+    message = str(caught.value)
+    assert "the GPU failed in binary update 3 of 3 (CUDA error: unspecified launch failure)" in message
+    assert f"{run.path / last} is intact: run the same command to resume" in message
+    assert watch.failures == [place]  # nothing was asked of it any more
+    assert sorted(path.name for path in (run.path / last).parent.iterdir()) == ["step-000001", "step-000002"]
+    for file in (uninterrupted.path / last).glob("*.safetensors"):
+        assert (run.path / last / file.name).read_bytes() == file.read_bytes()
+    with pretend_device():
+        train(config, run.path)
+    assert equal(run.policy, uninterrupted.policy)
+    assert [row["grad_norm"] for row in rows(run)] == [row["grad_norm"] for row in rows(uninterrupted)]
 
 
 # Faults in the code of an update. On a CPU every one of them goes unseen.
