@@ -188,11 +188,9 @@ def seed_of(*parts: object) -> int:
 
 def next_problems(problems: Sequence[Problem], count: int, step: int, seed: int) -> list[Problem]:
     """The problems of update ``step`` (from 1): consecutive parts of a seeded shuffle per epoch."""
-    chosen = []
-    for position in range((step - 1) * count, step * count):
-        epoch, index = divmod(position, len(problems))
-        chosen.append(problems[shuffled(len(problems), seed_of(seed, "order", epoch))[index]])
-    return chosen
+    places = [divmod(position, len(problems)) for position in range((step - 1) * count, step * count)]
+    orders = {epoch: shuffled(len(problems), seed_of(seed, "order", epoch)) for epoch in {epoch for epoch, _ in places}}
+    return [problems[orders[epoch][index]] for epoch, index in places]
 
 
 def shuffled(count: int, seed: int) -> list[int]:

@@ -281,7 +281,7 @@ def _piece_loss(
     if learner.value_head is not None:
         values = _values(learner.value_head, hidden, piece)
         value, clipped = value_loss(values, old_values[cut], returns[cut], piece.mask, ppo.clip_range)
-        loss = loss + ppo.value_coefficient * value
+        loss = loss + value  # of other parameters: the head reads detached states
     facts = (
         surrogate.loss, value, surrogate.clip_fraction, surrogate.approximate_kl, clipped,
         surrogate.ratio_mean, surrogate.ratio_square,
