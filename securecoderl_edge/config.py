@@ -38,6 +38,8 @@ OLD_SETTINGS = {
     "reward.shown_tests": "reward.visible_tests",
     "reward.stage_rule": "reward.credit_rule",
 }
+# Settings that were removed, and why; files that have them are read without them.
+REMOVED_SETTINGS = {"ppo.value_coefficient": "the optimizer of the value head undoes any factor of its loss"}
 # New name of a setting -> old value -> new value.
 OLD_VALUES = {
     "ppo.advantage": {"group": "rloo"},
@@ -93,6 +95,9 @@ def build(schema: type[T], values: Mapping[str, Any], where: str, table: str = "
     renamed = next((name for name in unknown if f"{table}{name}" in OLD_SETTINGS), None)
     if renamed:
         raise UsageError(f"{where}: {table}{renamed} was renamed; use {OLD_SETTINGS[table + renamed]}")
+    removed = next((name for name in unknown if f"{table}{name}" in REMOVED_SETTINGS), None)
+    if removed:
+        raise UsageError(f"{where}: {table}{removed} was removed: {REMOVED_SETTINGS[table + removed]}. Leave it out")
     if unknown:
         raise UsageError(f"{where}: unknown setting {unknown[0]!r}; choose from {', '.join(sorted(fields))}")
     arguments: dict[str, Any] = {}
@@ -170,6 +175,8 @@ def current_settings(table: Mapping[str, Any], prefix: str = "") -> dict[str, An
     """A table of settings, as ``config.toml`` holds them, with the names and values of today."""
     current: dict[str, Any] = {}
     for key, value in table.items():
+        if f"{prefix}{key}" in REMOVED_SETTINGS:
+            continue
         name = OLD_SETTINGS.get(f"{prefix}{key}", f"{prefix}{key}")
         if isinstance(value, Mapping):
             value = current_settings(value, f"{name}.")

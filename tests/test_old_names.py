@@ -15,6 +15,8 @@ from securecoderl_edge.config import (
     OLD_KEYS,
     OLD_SETTINGS,
     OLD_VALUES,
+    REMOVED_SETTINGS,
+    apply_overrides,
     current_keys,
     current_settings,
     to_table,
@@ -35,7 +37,7 @@ def all_names(settings: object = TrainSettings(), prefix: str = "") -> set[str]:
 def test_every_new_name_is_a_setting_and_no_old_one_is() -> None:
     names = all_names()
     assert set(OLD_SETTINGS.values()) <= names
-    assert not names & OLD_SETTINGS.keys()
+    assert not names & (OLD_SETTINGS.keys() | REMOVED_SETTINGS.keys())
     assert OLD_VALUES.keys() <= names
 
 
@@ -43,6 +45,14 @@ def test_every_new_name_is_a_setting_and_no_old_one_is() -> None:
 def test_an_old_setting_is_an_error_that_names_the_new_one(old: str, new: str) -> None:
     with pytest.raises(UsageError, match=f"{old} was renamed; use {new}$"):
         resolve("starter", (f"{old}=1",), {})
+
+
+@pytest.mark.parametrize("name", REMOVED_SETTINGS)
+def test_a_removed_setting_is_an_error_that_says_why_and_no_hindrance_in_an_old_run(name: str) -> None:
+    with pytest.raises(UsageError, match=f"{name} was removed: .*[.] Leave it out$"):
+        resolve("starter", (f"{name}=1",), {})
+    today = to_table(resolve("starter", (), {}))
+    assert current_settings(apply_overrides(today, (f"{name}=0.5",))) == today
 
 
 @pytest.mark.parametrize(("name", "old", "new"), [(n, a, b) for n, each in OLD_VALUES.items() for a, b in each.items()])

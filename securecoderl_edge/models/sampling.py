@@ -34,8 +34,8 @@ class Sampled:
         prompt: index of the prompt it continues.
         sample: index among the samples of that prompt.
         token_ids: with the end-of-sequence token if it was sampled.
-        log_probs: at temperature 1, for ranking and reports; PPO recomputes its own. Empty if the sampler does not
-            return them.
+        log_probs: at temperature 1, for ranking and reports, or those of a `Sampler` that is ``tempered``. PPO
+            recomputes its own. Empty if the sampler does not return them.
         finished: False if the length limit cut it off.
     """
 
@@ -58,6 +58,7 @@ class Sampler:
         on_finished: called with each completion as soon as it ends, while the others are still being decoded.
         on_token: called with (prompt index, sample index, token id) for every sampled token; True ends the completion.
         truncate: given logits (B, V) over the temperature, returns them with minus infinity for excluded tokens.
+        tempered: report log-probabilities under the distribution that tokens are drawn from, not at temperature 1.
     """
 
     temperature: float
@@ -67,6 +68,7 @@ class Sampler:
     on_finished: Callable[[Sampled], None] | None = None
     on_token: Callable[[int, int, int], bool] | None = None
     truncate: Callable[[Tensor], Tensor] | None = None
+    tempered: bool = False
 
 
 class Completions:
@@ -94,10 +96,14 @@ class Completions:
         sampler = self._sampler
         steps = [min(len(self._drawn.get(owner, ((), ()))[0]), sampler.max_tokens - 1) for owner in owners]
         uniforms = sampler.uniforms[list(owners), steps].to(logits.device)
-        tokens, log_probs = draw_tokens(logits, sampler.temperature, uniforms, sampler.truncate)
-        for owner, token, log_prob in zip(owners, tokens.tolist(), log_probs.tolist(), strict=True):
+        tokens, log_probs = draw_tokens(
+            logits, sampler.temperature, uniforms, sampler.truncate, tempered=sampler.tempered
+        )
+        # One read of the device; float32 holds token ids exactly.
+        read = torch.stack([tokens.float(), log_probs]).tolist()
+        for owner, token, log_prob in zip(owners, *read, strict=True):
             if owner not in self.done:
-                self._add(owner, token, log_prob)
+                self._add(owner, int(token), log_prob)
         return tokens
 
     def _add(self, owner: int, token: int, log_prob: float) -> None:
@@ -173,27 +179,31 @@ class _Batch:
         self._decoder = decoder
         self.owners: list[int] = []
         self.logits = torch.empty(0)
+        self._starts: list[int] = []  # the entry at which each row begins
         self._end = 0
 
     def admit(self, owners: list[int], prompts: Sequence[Sequence[int]]) -> None:
         """Add a row for each of ``prompts``; neighbors that are equal are computed once."""
         decoder, device = self._decoder, self._decoder.device
-        distinct = [prompt for number, prompt in enumerate(prompts) if not number or prompt != prompts[number - 1]]
-        repeats = torch.tensor([len(list(group)) for _, group in groupby(prompts)], device=device)
-        longest = max(map(len, distinct))
-        tokens = torch.zeros(len(distinct), longest, dtype=torch.long, device=device)
-        present = torch.zeros(len(distinct), longest, dtype=torch.bool, device=device)
-        for row, prompt in enumerate(distinct):
-            tokens[row, longest - len(prompt) :] = torch.tensor(list(prompt), device=device)
+        groups = [(prompt, len(list(equal))) for prompt, equal in groupby(prompts)]
+        longest = max(map(len, prompts))
+        # Filled on the CPU: one copy to the device instead of one a row.
+        tokens = torch.zeros(len(groups), longest, dtype=torch.long)
+        present = torch.zeros(len(groups), longest, dtype=torch.bool)
+        for row, (prompt, _) in enumerate(groups):
+            tokens[row, longest - len(prompt) :] = torch.tensor(list(prompt))
             present[row, longest - len(prompt) :] = True
-        logits, cache = _prefill(decoder, tokens, present)
-        logits = logits.repeat_interleave(repeats, 0)
-        _change(cache, lambda entries: entries.repeat_interleave(repeats, 0))
-        positions = present.sum(1).repeat_interleave(repeats)
-        bias = score_bias(present, decoder.dtype).repeat_interleave(repeats, 0)
+        present = present.to(device)
+        logits, cache = _prefill(decoder, tokens.to(device), present)
+        computed = torch.tensor([row for row, (_, count) in enumerate(groups) for _ in range(count)], device=device)
+        logits = logits.index_select(0, computed)
+        _change(cache, lambda entries: entries.index_select(0, computed))
+        positions = present.sum(1).index_select(0, computed)
+        bias = score_bias(present, decoder.dtype).index_select(0, computed)
+        starts = [longest - len(prompt) for prompt in prompts]
         if not self.owners:
             self.logits, self._cache, self._positions, self._bias = logits, cache, positions, bias
-            self._end, self.owners = longest, owners
+            self._end, self.owners, self._starts = longest, owners, starts
             return
         # Both end at the same entry, and have as many behind it.
         lead = longest - self._end
@@ -207,6 +217,9 @@ class _Batch:
         for number, ((keys, values), (more_keys, more_values)) in enumerate(zip(self._cache, cache, strict=True)):
             self._cache[number] = joined(keys, more_keys), joined(values, more_values)
         self._end += max(lead, 0)
+        self._starts = [
+            start + side for part, (side, _) in zip((self._starts, starts), sides, strict=True) for start in part
+        ]
         self.logits = torch.cat([self.logits, logits])
         self._positions = torch.cat([self._positions, positions])
         self.owners = self.owners + owners
@@ -223,9 +236,9 @@ class _Batch:
             self._cache = []
             return
         kept = torch.tensor(rows, device=self._bias.device)
-        bias = self._bias[kept]
-        start = int((bias == 0).any(0).int().argmax())
-        self._bias, self._positions = bias[:, start:], self._positions[kept]
+        start = min(self._starts[row] for row in rows)
+        self._starts = [self._starts[row] - start for row in rows]
+        self._bias, self._positions = self._bias[kept, start:], self._positions[kept]
         _change(self._cache, lambda entries: entries[kept, :, start:])
         self._end -= start
 
@@ -262,7 +275,7 @@ def _prefill(decoder: Decoder, tokens: Tensor, present: Tensor) -> tuple[Tensor,
         bias = score_bias((causal & present[rows, None, :]) | itself, decoder.dtype)
         part = [(keys[rows], values[rows]) for keys, values in cache]
         logits.append(decoder.forward(tokens[rows], positions[rows], bias[:, None], 0, part))
-    decoder.prompt_tokens += int(present.sum())
+    decoder.prompt_tokens += int(present.sum())  # which waits for the device, so that the time is that of the pass
     decoder.prompt_seconds += time.monotonic() - started
     return torch.cat(logits), cache
 
@@ -274,7 +287,12 @@ def _change(cache: list[tuple[Tensor, Tensor]], change: Callable[[Tensor], Tenso
 
 
 def draw_tokens(
-    logits: Tensor, temperature: float, uniforms: Tensor, truncate: Callable[[Tensor], Tensor] | None = None
+    logits: Tensor,
+    temperature: float,
+    uniforms: Tensor,
+    truncate: Callable[[Tensor], Tensor] | None = None,
+    *,
+    tempered: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Sample one token per row of ``logits`` (B, V); returns it and its log-probability at temperature 1.
 
@@ -282,7 +300,7 @@ def draw_tokens(
 
     Args:
         uniforms: (B,) numbers from [0, 1).
-        truncate: see `sample`.
+        truncate, tempered: see `Sampler`.
     """
     logits = logits.float()
     if temperature == 0:
@@ -290,7 +308,10 @@ def draw_tokens(
     else:
         # Inverse transform sampling: one random number per row; multinomial needs one per token of the vocabulary.
         scores = logits / temperature
-        below = (scores if truncate is None else truncate(scores)).softmax(-1).cumsum(-1)
+        if truncate is not None:
+            scores = truncate(scores)
+        below = scores.softmax(-1).cumsum(-1)
         chosen = (below <= uniforms[:, None] * below[:, -1:]).sum(-1).clamp_max(logits.shape[-1] - 1)
+        logits = scores if tempered else logits
     log_probs = logits.gather(-1, chosen[:, None])[:, 0] - logits.logsumexp(-1)
     return chosen, log_probs

@@ -73,7 +73,8 @@ def save_checkpoint(
             tensors, scalars = _flatten(learner.optimizer.state_dict()["state"])
             save_file(tensors, temporary / _OPTIMIZER)
             if learner.value_head is not None:
-                save_file(learner.value_head.state_dict(), temporary / _VALUE_HEAD)
+                head = {name: tensor.cpu() for name, tensor in learner.value_head.state_dict().items()}
+                save_file(head, temporary / _VALUE_HEAD)
             hashes = {path.name: sha256_of(path) for path in sorted(temporary.iterdir())}
             state = {
                 **asdict(progress),
@@ -227,7 +228,8 @@ def _flatten(state: Mapping[Any, Any]) -> tuple[dict[str, torch.Tensor], dict[st
     numbers: dict[str, Any] = {}
     for key, value in _leaves(state, ""):
         if isinstance(value, torch.Tensor):
-            tensors[key] = value.detach().clone().contiguous()  # 8-bit states share their tables; safetensors may not
+            # A copy: 8-bit states share their tables; safetensors may not.
+            tensors[key] = value.detach().to("cpu", copy=True).contiguous()
         else:
             numbers[key] = value
     return tensors, numbers

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from securecoderl_edge.errors import SceError
+from securecoderl_edge.errors import SceError, first_line
 from securecoderl_edge.models.adapters import load_adapter
 from securecoderl_edge.models.files import lasting_name
 from securecoderl_edge.problems.problem import Problem
@@ -37,7 +37,7 @@ from securecoderl_edge.training.selection import (
     updates_without_progress,
 )
 from securecoderl_edge.training.settings import PhaseSettings
-from securecoderl_edge.training.update.learner import Learner, NotFiniteError
+from securecoderl_edge.training.update.learner import Learner, NotFiniteError, is_device_failure
 from securecoderl_edge.training.update.ppo_update import ppo_update
 from securecoderl_edge.training.update.rewards import partial_weight, running_pass_rate
 from securecoderl_edge.training.update.rollout import Rollout
@@ -61,14 +61,30 @@ class Phase:
         self.evaluations = RowFile(self.folder / "evaluations.jsonl")
         self.steps = phase_steps(place.settings)[name]
         self.facts = {"phase": name, "base_model": place.inputs["base_sha256"], "settings": key}
+        self.progress = Progress()
 
     def run(self) -> None:
         """Train to the phase's last update, or load its result if it is finished.
 
         Raises:
-            SceError: a checkpoint that cannot be resumed from, no usable problem, NaN or Inf.
+            SceError: a checkpoint that cannot be resumed from, no usable problem, NaN or Inf, a GPU that failed.
             Stopped: on request, after a checkpoint.
         """
+        try:
+            self._run()
+        except RuntimeError as error:
+            if not is_device_failure(error):
+                raise
+            raise SceError(self._failed(error)) from error
+
+    def _failed(self, error: RuntimeError) -> str:
+        """What to do after the failure of a GPU. Nothing is saved: that would have to read from it."""
+        step, saved = self.progress.step, checkpoints(self.checkpoints)
+        where = f"in {self.name} update {step} of {self.steps}" if step else f"before the first update of {self.name}"
+        intact = f"{saved[-1]} is intact" if saved else f"{self.name} has no checkpoint yet"
+        return f"the GPU failed {where} ({first_line(error)}). {intact}: run the same command to resume"
+
+    def _run(self) -> None:
         place = self.place
         if (self.folder / "adapter" / DONE_FILE).is_file():
             check_published(self.folder / "adapter")
@@ -78,7 +94,7 @@ class Phase:
         if self.name == "sft":
             place = self.place = replace(place, settings=with_sft_epochs(place.settings, len(usable)))
             self.steps = place.settings.sft.steps
-        progress = self._resume(learner)
+        progress = self.progress = self._resume(learner)
         done = self._evaluations_so_far(progress)
         if place.held_out and not done:
             self._evaluate(learner, progress, done, {})

@@ -144,7 +144,6 @@ class PpoSettings:
     value_warmup_steps: int = setting(
         0, "With `gae`: updates at the start of a phase that train the value head alone.", minimum=0
     )
-    value_coefficient: float = setting(0.5, "Weight of the value loss.", minimum=0)
     clip_range: float = setting(0.2, "PPO clips the probability ratio of each token to 1 +- this.", minimum=0)
     kl_coefficient: float = setting(
         0.02, "KL penalty coefficient (KL to the SFT policy), applied to the reward.", minimum=0

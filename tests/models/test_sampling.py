@@ -100,14 +100,27 @@ def test_log_probs_are_those_of_a_full_forward_pass(adapted: Any, tokenizer: Any
 
 def test_tokens_are_drawn_as_often_as_their_probability_says() -> None:
     logits = torch.tensor([2.0, 1.0, 0.0, -1.0, -torch.inf, 1.0, -torch.inf])
-    drawn, log_probs = draw_tokens(
-        logits.expand(40_000, -1), 0.5, torch.rand(40_000, generator=torch.Generator().manual_seed(3))
-    )
+    many = (logits.expand(40_000, -1), 0.5, torch.rand(40_000, generator=torch.Generator().manual_seed(3)))
+    drawn, log_probs = draw_tokens(*many)
     expected = (logits / 0.5).softmax(-1)
     frequency = drawn.bincount(minlength=len(logits)) / len(drawn)
     # Six standard errors of a frequency; what is impossible is never drawn.
     assert bool(((frequency - expected).abs() <= 6 * (expected * (1 - expected) / len(drawn)).sqrt()).all())
     torch.testing.assert_close(log_probs, logits.log_softmax(-1)[drawn])
+
+
+def test_log_probs_that_are_tempered_are_those_of_the_distribution_that_tokens_come_from() -> None:
+    logits = torch.randn(50, 9, generator=torch.Generator().manual_seed(5))
+    uniforms = torch.rand(50, generator=torch.Generator().manual_seed(6))
+
+    def without_the_first(scores: torch.Tensor) -> torch.Tensor:
+        return scores.index_fill(-1, torch.tensor([0]), -torch.inf)
+
+    for truncate, kept in ((None, logits / 0.5), (without_the_first, without_the_first(logits / 0.5))):
+        plain, _ = draw_tokens(logits, 0.5, uniforms, truncate)
+        drawn, log_probs = draw_tokens(logits, 0.5, uniforms, truncate, tempered=True)
+        assert torch.equal(drawn, plain)
+        torch.testing.assert_close(log_probs, kept.log_softmax(-1).gather(-1, drawn[:, None])[:, 0])
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])

@@ -13,9 +13,11 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
 
+from securecoderl_edge.models import fused
 from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adapter_parameters, add_adapters
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.device import Compute
+from securecoderl_edge.models.int8 import Int8Linear
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
@@ -41,7 +43,7 @@ FP32 = Compute("cpu", "fp32", torch.float32)
 @pytest.fixture
 def make_learner(tiny_model: Path) -> Callable[..., Learner]:
     def make(compute: Compute = FP32, value_head: bool = False) -> Learner:
-        model = add_adapters(load_base(tiny_model), LoraSettings(rank=4), seed=3)
+        model = add_adapters(load_base(tiny_model, compute.base_precision), LoraSettings(rank=4), seed=3)
         head = make_value_head(model.config.hidden_size, 3) if value_head else None
         groups = [{"params": list(adapter_parameters(model, POLICY_ADAPTER).values()), "lr": 0.01}]
         groups += [{"params": list(head.parameters()), "lr": 0.01}] if head is not None else []
@@ -76,6 +78,45 @@ def test_an_update_moves_the_policy_and_says_how_far(make_learner: Callable[...,
     assert row["val/num_eos_tokens"] + round(row["truncated_rate"] * 8) == 8
     for name in ("tokens_per_second", "seconds_sample", "seconds_update", "peak_rss_mib"):
         assert row[name] > 0
+
+
+DRIFT = "sampling/sampling_logp_difference"
+
+
+@pytest.mark.parametrize("rollout", ["own", "hf"])
+def test_sampler_and_learner_agree_on_the_probability_of_each_token(
+    make_learner: Callable[..., Learner], scorer: Scorer, rollout: str
+) -> None:
+    learner = make_learner()
+    for step in (1, 2):  # the second one with an adapter that does something, merged by the sampler
+        row = update(learner, scorer, replace(PPO, rollout=rollout), step)
+        assert 0 <= row[f"{DRIFT}/mean"] <= row[f"{DRIFT}/max"] < 1e-4
+
+
+def test_a_sampler_that_expands_int8_weights_in_another_format_shows_in_the_drift(
+    make_learner: Callable[..., Learner], scorer: Scorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eight_bit = Compute("cpu", "int8", torch.float32)
+    same = update(make_learner(eight_bit), scorer, PPO)
+    real = Int8Linear.expanded
+    monkeypatch.setattr(Int8Linear, "expanded", lambda self, dtype: real(self, torch.bfloat16).to(dtype))
+    monkeypatch.setattr(fused.Projection, "weight", lambda self, dtype: real(self.linear, dtype))
+    other = update(make_learner(eight_bit), scorer, PPO)
+    assert same[f"{DRIFT}/max"] < 1e-4
+    assert other[f"{DRIFT}/mean"] > 100 * same[f"{DRIFT}/mean"]
+
+
+def test_a_sampler_with_an_older_policy_than_the_learner_shows_in_the_drift(
+    make_learner: Callable[..., Learner], scorer: Scorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = make_learner()
+    assert learner.decoder is not None
+    learner.decoder.refresh()
+    monkeypatch.setattr(learner.decoder, "refresh", lambda: None)
+    monkeypatch.setattr(learner.decoder, "release", lambda: None)
+    fresh, stale = (update(learner, scorer, PPO, step) for step in (1, 2))
+    assert fresh[f"{DRIFT}/max"] < 1e-4
+    assert stale[f"{DRIFT}/mean"] > 0.01
 
 
 def test_passes_over_a_batch_stop_once_the_policy_has_moved_too_far(
@@ -196,7 +237,7 @@ def test_float16_skips_a_step_whose_gradients_overflow_and_lowers_the_scale(
     learner = make_learner(Compute("cpu", "fp32", torch.float16))
     before = policy(learner)
     parameter = next(iter(adapter_parameters(learner.model, POLICY_ADAPTER).values()))
-    learner.backward(parameter.sum(), {})
+    learner.backward(parameter.sum())
     parameter.grad.fill_(float("inf"))  # type: ignore[union-attr]
     learner.step(1.0, {})
     assert torch.equal(policy(learner), before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.styles import OURS
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.training.settings import SftSettings
+from securecoderl_edge.training.update import learner as learners
 from securecoderl_edge.training.update.learner import Learner
 from securecoderl_edge.training.update.sft_update import sft_update, solution_batch
 
@@ -77,3 +79,24 @@ def test_supervised_training_reinforcement_learning_and_bench_use_one_prompt(lea
     with Scorer(workers=1) as scorer:
         evaluate.evaluate(runtime, PROBLEMS, scorer)
     assert set(runtime.prompts) == prompts
+
+
+def test_updates_take_consecutive_parts_of_one_shuffle_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    problems = [Problem(f"p{n}", "", tests=()) for n in range(7)]
+    shuffles: list[int] = []
+
+    def counted(count: int, seed: int, real: Any = learners.shuffled) -> list[int]:
+        shuffles.append(seed)
+        order: list[int] = real(count, seed)
+        return order
+
+    monkeypatch.setattr(learners, "shuffled", counted)
+    updates = [learners.next_problems(problems, 5, step, 3) for step in range(1, 8)]
+    taken = [problem.id for each in updates for problem in each]
+    epochs = [taken[start : start + 7] for start in range(0, 35, 7)]
+    assert all(sorted(epoch) == [problem.id for problem in problems] for epoch in epochs)
+    assert len(set(map(tuple, epochs))) == 5
+    assert len(shuffles) <= 2 * len(updates)
+    shuffles.clear()
+    assert len(learners.next_problems(problems, 16, 1, 3)) == 16
+    assert len(shuffles) == 3

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from securecoderl_edge.training.checkpoint import checkpoints
 from securecoderl_edge.training.settings import TrainSettings
 from securecoderl_edge.training.train import train
 from securecoderl_edge.training.update import ppo_update, rollout
+from securecoderl_edge.training.update.learner import Learner
 
 pytestmark = pytest.mark.usefixtures("varied_reward")
 
@@ -130,6 +132,67 @@ def test_a_phase_ends_after_its_newest_checkpoint_was_damaged_and_deleted(
     run = train(config, tmp_path / "run")
     assert outcome(run, "binary")["chosen_step"] == 0
     assert equal(folder / "best", run.policy)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be reported later",
+        "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(...)`",
+        "CUDA driver error: device not ready",
+        "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
+        "HIP error: unspecified launch failure",
+    ],
+)
+def test_a_gpu_that_fails_ends_the_run_with_the_way_to_resume_it(
+    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    calls = count(1)
+
+    def fails(self: Learner, *arguments: Any, real: Any = Learner.step) -> Any:
+        if next(calls) == 2:
+            raise RuntimeError(words)
+        return real(self, *arguments)
+
+    monkeypatch.setattr(Learner, "step", fails)
+    with pytest.raises(SceError, match=f"the GPU failed in sft update 2 of 2 .{words[:9]}") as caught:
+        train(settings(), tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith("step-000001 is intact: run the same command to resume")
+
+
+def test_a_gpu_that_fails_before_the_first_checkpoint_is_said_to_leave_none(
+    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> None:
+        raise RuntimeError("CUDA error: unknown error")
+
+    monkeypatch.setattr(Learner, "step", fails)
+    with pytest.raises(SceError, match=r"sft update 1 of 2 \(CUDA.*\)\. sft has no checkpoint yet: run the same"):
+        train(settings("selection.problems=0"), tmp_path / "run")
+
+
+def test_an_error_that_is_not_the_gpu_s_is_not_taken_for_one(
+    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> None:
+        raise RuntimeError("The size of tensor a (3) must match the size of tensor b (4)")
+
+    monkeypatch.setattr(Learner, "step", fails)
+    with pytest.raises(RuntimeError, match="must match"):
+        train(settings(), tmp_path / "run")
+
+
+@pytest.mark.parametrize("words", ["CUDA error: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling"])
+def test_memory_that_cuda_itself_lacks_names_the_setting_to_lower(
+    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    def fails(*_: Any) -> None:
+        raise RuntimeError(words)
+
+    monkeypatch.setattr(Learner, "step", fails)
+    with pytest.raises(SceError, match=r"out of memory while .*\. Lower ppo.micro_batch_tokens and resume"):
+        train(settings(), tmp_path / "run")
 
 
 def test_starting_anew_throws_away_nothing_but_runs(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +29,10 @@ from securecoderl_edge.training.parallel import Team
 
 # Below this scale small float16 numbers are lost again, and a remaining overflow is not caused by the scale.
 _SMALLEST_LOSS_SCALE = 1.0
+# What torch says if memory is short, beside OutOfMemoryError: its CPU allocator, CUDA's own, and that of cuBLAS.
+_NO_MEMORY = ("not enough memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+# The errors of CUDA and ROCm, of their drivers and of their libraries.
+_DEVICE_FAILED = re.compile(r"\b(CUDA|HIP|cuDNN|MIOpen|cusolver)( driver| NVRTC)? error\b|Triton Error|NVML_SUCCESS")
 
 
 class NotFiniteError(SceError):
@@ -52,6 +57,7 @@ class Learner:
         format: the prompt format.
         prompts: cache of prompt tokens by problem id.
         end_tokens: EOS and stop tokens, always including the tokenizer's.
+        losses: those of this process since the last step.
         skipped_steps: optimizer steps of this process that were skipped because float16 overflowed.
         extract: what of a completion is its program, see `extraction.extract_program`.
     """
@@ -70,6 +76,7 @@ class Learner:
     end_tokens: frozenset[int] = frozenset()
     skipped_steps: int = 0
     extract: str = "auto"
+    losses: list[Tensor] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         enabled = self.compute.products is torch.float16
@@ -88,43 +95,53 @@ class Learner:
         answer = replace_surrogates(self.format.answer(program))
         return [*self.tokenizer.encode(answer), self.tokenizer.eos_token_id]
 
-    def backward(self, loss: Tensor, tensors: Mapping[str, Tensor]) -> None:
-        """Add the gradients of a loss.
-
-        Raises:
-            NotFiniteError: the loss is NaN or Inf; ``tensors`` are those it was computed from.
-        """
-        if not torch.isfinite(loss):
-            raise NotFiniteError("the loss", tensors)
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradients of a loss. Nothing is read from the device; `step` looks whether the loss is finite."""
+        self.losses.append(loss.detach())
         self.scaler.scale(loss).backward()
 
-    def step(self, max_norm: float, tensors: Mapping[str, Tensor]) -> float:
-        """Sum the gradients of all processes, clip the adapter's, update, clear; returns the norm before clipping.
+    def step(self, max_norm: float, tensors: Mapping[str, Tensor]) -> tuple[float, float]:
+        """Sum the gradients of all processes, clip the adapter's, update, clear.
+
+        Args:
+            tensors: those that the losses were computed from.
+
+        Returns:
+            the sum of the losses of all processes since the last step, and the gradient's norm before clipping.
 
         Raises:
-            NotFiniteError: a gradient is NaN or Inf, except for an overflow of float16, which only skips the step.
+            NotFiniteError: a loss or a gradient is NaN or Inf, except for an overflow of float16, which only skips the
+                step.
         """
         policy = list(adapter_parameters(self.model, POLICY_ADAPTER).values())
         trained = [*policy, *(self.value_head.parameters() if self.value_head is not None else ())]
+        losses = sum(self.losses, torch.zeros((), device=policy[0].device))
+        self.losses.clear()
         if self.team.count > 1:
             for parameter in trained:
                 parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            self.team.add_up(parameter.grad for parameter in trained if parameter.grad is not None)
+            self.team.add_up([losses, *(parameter.grad for parameter in trained if parameter.grad is not None)])
         self.scaler.unscale_(self.optimizer)
-        norm = float(nn.utils.clip_grad_norm_(policy, max_norm))
-        whole = norm + sum(float(p.grad.abs().sum()) for p in trained[len(policy) :] if p.grad is not None)
-        if not math.isfinite(whole) and not self.scaler.is_enabled():
+        clipped = nn.utils.clip_grad_norm_(policy, max_norm)
+        others = sum(
+            (p.grad.abs().sum() for p in trained[len(policy) :] if p.grad is not None), torch.zeros_like(losses)
+        )
+        loss, norm, rest = torch.stack([losses, clipped, others]).tolist()
+        if not math.isfinite(loss):
+            raise NotFiniteError("the loss", tensors)
+        if not math.isfinite(norm + rest) and not self.scaler.is_enabled():
             raise NotFiniteError("the gradient", tensors)
-        scale = self.scaler.get_scale()
+        before = self.scaler.get_scale()
         self.scaler.step(self.optimizer)
         self.scaler.update()
         if self.scaler.is_enabled():
             # The scaler lowers its scale if and only if it skipped a step.
-            self.skipped_steps += self.scaler.get_scale() < scale
-            if self.scaler.get_scale() < _SMALLEST_LOSS_SCALE:
+            scale = self.scaler.get_scale()
+            self.skipped_steps += scale < before
+            if scale < _SMALLEST_LOSS_SCALE:
                 raise NotFiniteError("the gradient, at every loss scale,", tensors)
         self.optimizer.zero_grad(set_to_none=True)
-        return norm
+        return loss, norm
 
 
 def make_value_head(hidden_size: int, seed: int) -> nn.Module:
@@ -171,11 +188,9 @@ def seed_of(*parts: object) -> int:
 
 def next_problems(problems: Sequence[Problem], count: int, step: int, seed: int) -> list[Problem]:
     """The problems of update ``step`` (from 1): consecutive parts of a seeded shuffle per epoch."""
-    chosen = []
-    for position in range((step - 1) * count, step * count):
-        epoch, index = divmod(position, len(problems))
-        chosen.append(problems[shuffled(len(problems), seed_of(seed, "order", epoch))[index]])
-    return chosen
+    places = [divmod(position, len(problems)) for position in range((step - 1) * count, step * count)]
+    orders = {epoch: shuffled(len(problems), seed_of(seed, "order", epoch)) for epoch in {epoch for epoch, _ in places}}
+    return [problems[orders[epoch][index]] for epoch, index in places]
 
 
 def shuffled(count: int, seed: int) -> list[int]:
@@ -191,7 +206,7 @@ def precision_metrics(learner: Learner, skipped_before: int) -> dict[str, Any]:
     if learner.scaler.is_enabled():
         metrics["loss_scale"] = learner.scaler.get_scale()
         metrics["skipped_steps"] = learner.skipped_steps - skipped_before
-    if learner.compute.device == "cuda":
+    if learner.compute.is_accelerator:
         metrics["peak_cuda_mib"] = round(torch.cuda.max_memory_allocated() / 2**20, 1)
     return metrics
 
@@ -211,7 +226,7 @@ def memory_for(what: str, setting: str, plan: MemoryPlan | None = None) -> Itera
     except torch.OutOfMemoryError:
         pass
     except RuntimeError as error:
-        if "not enough memory" not in str(error):
+        if not any(words in str(error) for words in _NO_MEMORY):
             raise
     else:
         return
@@ -220,3 +235,8 @@ def memory_for(what: str, setting: str, plan: MemoryPlan | None = None) -> Itera
         lines = {**plan.always, **(plan.sampling if what == "sampling" else plan.update)}
         planned = f" (estimated in GiB: {', '.join(f'{name} {size / GIB:.2f}' for name, size in lines.items())})"
     raise SceError(f"out of memory while {what}{planned}. Lower {setting} and resume from the last checkpoint")
+
+
+def is_device_failure(error: RuntimeError) -> bool:
+    """Whether a GPU, or its driver, failed. Then this process can compute nothing more on it, nor read from it."""
+    return isinstance(error, getattr(torch, "AcceleratorError", ())) or bool(_DEVICE_FAILED.search(str(error)))

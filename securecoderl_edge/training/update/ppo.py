@@ -178,7 +178,7 @@ def batch_advantages(scores: Tensor, penalties: Tensor, mask: Tensor) -> Tensor:
     centered = scores - scores.mean()
     spread = centered.square().mean().sqrt()
     # Equal scores differ from their mean by rounding.
-    normalized = centered / spread if spread > 1e-6 else torch.zeros_like(scores)
+    normalized = torch.where(spread > 1e-6, centered / spread, 0.0)
     remaining = (penalties * mask).flip(1).cumsum(1).flip(1)
     return (normalized[:, None] + remaining) * mask
 

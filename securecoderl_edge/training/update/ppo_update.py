@@ -154,7 +154,7 @@ def _learn(
     else:
         penalties = kl_shaped_rewards(torch.zeros_like(scores), old, reference, batch.mask, ppo.kl_coefficient)
         advantages = batch_advantages(scores, penalties, batch.mask)
-    share = float(batch.mask.sum()) / sum(len(completion.token_ids) for completion in rollout.completions)
+    share = sum(batch.lengths) / sum(len(completion.token_ids) for completion in rollout.completions)
     if ppo.advantage == "batch":
         scaled = advantages
     elif len(rewards) >= _MIN_SEQUENCES_TO_WHITEN:
@@ -170,37 +170,43 @@ def _learn(
     first_ratio_error, grad_norm, epochs = 0.0, 0.0, 0
     first_pass = before.last_pass
     for epoch in range(ppo.epochs):
-        means, worst = torch.zeros(len(_MEANS), dtype=torch.float64), 0.0
+        found = [torch.zeros(len(_MEANS) + 1, device=old.device)]
         with memory_for("computing the update", "ppo.micro_batch_tokens", learner.memory):
             for piece in reversed(pieces):
                 again, first_pass = first_pass, None
-                loss, facts, error = _piece_loss(
+                loss, facts = _piece_loss(
                     learner, batch, piece, again, old, old_values, scaled, returns, ppo, only_value
                 )
-                learner.backward(share * loss, tensors)
-                means += facts
-                worst = max(worst, error)
-            grad_norm += learner.step(ppo.max_grad_norm, tensors)
+                learner.backward(share * loss)
+                found.append(facts)
+            grad_norm += learner.step(ppo.max_grad_norm, tensors)[1]
+        of_pieces = torch.stack(found).cpu().double()
+        means = of_pieces[:, :-1].sum(0)
         learner.team.add_up([means])
         for name, value in zip(_MEANS, means.tolist(), strict=True):
             sums[name] += value
-        first_ratio_error = worst if epoch == 0 else first_ratio_error
+        first_ratio_error = float(of_pieces[:, -1].max()) if epoch == 0 else first_ratio_error
         epochs += 1
         if ppo.target_kl is not None and means[_MEANS.index("policy/approxkl")] > ppo.target_kl:
             break
-    kl = ((old - reference) * batch.mask).sum(1).mean().item()
     average = {name: value / epochs for name, value in sums.items()}
     ratio_square = average.pop("val/ratio_square")
-    explained = {}
+    drawn = torch.tensor([log_prob for done in completions for log_prob in done.log_probs], device=old.device)
+    drift = (batch.spread(drawn) - old).abs()
+    of_batch = {
+        "objective/kl": ((old - reference) * batch.mask).sum(1).mean(),
+        "objective/entropy_estimate": masked_mean(-old, batch.mask),
+        "sampling/sampling_logp_difference/mean": masked_mean(drift, batch.mask),
+        "sampling/sampling_logp_difference/max": drift.max(),
+    }
     if learner.value_head is not None:
-        explained["val/explained_variance"] = explained_variance(old_values, returns, batch.mask).item()
+        of_batch["val/explained_variance"] = explained_variance(old_values, returns, batch.mask)
+    numbers = dict(zip(of_batch, torch.stack(list(of_batch.values())).tolist(), strict=True))
     return {
-        "objective/kl": kl,
-        "objective/entropy_estimate": masked_mean(-old, batch.mask).item(),
-        "objective/non_score_reward": -ppo.kl_coefficient * kl,
+        **numbers,
+        "objective/non_score_reward": -ppo.kl_coefficient * numbers["objective/kl"],
         **average,
         "val/ratio_var": max(0.0, ratio_square - average["val/ratio"] ** 2),
-        **explained,
         "val/first_ratio_error": first_ratio_error,
         "val/epochs": epochs,
         "grad_norm": grad_norm / epochs,
@@ -235,13 +241,12 @@ def _evaluate(
         log_probs[rows, :width] = part.detach()
         if for_update and learner.value_head is not None:
             with torch.no_grad():
-                estimates[rows, :width] = _values(learner.value_head, hidden, piece.mask)
+                estimates[rows, :width] = _values(learner.value_head, hidden, piece)
     return _Evaluated(log_probs, estimates, kept)
 
 
-def _values(head: nn.Module, hidden: Tensor, mask: Tensor) -> Tensor:
-    flat = head(hidden.detach().float())[:, 0]
-    return torch.zeros_like(mask).masked_scatter(mask > 0, flat)
+def _values(head: nn.Module, hidden: Tensor, piece: Batch) -> Tensor:
+    return piece.spread(head(hidden.detach().float())[:, 0])
 
 
 def _piece_loss(
@@ -255,31 +260,31 @@ def _piece_loss(
     returns: Tensor,
     ppo: PpoSettings,
     only_value: bool,
-) -> tuple[Tensor, Tensor, float]:
+) -> tuple[Tensor, Tensor]:
     """The loss of some rows, weighted by their fraction of the batch's tokens.
 
     Args:
         forward_pass: log-probabilities and hidden states of these rows, if already computed.
 
     Returns:
-        the loss; its contributions to `_MEANS`; and the largest distance of a ratio from 1.
+        the loss; and its contributions to `_MEANS` with the largest distance of a ratio from 1, still on the device.
     """
     piece = batch.rows(rows)
-    cut = (rows, slice(piece.mask.shape[1]))
-    share = float(piece.mask.sum() / batch.mask.sum())
+    cut = (torch.tensor(rows, device=old.device), slice(piece.mask.shape[1]))
+    share = sum(piece.lengths) / sum(batch.lengths)
     if forward_pass is None:
         forward_pass = completion_log_probs(learner.model, piece, ppo.temperature, learner.compute)
     log_probs, hidden = forward_pass
     surrogate = policy_loss(log_probs, old[cut], advantages[cut], piece.mask, ppo.clip_range)
     loss = 0 * surrogate.loss if only_value else surrogate.loss
-    value, clipped = torch.zeros(()), torch.zeros(())
+    value = clipped = torch.zeros_like(surrogate.clip_fraction)
     if learner.value_head is not None:
-        values = _values(learner.value_head, hidden, piece.mask)
+        values = _values(learner.value_head, hidden, piece)
         value, clipped = value_loss(values, old_values[cut], returns[cut], piece.mask, ppo.clip_range)
-        loss = loss + ppo.value_coefficient * value
+        loss = loss + value  # of other parameters: the head reads detached states
     facts = (
         surrogate.loss, value, surrogate.clip_fraction, surrogate.approximate_kl, clipped,
         surrogate.ratio_mean, surrogate.ratio_square,
     )  # fmt: skip
-    means = torch.tensor([fact.item() for fact in facts], dtype=torch.float64)
-    return share * loss, share * means, surrogate.ratio_max_error.item()
+    means = share * torch.stack([fact.detach() for fact in facts])
+    return share * loss, torch.cat([means, surrogate.ratio_max_error[None]])

@@ -113,7 +113,7 @@ def _sampled(
             for place in places
         ]
     )
-    sampler = Sampler(ppo.temperature, ppo.max_tokens, learner.end_tokens, uniforms)
+    sampler = Sampler(ppo.temperature, ppo.max_tokens, learner.end_tokens, uniforms, tempered=True)
     if learner.decoder is None or ppo.rollout == "hf":
         padding = learner.tokenizer.pad_token_id
         drawn = sample_with_generate(

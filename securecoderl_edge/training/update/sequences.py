@@ -9,9 +9,11 @@ processes 5 tokens instead of 12.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from typing import Any, TypeVar
 
 import torch
@@ -45,12 +47,27 @@ class Batch:
     mask: Tensor
     sequences: tuple[tuple[TokenIds, TokenIds], ...]
 
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each completion. Known without reading the device, as is all that follows from it."""
+        return [len(completion) for _, completion in self.sequences]
+
     def rows(self, indices: Sequence[int]) -> Batch:
         """Some of the completions, cut to the longest among them."""
-        chosen = list(indices)
-        mask = self.mask[chosen]
-        width = int(mask.sum(1).max())
-        return Batch(self.tokens[chosen, :width], mask[:, :width], tuple(self.sequences[row] for row in chosen))
+        sequences = tuple(self.sequences[row] for row in indices)
+        width = max(len(completion) for _, completion in sequences)
+        chosen = torch.tensor(indices, device=self.tokens.device)
+        return Batch(self.tokens[chosen, :width], self.mask[chosen, :width], sequences)
+
+    @cached_property
+    def places(self) -> Tensor:
+        """(N,) indices of the tokens in the flattened ``tokens``, row by row."""
+        return _ranges([(row * self.tokens.shape[1], count) for row, count in enumerate(self.lengths)], self.tokens)
+
+    def spread(self, values: Tensor) -> Tensor:
+        """(B, T) with ``values`` (N,) at the tokens, row by row, and 0 on padding."""
+        empty = torch.zeros_like(self.mask)
+        return empty.view(-1).index_copy(0, self.places, values).view_as(empty)
 
 
 def make_batch(pairs: Sequence[tuple[Sequence[int], Sequence[int]]], padding: int, device: Any) -> Batch:
@@ -104,33 +121,37 @@ def completion_log_probs(
         log_probs: (B, T), 0 outside the mask.
         hidden: (N, H) hidden states at the N masked positions, row by row.
     """
-    distinct, places = _without_repeats(batch)
-    chosen = distinct.mask > 0
+    sequences, numbers = _numbered(batch.sequences)
+    distinct = batch.rows([batch.sequences.index(sequence) for sequence in sequences])
+    targets = distinct.tokens.view(-1).index_select(0, distinct.places)
     shape = native_architecture(model)
     if shape is None:
-        flat, hidden = _whole_sequences(model, distinct, temperature, compute)
+        flat, hidden = _whole_sequences(model, distinct, targets, temperature, compute)
     else:
-        hidden = _predicting_states(model, distinct, compute)[chosen]
-        scaled = temperature / shape.logit_scale
-        flat = chunked_log_probs(hidden, output_weight(model), distinct.tokens[chosen], scaled)
-    log_probs = torch.zeros_like(distinct.mask).masked_scatter(chosen, flat)
-    state_of = torch.zeros_like(distinct.tokens).masked_scatter(chosen, torch.arange(len(hidden), device=hidden.device))
-    return log_probs.index_select(0, places), hidden.index_select(0, state_of[places][batch.mask > 0])
+        hidden = _predicting_states(model, distinct, compute).flatten(0, 1).index_select(0, distinct.places)
+        flat = chunked_log_probs(hidden, output_weight(model), targets, temperature / shape.logit_scale)
+    rows = torch.tensor(numbers, device=flat.device)
+    ends = list(accumulate(distinct.lengths))
+    states = _ranges(
+        [(ends[number] - count, count) for number, count in zip(numbers, batch.lengths, strict=True)], flat
+    )
+    return distinct.spread(flat).index_select(0, rows), hidden.index_select(0, states)
 
 
-def _without_repeats(batch: Batch) -> tuple[Batch, Tensor]:
-    """The first of each group of equal rows, and for every row its index among them."""
-    distinct, places = _numbered(batch.sequences, batch.tokens.device)
-    return batch.rows([batch.sequences.index(sequence) for sequence in distinct]), places
-
-
-def _numbered(items: Sequence[T], device: Any) -> tuple[list[T], Tensor]:
+def _numbered(items: Sequence[T]) -> tuple[list[T], list[int]]:
     """The distinct items in the order of their first appearance, and for every item its index among them."""
     index = {item: number for number, item in enumerate(dict.fromkeys(items))}
-    return list(index), torch.tensor([index[item] for item in items], device=device)
+    return list(index), [index[item] for item in items]
 
 
-def _whole_sequences(model: Any, batch: Batch, temperature: float, compute: Compute | None) -> tuple[Tensor, Tensor]:
+def _ranges(ranges: Iterable[tuple[int, int]], like: Tensor) -> Tensor:
+    """The numbers of ranges (start, count), one after the other, on the device of ``like``."""
+    return torch.tensor([start + step for start, count in ranges for step in range(count)], device=like.device)
+
+
+def _whole_sequences(
+    model: Any, batch: Batch, targets: Tensor, temperature: float, compute: Compute | None
+) -> tuple[Tensor, Tensor]:
     """As `completion_log_probs`, of each masked token, by the model's own forward pass over whole sequences."""
     tokens, present = (each.to(batch.tokens.device) for each in _padded([[*a, *b] for a, b in batch.sequences]))
     states: list[Tensor] = []
@@ -140,18 +161,21 @@ def _whole_sequences(model: Any, batch: Batch, temperature: float, compute: Comp
             logits = model(input_ids=tokens, attention_mask=present.long(), use_cache=False).logits
     finally:
         hook.remove()
-    predicting = torch.zeros_like(present, dtype=torch.bool)
-    for row, (prompt, completion) in enumerate(batch.sequences):
-        predicting[row, len(prompt) - 1 : len(prompt) + len(completion) - 1] = True
-    scores = (logits[predicting].float() / temperature).log_softmax(-1)
-    chosen = scores.gather(-1, batch.tokens[batch.mask > 0][:, None])[:, 0]
-    return chosen, states[0][predicting]
+    width = tokens.shape[1]
+    predicting = _ranges(
+        [(row * width + len(prompt) - 1, len(completion)) for row, (prompt, completion) in enumerate(batch.sequences)],
+        tokens,
+    )
+    scores = (logits.flatten(0, 1).index_select(0, predicting).float() / temperature).log_softmax(-1)
+    chosen = scores.gather(-1, targets[:, None])[:, 0]
+    return chosen, states[0].flatten(0, 1).index_select(0, predicting)
 
 
 def _predicting_states(model: Any, batch: Batch, compute: Compute | None) -> Tensor:
     """(B, T, H): the hidden state that predicts each completion token, which is the one before it."""
     device, width = batch.tokens.device, batch.tokens.shape[1]
-    prompts, owners = _numbered([prompt for prompt, _ in batch.sequences], device)
+    prompts, numbers = _numbered([prompt for prompt, _ in batch.sequences])
+    owners = torch.tensor(numbers, device=device)
     tokens, present = (tensor.to(device) for tensor in _padded(prompts))
     prompt_lengths = present.sum(1).long()
     how: dict[str, Any] = {"dtype": compute.products, "recompute": compute.recompute} if compute else {}

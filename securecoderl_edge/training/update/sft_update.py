@@ -7,8 +7,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.training.settings import SftSettings
 from securecoderl_edge.training.update.learner import Learner, memory_for, next_problems, precision_metrics, seed_of
@@ -27,24 +25,20 @@ def sft_update(
     """
     started, skipped = time.monotonic(), learner.skipped_steps
     batch = solution_batch(learner, problems, settings, step, seed)
-    total = batch.mask.sum()
-    loss_sum = torch.zeros(1)
+    total = sum(batch.lengths)
     tensors = {"tokens": batch.tokens, "mask": batch.mask}
     with memory_for("computing the SFT loss", "ppo.micro_batch_tokens", learner.memory):
         for rows in learner.team.share(list(micro_batches(batch, micro_tokens))):
             piece = batch.rows(rows)
             log_probs, _ = completion_log_probs(learner.model, piece, 1.0, learner.compute)
-            loss = -log_probs.sum() / total
-            learner.backward(loss, tensors)
-            loss_sum += loss.item()
-        gradient = learner.step(_MAX_GRADIENT_NORM, tensors)
-    learner.team.add_up([loss_sum])
+            learner.backward(-log_probs.sum() / total)
+        loss, gradient = learner.step(_MAX_GRADIENT_NORM, tensors)
     seconds = time.monotonic() - started
     return {
-        "loss/sft": loss_sum.item(),
+        "loss/sft": loss,
         "grad_norm": gradient,
-        "tokens": int(total),
-        "tokens_per_second": int(total) / seconds,
+        "tokens": total,
+        "tokens_per_second": total / seconds,
         "seconds": seconds,
         **precision_metrics(learner, skipped),
     }
