@@ -274,9 +274,12 @@ def _update(
 
 
 def memory_limit(settings: TrainSettings, device: str, processes: int = 1) -> int:
-    """Bytes that a process of the run may use: of its GPU, or its part of the machine's memory.
+    """Bytes that a process of the run may use: its part of the memory of its GPU, or of the machine.
 
     For a GPU that this machine does not have, the settings decide.
+
+    Args:
+        processes: of the run, that share the device.
     """
     import torch
 
@@ -285,5 +288,5 @@ def memory_limit(settings: TrainSettings, device: str, processes: int = 1) -> in
     if device == "cpu":
         there = memory_limit_bytes() / processes
     elif torch.cuda.is_available():
-        there = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+        there = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory / processes
     return int(min(asked, there))

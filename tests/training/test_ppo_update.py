@@ -196,7 +196,7 @@ def test_float16_skips_a_step_whose_gradients_overflow_and_lowers_the_scale(
     learner = make_learner(Compute("cpu", "fp32", torch.float16))
     before = policy(learner)
     parameter = next(iter(adapter_parameters(learner.model, POLICY_ADAPTER).values()))
-    learner.backward(parameter.sum(), {})
+    learner.backward(parameter.sum())
     parameter.grad.fill_(float("inf"))  # type: ignore[union-attr]
     learner.step(1.0, {})
     assert torch.equal(policy(learner), before)

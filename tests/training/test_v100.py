@@ -111,7 +111,7 @@ def test_float16_gradients_that_would_vanish_survive_by_the_scale(tiny_model: Pa
         before = torch.cat([p.detach().flatten() for p in adapter_parameters(learner.model, POLICY_ADAPTER).values()])
         settings = SftSettings(batch_size=2)
         real = learner.backward
-        learner.backward = lambda loss, tensors, real=real: real(1e-6 * loss, tensors)  # type: ignore[method-assign]
+        learner.backward = lambda loss, real=real: real(1e-6 * loss)  # type: ignore[method-assign]
         sft_update(learner, PROBLEMS, settings, 1, 0, 2048)
         after = torch.cat([p.detach().flatten() for p in adapter_parameters(learner.model, POLICY_ADAPTER).values()])
         found.append((after - before).double())
@@ -124,7 +124,7 @@ def test_gradients_that_overflow_at_every_scale_stop_the_run(tiny_model: Path) -
     parameter = next(iter(adapter_parameters(learner.model, POLICY_ADAPTER).values()))
 
     def overflow() -> None:
-        learner.backward(parameter.sum(), {})
+        learner.backward(parameter.sum())
         parameter.grad.fill_(float("inf"))  # type: ignore[union-attr]
         learner.step(1.0, {})
 

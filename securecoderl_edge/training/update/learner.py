@@ -75,6 +75,7 @@ class Learner:
         enabled = self.compute.products is torch.float16
         self.end_tokens |= self.tokenizer.ends
         self.scaler = torch.amp.GradScaler(self.compute.device, enabled=enabled)
+        self._loss = self._no_loss()
 
     def prompt_tokens(self, problem: Problem) -> list[int]:
         """Token ids of the problem's prompt."""
@@ -88,28 +89,27 @@ class Learner:
         answer = replace_surrogates(self.format.answer(program))
         return [*self.tokenizer.encode(answer), self.tokenizer.eos_token_id]
 
-    def backward(self, loss: Tensor, tensors: Mapping[str, Tensor]) -> None:
-        """Add the gradients of a loss.
-
-        Raises:
-            NotFiniteError: the loss is NaN or Inf; ``tensors`` are those it was computed from.
-        """
-        if not torch.isfinite(loss):
-            raise NotFiniteError("the loss", tensors)
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradients of a loss."""
+        self._loss = self._loss + loss.detach()
         self.scaler.scale(loss).backward()
 
     def step(self, max_norm: float, tensors: Mapping[str, Tensor]) -> float:
         """Sum the gradients of all processes, clip the adapter's, update, clear; returns the norm before clipping.
 
         Raises:
-            NotFiniteError: a gradient is NaN or Inf, except for an overflow of float16, which only skips the step.
+            NotFiniteError: a loss or a gradient is NaN or Inf, in all processes if it is in one; except for an overflow
+                of float16 in a gradient, which only skips the step. ``tensors`` are those it was computed from.
         """
+        loss, self._loss = self._loss, self._no_loss()
         policy = list(adapter_parameters(self.model, POLICY_ADAPTER).values())
         trained = [*policy, *(self.value_head.parameters() if self.value_head is not None else ())]
         if self.team.count > 1:
             for parameter in trained:
                 parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            self.team.add_up(parameter.grad for parameter in trained if parameter.grad is not None)
+            self.team.add_up([loss, *(parameter.grad for parameter in trained if parameter.grad is not None)])
+        if not torch.isfinite(loss):
+            raise NotFiniteError("the loss", tensors)
         self.scaler.unscale_(self.optimizer)
         norm = float(nn.utils.clip_grad_norm_(policy, max_norm))
         whole = norm + sum(float(p.grad.abs().sum()) for p in trained[len(policy) :] if p.grad is not None)
@@ -125,6 +125,9 @@ class Learner:
                 raise NotFiniteError("the gradient, at every loss scale,", tensors)
         self.optimizer.zero_grad(set_to_none=True)
         return norm
+
+    def _no_loss(self) -> Tensor:
+        return torch.zeros((), device=self.compute.device)
 
 
 def make_value_head(hidden_size: int, seed: int) -> nn.Module:
