@@ -169,11 +169,11 @@ def table2(models: tuple[str, ...], config: Table2Config, output: str | None) ->
         bench_problems,
         bench_record,
         choose_models,
-        with_budget,
     )
+    from securecoderl_edge.evaluation.budgets import with_budgets
     from securecoderl_edge.evaluation.study.table2 import count_parameters, with_parameters
     from securecoderl_edge.evaluation.tables import quality_table
-    from securecoderl_edge.runtimes import require_device
+    from securecoderl_edge.runtimes.placement import check_device
     from securecoderl_edge.scoring.scorer import Scorer
 
     if not models:
@@ -182,9 +182,9 @@ def table2(models: tuple[str, ...], config: Table2Config, output: str | None) ->
     specs, _ = choose_models(models)
     folder = Path(config.out) if config.out else RUNS / "table2"
     samples, limit = (1, _QUICK_PROBLEMS) if config.quick else (config.samples, config.limit)
-    require_device(config.device, specs)
+    check_device(specs, config.device)
     asked = [
-        with_budget(BenchSettings(problems=each, samples=samples, limit=limit, device=config.device), specs, say)
+        with_budgets(BenchSettings(problems=each, samples=samples, limit=limit, device=config.device), specs, say)
         for each in _eval_sets(config)
     ]
     sets = [bench_problems(settings, say) for settings in asked]

@@ -90,8 +90,7 @@ ROWS = {
 # They decide where and how fast a run computes, or belong to a part that it does not have.
 WITHOUT_EFFECT = {
     "checkpoint_every", "device", "gradient_checkpointing", "memory_gib", "ppo.discount", "ppo.gae_lambda",
-    "ppo.micro_batch_tokens", "ppo.rollout", "ppo.rollout_sequences", "ppo.value_coefficient",
-    "ppo.value_learning_rate", "reward.sandbox",
+    "ppo.micro_batch_tokens", "ppo.rollout", "ppo.rollout_sequences",     "ppo.value_learning_rate", "reward.sandbox",
     "scheduled.full_pass_rate", "scheduled.mixture", "scheduled.steps", "scheduled.switch_at", "selection.samples",
 }  # fmt: skip
 

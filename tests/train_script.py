@@ -6,6 +6,9 @@
 
 A random tiny model never solves anything, so rewards depend on the programs' text instead; and all is computed in
 float32, whose rounding hardly depends on what else is in the batch.
+
+With FAULT="RANK PHASE STEP KIND" in the environment, that process fails in the middle of that update: it gets a signal
+(SIGKILL), an exception (bug, memory), or a loss that is not a number (nan).
 """
 
 from __future__ import annotations
@@ -13,8 +16,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import sys
-from pathlib import Path
+from typing import Any
 
 from securecoderl_edge.models.packages import require_torch
 
@@ -64,18 +68,43 @@ def run(arguments: list[str]) -> None:
     """One training run in this process."""
     from small_runs import varied_reward
 
+    from securecoderl_edge.cli import main as sce
     from securecoderl_edge.models import device
-    from securecoderl_edge.training import parallel
-    from securecoderl_edge.training.settings import resolve
-    from securecoderl_edge.training.train import train
     from securecoderl_edge.training.update import rollout
 
     model, problems, out, *overrides = arguments
     device.cpu_has_bf16 = lambda: False
     rollout.training_reward = varied_reward
-    flags = {"model": model, "problems": problems, "device": "cpu"}
-    train(resolve("starter", (*SETTINGS, *overrides), flags), Path(out))
-    parallel.leave()
+    if fault := os.environ.get("FAULT"):
+        plant(*fault.split())
+    settings = [word for each in (*SETTINGS, *overrides) for word in ("--set", each)]
+    sce(["train", "--model", model, "--problems", problems, "--device", "cpu", "--out", out, *settings])
+
+
+def plant(rank: str, phase: str, step: str, kind: str) -> None:
+    """Let one process fail at the end of the first backward pass of an update."""
+    import torch
+
+    from securecoderl_edge.training.phase import Phase
+    from securecoderl_edge.training.update.learner import Learner
+
+    update, backward, now = Phase._update, Learner.backward, [""]
+
+    def noted(self: Phase, learner: Any, usable: Any, progress: Any) -> Any:
+        now[0] = f"{self.name} {progress.step}"
+        return update(self, learner, usable, progress)
+
+    def failing(self: Learner, loss: torch.Tensor) -> None:
+        is_now = now[0] == f"{phase} {step}" and os.environ["RANK"] == rank
+        backward(self, loss * float("nan") if is_now and kind == "nan" else loss)
+        if is_now and kind == "bug":
+            raise ZeroDivisionError("a bug")
+        if is_now and kind == "memory":
+            raise torch.OutOfMemoryError
+        if is_now and kind.startswith("SIG"):
+            os.kill(os.getpid(), signal.Signals[kind])
+
+    Phase._update, Learner.backward = noted, failing  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ class Phase:
 
     def _run(self) -> None:
         place = self.place
-        if (self.folder / "adapter" / DONE_FILE).is_file():
+        if place.team.agree((self.folder / "adapter" / DONE_FILE).is_file()):
             check_published(self.folder / "adapter")
             load_adapter(place.model, self.folder / "adapter")
             return
@@ -126,7 +126,12 @@ class Phase:
             for rows in (self.metrics, self.samples, self.evaluations):
                 # An evaluation before the first checkpoint is repeated.
                 rows.rewind(self.name, progress.step if checkpoints(self.checkpoints) else -1)
-        self.place.team.wait()
+        steps = self.place.team.collect([progress.step])
+        if len(set(steps)) > 1:
+            raise SceError(
+                f"the processes found different checkpoints in {self.checkpoints} (of steps {steps}). Run the same "
+                "command again when all machines show the same files"
+            )
         return progress
 
     def _evaluations_so_far(self, progress: Progress) -> list[HeldOutResult]:
@@ -147,6 +152,7 @@ class Phase:
             file = self.folder / f"not-finite-{progress.step:06d}.safetensors"
             if self.place.team.is_writer:
                 keep_for_inspection(file, error)
+            self.place.team.wait()
             raise SceError(
                 f"NaN or Inf in {error.what} of {self.name} update {progress.step}; its tensors are in {file}. "
                 "The last checkpoint is intact: give another --out with --init and a lower learning rate"

@@ -1,17 +1,21 @@
-"""The record of a run in its folder, and checks that a folder belongs to the requested run."""
+"""The record of a run in its folder, and checks that folder and processes belong to the requested run."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import socket
 import sys
 import time
+import uuid
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from securecoderl_edge import __version__
 from securecoderl_edge.config import current_settings, read_toml, to_table, to_toml
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.device import Compute
@@ -20,6 +24,7 @@ from securecoderl_edge.runs import ENVIRONMENT, LATEST, RUNS, Run
 from securecoderl_edge.sandbox import describe_levels
 from securecoderl_edge.system.files import read_json, write_atomically
 from securecoderl_edge.system.machine import describe_machine
+from securecoderl_edge.training.parallel import Team
 from securecoderl_edge.training.settings import TrainSettings, without_changeable
 
 # In the order in which --no-resume deletes them: the file that marks the folder as a run is the last.
@@ -35,6 +40,11 @@ _OWN_NAMES = (
     "config.toml",
     ENVIRONMENT,
 )
+# The content of these inputs is compared instead, since machines may keep them in different places.
+_PLACES = ("model", "problems", "init")
+_TIME_FORMAT = "%Y-%m-%dT%H:%M:%S%z"
+# Network disks show new files after some seconds.
+_VISIBLE_SECONDS = 60.0
 
 
 def prepare_folder(
@@ -75,7 +85,11 @@ def prepare_folder(
         for key, value in inputs.items():
             if record.get(key) != value:
                 raise UsageError(f"{run.path} was made from other {named.get(key, key)}. Choose another --out")
-        if before != table and not run.policy.exists():
+        if run.policy.exists():
+            return
+        record["sessions"] = [*record.get("sessions", ()), _session(processes)]
+        _write_environment(run, record)
+        if before != table:
             with write_atomically(config) as out:
                 out.write(to_toml(table))
         return
@@ -83,21 +97,79 @@ def prepare_folder(
         "base_model": lasting_name(settings.model),
         **inputs,
         "machine": describe_machine(),
+<<<<<<< HEAD
         "device": torch.cuda.get_device_name() if compute.is_accelerator else "cpu",
         "processes": processes,
+=======
+        "device": torch.cuda.get_device_name() if compute.device == "cuda" else "cpu",
+>>>>>>> team
         "base_precision": compute.base_precision,
         "products": str(compute.products),
         "rollout_dtype": str(compute.rollout_dtype),
-        "threads": torch.get_num_threads(),
         "seed": settings.seed,
         "sandbox": describe_levels(settings.reward.sandbox),
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "started": time.strftime(_TIME_FORMAT),
         "command": [os.path.basename(sys.argv[0]), *sys.argv[1:]],
+        "sessions": [_session(processes)],
     }
-    with write_atomically(run.path / ENVIRONMENT) as out:
-        out.write(json.dumps(environment, indent=1) + "\n")
+    _write_environment(run, environment)
     with write_atomically(config) as out:
         out.write(to_toml(table))
+
+
+def _session(processes: int) -> dict[str, Any]:
+    """What may change when a run is resumed: results are equal up to rounding."""
+    return {"started": time.strftime(_TIME_FORMAT), "processes": processes, "threads": torch.get_num_threads()}
+
+
+def _write_environment(run: Run, environment: Mapping[str, Any]) -> None:
+    with write_atomically(run.path / ENVIRONMENT) as out:
+        out.write(json.dumps(environment, indent=1) + "\n")
+
+
+def check_equal(settings: TrainSettings, inputs: Mapping[str, str], team: Team) -> None:
+    """Check that all processes train the same: settings, inputs and versions.
+
+    Raises:
+        UsageError: a process differs from the first one.
+    """
+    table = {name: value for name, value in to_table(settings).items() if name not in _PLACES}
+    own = {"sce": __version__, "torch": torch.__version__, **inputs, **table}
+    first, *others = team.collect([own])
+    for number, other in enumerate(others, 1):
+        if changed := first_difference(first, other):
+            raise UsageError(
+                f"process {number} differs from process 0 ({changed}). Start all processes with the same versions, "
+                "files and options"
+            )
+
+
+def check_shared(folder: Path, team: Team) -> None:
+    """Check that all processes see what the first one writes to the run folder.
+
+    Raises:
+        UsageError: a process does not.
+    """
+    if team.count == 1:
+        return
+    token = folder / f".shared-{uuid.uuid4().hex}"
+    if team.is_writer:
+        token.touch()
+    try:
+        # Asked for only after it was made: network disks remember what was not there.
+        (name,) = team.collect([token.name] if team.is_writer else [])
+        deadline = time.monotonic() + _VISIBLE_SECONDS
+        while not (is_seen := (folder / name).exists()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        blind = team.collect([] if is_seen else [f"process {team.index} on {socket.gethostname()}"])
+    finally:
+        if team.is_writer:
+            token.unlink()
+    if blind:
+        raise UsageError(
+            f"{blind[0]} does not see what process 0 writes to {folder}. Give --out a folder on a disk that all "
+            "machines share"
+        )
 
 
 def refuse_other_things(run: Run) -> None:

@@ -11,7 +11,7 @@ The numbered algorithm of one update is in `update.ppo_update`, the formulas are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,9 +28,9 @@ from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, Run, mark_latest
 from securecoderl_edge.system.files import locked
 from securecoderl_edge.system.machine import return_large_blocks
 from securecoderl_edge.training.checkpoint import check_published, publish
-from securecoderl_edge.training.parallel import Team, join
+from securecoderl_edge.training.parallel import Team, is_restarted, join
 from securecoderl_edge.training.phase import Phase, Stopped
-from securecoderl_edge.training.record import prepare_folder, refuse_other_things
+from securecoderl_edge.training.record import check_equal, check_shared, prepare_folder, refuse_other_things
 from securecoderl_edge.training.reuse import phase_keys, reuse_phase
 from securecoderl_edge.training.settings import TrainSettings
 from securecoderl_edge.training.workplace import Log, Sources, find_sources, prepare_phase, workplace
@@ -47,33 +47,41 @@ def train(
 ) -> Run:
     """Train a policy in ``out``; existing phases and updates are not repeated.
 
+    In a process of a launcher such as torchrun, train together with its other processes. ``log`` and ``say`` are called
+    in the first one only.
+
     Args:
         resume: resume the run in ``out``, and reuse finished phases of other runs in the same folder. If False, delete
-            the run in ``out`` once the new one is known to be possible.
+            the run in ``out`` once the new one is known to be possible; a restart by a launcher resumes all the same.
         log: called with each row of metrics.jsonl; ``step`` of ``steps`` in ``phase``.
         say: called with messages for the user, for example about a reused phase.
         should_stop: called after each update; on True a checkpoint is written and `Stopped` raised.
 
     Raises:
         UsageError: ``out`` is not a run with these settings.
-        SceError: unusable model or problems, no disk space, no memory, NaN or Inf.
+        SceError: unusable model or problems, no disk space, no memory, NaN or Inf, another process has ended.
         Stopped: see ``should_stop``.
     """
     return_large_blocks()
     run = Run(out)
+    team = join(settings.device)
+    if not team.is_writer:
+        log, say = _nobody, _nobody
+    resume = resume or is_restarted()
     # Before the sources, which may have to be downloaded.
     compute = choose_compute(
         settings.device, settings.base_precision, recompute=settings.gradient_checkpointing, tell=say
     )
     sources = find_sources(settings)
-    team = join(compute.device)
-    _check_team(settings, team)
+    inputs = {**sources.inputs, **_formats(sources, compute)}
     refuse_other_things(run)
     if not resume and any(out.resolve() in path.resolve().parents for path in sources.paths()):
         raise UsageError(f"--no-resume would delete the run that {out} starts from. Choose another --out")
+    check_equal(settings, {**inputs, "device": compute.device}, team)
     if team.is_writer:
         out.mkdir(parents=True, exist_ok=True)
     with locked(out) if team.is_writer else nullcontext():
+        check_shared(out, team)
         if not resume and (out / ENVIRONMENT).is_file():
             # If the new run is rejected, this must happen before the old one is deleted.
             _try_out(run, settings, sources, compute, team)
@@ -84,18 +92,27 @@ def train(
         if (run.policy / DONE_FILE).is_file():
             check_published(run.policy)
         else:
-            _train_phases(run, settings, sources, compute, team, resume, log, say, should_stop)
+            keys = phase_keys(settings, inputs)
+            _train_phases(run, settings, sources, compute, team, keys, resume, log, say, should_stop)
         if team.is_writer:
             mark_latest(run)
     return run
 
 
-def _check_team(settings: TrainSettings, team: Team) -> None:
-    prompts = settings.ppo.batch_size // settings.ppo.samples_per_prompt
-    if prompts % team.count:
-        raise UsageError(
-            f"{prompts} prompts per update cannot be divided among {team.count} processes. Change ppo.batch_size"
-        )
+def _nobody(_: object) -> None:
+    """Take a row or a message that another process passes on."""
+
+
+def _formats(sources: Sources, compute: Compute) -> dict[str, str]:
+    """How a model is computed and read, as far as results depend on it."""
+    formats = {
+        "base_precision": compute.base_precision,
+        "products": str(compute.products),
+        "rollout": str(compute.rollout_dtype),
+    }
+    if before := read_tokenizer(sources.base).before:
+        formats["start"] = str(before)  # earlier versions trained some models without their start token
+    return formats
 
 
 def _train_phases(
@@ -104,19 +121,15 @@ def _train_phases(
     sources: Sources,
     compute: Compute,
     team: Team,
+    keys: Mapping[str, str],
     resume: bool,
     log: Log,
     say: Callable[[str], None],
     should_stop: Callable[[], bool],
 ) -> None:
-    formats = {
-        "base_precision": compute.base_precision,
-        "products": str(compute.products),
-        "rollout": str(compute.rollout_dtype),
-    }
-    if before := read_tokenizer(sources.base).before:
-        formats["start"] = str(before)  # earlier versions trained some models without their start token
-    keys = phase_keys(settings, {**sources.inputs, **formats, "processes": str(team.count)})
+    prompts = settings.ppo.batch_size // settings.ppo.samples_per_prompt
+    if team.count > prompts:
+        say(f"{team.count} processes share {prompts} prompts per PPO update, so {team.count - prompts} only wait")
     shape = find_architecture(sources.base)
     if isinstance(shape, OtherArchitecture):
         say(shape.note)

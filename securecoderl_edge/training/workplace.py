@@ -163,9 +163,14 @@ def workplace(
     if isinstance(architecture, OtherArchitecture) and settings.gradient_checkpointing:
         raise UsageError(f"--gradient-checkpointing is not supported for {architecture.name}. Leave it out")
     # Check a lower bound before anything is loaded; `prepare_phase` checks again with the prompts.
+<<<<<<< HEAD
     limit = memory_limit(settings, compute.device, team.local_count)
     least = fitting_plan(architecture, settings, compute.formats(), 1, settings.phases[-1], limit)
     require_free_memory(least, compute.device)
+=======
+    limit = memory_limit(settings, compute.device, team.sharing(compute.device))
+    fitting_plan(architecture, settings, compute.formats(), 1, settings.phases[-1], limit)
+>>>>>>> team
     tokenizer = read_tokenizer(sources.base)
     model = load_model(settings, sources, compute)
     every = sources.problems
@@ -256,7 +261,8 @@ def prepare_phase(place: Workplace, phase: str) -> tuple[Learner, list[Problem]]
     learner = _make_learner(place, phase)
     usable = _usable_problems(place, phase, learner)
     longest = max(len(learner.prompt_tokens(problem)) for problem in [*usable, *place.held_out])
-    limit = memory_limit(place.settings, place.compute.device, place.team.local_count)
+    device = place.compute.device
+    limit = memory_limit(place.settings, device, place.team.sharing(device))
     learner.memory = fitting_plan(place.architecture, place.settings, place.compute.formats(), longest, phase, limit)
     require_free_memory(learner.memory, place.compute.device)
     return learner, usable

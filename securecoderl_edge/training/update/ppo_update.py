@@ -131,7 +131,7 @@ def _learn(
     completions = [rollout.completions[row] for row in rows]
     pairs = [(prompts[completion.prompt], completion.token_ids) for completion in completions]
     batch = make_batch(pairs, learner.tokenizer.pad_token_id, learner.compute.device)
-    pieces = learner.team.share(list(micro_batches(batch, ppo.micro_batch_tokens)))
+    pieces = list(micro_batches(batch, ppo.micro_batch_tokens, learner.team))
     with memory_for("computing log-probabilities", "ppo.micro_batch_tokens", learner.memory):
         with torch.no_grad(), reference_active(learner.model):
             reference = _evaluate(learner, batch, pieces, ppo.temperature).log_probs
@@ -178,11 +178,18 @@ def _learn(
                     learner, batch, piece, again, old, old_values, scaled, returns, ppo, only_value
                 )
                 learner.backward(share * loss)
+<<<<<<< HEAD
                 found.append(facts)
             grad_norm += learner.step(ppo.max_grad_norm, tensors)[1]
         of_pieces = torch.stack(found).cpu().double()
         means = of_pieces[:, :-1].sum(0)
+=======
+                means += facts
+                worst = max(worst, error)
+            grad_norm += learner.step(ppo.max_grad_norm, tensors)
+>>>>>>> team
         learner.team.add_up([means])
+        worst = max(learner.team.collect([worst]))
         for name, value in zip(_MEANS, means.tolist(), strict=True):
             sums[name] += value
         first_ratio_error = float(of_pieces[:, -1].max()) if epoch == 0 else first_ratio_error

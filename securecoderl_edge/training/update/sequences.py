@@ -27,6 +27,7 @@ from securecoderl_edge.models.transformer import (
     output_weight,
     without_adapters,
 )
+from securecoderl_edge.training.parallel import Team
 from securecoderl_edge.training.update.ppo import chunked_log_probs
 
 TokenIds = tuple[int, ...]
@@ -77,8 +78,10 @@ def make_batch(pairs: Sequence[tuple[Sequence[int], Sequence[int]]], padding: in
     return Batch(tokens.to(device), mask.to(device), sequences)
 
 
-def micro_batches(batch: Batch, max_tokens: int) -> Iterator[list[int]]:
+def micro_batches(batch: Batch, max_tokens: int, team: Team | None = None) -> Iterator[list[int]]:
     """Row indices of pieces that process at most ``max_tokens`` padded tokens each, of similar length.
+
+    Each process of a team gets pieces of its part of the prompts; none if there are fewer prompts than processes.
 
     Copies of a prompt's KV cache for its completions are not counted. The completions of a prompt stay together if they
     fit, equal ones always. A single sequence longer than the bound makes a separate piece.
@@ -99,7 +102,8 @@ def micro_batches(batch: Batch, max_tokens: int) -> Iterator[list[int]]:
         return [row for sequence in piece for row in equal[sequence]]
 
     piece: list[tuple[TokenIds, TokenIds]] = []
-    for prompt in sorted(groups, key=lambda prompt: len(prompt) + max(map(len, groups[prompt]))):
+    by_length = sorted(groups, key=lambda prompt: len(prompt) + max(map(len, groups[prompt])))
+    for prompt in (team or Team()).share(by_length):
         group = [(prompt, completion) for completion in groups[prompt]]
         if piece and padded_size(piece + group) > max_tokens:
             yield rows(piece)
@@ -109,7 +113,8 @@ def micro_batches(batch: Batch, max_tokens: int) -> Iterator[list[int]]:
                 yield rows(piece)
                 piece = []
             piece.append(sequence)
-    yield rows(piece)
+    if piece:
+        yield rows(piece)
 
 
 def completion_log_probs(

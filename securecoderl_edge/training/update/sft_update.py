@@ -28,11 +28,19 @@ def sft_update(
     total = sum(batch.lengths)
     tensors = {"tokens": batch.tokens, "mask": batch.mask}
     with memory_for("computing the SFT loss", "ppo.micro_batch_tokens", learner.memory):
-        for rows in learner.team.share(list(micro_batches(batch, micro_tokens))):
+        for rows in micro_batches(batch, micro_tokens, learner.team):
             piece = batch.rows(rows)
             log_probs, _ = completion_log_probs(learner.model, piece, 1.0, learner.compute)
+<<<<<<< HEAD
             learner.backward(-log_probs.sum() / total)
         loss, gradient = learner.step(_MAX_GRADIENT_NORM, tensors)
+=======
+            loss = -log_probs.sum() / total
+            learner.backward(loss)
+            loss_sum += loss.item()
+        gradient = learner.step(_MAX_GRADIENT_NORM, tensors)
+    learner.team.add_up([loss_sum])
+>>>>>>> team
     seconds = time.monotonic() - started
     return {
         "loss/sft": loss,
