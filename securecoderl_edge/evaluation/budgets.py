@@ -31,23 +31,22 @@ def with_budgets(
     """
     trained = {str(run.path): run.budget for spec in specs if (run := spec.run()) is not None}
     budget = _joined(list(trained.values()), settings.extract)
-    found = {
-        "max_tokens": settings.max_tokens or budget.max_tokens,
-        "max_prompt_tokens": settings.max_prompt_tokens or budget.max_prompt_tokens,
-        "extract": settings.extract or budget.extract,
-    }
+    max_tokens = settings.max_tokens or budget.max_tokens
+    max_prompt_tokens = settings.max_prompt_tokens or budget.max_prompt_tokens
+    extract = settings.extract or budget.extract or "auto"
     taken = [
-        f"--{name.replace('_', '-')} {value}"
-        for name, value in found.items()
-        if value is not None and getattr(settings, name) is None and (name, value) != ("extract", "auto")
+        f"{flag} {value}"
+        for flag, asked, value, usual in (
+            ("--max-tokens", settings.max_tokens, max_tokens, None),
+            ("--max-prompt-tokens", settings.max_prompt_tokens, max_prompt_tokens, None),
+            ("--extract", settings.extract, extract, "auto"),
+        )
+        if asked is None and value != usual
     ]
     if taken:
         tell(f"as {', '.join(trained)} was trained: {', '.join(taken)}")
     return replace(
-        settings,
-        max_tokens=found["max_tokens"] or MAX_TOKENS,
-        max_prompt_tokens=found["max_prompt_tokens"],
-        extract=found["extract"] or "auto",
+        settings, max_tokens=max_tokens or MAX_TOKENS, max_prompt_tokens=max_prompt_tokens, extract=extract
     )
 
 

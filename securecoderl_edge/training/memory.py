@@ -279,36 +279,22 @@ def _update(
     return {"activations": shape.layers * held, "one layer or logits": max(layer, logits)}
 
 
-<<<<<<< HEAD
 def memory_limit(settings: TrainSettings, device: str, processes: int = 1, gpu: Gpu | None = None) -> int:
-    """Bytes that a process of the run may use: of its GPU, or its part of the machine's memory.
-
-    Args:
-        gpu: the GPU to plan for, if not that of this machine.
-=======
-def memory_limit(settings: TrainSettings, device: str, processes: int = 1) -> int:
     """Bytes that a process of the run may use: its part of the memory of its GPU, or of the machine.
-
-    For a GPU that this machine does not have, the settings decide.
 
     Args:
         processes: of the run, that share the device.
->>>>>>> team
+        gpu: the GPU to plan for, if not that of this machine.
     """
     asked = math.inf if settings.memory_gib is None else settings.memory_gib * GIB
     if device == "cpu":
         there = memory_limit_bytes() / processes
-<<<<<<< HEAD
     elif gpu is not None:
         there = gpu.memory_bytes
     else:
         import torch
 
-        there = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
-=======
-    elif torch.cuda.is_available():
         there = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory / processes
->>>>>>> team
     return int(min(asked, there))
 
 

@@ -97,12 +97,7 @@ def prepare_folder(
         "base_model": lasting_name(settings.model),
         **inputs,
         "machine": describe_machine(),
-<<<<<<< HEAD
         "device": torch.cuda.get_device_name() if compute.is_accelerator else "cpu",
-        "processes": processes,
-=======
-        "device": torch.cuda.get_device_name() if compute.device == "cuda" else "cpu",
->>>>>>> team
         "base_precision": compute.base_precision,
         "products": str(compute.products),
         "rollout_dtype": str(compute.rollout_dtype),

@@ -163,14 +163,9 @@ def workplace(
     if isinstance(architecture, OtherArchitecture) and settings.gradient_checkpointing:
         raise UsageError(f"--gradient-checkpointing is not supported for {architecture.name}. Leave it out")
     # Check a lower bound before anything is loaded; `prepare_phase` checks again with the prompts.
-<<<<<<< HEAD
-    limit = memory_limit(settings, compute.device, team.local_count)
+    limit = memory_limit(settings, compute.device, team.sharing(compute.device))
     least = fitting_plan(architecture, settings, compute.formats(), 1, settings.phases[-1], limit)
     require_free_memory(least, compute.device)
-=======
-    limit = memory_limit(settings, compute.device, team.sharing(compute.device))
-    fitting_plan(architecture, settings, compute.formats(), 1, settings.phases[-1], limit)
->>>>>>> team
     tokenizer = read_tokenizer(sources.base)
     model = load_model(settings, sources, compute)
     every = sources.problems

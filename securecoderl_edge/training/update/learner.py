@@ -82,7 +82,6 @@ class Learner:
         enabled = self.compute.products is torch.float16
         self.end_tokens |= self.tokenizer.ends
         self.scaler = torch.amp.GradScaler(self.compute.device, enabled=enabled)
-        self._loss = self._no_loss()
 
     def prompt_tokens(self, problem: Problem) -> list[int]:
         """Token ids of the problem's prompt."""
@@ -97,13 +96,8 @@ class Learner:
         return [*self.tokenizer.encode(answer), self.tokenizer.eos_token_id]
 
     def backward(self, loss: Tensor) -> None:
-<<<<<<< HEAD
         """Add the gradients of a loss. Nothing is read from the device; `step` looks whether the loss is finite."""
         self.losses.append(loss.detach())
-=======
-        """Add the gradients of a loss."""
-        self._loss = self._loss + loss.detach()
->>>>>>> team
         self.scaler.scale(loss).backward()
 
     def step(self, max_norm: float, tensors: Mapping[str, Tensor]) -> tuple[float, float]:
@@ -116,15 +110,9 @@ class Learner:
             the sum of the losses of all processes since the last step, and the gradient's norm before clipping.
 
         Raises:
-<<<<<<< HEAD
-            NotFiniteError: a loss or a gradient is NaN or Inf, except for an overflow of float16, which only skips the
-                step.
-=======
             NotFiniteError: a loss or a gradient is NaN or Inf, in all processes if it is in one; except for an overflow
-                of float16 in a gradient, which only skips the step. ``tensors`` are those it was computed from.
->>>>>>> team
+                of float16 in a gradient, which only skips the step.
         """
-        loss, self._loss = self._loss, self._no_loss()
         policy = list(adapter_parameters(self.model, POLICY_ADAPTER).values())
         trained = [*policy, *(self.value_head.parameters() if self.value_head is not None else ())]
         losses = sum(self.losses, torch.zeros((), device=policy[0].device))
@@ -132,13 +120,7 @@ class Learner:
         if self.team.count > 1:
             for parameter in trained:
                 parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-<<<<<<< HEAD
             self.team.add_up([losses, *(parameter.grad for parameter in trained if parameter.grad is not None)])
-=======
-            self.team.add_up([loss, *(parameter.grad for parameter in trained if parameter.grad is not None)])
-        if not torch.isfinite(loss):
-            raise NotFiniteError("the loss", tensors)
->>>>>>> team
         self.scaler.unscale_(self.optimizer)
         clipped = nn.utils.clip_grad_norm_(policy, max_norm)
         others = sum(
@@ -160,9 +142,6 @@ class Learner:
                 raise NotFiniteError("the gradient, at every loss scale,", tensors)
         self.optimizer.zero_grad(set_to_none=True)
         return loss, norm
-
-    def _no_loss(self) -> Tensor:
-        return torch.zeros((), device=self.compute.device)
 
 
 def make_value_head(hidden_size: int, seed: int) -> nn.Module:

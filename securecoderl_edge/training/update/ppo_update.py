@@ -178,21 +178,15 @@ def _learn(
                     learner, batch, piece, again, old, old_values, scaled, returns, ppo, only_value
                 )
                 learner.backward(share * loss)
-<<<<<<< HEAD
                 found.append(facts)
             grad_norm += learner.step(ppo.max_grad_norm, tensors)[1]
         of_pieces = torch.stack(found).cpu().double()
-        means = of_pieces[:, :-1].sum(0)
-=======
-                means += facts
-                worst = max(worst, error)
-            grad_norm += learner.step(ppo.max_grad_norm, tensors)
->>>>>>> team
+        means, worst = of_pieces[:, :-1].sum(0), float(of_pieces[:, -1].max())
         learner.team.add_up([means])
         worst = max(learner.team.collect([worst]))
         for name, value in zip(_MEANS, means.tolist(), strict=True):
             sums[name] += value
-        first_ratio_error = float(of_pieces[:, -1].max()) if epoch == 0 else first_ratio_error
+        first_ratio_error = worst if epoch == 0 else first_ratio_error
         epochs += 1
         if ppo.target_kl is not None and means[_MEANS.index("policy/approxkl")] > ppo.target_kl:
             break

@@ -31,16 +31,8 @@ def sft_update(
         for rows in micro_batches(batch, micro_tokens, learner.team):
             piece = batch.rows(rows)
             log_probs, _ = completion_log_probs(learner.model, piece, 1.0, learner.compute)
-<<<<<<< HEAD
             learner.backward(-log_probs.sum() / total)
         loss, gradient = learner.step(_MAX_GRADIENT_NORM, tensors)
-=======
-            loss = -log_probs.sum() / total
-            learner.backward(loss)
-            loss_sum += loss.item()
-        gradient = learner.step(_MAX_GRADIENT_NORM, tensors)
-    learner.team.add_up([loss_sum])
->>>>>>> team
     seconds = time.monotonic() - started
     return {
         "loss/sft": loss,
