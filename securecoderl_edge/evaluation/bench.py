@@ -135,7 +135,7 @@ def measure(
     Raises:
         SceError: the model cannot be opened, or see `evaluate`.
     """
-    settings = with_budgets(settings, [spec])
+    settings = with_budgets(settings, [])
     placement = place(spec, settings.device, settings.gpu_layers)
     with contextlib.ExitStack() as stack:
         log, precision = None, precision_of(spec, settings.base_precision, placement.device)
