@@ -31,23 +31,23 @@ def with_budgets(
     """
     trained = {str(run.path): run.budget for spec in specs if (run := spec.run()) is not None}
     budget = _joined(list(trained.values()), settings.extract)
-    found = {
-        "max_tokens": settings.max_tokens or budget.max_tokens,
-        "max_prompt_tokens": settings.max_prompt_tokens or budget.max_prompt_tokens,
-        "extract": settings.extract or budget.extract,
-    }
+    found = Budget(
+        settings.max_tokens or budget.max_tokens,
+        settings.max_prompt_tokens or budget.max_prompt_tokens,
+        settings.extract or budget.extract,
+    )
     taken = [
         f"--{name.replace('_', '-')} {value}"
-        for name, value in found.items()
-        if value is not None and getattr(settings, name) is None and (name, value) != ("extract", "auto")
+        for name, value in vars(found).items()
+        if value not in (None, "auto") and getattr(settings, name) is None
     ]
     if taken:
         tell(f"as {', '.join(trained)} was trained: {', '.join(taken)}")
     return replace(
         settings,
-        max_tokens=found["max_tokens"] or MAX_TOKENS,
-        max_prompt_tokens=found["max_prompt_tokens"],
-        extract=found["extract"] or "auto",
+        max_tokens=found.max_tokens or MAX_TOKENS,
+        max_prompt_tokens=found.max_prompt_tokens,
+        extract=found.extract or "auto",
     )
 
 
