@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.evaluation.bench import BenchSettings
-from securecoderl_edge.evaluation.budgets import with_budgets
+from securecoderl_edge.evaluation.bench import BenchSettings, with_budgets
 from securecoderl_edge.runtimes.spec import ModelSpec
 
 
