@@ -13,8 +13,14 @@ import click
 from securecoderl_edge.commands.console import duration, say, track, warn_of_level
 from securecoderl_edge.commands.options import ModelName, options_from, output_formats
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems, bench_record, choose_models, measure
-from securecoderl_edge.evaluation.budgets import with_budgets
+from securecoderl_edge.evaluation.bench import (
+    BenchSettings,
+    bench_problems,
+    bench_record,
+    choose_models,
+    measure,
+    with_budgets,
+)
 from securecoderl_edge.evaluation.plot import check_plot_path, plot_bench
 from securecoderl_edge.evaluation.samples import data_set_of, is_whole, write_samples
 from securecoderl_edge.evaluation.tables import bench_markdown, compare, to_csv

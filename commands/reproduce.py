@@ -169,8 +169,8 @@ def table2(models: tuple[str, ...], config: Table2Config, output: str | None) ->
         bench_problems,
         bench_record,
         choose_models,
+        with_budgets,
     )
-    from securecoderl_edge.evaluation.budgets import with_budgets
     from securecoderl_edge.evaluation.study.table2 import count_parameters, with_parameters
     from securecoderl_edge.evaluation.tables import quality_table
     from securecoderl_edge.runtimes.placement import check_device

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from securecoderl_edge.evaluation.bench import BenchSettings, measure
+from securecoderl_edge.evaluation.bench import BenchSettings, measure, with_budgets
 from securecoderl_edge.evaluation.evaluate import Evaluation
 from securecoderl_edge.evaluation.tables import Table, byte_cell, compare, interval_cell, to_markdown, verdict
 from securecoderl_edge.export.manifest import GgufManifest, OnnxManifest
@@ -56,7 +56,7 @@ def measure_quantization(
     Raises:
         SceError: a model cannot be run.
     """
-    settings = BenchSettings()
+    settings = with_budgets(BenchSettings(), [spec])
     in_float = next((result for result in results if result.manifest.quant in ("f32", "f16")), None)
     reference = spec if in_float is None else resolve_model(str(in_float.path))
     baseline = measure(reference, problems, scorer, settings)

@@ -181,8 +181,7 @@ def bench(
         UsageError: an unknown model, problem set or setting.
         SceError: a model cannot be run.
     """
-    from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems, choose_models, measure
-    from securecoderl_edge.evaluation.budgets import with_budgets
+    from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems, choose_models, measure, with_budgets
     from securecoderl_edge.runtimes.placement import check_device
     from securecoderl_edge.sandbox.calibration import time_factor
     from securecoderl_edge.scoring.scorer import Scorer

@@ -1,0 +1,116 @@
+"""Where models are computed, on a machine without a GPU and on pretended ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the train extra")
+
+import torch
+
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.models import device
+from securecoderl_edge.models.device import compute_on_cuda
+from securecoderl_edge.models.files import NANO, base_folder
+from securecoderl_edge.models.other import find_architecture
+from securecoderl_edge.runtimes.hf import choose_precision
+from securecoderl_edge.runtimes.placement import ALL_LAYERS, Placement, check_device, place
+from securecoderl_edge.runtimes.protocol import Sampling
+from securecoderl_edge.runtimes.room import affordable_sequences
+from securecoderl_edge.runtimes.spec import ModelSpec
+from securecoderl_edge.runtimes.truncation import truncated, truncated_on_device
+
+GGUF, ONNX, TORCH = ModelSpec("g", "gguf", "g.gguf"), ModelSpec("o", "onnx", "o"), ModelSpec(NANO, "hf", NANO)
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    pytest.importorskip("llama_cpp")
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setattr("securecoderl_edge.runtimes.gguf.llama.can_offload", lambda: False)
+    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["CPUExecutionProvider"])
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize(
+    ("spec", "fix"), [(GGUF, "GGML_CUDA"), (ONNX, "onnxruntime-gpu"), (TORCH, "no CUDA device")], ids=str
+)
+def test_a_missing_gpu_is_refused_with_the_fix_and_auto_takes_the_cpu(spec: ModelSpec, fix: str) -> None:
+    with pytest.raises(UsageError, match=fix):
+        check_device([spec], "cuda")
+    assert place(spec, "auto") == Placement("cpu", 0)
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_layers_that_no_gpu_can_take_are_refused_with_auto_too() -> None:
+    with pytest.raises(UsageError, match="GGML_CUDA"):
+        place(GGUF, "auto", 4)
+
+
+@pytest.mark.parametrize(("specs", "where"), [([GGUF], "cpu"), ([ONNX, TORCH], "auto")])
+def test_gpu_layers_without_effect_are_refused(specs: list[ModelSpec], where: str) -> None:
+    with pytest.raises(UsageError, match="--gpu-layers is for GGUF files on a GPU"):
+        check_device(specs, where, 3)
+
+
+def test_a_build_for_gpus_takes_all_layers_or_as_many_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("llama_cpp")
+    monkeypatch.setattr("securecoderl_edge.runtimes.gguf.llama.can_offload", lambda: True)
+    assert [place(GGUF, "auto", layers) for layers in (None, 5, 0)] == [
+        Placement("cuda", ALL_LAYERS), Placement("cuda", 5), Placement()
+    ]  # fmt: skip
+    assert place(GGUF, "cpu") == Placement()
+
+
+@pytest.mark.parametrize(("layers", "is_on_gpu"), [(0, False), (-1, True), (3, True)])
+def test_without_layers_on_a_gpu_llama_cpp_gets_no_device_at_all(
+    layers: int, is_on_gpu: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    llama_cpp = pytest.importorskip("llama_cpp")
+    from securecoderl_edge.runtimes.gguf import llama
+
+    seen: list[Any] = []
+    monkeypatch.setattr(llama_cpp, "llama_model_load_from_file", lambda _, given: seen.append(given))
+    monkeypatch.setattr(llama, "repacked_weights", lambda _: None)
+    with pytest.raises(SceError, match="cannot load"):
+        llama.LlamaModel(tmp_path / "m.gguf", gpu_layers=layers)
+    assert seen[0].n_gpu_layers == layers
+    assert (seen[0].devices is None) == is_on_gpu  # NULL: all devices; else our empty list
+
+
+def test_free_memory_of_a_device_is_read_from_ggml() -> None:
+    pytest.importorskip("llama_cpp")
+    from securecoderl_edge.runtimes.gguf.llama import free_gpu_bytes
+
+    assert free_gpu_bytes(0)  # the CPU, which every build has
+    assert affordable_sequences(64, 10, 5, 0, 1000) == 10
+
+
+@pytest.mark.parametrize(("capability", "expected"), [((7, 0), "fp16"), ((8, 0), "bf16")])
+def test_auto_is_the_half_precision_of_the_gpu(
+    capability: tuple[int, int], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "choose_compute", lambda _, asked: compute_on_cuda(capability, asked))
+    shape = find_architecture(base_folder(NANO))
+    assert choose_precision("auto", shape, "cuda") == expected
+    assert [choose_precision(each, shape, "cuda") for each in ("fp32", "fp16", "int8")] == ["fp32", "fp16", "int8"]
+    with pytest.raises(UsageError, match="fp16 is for GPUs"):
+        choose_precision("fp16", shape)
+
+
+@pytest.mark.parametrize(
+    "sampling", [Sampling(top_k=5), Sampling(top_p=0.6), Sampling(min_p=0.2), Sampling(top_k=9, top_p=0.8, min_p=0.1)]
+)
+def test_both_truncations_keep_the_same_tokens(sampling: Sampling) -> None:
+    scores = torch.randn(6, 40, generator=torch.Generator().manual_seed(3), dtype=torch.float64) * 2
+    expected = torch.from_numpy(truncated(scores.numpy(), sampling))
+    torch.testing.assert_close(truncated_on_device(scores, sampling), expected)
+
+
+def test_truncation_reads_nothing_from_its_device() -> None:
+    scores = torch.empty(2, 30, device="meta")  # reading a value of it is an error
+    assert truncated_on_device(scores, Sampling(top_k=5, top_p=0.9, min_p=0.1)).shape == (2, 30)
