@@ -171,3 +171,21 @@ def test_a_quick_study_runs_two_trainings_side_by_side_where_there_are_two_cores
     assert asked == [jobs, jobs]
     run("table3")
     assert asked == [jobs, jobs, 1]
+
+
+def test_a_plan_of_the_papers_table_tells_memory_and_days(folder: Path) -> None:
+    code, out, err = run("table3", "--recipe", "paper-exact", "--dry-run")
+    assert code == 0
+    assert all(line.startswith("sce ") for line in out.splitlines())
+    assert "memory of a training: about 5.0 GiB, estimated" in err
+    assert " days of a V100 with 16 GB for 5 seeds" in err
+    assert "not measured" in err
+
+
+def test_a_gpu_that_is_missing_is_told_before_any_step(folder: Path) -> None:
+    for arguments in (("--recipe", "paper-exact"), ("--device", "cuda", *TABLE3[1:])):
+        code, out, err = run("table3", *arguments)
+        assert (code, out) == (2, "")
+        assert err.startswith("sce: --device cuda: ")
+        assert len(err.splitlines()) == 1
+    assert not (folder / "runs").exists()

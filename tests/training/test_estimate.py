@@ -1,0 +1,114 @@
+"""Plans for GPUs that are not here: memory and time from sizes and data sheets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the train extra")
+
+from securecoderl_edge.errors import UsageError
+from securecoderl_edge.models.architecture import Architecture, architecture_of
+from securecoderl_edge.models.gpus import GPUS
+from securecoderl_edge.models.sizes import Formats
+from securecoderl_edge.runs import Run
+from securecoderl_edge.training.estimate import seconds_of_sampling, seconds_per_update
+from securecoderl_edge.training.memory import GIB, MemoryPlan, plan_memory, require_free_memory
+from securecoderl_edge.training.plan import make_plan
+from securecoderl_edge.training.settings import TrainSettings, known_shapes, resolve
+
+HALF = Formats.of("cuda", "fp16", "float16", "float16")
+V100 = GPUS["v100-16"]
+
+
+@pytest.fixture
+def paper() -> TrainSettings:
+    return resolve("paper-exact", (), {})
+
+
+@pytest.fixture
+def shape(paper: TrainSettings) -> Architecture:
+    return architecture_of(known_shapes()[paper.model], paper.model)
+
+
+def test_more_work_takes_longer(shape: Architecture, paper: TrainSettings) -> None:
+    def update(settings: TrainSettings, phase: str = "binary", prompt: int = 500) -> float:
+        return seconds_per_update(shape, settings, HALF, V100, phase, prompt)
+
+    ppo = paper.ppo
+    base = update(paper)
+    assert update(paper, prompt=1000) > base
+    assert update(replace(paper, ppo=replace(ppo, epochs=8))) > base
+    assert update(replace(paper, ppo=replace(ppo, max_tokens=1024))) > base
+    assert update(replace(paper, gradient_checkpointing=False)) < base
+    longer = replace(paper, sft=replace(paper.sft, batch_size=32))
+    assert update(longer, "sft") == pytest.approx(2 * update(paper, "sft"))
+
+
+def test_completions_that_are_decoded_together_cost_less_than_one_after_the_other(shape: Architecture) -> None:
+    one, many = (seconds_of_sampling(shape, HALF, V100, count, 500, 100, 32) for count in (1, 32))
+    assert one < many < 32 * one
+    assert seconds_of_sampling(shape, HALF, V100, 64, 500, 100, 32) > 1.9 * many
+    assert seconds_of_sampling(shape, HALF, V100, 0, 500, 100, 32) == 0
+    assert seconds_of_sampling(shape, HALF, V100, 8, 500, 100, 32, samples=8) < seconds_of_sampling(
+        shape, HALF, V100, 8, 500, 100, 32
+    )
+
+
+def test_a_faster_gpu_is_planned_to_be_faster(paper: TrainSettings, tmp_path: Path) -> None:
+    times = [make_plan(paper, Run(tmp_path), GPUS[name]).seconds for name in ("t4-16", "v100-16", "a100-40", "h100-80")]
+    assert all(times)
+    assert times == sorted(times, key=lambda each: -(each or 0))
+
+
+def test_a_plan_for_another_gpu_says_what_it_is_based_on(paper: TrainSettings, tmp_path: Path) -> None:
+    plan = make_plan(paper, Run(tmp_path), V100)
+    assert plan.gpu == V100
+    assert plan.limit_bytes == V100.memory_bytes
+    assert max(phase.memory.peak for phase in plan.phases) < 16 * GIB
+    assert any("planned for 7,300" in line for line in plan.missing)
+    assert plan.phases[0].steps == -(-3 * 7300 // 16)
+
+
+def test_a_laptop_plans_for_a_gpu_with_bfloat16(tmp_path: Path) -> None:
+    settings = resolve("paper-v100", (), {"base_precision": "bf16"})
+    assert make_plan(settings, Run(tmp_path), GPUS["a100-40"]).products_in == "bfloat16"
+    with pytest.raises(UsageError, match=r"bf16 needs compute capability 8\.0, this GPU has 7\.0"):
+        make_plan(settings, Run(tmp_path), V100)
+
+
+def test_a_run_that_is_too_large_for_a_card_is_refused_with_what_helps(tmp_path: Path) -> None:
+    settings = resolve("paper-v100", (), {"base_precision": "fp32"})
+    with pytest.raises(UsageError, match=r"11\.7 GiB are available\. Use --set ppo.rollout_sequences"):
+        make_plan(settings, Run(tmp_path), GPUS["rtx3060-12"])
+
+
+@pytest.mark.parametrize("checkpointing", [True, False])
+def test_bitsandbytes_keeps_the_inputs_of_all_layers_even_with_checkpointing(
+    shape: Architecture, paper: TrainSettings, checkpointing: bool
+) -> None:
+    settings = replace(paper, gradient_checkpointing=checkpointing)
+    plans = [
+        plan_memory(shape, settings, Formats.of("cuda", base, "float16", "float16"), 1024, "binary")
+        for base in ("int8", "int8-bnb")
+    ]
+    more = plans[1].update["activations"] - plans[0].update["activations"]
+    # One micro-batch: two prompts with their completions; q, k and v share an input, and so do gate and up.
+    inputs = 2 * shape.hidden + shape.query_size + shape.intermediate
+    assert more >= shape.layers * 2 * (1024 + 512) * 2 * inputs
+
+
+def test_memory_that_another_process_holds_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    plan = MemoryPlan({"base weights": 5 * GIB}, {}, {})
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (3 * GIB, 16 * GIB))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 0)
+    with pytest.raises(UsageError, match=r"3\.0 of the GPU's 16\.0 GiB are free: another process uses it"):
+        require_free_memory(plan, "cuda")
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 2 * GIB)  # our own
+    require_free_memory(plan, "cuda")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", pytest.fail)
+    require_free_memory(plan, "cpu")
