@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -170,6 +171,7 @@ def bench(
         problems: a built-in set, ``humaneval``, ``mbpp``, or a file in any format that ``sce data import`` reads.
         samples: completions per problem.
         limit: use only the first problems, this many.
+        device: ``auto``, ``cpu`` or ``cuda``.
         out: a folder for the rows; an interrupted evaluation resumes from it.
         settings: further fields of `BenchSettings`, such as ``temperature``, ``seed``, ``threads``.
 
@@ -217,6 +219,8 @@ def generate(
         model: by default the newest export of the latest run, else its policy, else nano.
         n: programs to sample; the best one comes first.
         tests: (input, expected output) pairs; by default the examples in the prompt, if it has any.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        gpu_layers: layers of a GGUF file that the GPU computes; all by default.
         sampling: ``temperature``, ``max_tokens``, ``seed``, ``top_k``, ``top_p``, ``min_p``, ``thinking``.
 
     Returns:
@@ -231,12 +235,16 @@ def generate(
     from securecoderl_edge.generation.requests import example_tests
     from securecoderl_edge.prompts.styles import choose_format
     from securecoderl_edge.runtimes import open_runtime
+    from securecoderl_edge.runtimes.placement import check_device
     from securecoderl_edge.runtimes.protocol import SamplingSettings
     from securecoderl_edge.runtimes.spec import resolve_model
     from securecoderl_edge.scoring.scorer import Scorer
 
     problem = Problem("prompt", prompt, tests=tuple(Test(*pair) for pair in tests) or tuple(example_tests(prompt)))
     spec, settings = resolve_model(model), build(SamplingSettings, sampling, "generate")
+    check_device([spec], device, gpu_layers)
+    if settings.max_tokens is None and (run := spec.run()) is not None:
+        settings = replace(settings, max_tokens=run.budget.max_tokens)
     with (
         Scorer(sandbox=sandbox) as scorer,
         contextlib.closing(open_runtime(spec, threads=threads, device=device, gpu_layers=gpu_layers)) as runtime,

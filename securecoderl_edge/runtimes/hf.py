@@ -77,7 +77,7 @@ class HfRuntime:
             products = choose_precision("auto", shape, device)
         dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[products]
         self._device = device
-        _require_memory(self.name, shape, self.base_precision, dtype.itemsize, self._free_bytes())
+        _require_memory(self.name, shape, self.base_precision, dtype.itemsize, self._free_gpu_bytes())
         model = load_base(folder, self.base_precision, device, other_dtype=dtype)
         if adapter is not None:
             model = _with_adapter(model, adapter)
@@ -112,7 +112,9 @@ class HfRuntime:
         if not encoded:
             return []
         longest = max(map(len, encoded)) + sampling.max_tokens + CACHE_GROWTH
-        rows = affordable_sequences(max(n, self._parallel), longest, self._cache_bytes_per_token, 0, self._free_bytes())
+        rows = affordable_sequences(
+            max(n, self._parallel), longest, self._cache_bytes_per_token, 0, self._free_gpu_bytes()
+        )
         texts = {
             (prompt, index): (
                 TokenText(self._tokenizer.decode, self._tags),
@@ -172,10 +174,10 @@ class HfRuntime:
             counter.prompt_tokens, counter.prompt_seconds = 0, 0.0
         return Usage(tokens, first, decoded, seconds - first)
 
-    def _free_bytes(self) -> int:
-        """Free memory of the device, with what torch holds there for reuse."""
+    def _free_gpu_bytes(self) -> int | None:
+        """Free memory of the GPU, with what torch holds there for reuse; None on the CPU."""
         if self._device == "cpu":
-            return available_memory_bytes()
+            return None
         import torch
 
         held = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
@@ -252,7 +254,9 @@ def _usual_sizes(shape: OtherArchitecture) -> tuple[int, int]:
     return hidden, 4 * hidden
 
 
-def _require_memory(name: str, shape: Architecture | OtherArchitecture, precision: str, other: int, free: int) -> None:
+def _require_memory(
+    name: str, shape: Architecture | OtherArchitecture, precision: str, other: int, free_on_gpu: int | None
+) -> None:
     """Check before loading that the weights fit, with one layer being merged and a small KV cache.
 
     Raises:
@@ -265,6 +269,7 @@ def _require_memory(name: str, shape: Architecture | OtherArchitecture, precisio
         weights = linears * BYTES.get(precision, 1) + (total - linears) * other + 2 * 4 * layer
     else:
         weights = total * max(BYTES.get(precision, 4), other)
+    free = available_memory_bytes() if free_on_gpu is None else free_on_gpu
     if weights > free:
         smaller = " or ".join(f"--base-precision {each}" for each in ("bf16", "int8") if each != precision)
         raise SceError(
