@@ -198,10 +198,10 @@ def measure_training(kind: str, folder: Path, precision: str, quick: bool) -> di
         framework = 0 if cuda else round(baseline * GIB)
         return plan_memory(shape, settings, compute.formats(), prompt_tokens, phase, framework)
 
-    baseline = imported_gib()
+    baseline = 0.0 if cuda else imported_gib()
     facts: dict[str, Any] = {
         "device": device_name(), "base": precision, "products": str(compute.products),
-        "before_gib": 0.0 if cuda else round(baseline, 3),
+        "before_gib": round(baseline, 3),
     }  # fmt: skip
     peak = Peak()
     if kind.startswith("rollout"):
