@@ -95,15 +95,15 @@ def test_no_step_begins_that_does_not_fit_into_the_minutes(run: Callable[..., di
 
 
 def test_only_the_named_steps_run(run: Callable[..., dict[str, Any]]) -> None:
-    assert set(run("--only", "second", first=never, second=lambda: {})) == {"second"}
+    assert set(run("--only", "second", first=never, second=dict)) == {"second"}
 
 
 def test_results_of_another_device_are_not_added_to(
     day: Any, run: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(first=lambda: {})
+    run(first=dict)
     with pytest.raises(SystemExit, match="has results of a GPU"):
-        run("--rehearse", first=lambda: {})
+        run("--rehearse", first=dict)
 
 
 @pytest.mark.slow
