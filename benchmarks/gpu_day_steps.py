@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -20,6 +21,7 @@ from random_model import make_model
 ROOT = Path(__file__).parents[1]
 WORKER = Path(__file__).with_name("gpu_fit_worker.py")
 PART_SECONDS = 480
+GRACE_SECONDS = 20
 ERROR_LINES = 12
 TINY = {
     "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -55,10 +57,11 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Day:
-    """Where runs and random models are, and whether it is only a rehearsal."""
+    """Where runs and random models are, whether it is only a rehearsal, and when the step must end (monotonic)."""
 
     folder: Path
     rehearse: bool
+    deadline: float = math.inf
 
     @property
     def device(self) -> str:
@@ -75,7 +78,7 @@ class Day:
 
 @dataclass(frozen=True)
 class Step:
-    """A step, the most seconds that it takes on a GPU (an estimate), and its parts."""
+    """A step, the seconds after which what still runs of it is ended, and its parts."""
 
     name: str
     seconds: int
@@ -88,15 +91,31 @@ def child(day: Day, *words: object, ok: tuple[int, ...] = (0,)) -> str:
     Raises:
         Failed: it ended with another status than ``ok``, or not in time.
     """
+    seconds = min(PART_SECONDS, max(1.0, day.deadline - time.monotonic()))
+    process = subprocess.Popen(
+        command(words), env=environment(day), cwd=day.folder, text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
     try:
-        done = subprocess.run(
-            command(words), env=environment(day), capture_output=True, text=True, timeout=PART_SECONDS, cwd=day.folder
-        )
+        said, errors = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        raise Failed(f"took longer than {PART_SECONDS} s") from None
-    if done.returncode not in ok:
-        raise Failed("\n".join((done.stderr or done.stdout).splitlines()[-ERROR_LINES:]))
-    return done.stdout
+        raise Failed(f"took longer than the {seconds:.0f} s left to this step") from None
+    finally:
+        end(process)
+    if process.returncode not in ok:
+        raise Failed("\n".join((errors or said).splitlines()[-ERROR_LINES:]))
+    return said
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """End a process that still runs: asked first, because a launcher ends its workers then; they hold GPU memory."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.communicate(timeout=GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
 
 
 def command(words: Iterable[object]) -> list[str]:
@@ -152,9 +171,9 @@ def cuda_tests(day: Day) -> Parts:
         where = ("--cuda-tests-on", "cpu") if day.rehearse else ()
         folder = ROOT / "tests" / "cuda"
         said = child(
-            day, "-m", "pytest", "-q", "-m", "cuda", "-p", "no:cacheprovider", f"--rootdir={ROOT}", *where, folder
+            day, "-m", "pytest", "-v", "-m", "cuda", "-p", "no:cacheprovider", f"--rootdir={ROOT}", *where, folder
         )
-        return {"summary": said.strip().splitlines()[-1]}
+        return {"summary": said.strip().splitlines()[-1].strip("= ")}
 
     yield "pytest", measure
 
@@ -224,7 +243,7 @@ def kill_and_resume(day: Day) -> Parts:
 
 def kill_in_the_middle(day: Day, words: tuple[object, ...], run: Path, updates: int) -> int:
     """Start a run, kill it and its children once it has made so many updates; returns how many it had made."""
-    file, deadline = run / "metrics.jsonl", time.monotonic() + PART_SECONDS
+    file, deadline = run / "metrics.jsonl", min(day.deadline, time.monotonic() + PART_SECONDS)
     quiet = subprocess.DEVNULL
     process = subprocess.Popen(
         command(words), env=environment(day), cwd=day.folder, stdout=quiet, stderr=quiet, start_new_session=True
@@ -353,7 +372,7 @@ def bench(day: Day) -> Parts:
     yield "gpu", partial(measure, day.device)
 
 
-# The most valuable first. Seconds are estimates for a budget, not measurements.
+# The most valuable first. Nobody has measured the seconds on a GPU; they are limits.
 STEPS = (
     Step("doctor", 60, doctor),
     Step("tests", 240, cuda_tests),
