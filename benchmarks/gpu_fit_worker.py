@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.models.sizes import GIB
+from securecoderl_edge.models.sizes import GIB, HAS_BF16, HAS_INT8_UNITS
 
 LIMIT_GIB = 16.0
 PROMPT_TOKENS, NEW_TOKENS, BATCH = 1024, 512, 2
@@ -31,12 +31,15 @@ def work(what: str, folder: Path, quick: bool) -> dict[str, Any]:
     from securecoderl_edge.system.machine import return_large_blocks
 
     return_large_blocks()
-    kind, _, precision = what.partition("-")
+    kind, _, precision = what.partition("-")  # rollout8-int8: eight sequences
     if torch.cuda.is_available():
         total = torch.cuda.get_device_properties(0).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, LIMIT_GIB * GIB / total))
-        if precision == "bf16" and torch.cuda.get_device_capability() < (8, 0):
+        capability = torch.cuda.get_device_capability()
+        if (precision == "bf16" and capability < HAS_BF16) or (precision == "int8-bnb" and capability < HAS_INT8_UNITS):
             return {}
+    elif precision == "int8-bnb":
+        return {}
     if kind == "load":
         return measure_load(folder, precision)
     if kind == "seed":
@@ -179,10 +182,10 @@ def measure_training(kind: str, folder: Path, precision: str, quick: bool) -> di
     decoder = Decoder(model, compute.rollout_dtype)
     learner = Learner(model, read_tokenizer(folder), compute, make_optimizer("adamw", groups), decoder, head)
     ppo, count, prompt_tokens = settings.ppo, BATCH, settings.prompt.max_tokens or 0
-    if kind == "rollout":
+    if kind.startswith("rollout"):
         # The same length at the end, most of it prompt, so that it does not take an hour.
         prompt_tokens += ppo.max_tokens - 32
-        count, ppo = ROLLOUT_SEQUENCES, replace(ppo, max_tokens=ROLLOUT_NEW_TOKENS)
+        count, ppo = int(kind.removeprefix("rollout") or ROLLOUT_SEQUENCES), replace(ppo, max_tokens=ROLLOUT_NEW_TOKENS)
         settings = replace(settings, ppo=replace(ppo, batch_size=count))
     problems = [Problem(str(n), "s", tests=(Test("", "1"),), solutions=("pass",)) for n in range(count)]
     generator = torch.Generator().manual_seed(2)
@@ -195,13 +198,13 @@ def measure_training(kind: str, folder: Path, precision: str, quick: bool) -> di
         framework = 0 if cuda else round(baseline * GIB)
         return plan_memory(shape, settings, compute.formats(), prompt_tokens, phase, framework)
 
-    baseline = imported_gib()
+    baseline = 0.0 if cuda else imported_gib()
     facts: dict[str, Any] = {
         "device": device_name(), "base": precision, "products": str(compute.products),
-        "before_gib": 0.0 if cuda else round(baseline, 3),
+        "before_gib": round(baseline, 3),
     }  # fmt: skip
     peak = Peak()
-    if kind == "rollout":
+    if kind.startswith("rollout"):
         started = time.monotonic()
         collect(learner, ConstantScorer(), problems, 1, ppo, 0, "rollout")  # type: ignore[arg-type]
         plan = planned("binary")

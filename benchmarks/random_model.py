@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 MODEL = "deepseek-ai/deepseek-coder-1.3b-instruct"
 SHARD_BYTES = 1 << 30
 
 
-def make_model(folder: Path, tokenizer: Path | None, layers: int | None) -> None:
-    """Random float16 weights of the model's shape, in shards of a GiB, with a tokenizer."""
+def make_model(
+    folder: Path, tokenizer: Path | None, layers: int | None, changes: Mapping[str, int] | None = None
+) -> None:
+    """Random float16 weights of the model's shape, in shards of a GiB, with a tokenizer; ``changes`` to its config."""
     import torch
     from safetensors.torch import save_file
 
@@ -19,7 +22,7 @@ def make_model(folder: Path, tokenizer: Path | None, layers: int | None) -> None
     from securecoderl_edge.models.files import NANO, base_folder
     from securecoderl_edge.training.settings import known_shapes
 
-    config = dict(known_shapes()[MODEL])
+    config = {**known_shapes()[MODEL], **(changes or {})}
     if layers:
         config["num_hidden_layers"] = layers
     folder.mkdir(parents=True, exist_ok=True)

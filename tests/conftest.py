@@ -41,6 +41,21 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The device of the tests marked ``cuda``."""
+    parser.addoption("--cuda-tests-on", choices=("cuda", "cpu"), default="cuda", help="cpu: rehearse the cuda tests")
+
+
+@pytest.fixture(scope="session")
+def accelerator(request: pytest.FixtureRequest) -> str:
+    """The device of the tests marked ``cuda``; skips them without one."""
+    torch = pytest.importorskip("torch", reason="needs the train extra")
+    device: str = request.config.getoption("--cuda-tests-on")
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA GPU; --cuda-tests-on cpu rehearses most of these tests")
+    return device
+
+
 @pytest.fixture(scope="session")
 def once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Once]:
     """Makes what many tests read, once per test run; see `Once`."""

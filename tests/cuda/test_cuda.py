@@ -1,0 +1,206 @@
+"""What must hold on a GPU. `--cuda-tests-on cpu` runs the same bodies without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the train extra")
+
+import torch
+
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adapter_parameters, add_adapters
+from securecoderl_edge.models.architecture import read_architecture
+from securecoderl_edge.models.decoder import Decoder
+from securecoderl_edge.models.device import Compute
+from securecoderl_edge.models.int8 import Int8Linear
+from securecoderl_edge.models.loading import load_base
+from securecoderl_edge.models.sampling import Sampler, sample
+from securecoderl_edge.models.sizes import HAS_BF16, HAS_INT8_UNITS
+from securecoderl_edge.models.tokenizer import read_tokenizer
+from securecoderl_edge.problems.problem import Problem, Test
+from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.training.checkpoint import Progress, load_latest, save_checkpoint
+from securecoderl_edge.training.memory import plan_memory
+from securecoderl_edge.training.settings import PpoSettings, RewardSettings, SftSettings, TrainSettings
+from securecoderl_edge.training.update.learner import Learner, make_optimizer, make_value_head, memory_for
+from securecoderl_edge.training.update.ppo_update import ppo_update
+from securecoderl_edge.training.update.sequences import completion_log_probs, make_batch
+from securecoderl_edge.training.update.sft_update import sft_update
+
+pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("varied_reward")]
+
+PROBLEMS = [Problem(f"p{n}", f"Add {n}.", tests=(Test("1\n", f"{n}\n"),), solutions=("print(1)",)) for n in range(4)]
+PPO = PpoSettings(batch_size=8, samples_per_prompt=4, max_tokens=10, epochs=1, learning_rate=0.01)
+PAIRS = [([5, 6, 7], [8, 9, 1]), ([4], [3, 2, 2, 1])]
+PRODUCTS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+# Of log-probabilities and, as cosine, of gradients, against float32 on the CPU.
+BOUNDS = {"fp32": (1e-4, 0.99999), "fp16": (0.05, 0.99), "bf16": (0.3, 0.95)}
+
+
+def on(device: str, precision: str = "fp32", products: str = "fp32") -> Compute:
+    return Compute(device, precision, PRODUCTS[products], PRODUCTS[products])
+
+
+def needs_on_gpu(device: str, capability: tuple[int, int]) -> None:
+    if device == "cuda" and torch.cuda.get_device_capability() < capability:
+        pytest.skip("needs compute capability {}.{}".format(*capability))
+
+
+def only_on_gpu(device: str, why: str) -> None:
+    if device == "cpu":
+        pytest.skip(f"not on a CPU: {why}")
+
+
+def make_learner(folder: Path, compute: Compute, *, optimizer: str = "adamw", value_head: bool = False) -> Learner:
+    base = load_base(folder, compute.base_precision, compute.device, compute.products)
+    model = add_adapters(base, LoraSettings(rank=64), seed=3)
+    head = make_value_head(model.config.hidden_size, 3).to(compute.device) if value_head else None
+    groups = [{"params": list(adapter_parameters(model, POLICY_ADAPTER).values()), "lr": 0.01}]
+    groups += [{"params": list(head.parameters()), "lr": 0.01}] if head is not None else []
+    decoder = Decoder(model, compute.rollout_dtype)
+    return Learner(model, read_tokenizer(folder), compute, make_optimizer(optimizer, groups), decoder, head)
+
+
+def policy(learner: Learner) -> torch.Tensor:
+    values = adapter_parameters(learner.model, POLICY_ADAPTER).values()
+    return torch.cat([value.detach().flatten().cpu() for value in values])
+
+
+def rl(learner: Learner, scorer: Scorer, ppo: PpoSettings = PPO, step: int = 1) -> dict[str, Any]:
+    return ppo_update(learner, scorer, PROBLEMS, ppo, RewardSettings(), 1.0, "partial", step, 5)[0]
+
+
+def log_probs_and_gradient(folder: Path, compute: Compute) -> tuple[torch.Tensor, torch.Tensor]:
+    model = make_learner(folder, compute).model
+    found, _ = completion_log_probs(model, make_batch(PAIRS, 0, compute.device), 0.7, compute)
+    gradients = torch.autograd.grad(found.sum(), list(adapter_parameters(model, POLICY_ADAPTER).values()))
+    return found.detach().cpu(), torch.cat([gradient.flatten().float().cpu() for gradient in gradients])
+
+
+def test_greedy_sampling_in_float32_finds_the_tokens_of_the_cpu(accelerator: str, tiny_model: Path) -> None:
+    drawn = []
+    for device in ("cpu", accelerator):
+        decoder = Decoder(make_learner(tiny_model, on(device)).model, torch.float32)
+        sampler = Sampler(0.0, 12, frozenset({1}), torch.zeros(2, 12))
+        drawn.append([each.token_ids for each in sample(decoder, [[5, 6, 7], [4, 9]], 1, sampler)])
+    assert drawn[0] == drawn[1]
+
+
+@pytest.mark.parametrize("products", ["fp32", "fp16", "bf16"])
+def test_log_probabilities_and_gradients_are_those_of_the_cpu(
+    accelerator: str, tiny_model: Path, products: str
+) -> None:
+    if products == "bf16":
+        needs_on_gpu(accelerator, HAS_BF16)
+    expected, direction = log_probs_and_gradient(tiny_model, on("cpu"))
+    found, gradient = log_probs_and_gradient(tiny_model, on(accelerator, products=products))
+    most, cosine = BOUNDS[products]
+    torch.testing.assert_close(found, expected, atol=most, rtol=0)
+    assert float(torch.cosine_similarity(gradient, direction, dim=0)) > cosine
+
+
+@pytest.mark.parametrize("products", ["fp32", "fp16"])
+def test_an_int8_layer_computes_with_its_expansion(accelerator: str, products: str) -> None:
+    generator = torch.Generator().manual_seed(1)
+    layer = Int8Linear(96, 160)
+    layer.quantize(torch.randn(160, 96, generator=generator).to(accelerator))
+    inputs = torch.randn(7, 96, generator=generator).to(accelerator, PRODUCTS[products])
+    assert torch.equal(layer(inputs), inputs @ layer.expanded(inputs.dtype).T)
+
+
+@pytest.mark.parametrize("advantage", ["rloo", "gae", "batch"])
+@pytest.mark.parametrize("products", ["fp32", "fp16"])
+def test_an_rl_update_on_int8_weights_begins_at_ratio_one_and_moves_the_policy(
+    accelerator: str, tiny_model: Path, scorer: Scorer, advantage: str, products: str
+) -> None:
+    compute = on(accelerator, "int8", products)
+    learner = make_learner(tiny_model, compute, value_head=advantage == "gae")
+    before = policy(learner)
+    row = rl(learner, scorer, replace(PPO, advantage=advantage))
+    assert row["val/first_ratio_error"] == 0
+    assert bool(policy(learner).isfinite().all())
+    assert not torch.equal(policy(learner), before)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "paged-adamw8bit"])
+def test_supervised_updates_learn(accelerator: str, tiny_model: Path, optimizer: str) -> None:
+    if optimizer != "adamw":
+        only_on_gpu(accelerator, "paged memory is CUDA's")
+        pytest.importorskip("bitsandbytes")
+    learner = make_learner(tiny_model, on(accelerator), optimizer=optimizer)
+    losses = [sft_update(learner, PROBLEMS, SftSettings(batch_size=4), n, 0, 2048)["loss/sft"] for n in range(1, 7)]
+    assert losses[-1] < losses[0]
+
+
+def test_int8_of_bitsandbytes_begins_at_ratio_one(accelerator: str, tiny_model: Path, scorer: Scorer) -> None:
+    pytest.importorskip("bitsandbytes")
+    only_on_gpu(accelerator, "bitsandbytes computes other numbers there")
+    needs_on_gpu(accelerator, HAS_INT8_UNITS)
+    assert rl(make_learner(tiny_model, on(accelerator, "int8-bnb", "fp16")), scorer)["val/first_ratio_error"] == 0
+
+
+@pytest.fixture
+def update_twice(accelerator: str, tiny_model: Path, scorer: Scorer) -> Callable[..., Learner]:
+    """Two float16 updates with a value head; with a folder the second by another learner, from a checkpoint."""
+
+    def make(folder: Path | None = None) -> Learner:
+        ppo = replace(PPO, advantage="gae", samples_per_prompt=1)
+        learner = make_learner(tiny_model, on(accelerator, "int8", "fp16"), value_head=True)
+        learner.scaler.load_state_dict({**learner.scaler.state_dict(), "scale": 512.0})  # a new one has another
+        rl(learner, scorer, ppo)
+        if folder is not None:
+            save_checkpoint(folder, learner, Progress(step=1), "tiny", {}, ())
+            learner = make_learner(tiny_model, learner.compute, value_head=True)
+            assert load_latest(folder, learner, {}).step == 1
+        rl(learner, scorer, ppo, step=2)
+        return learner
+
+    return make
+
+
+def test_two_equal_runs_are_equal(update_twice: Callable[..., Learner]) -> None:
+    assert torch.equal(policy(update_twice()), policy(update_twice()))
+
+
+def test_a_resumed_run_continues_bit_for_bit_at_its_loss_scale(
+    update_twice: Callable[..., Learner], tmp_path: Path
+) -> None:
+    whole, resumed = update_twice(), update_twice(tmp_path)
+    assert whole.scaler.get_scale() == resumed.scaler.get_scale() <= 512
+    assert torch.equal(policy(whole), policy(resumed))
+
+
+def test_a_checkpoint_loads_on_the_cpu(accelerator: str, tiny_model: Path, tmp_path: Path) -> None:
+    learner, other = (make_learner(tiny_model, on(device)) for device in (accelerator, "cpu"))
+    sft_update(learner, PROBLEMS, SftSettings(batch_size=4), 1, 0, 2048)
+    save_checkpoint(tmp_path, learner, Progress(step=1), "tiny", {}, ())
+    load_latest(tmp_path, other, {})
+    assert torch.equal(policy(learner), policy(other))
+    sft_update(other, PROBLEMS, SftSettings(batch_size=4), 2, 0, 2048)
+
+
+def test_the_memory_plan_covers_the_peak_of_the_allocator(accelerator: str, tiny_model: Path, scorer: Scorer) -> None:
+    only_on_gpu(accelerator, "there is no allocator to ask; benchmarks/gpu_fit.py compares resident memory")
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    compute = on(accelerator, "int8", "fp16")
+    learner = make_learner(tiny_model, compute)
+    rl(learner, scorer)
+    settings = TrainSettings(ppo=PPO, lora=LoraSettings(rank=64))
+    longest = max(map(len, learner.prompts.values()))
+    plan = plan_memory(read_architecture(tiny_model), settings, compute.formats(), longest, "partial")
+    assert torch.cuda.max_memory_allocated() - before <= plan.peak
+
+
+def test_out_of_memory_names_the_setting_to_lower(accelerator: str) -> None:
+    only_on_gpu(accelerator, "the system may kill the process instead")
+    words = r"out of memory while sampling.*Lower ppo\.rollout_sequences"
+    with pytest.raises(SceError, match=words), memory_for("sampling", "ppo.rollout_sequences"):
+        torch.empty(1 << 50, dtype=torch.uint8, device=accelerator)
