@@ -367,8 +367,8 @@ def bench(day: Day) -> Parts:
         few = ("--limit", 2, "--max-tokens", 8) if day.rehearse else ("--limit", 100)
         words = sce("bench", "nano", "--device", device, "--temperature", 0, "--json", *few)
         result = json.loads(child(day, *words))
-        shown = {key: round(result["models"][0][f"{key}_tokens_per_second"], 1) for key in ("prompt", "decode")}
-        return {**{f"{key}_tokens_per_second": value for key, value in shown.items()}, "result": result}
+        speeds = ("prompt_tokens_per_second", "decode_tokens_per_second")
+        return {**{key: round(result["models"][0][key], 1) for key in speeds}, "result": result}
 
     yield "cpu", partial(measure, "cpu")
     yield "gpu", partial(measure, day.device)
