@@ -142,7 +142,7 @@ def table3(config: Table3Config, overrides: tuple[str, ...], dry_run: bool, outp
             shown = done
             say(f"[{done}/{total}] {step.title}, {duration(seconds)}")
 
-        run_study(study, jobs, on_step)
+        run_study(study, jobs, on_step, say)
     from securecoderl_edge.evaluation.study.tables import study_tables
 
     record = study_record(study, jobs)

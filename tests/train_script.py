@@ -1,14 +1,14 @@
 """A small training run as a process of its own, for tests that kill it or start it several times at once.
 
-    python tests/train_script.py MODEL PROBLEMS OUT [KEY=VALUE...]
+    python tests/train_script.py MODEL PROBLEMS OUT [KEY=VALUE|--FLAG...]
     python tests/train_script.py serve     a line of those arguments in JSON starts one; answers its process id, and
                                            then how it ended; loading torch once makes twenty starts bearable
 
 A random tiny model never solves anything, so rewards depend on the programs' text instead; and all is computed in
 float32, whose rounding hardly depends on what else is in the batch.
 
-With FAULT="RANK PHASE STEP KIND" in the environment, that process fails in the middle of that update: it gets a signal
-(SIGKILL), an exception (bug, memory), or a loss that is not a number (nan).
+With FAULT="RANK PHASE STEP KIND" in the environment, that process fails in the middle of that update, unless it was
+restarted: it gets a signal (SIGKILL), an exception (bug, memory), or a loss that is not a number (nan).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import json
 import os
 import signal
 import sys
+from itertools import chain
 from typing import Any
 
 from securecoderl_edge.models.packages import require_torch
@@ -70,15 +71,16 @@ def run(arguments: list[str]) -> None:
 
     from securecoderl_edge.cli import main as sce
     from securecoderl_edge.models import device
+    from securecoderl_edge.training import parallel
     from securecoderl_edge.training.update import rollout
 
     model, problems, out, *overrides = arguments
     device.cpu_has_bf16 = lambda: False
     rollout.training_reward = varied_reward
-    if fault := os.environ.get("FAULT"):
+    if (fault := os.environ.get("FAULT")) and not parallel.is_restarted():
         plant(*fault.split())
-    settings = [word for each in (*SETTINGS, *overrides) for word in ("--set", each)]
-    sce(["train", "--model", model, "--problems", problems, "--device", "cpu", "--out", out, *settings])
+    words = [[each] if each.startswith("--") else ["--set", each] for each in (*SETTINGS, *overrides)]
+    sce(["train", "--model", model, "--problems", problems, "--device", "cpu", "--out", out, *chain(*words)])
 
 
 def plant(rank: str, phase: str, step: str, kind: str) -> None:
@@ -95,7 +97,7 @@ def plant(rank: str, phase: str, step: str, kind: str) -> None:
         return update(self, learner, usable, progress)
 
     def failing(self: Learner, loss: torch.Tensor) -> None:
-        is_now = now[0] == f"{phase} {step}" and os.environ["RANK"] == rank
+        is_now = now[0] == f"{phase} {step}" and os.environ.get("RANK", "0") == rank
         backward(self, loss * float("nan") if is_now and kind == "nan" else loss)
         if is_now and kind == "bug":
             raise ZeroDivisionError("a bug")

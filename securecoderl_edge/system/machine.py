@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
+import re
+import subprocess
 import sys
 import time
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
+from itertools import pairwise, takewhile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -57,6 +60,21 @@ def cpu_flags() -> set[str]:
         if line.startswith(("flags", "Features")):
             return set(line.partition(":")[2].split())
     return set()
+
+
+def visible_gpus() -> list[str]:
+    """NVIDIA GPUs that a child process may use, as CUDA_VISIBLE_DEVICES names them; without loading torch."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        # CUDA ignores what follows an entry that is no device.
+        return list(takewhile(lambda name: name not in ("", "-1"), (name.strip() for name in chosen.split(","))))
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    # Not by number: those of nvidia-smi and CUDA can differ. A GPU that is split into MIG devices is not used itself.
+    names = re.findall(r"\(UUID: ([^)]+)\)", listed)
+    return [name for name, following in pairwise([*names, ""]) if name[:4] == "MIG-" or following[:4] != "MIG-"]
 
 
 def memory_bytes() -> int:

@@ -1,11 +1,16 @@
-"""Several processes that train one policy."""
+"""Several processes that train one policy, started by torchrun: what they learn, how they fail, how they resume."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from places import TESTS
@@ -13,54 +18,218 @@ from places import TESTS
 pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
-from safetensors.torch import load_file
-from small_runs import write_additions
+from once import Once
+from small_runs import equal, weights, write_additions
 
 from securecoderl_edge.errors import UsageError
+from securecoderl_edge.runs import Run
 from securecoderl_edge.system.rows import RowFile
+from securecoderl_edge.training import parallel
 from securecoderl_edge.training.parallel import Team
-from securecoderl_edge.training.settings import resolve
-from securecoderl_edge.training.train import _check_team
 
 SCRIPT = TESTS / "train_script.py"
-# What `accelerate launch` starts for several GPUs; its own starter for processors needs MPI.
-LAUNCH = ("torch.distributed.run", "--nproc_per_node", "2", "--rdzv_backend", "c10d", "--rdzv_endpoint", "127.0.0.1:0")
+# A value head and an evaluation with fewer problems than processes: everything that could be forgotten.
+OVERRIDES = ("ppo.advantage=gae", "checkpoint_every=1")
 
 
 @pytest.fixture(scope="module")
-def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_additions(tmp_path_factory.mktemp("problems") / "problems.jsonl", tests=3)
+def problems(once: Once) -> Path:
+    return once("additions.jsonl", lambda file: write_additions(file, tests=3))
+
+
+def command(processes: int, arguments: list[str], *options: str) -> list[str]:
+    """What trains as so many processes; ``accelerate launch`` starts the same for several GPUs."""
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--rdzv-backend", "c10d"]
+    launcher += ["--rdzv-endpoint", "127.0.0.1:0", *options]
+    return [sys.executable, "-W", "ignore", *(launcher if processes > 1 else []), str(SCRIPT), *arguments]
+
+
+class Trainer:
+    """Trains a tiny model in a folder of runs of its own, as one process or several."""
+
+    def __init__(self, model: Path, problems: Path, folder: Path) -> None:
+        self._start, self._folder = [str(model), str(problems)], folder
+
+    def arguments(self, name: str, *overrides: str) -> list[str]:
+        # Apart from other runs, whose phases it would reuse.
+        return [*self._start, str(self._folder / name / "run"), *OVERRIDES, *overrides]
+
+    def __call__(
+        self, name: str, processes: int, *overrides: str, fault: str = "", options: tuple[str, ...] = ()
+    ) -> tuple[Run, str]:
+        """The run, and what was written to standard error."""
+        done = subprocess.run(
+            command(processes, self.arguments(name, *overrides), *options),
+            env={**os.environ, "FAULT": fault},
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert (done.returncode == 0) == (not fault or bool(options)), done.stderr
+        return Run(self._folder / name / "run"), done.stderr
+
+
+@pytest.fixture
+def trainer(tiny_model: Path, problems: Path, tmp_path: Path) -> Trainer:
+    return Trainer(tiny_model, problems, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def whole(tiny_model: Path, problems: Path, once: Once) -> dict[int, Run]:
+    """Uninterrupted runs by number of processes; read only. Of two prompts, the third process gets none."""
+    folder = once("teams", lambda folder: [Trainer(tiny_model, problems, folder)(str(n), n) for n in (1, 2, 3)])
+    return {count: Run(folder / str(count) / "run") for count in (1, 2, 3)}
+
+
+def metrics(run: Run) -> list[dict[str, Any]]:
+    return RowFile(run.path / "metrics.jsonl").read()
+
+
+def sessions(run: Run) -> list[int]:
+    """The number of processes each time that the run was started."""
+    record = json.loads((run.path / "environment.json").read_text())
+    return [session["processes"] for session in record["sessions"]]
+
+
+def assert_alike(one: Run, other: Run) -> None:
+    """They are equal up to rounding."""
+    # Adam's first steps divide gradients by themselves, so rounding shows in weights whose gradient is nearly 0.
+    for key, value in weights(one.policy).items():
+        torch.testing.assert_close(weights(other.policy)[key], value, atol=2e-4, rtol=1e-3)
+    assert len(metrics(one)) == len(metrics(other)) == 9
+    for first, second in zip(metrics(one), metrics(other), strict=True):
+        for name in ("loss/sft", "objective/reward", "objective/kl", "tokens", "eval/reward", "loss/value"):
+            assert second.get(name) == pytest.approx(first.get(name), abs=1e-4)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("overrides", [(), ("ppo.advantage=gae",)], ids=["rloo", "gae"])
-def test_two_processes_learn_what_one_learns_from_the_same_batch(
-    tiny_model: Path, problems: Path, tmp_path: Path, overrides: tuple[str, ...]
+@pytest.mark.parametrize("processes", [2, 3])
+def test_several_processes_learn_what_one_learns_from_the_same_batches(processes: int, whole: dict[int, Run]) -> None:
+    assert_alike(whole[1], whole[processes])
+    assert sessions(whole[processes]) == [processes]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("rank", "phase", "step"), [(1, "binary", 3), (0, "partial", 2)])
+def test_a_killed_process_ends_all_and_the_same_command_resumes_bit_for_bit(
+    rank: int, phase: str, step: int, trainer: Trainer, whole: dict[int, Run]
 ) -> None:
-    arguments = [str(tiny_model), str(problems)]
-    alone, together = tmp_path / "a" / "alone", tmp_path / "b" / "together"
-    subprocess.run([sys.executable, str(SCRIPT), *arguments, str(alone), *overrides], check=True, timeout=300)
-    subprocess.run(
-        [sys.executable, "-m", *LAUNCH, str(SCRIPT), *arguments, str(together), *overrides], check=True, timeout=300
-    )
-    one, two = (load_file(path / "policy/adapter_model.safetensors") for path in (alone, together))
-    # Adam's first steps divide gradients by themselves, so rounding shows in weights whose gradient is nearly 0.
-    for key, value in one.items():
-        torch.testing.assert_close(two[key], value, atol=2e-4, rtol=1e-3)
-    rows = [RowFile(path / "metrics.jsonl").read() for path in (alone, together)]
-    assert len(rows[0]) == len(rows[1]) == 9
-    for first, second in zip(*rows, strict=True):
-        for name in ("loss/sft", "objective/reward", "objective/kl", "tokens", "eval/reward", "loss/value"):
-            assert second.get(name) == pytest.approx(first.get(name), abs=1e-4)
-    assert json.loads((together / "environment.json").read_text())["processes"] == 2
+    _, said = trainer("killed", 2, fault=f"{rank} {phase} {step} SIGKILL")
+    assert f"sce: process {1 - rank} stops because another process of the run has ended (" in said
+    assert "the same command resumes from the last checkpoint" in said
+    # Of the launcher: which one it was.
+    _, _, cause = said.partition("Root Cause")
+    assert f"rank      : {rank} " in cause
+    assert "Signal 9 (SIGKILL)" in cause
+    run, _ = trainer("killed", 2)
+    assert equal(run.policy, whole[2].policy)
+    assert sessions(run) == [2, 2]
 
 
-def test_prompts_that_cannot_be_shared_evenly_are_refused() -> None:
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_launcher_that_may_restart_resumes_by_itself_even_with_no_resume(
+    trainer: Trainer, whole: dict[int, Run]
+) -> None:
+    run, _ = trainer("restarted", 2, "--no-resume", fault="1 partial 2 SIGKILL", options=("--max-restarts", "1"))
+    assert equal(run.policy, whole[2].policy)
+    assert sessions(run) == [2, 2]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [("bug", "sce: ZeroDivisionError: a bug"), ("memory", "sce: out of memory while computing the update")],
+)
+def test_an_error_in_one_process_ends_all_and_spares_the_checkpoint(kind: str, sentence: str, trainer: Trainer) -> None:
+    run, said = trainer(kind, 2, fault=f"1 sft 2 {kind}")
+    assert sentence in said
+    assert "sce: process 0 stops because another process of the run has ended (" in said
+    assert [path.name for path in sorted(run.path.glob("phases/*/checkpoints/*"))] == ["step-000000", "step-000001"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_loss_that_is_no_number_in_one_process_is_saved_by_the_first(trainer: Trainer) -> None:
+    run, said = trainer("nan", 2, fault="1 sft 2 nan")
+    (file,) = run.path.glob("phases/1-sft/not-finite-*.safetensors")
+    assert said.count(f"sce: NaN or Inf in the loss of sft update 2; its tensors are in {file}") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("first", "second"), [(1, 2), (2, 1)])
+def test_a_run_resumes_with_another_number_of_processes(
+    first: int, second: int, trainer: Trainer, whole: dict[int, Run]
+) -> None:
+    trainer("moved", first, fault="0 partial 2 SIGKILL")
+    run, _ = trainer("moved", second)
+    assert sessions(run) == [first, second]
+    assert_alike(run, whole[1])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_signal_to_the_launcher_saves_after_the_current_update(trainer: Trainer, tmp_path: Path) -> None:
+    run = Run(tmp_path / "stopped" / "run")
+    arguments = trainer.arguments("stopped", "checkpoint_every=1000", "sft.steps=1000", "selection.problems=0")
+    with subprocess.Popen(command(2, arguments), stderr=subprocess.PIPE, text=True) as launcher:
+        deadline = time.monotonic() + 120
+        while not (run.path / "metrics.jsonl").exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        launcher.send_signal(signal.SIGTERM)
+        _, said = launcher.communicate(timeout=120)
+    last = metrics(run)[-1]["step"]
+    assert f"sft stopped after update {last} of 1000; run the same command to resume" in said
+    assert (run.path / f"phases/1-sft/checkpoints/step-{last:06d}/state.json").is_file()
+
+
+@pytest.mark.slow
+def test_phases_of_runs_with_another_number_of_processes_are_reused(
+    trainer: Trainer, whole: dict[int, Run], tmp_path: Path
+) -> None:
+    shutil.copytree(whole[2].path, tmp_path / "one" / "of-two")
+    run, said = trainer("one", 1)
+    assert "partial: reused from run of-two" in said
+    assert equal(run.policy, whole[2].policy)
+
+
+@pytest.mark.parametrize(("processes", "gpus", "sharing"), [(1, 0, 1), (1, 8, 1), (8, 8, 1), (2, 1, 2), (3, 2, 2)])
+def test_processes_that_share_a_gpu_share_its_memory(
+    processes: int, gpus: int, sharing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     team = Team()
-    team.count = 3
-    with pytest.raises(UsageError, match="8 prompts per update cannot be divided among 3 processes"):
-        _check_team(resolve("starter", (), {}), team)
+    team.local_count = processes
+    assert team.sharing("cuda") == sharing
+    assert team.sharing("cpu") == processes
+
+
+@pytest.mark.parametrize(("local", "gpu"), [("0", 0), ("1", 1), ("2", 0)])
+def test_each_process_takes_the_next_gpu(local: str, gpu: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[int] = []
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    monkeypatch.setenv("LOCAL_RANK", local)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setattr(parallel, "_Processes", Team)
+    parallel.join("auto")
+    assert chosen == [gpu]
+    parallel.join("cpu")
+    assert chosen == [gpu]
+
+
+def test_an_environment_without_a_launcher_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UsageError, match=r"no launcher started this process \(.*RANK.*\). Use torchrun"):
+        parallel.join("cpu")
 
 
 def test_a_team_of_one_asks_nobody() -> None:

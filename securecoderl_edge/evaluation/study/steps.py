@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +21,7 @@ from securecoderl_edge.evaluation.study.arms import Arm, Split, Study
 from securecoderl_edge.evaluation.study.run_log import RunLog, Step, evaluation_problems, training_problems
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.system.files import locked
-from securecoderl_edge.system.machine import cpu_count
+from securecoderl_edge.system.machine import cpu_count, visible_gpus
 from securecoderl_edge.system.processes import describe_end, module_command
 
 _SCE = "securecoderl_edge"
@@ -149,14 +149,17 @@ def _words(problem: Problem) -> str:
     return " ".join(problem.statement.split())
 
 
-def run_study(study: Study, jobs: int, on_step: OnStep = lambda *_: None) -> None:
+def run_study(
+    study: Study, jobs: int, on_step: OnStep = lambda *_: None, say: Callable[[str], None] = lambda message: None
+) -> None:
     """Run all steps that are not done yet.
 
-    Ctrl-C, SIGTERM and a closed terminal end the running steps, which save their progress.
+    Each sees one GPU, if there are any: that with the fewest running steps. Ctrl-C, SIGTERM and a closed terminal end the running steps, which save their progress.
 
     Args:
-        jobs: number of parallel chains; they share the cores.
+        jobs: number of parallel chains; they share the cores, and the GPUs if there are fewer.
         on_step: called after each step with its seconds, the number of finished steps, and that of all steps.
+        say: called with messages for the user.
 
     Raises:
         UsageError, SceError: see `check_study`; or a step failed (parallel steps end first), or another process uses
@@ -164,9 +167,15 @@ def run_study(study: Study, jobs: int, on_step: OnStep = lambda *_: None) -> Non
         KeyboardInterrupt: it was interrupted.
     """
     check_study(study)
+    gpus = visible_gpus()
+    if jobs > len(gpus) > 0 and study.device != "cpu":
+        say(
+            f"{jobs} jobs share {len(gpus)} GPU{'s'[: len(gpus) > 1]}, but each is planned for all the memory of one. "
+            f"If it is not enough, use --jobs {len(gpus)}"
+        )
     study.folder.mkdir(parents=True, exist_ok=True)
     with locked(study.folder), _interruptible():
-        _Runner(study, jobs, on_step).run()
+        _Runner(study, jobs, gpus, on_step).run()
 
 
 @contextmanager
@@ -197,8 +206,9 @@ def _interruptible() -> Iterator[None]:
 class _Runner:
     """The running processes, and the log of finished ones."""
 
-    def __init__(self, study: Study, jobs: int, on_step: OnStep) -> None:
+    def __init__(self, study: Study, jobs: int, gpus: Sequence[str], on_step: OnStep) -> None:
         self._study, self._jobs, self._on_step = study, jobs, on_step
+        self._steps_on = dict.fromkeys(gpus, 0)
         self._run_log = RunLog(study.folder)
         self._run_log.open()
         self._lock = threading.Lock()
@@ -249,20 +259,25 @@ class _Runner:
             with self._lock:
                 if self._stops:
                     return
+                gpu = min(self._steps_on, key=self._steps_on.__getitem__, default="")
                 process = subprocess.Popen(
                     [*module_command(step.words[0]), *step.words[1:]],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=log,
-                    env={**os.environ, "OMP_NUM_THREADS": str(self._threads)},
+                    env={**os.environ, "OMP_NUM_THREADS": str(self._threads), **({"CUDA_VISIBLE_DEVICES": gpu} if gpu else {})},
                     # Ctrl-C on a terminal must reach it once, from here: twice would lose an update.
                     start_new_session=True,
                 )
                 self._running.add(process)
+                if gpu:
+                    self._steps_on[gpu] += 1
             status = process.wait()
         seconds = time.monotonic() - started
         with self._lock:
             self._running.discard(process)
+            if gpu:
+                self._steps_on[gpu] -= 1
             self._run_log.add(step, began, seconds, status == 0)
             if self._stops:
                 return
