@@ -305,7 +305,7 @@ def test_a_gradual_variant_has_as_many_updates_as_the_changed_phases() -> None:
         ("paper-exact", "problems=x.jsonl", "--train and --eval"),
         ("paper-exact", "phases=['sft']", "--variants"),
         ("paper-exact", " device = 'cpu'", "--device"),
-        ("starter", "snapshot_every=3", "recipe of your own"),
+        ("starter", "snapshot_every=3", "your own recipe"),
     ],
 )
 def test_what_a_study_decides_itself_cannot_be_overridden(recipe: str, override: str, instead: str) -> None:

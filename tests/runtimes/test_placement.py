@@ -37,7 +37,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_gpu")
 @pytest.mark.parametrize(
-    ("spec", "fix"), [(GGUF, "GGML_CUDA"), (ONNX, "onnxruntime-gpu"), (TORCH, "no CUDA device")], ids=str
+    ("spec", "fix"), [(GGUF, "GGML_CUDA"), (ONNX, "onnxruntime-gpu"), (TORCH, "--device cuda: this torch")], ids=str
 )
 def test_a_missing_gpu_is_refused_with_the_fix_and_auto_takes_the_cpu(spec: ModelSpec, fix: str) -> None:
     with pytest.raises(UsageError, match=fix):

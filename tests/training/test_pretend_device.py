@@ -192,6 +192,7 @@ def run_on(compute: Compute, patch: pytest.MonkeyPatch) -> None:
     """Let training choose the device."""
     patch.setattr("securecoderl_edge.training.train.choose_compute", lambda *_, **__: compute)
     patch.setattr("securecoderl_edge.training.workplace.memory_limit", lambda *_: 1 << 40)
+    patch.setattr("securecoderl_edge.training.workplace.require_free_memory", lambda *_: None)
     patch.setattr(torch.cuda, "get_device_name", lambda: NAME)
 
 

@@ -154,7 +154,8 @@ def run_study(
 ) -> None:
     """Run all steps that are not done yet.
 
-    Each sees one GPU, if there are any: that with the fewest running steps. Ctrl-C, SIGTERM and a closed terminal end the running steps, which save their progress.
+    Each sees one GPU, if there are any: that with the fewest running steps. Ctrl-C, SIGTERM and a closed terminal end
+    the running steps, which save their progress.
 
     Args:
         jobs: number of parallel chains; they share the cores, and the GPUs if there are fewer.
@@ -260,12 +261,13 @@ class _Runner:
                 if self._stops:
                     return
                 gpu = min(self._steps_on, key=self._steps_on.__getitem__, default="")
+                own = {"CUDA_VISIBLE_DEVICES": gpu} if gpu else {}
                 process = subprocess.Popen(
                     [*module_command(step.words[0]), *step.words[1:]],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=log,
-                    env={**os.environ, "OMP_NUM_THREADS": str(self._threads), **({"CUDA_VISIBLE_DEVICES": gpu} if gpu else {})},
+                    env={**os.environ, "OMP_NUM_THREADS": str(self._threads), **own},
                     # Ctrl-C on a terminal must reach it once, from here: twice would lose an update.
                     start_new_session=True,
                 )

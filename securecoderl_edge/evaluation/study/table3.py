@@ -161,7 +161,7 @@ def _refuse_decided(overrides: Sequence[str], arms: Sequence[Arm], snapshot_ever
     """Refuse overrides that the study itself decides: an arm's setting would replace them."""
     decided = {setting.partition("=")[0]: "--updates" for arm in arms for setting in arm.settings}
     decided |= dict.fromkeys(("problems",), "--train and --eval") | {"phases": "--variants", "seed": "--seeds"}
-    decided |= {"device": "--device"} | ({} if snapshot_every is None else {"snapshot_every": "a recipe of your own"})
+    decided |= {"device": "--device"} | ({} if snapshot_every is None else {"snapshot_every": "your own recipe"})
     for override in overrides:
         name = override.partition("=")[0].strip()
         if name in decided:
