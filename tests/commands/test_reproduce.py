@@ -163,7 +163,7 @@ def test_a_quick_study_runs_two_trainings_side_by_side_where_there_are_two_cores
     asked: list[int] = []
     monkeypatch.setattr("securecoderl_edge.commands.reproduce.cpu_count", lambda: cores)
     monkeypatch.setattr(
-        "securecoderl_edge.evaluation.study.steps.run_study", lambda _study, jobs, _on_step: asked.append(jobs)
+        "securecoderl_edge.evaluation.study.steps.run_study", lambda _study, jobs, *_: asked.append(jobs)
     )
     run("table3", "--quick", *given)
     assert asked == [jobs]

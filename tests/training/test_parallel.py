@@ -131,19 +131,9 @@ def test_a_killed_process_ends_all_and_the_same_command_resumes_bit_for_bit(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_launcher_that_may_restart_resumes_by_itself_even_with_no_resume(
-    trainer: Trainer, whole: dict[int, Run]
-) -> None:
-    run, _ = trainer("restarted", 2, "--no-resume", fault="1 partial 2 SIGKILL", options=("--max-restarts", "1"))
-    assert equal(run.policy, whole[2].policy)
-    assert sessions(run) == [2, 2]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("kind", "sentence"),
-    [("bug", "sce: ZeroDivisionError: a bug"), ("memory", "sce: out of memory while computing the update")],
+    [("bug", "sce: ZeroDivisionError: a bug"), ("memory", "sce: out of memory while computing the SFT loss")],
 )
 def test_an_error_in_one_process_ends_all_and_spares_the_checkpoint(kind: str, sentence: str, trainer: Trainer) -> None:
     run, said = trainer(kind, 2, fault=f"1 sft 2 {kind}")
