@@ -29,8 +29,8 @@ from securecoderl_edge.export.run import ONNX_TYPES, PORTABLE_TYPES, QUANTS, Exp
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.models.files import base_folder, gguf_file
 from securecoderl_edge.models.gpus import device_setting
-from securecoderl_edge.models.packages import require_torch
 from securecoderl_edge.runs import latest_run, run_of
+from securecoderl_edge.runtimes.placement import check_device
 from securecoderl_edge.runtimes.spec import ModelSpec
 
 if TYPE_CHECKING:
@@ -94,8 +94,8 @@ def export(source: str | None, config: ExportConfig) -> None:
             raise UsageError("--verify can only be combined with --pre-tokenizer, --device and --json.")
         _verify(Path(config.verify), source, config)
         return
-    _device(config)
     spec = find_source(source)
+    check_device([spec], config.device)
     base = base_folder(spec.source)
     if config.portable and config.format != "onnx":
         raise UsageError("--portable needs --format onnx. Add it, or leave out --portable.")
@@ -106,6 +106,8 @@ def export(source: str | None, config: ExportConfig) -> None:
     check_format(spec, base, kind)
     if config.out is not None and Path(config.out).suffix.lower() in _SIDECAR_ENDINGS:
         raise UsageError(f"--out {config.out}: reserved ending of cards, manifests and Modelfiles. Choose another.")
+    if config.format == "hf" and config.device != "auto":
+        raise UsageError("--device has no effect with --format hf, which compares nothing. Leave it out.")
     if config.format == "hf" and len(quants) > 1:
         raise UsageError("--format hf writes one folder. Export one --quant at a time, with --out.")
     if config.out is not None and len(quants) > 1:
@@ -144,7 +146,7 @@ def _export_files(
 
     gguf_base = gguf_file(spec.source)
     with Workbench(
-        base, spec.adapter, spec.prompt_style, log, config.pre_tokenizer, gguf_base, _device(config)
+        base, spec.adapter, spec.prompt_style, log, config.pre_tokenizer, gguf_base, config.device
     ) as workbench:
         for quant in quants:
             out = target_of(spec, kind, quant, config.out)
@@ -188,14 +190,6 @@ def _report(result: ExportResult) -> None:
         f"top-1 agreement {agreement.top1:.1%}, "
         f"greedy text identical for {agreement.greedy_equal}/{agreement.prompts} prompts"
     )
-
-
-def _device(config: ExportConfig) -> str:
-    """The device of the original model."""
-    require_torch()
-    from securecoderl_edge.models.device import choose_device
-
-    return choose_device(config.device, say)
 
 
 def _problems(config: ExportConfig) -> list[Problem]:
@@ -248,8 +242,10 @@ def _verify(file: Path, source: str | None, config: ExportConfig) -> None:
         spec = find_source(source)
     elif (run := run_of(file)) is not None:
         spec = find_source(str(run.path))
+    if spec is not None:
+        check_device([spec], config.device)
     base, gguf_base = (base_folder(spec.source), gguf_file(spec.source)) if spec else (None, None)
-    found = recheck(file, base, spec.adapter if spec else None, config.pre_tokenizer, gguf_base, _device(config))
+    found = recheck(file, base, spec.adapter if spec else None, config.pre_tokenizer, gguf_base, config.device)
     if config.json:
         click.echo(json.dumps(found.to_record()))
     if found.agreement is None:

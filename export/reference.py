@@ -28,7 +28,11 @@ _TOKENS = "tokens.json"
 def write_reference(
     base: Path, adapter: Path | None, prompts: Sequence[str], new_tokens: int, folder: Path, device: str = "cpu"
 ) -> None:
-    """Run each prompt and its greedy continuation of ``new_tokens`` through the original; see `read_reference`."""
+    """Run each prompt and its greedy continuation of ``new_tokens`` through the original; see `read_reference`.
+
+    Args:
+        device: ``cpu`` or ``cuda``.
+    """
     import torch
 
     tokenizer, source = read_tokenizer(base), _load_source(base, adapter).to(device)
@@ -51,6 +55,34 @@ def read_reference(folder: Path) -> Iterator[Trace]:
     """Read the output of `write_reference`, one prompt in memory at a time."""
     for number, row in enumerate(json.loads((folder / _TOKENS).read_text(encoding="utf-8"))):
         yield Trace(row["tokens"], row["prompt_length"], np.load(folder / f"{number}.npy", allow_pickle=False))
+
+
+def write_reference_where_it_fits(
+    base: Path, adapter: Path | None, prompts: Sequence[str], new_tokens: int, folder: Path, device: str
+) -> list[str]:
+    """`write_reference` on ``auto``, ``cpu`` or ``cuda``; returns lines about a GPU that ``auto`` passed over.
+
+    Raises:
+        SceError: the GPU that was asked for cannot be used, or is too small for the model.
+    """
+    import torch
+
+    from securecoderl_edge.models.device import choose_device
+
+    notes: list[str] = []
+    chosen = choose_device(device, notes.append)
+    try:
+        write_reference(base, adapter, prompts, new_tokens, folder, chosen)
+    except torch.OutOfMemoryError:
+        if device != "auto":
+            raise SceError("in float32 it does not fit into the free memory of the GPU; use --device cpu") from None
+        notes.append("the original is computed on the CPU: in float32 it does not fit into the free memory of the GPU")
+        chosen = "cpu"
+    else:
+        return notes
+    # After the handler, which held the tensors of the failed attempt.
+    write_reference(base, adapter, prompts, new_tokens, folder, chosen)
+    return notes
 
 
 def _continued(source: Any, prompt: list[int], new_tokens: int) -> list[int]:
@@ -78,11 +110,11 @@ def _load_source(base: Path, adapter: Path | None) -> Any:
 
 
 def main() -> None:
-    """Read a request from standard input, write an empty object or an error to standard output."""
+    """Read a request from standard input, write notes or an error to standard output."""
     request, answers = processes.request(), processes.answers()
     adapter = Path(request["adapter"]) if request["adapter"] else None
     try:
-        write_reference(
+        notes = write_reference_where_it_fits(
             Path(request["base"]),
             adapter,
             request["prompts"],
@@ -90,7 +122,7 @@ def main() -> None:
             Path(request["folder"]),
             request["device"],
         )
-        write_message(answers, {})
+        write_message(answers, {"notes": notes})
     except SceError as error:
         write_message(answers, {"error": str(error)})
 

@@ -7,7 +7,7 @@ pre-tokenizer, a wrong merge, damaged weights. It does not measure the quality o
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -58,8 +58,14 @@ _PROBLEMS = (
 
 
 @contextmanager
-def reference_of(base: Path, adapter: Path | None, device: str = "cpu") -> Iterator[Path]:
+def reference_of(
+    base: Path, adapter: Path | None, device: str = "cpu", tell: Callable[[str], None] = lambda line: None
+) -> Iterator[Path]:
     """Provide a folder with the outputs of ``base`` plus ``adapter``, to compare any number of files with.
+
+    Args:
+        device: ``auto``, ``cpu`` or ``cuda``. The child process resolves ``auto``: this one would keep memory of a GPU.
+        tell: called with one line if ``auto`` passes over a GPU.
 
     Raises:
         SceError: the model cannot be loaded or run.
@@ -76,7 +82,8 @@ def reference_of(base: Path, adapter: Path | None, device: str = "cpu") -> Itera
             "folder": name,
             "device": device,
         }
-        _ask_child("securecoderl_edge.export.reference", request)
+        for line in _ask_child("securecoderl_edge.export.reference", request)["notes"]:
+            tell(line)
         yield Path(name)
 
 

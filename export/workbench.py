@@ -32,7 +32,7 @@ class Workbench:
         log: called with progress messages.
         pre_tokenizer: llama.cpp's name of an unrecognized pre-tokenizer.
         gguf_base: the GGUF file that ``base`` was converted from; an adapter is verified on it.
-        device: ``cpu`` or ``cuda``, for the original model.
+        device: of the original model, see `reference_of`.
     """
 
     def __init__(
@@ -63,7 +63,8 @@ class Workbench:
     def reference(self) -> Path:
         """Compute the reference outputs once; see `reference_of`."""
         if self._reference is None:
-            self._reference = self._stack.enter_context(reference_of(self.base, self.adapter, self._device))
+            reference = reference_of(self.base, self.adapter, self._device, self.log)
+            self._reference = self._stack.enter_context(reference)
         return self._reference
 
     def write(self, quant: str, path: Path, out: Path) -> GgufSummary:

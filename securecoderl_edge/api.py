@@ -136,21 +136,17 @@ def export(
     )
     from securecoderl_edge.export.workbench import Workbench
     from securecoderl_edge.models.files import base_folder, gguf_file
-    from securecoderl_edge.models.packages import require_torch
-
-    require_torch()
-    from securecoderl_edge.models.device import choose_device
+    from securecoderl_edge.runtimes.placement import check_device
 
     if kind not in DEFAULTS or kind == "hf":
         raise UsageError(f"unknown kind {kind!r}; choose from gguf, onnx, portable, adapter")
     spec, chosen = find_source(model), quant or DEFAULTS[kind]
     check_type(kind, chosen)
+    check_device([spec], device)
     target = target_of(spec, kind, chosen, out)
     base, gguf_base = base_folder(spec.source), gguf_file(spec.source)
     check_format(spec, base, kind)
-    with Workbench(
-        base, spec.adapter, spec.prompt_style, gguf_base=gguf_base, device=choose_device(device)
-    ) as workbench:
+    with Workbench(base, spec.adapter, spec.prompt_style, gguf_base=gguf_base, device=device) as workbench:
         return export_as(workbench, kind, chosen, target, force)
 
 

@@ -125,9 +125,9 @@ def known_references(once: Once) -> Iterator[None]:
     from securecoderl_edge.export.verify import reference_of
 
     @contextmanager
-    def known(base: Path, adapter: Path | None, device: str = "cpu") -> Iterator[Path]:
+    def known(base: Path, adapter: Path | None, device: str, tell: Callable[[str], None]) -> Iterator[Path]:
         def make(folder: Path) -> None:
-            with reference_of(base, adapter, device) as found:
+            with reference_of(base, adapter, device, tell) as found:
                 shutil.copytree(found, folder)
 
         source = hashlib.sha256()

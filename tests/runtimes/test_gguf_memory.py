@@ -221,7 +221,10 @@ def test_samples_of_different_lengths_end_and_begin_in_any_order(files: Path, na
         assert token_ids(together.generate([TEXT, "x"], 9, sampling)) == expected
 
 
-def test_a_build_for_gpus_would_compute_everything_on_the_cpu(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("layers", "is_on_gpu"), [(0, False), (2, True)])
+def test_the_cache_and_large_products_are_where_the_layers_are(
+    files: Path, monkeypatch: pytest.MonkeyPatch, layers: int, is_on_gpu: bool
+) -> None:
     asked: list[Any] = []
     initialize: Callable[..., Any] = llama_cpp.llama_init_from_model
 
@@ -230,6 +233,7 @@ def test_a_build_for_gpus_would_compute_everything_on_the_cpu(files: Path, monke
         return initialize(model, parameters)
 
     monkeypatch.setattr(llama_cpp, "llama_init_from_model", record)
-    with opened(files / "llama.gguf"):
-        pass
-    assert [(each.op_offload, each.offload_kqv) for each in asked] == [(False, False)]
+    model = LlamaModel(files / "llama.gguf", gpu_layers=layers)
+    model.open_context(1, 256, 1, float32_cache=True).close()
+    model.close()
+    assert [(each.op_offload, each.offload_kqv) for each in asked] == [(is_on_gpu, is_on_gpu)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -80,6 +82,79 @@ def test_without_layers_on_a_gpu_llama_cpp_gets_no_device_at_all(
         llama.LlamaModel(tmp_path / "m.gguf", gpu_layers=layers)
     assert seen[0].n_gpu_layers == layers
     assert (seen[0].devices is None) == is_on_gpu  # NULL: all devices; else our empty list
+
+
+def test_weights_for_kernels_of_the_cpu_do_not_keep_layers_from_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    llama_cpp = pytest.importorskip("llama_cpp")
+    from securecoderl_edge.runtimes.gguf import llama
+
+    repacked: list[Path] = []
+    monkeypatch.setattr(llama_cpp, "llama_model_load_from_file", lambda _, given: None)
+    monkeypatch.setattr(llama, "repacked_weights", repacked.append)
+    for layers in (-1, 3, 0):
+        with pytest.raises(SceError, match="cannot load"):
+            llama.LlamaModel(tmp_path / f"{layers}.gguf", extra_buffers=False, gpu_layers=layers)
+    assert repacked == [tmp_path / "0.gguf"]
+
+
+@pytest.mark.parametrize("layers", [0, 3, ALL_LAYERS])
+def test_the_child_process_of_a_gguf_file_gets_its_layers(
+    layers: int, monkeypatch: pytest.MonkeyPatch, tiny_gguf: Path
+) -> None:
+    pytest.importorskip("llama_cpp")
+    from securecoderl_edge.runtimes import open_runtime
+    from securecoderl_edge.runtimes.gguf import llama, runtime, worker
+
+    sent: list[dict[str, Any]] = []
+    loaded: list[int] = []
+    monkeypatch.setattr(llama, "can_offload", lambda: True)
+    monkeypatch.setattr(runtime, "_Child", sent.append)
+    open_runtime(ModelSpec("g", "gguf", str(tiny_gguf)), device="auto", gpu_layers=None if layers < 0 else layers)
+    settings = {name: value for name, value in sent[0].items() if name not in ("type", "path")}
+
+    class Model:
+        context_length = 64
+
+        def __init__(self, path: Path, gpu_layers: int) -> None:
+            loaded.append(gpu_layers)
+
+    monkeypatch.setattr(worker, "LlamaModel", Model)
+    worker.Worker(io.BytesIO(), tiny_gguf, **settings)
+    assert loaded == [layers]
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [("cpu", ["CPUExecutionProvider"]), ("cuda", ["CUDAExecutionProvider", "CPUExecutionProvider"])],
+)
+def test_onnxruntime_gets_the_provider_of_the_device_and_no_other_gpu(
+    where: str, expected: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[list[str]] = []
+
+    def session(path: Path, options: object, providers: list[str]) -> Any:
+        asked.append(providers)
+        raise RuntimeError("no file")
+
+    onnxruntime = pytest.importorskip("onnxruntime")
+    from securecoderl_edge.runtimes.onnx.model import OnnxModel
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", session)
+    with pytest.raises(SceError, match="no file"):
+        OnnxModel(tmp_path, device=where)
+    assert asked == [expected]
+
+
+def test_a_session_that_fell_back_to_the_cpu_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    from securecoderl_edge.runtimes.onnx.model import OnnxModel
+
+    fallen = SimpleNamespace(get_providers=lambda: ["CPUExecutionProvider"])
+    monkeypatch.setattr(onnxruntime, "InferenceSession", lambda *_, **__: fallen)
+    with pytest.raises(SceError, match="cannot use the GPU; check its CUDA libraries, or use --device cpu"):
+        OnnxModel(tmp_path, device="cuda")
 
 
 def test_free_memory_of_a_device_is_read_from_ggml() -> None:

@@ -1,8 +1,7 @@
 """The child process of `GgufRuntime`: holds the model, answers requests on standard input until that closes.
 
-Requests: ``open`` (path, adapter, threads, context, parallel, reuses_prefixes,
-gpu_layers), ``count`` (prompt), ``generate``
-(prompts, tasks, sampling, asked, stream).
+Requests: ``open`` (path, adapter, threads, context, parallel, reuses_prefixes, gpu_layers), ``count`` (prompt),
+``generate`` (prompts, tasks, sampling, asked, stream).
 Answers: ``ready`` with facts about the file, ``count``, ``token``, ``completion``, ``done`` with the usage, and
 ``error`` with a message.
 """
