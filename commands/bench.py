@@ -92,7 +92,7 @@ def bench(
         raise UsageError("--csv cannot show differences. Use --json, --markdown or --out with --compare.")
     specs, pairs = choose_models(models, is_comparing)
     require_torch_model(config.base_precision, specs)
-    check_device(specs, config.device, config.gpu_layers)
+    check_device(specs, config.device, config.gpu_layers, say)
     config = with_budgets(config, specs, say)
     if not models and (unfinished := only_unfinished()):
         say(unfinished)

@@ -95,7 +95,7 @@ def export(source: str | None, config: ExportConfig) -> None:
         _verify(Path(config.verify), source, config)
         return
     spec = find_source(source)
-    check_device([spec], config.device)
+    check_device([spec], config.device, tell=say)
     base = base_folder(spec.source)
     if config.portable and config.format != "onnx":
         raise UsageError("--portable needs --format onnx. Add it, or leave out --portable.")
@@ -243,7 +243,7 @@ def _verify(file: Path, source: str | None, config: ExportConfig) -> None:
     elif (run := run_of(file)) is not None:
         spec = find_source(str(run.path))
     if spec is not None:
-        check_device([spec], config.device)
+        check_device([spec], config.device, tell=say)
     base, gguf_base = (base_folder(spec.source), gguf_file(spec.source)) if spec else (None, None)
     found = recheck(file, base, spec.adapter if spec else None, config.pre_tokenizer, gguf_base, config.device)
     if config.json:

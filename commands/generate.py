@@ -161,7 +161,7 @@ def generate(
     sampling = config.sampling(tuple(map(unescaped, stops)))
     warn_of_level(sandbox)
     require_torch_model(base_precision, [spec])
-    check_device([spec], device, gpu_layers)
+    check_device([spec], device, gpu_layers, say)
     if note := note_on(spec):
         say(note)
     with (

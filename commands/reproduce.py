@@ -182,7 +182,7 @@ def table2(models: tuple[str, ...], config: Table2Config, output: str | None) ->
     specs, _ = choose_models(models)
     folder = Path(config.out) if config.out else RUNS / "table2"
     samples, limit = (1, _QUICK_PROBLEMS) if config.quick else (config.samples, config.limit)
-    check_device(specs, config.device)
+    check_device(specs, config.device, tell=say)
     asked = [
         with_budgets(BenchSettings(problems=each, samples=samples, limit=limit, device=config.device), specs, say)
         for each in _eval_sets(config)

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from securecoderl_edge.errors import SceError
+from securecoderl_edge.errors import SceError, first_line, is_device_failure
 from securecoderl_edge.text import escape_controls
 
 # A copy of each command's one-line help, so that `sce --help` imports no command.
@@ -125,6 +125,9 @@ def main(args: list[str] | None = None) -> Any:
         _say(f"{place}{error.strerror or error}", debug)
         sys.exit(1)
     except Exception as error:
+        if is_device_failure(error):
+            _say(f"the GPU failed ({first_line(error)}). Run the same command again, or add --device cpu", debug)
+            sys.exit(1)
         _say(f"{type(error).__name__}: {error} (a bug in sce; run with --debug for the traceback)", debug)
         sys.exit(1)
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+# What CUDA and ROCm say, their drivers and their libraries.
+_DEVICE_FAILED = re.compile(r"\b(CUDA|HIP|cuDNN|MIOpen|cusolver)( driver| NVRTC)? error\b|Triton Error|NVML_SUCCESS")
 
 
 class SceError(Exception):
@@ -67,3 +71,9 @@ def needs(package: str, extra: str, note: str = "") -> Iterator[None]:
 def first_line(error: Exception) -> str:
     """The first line of an exception's message, or its class name if the message is empty."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def is_device_failure(error: Exception) -> bool:
+    """Whether a GPU, or its driver, failed. Then this process can compute nothing more on it, nor read from it."""
+    is_torchs = type(error).__name__ == "AcceleratorError"  # a class that older versions of torch do not have
+    return isinstance(error, RuntimeError) and (is_torchs or bool(_DEVICE_FAILED.search(str(error))))

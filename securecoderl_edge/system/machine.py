@@ -34,6 +34,7 @@ def describe_machine() -> dict[str, Any]:
         "cpu": cpu_model(),
         "cores": cpu_count(),
         "memory_bytes": memory_bytes(),
+        "gpus": [name for name, _ in _listed_gpus()],
         "load_average": load_average(),
         "system": f"{platform.system()} {platform.release()}",
         "versions": versions(),
@@ -68,13 +69,18 @@ def visible_gpus() -> list[str]:
     if chosen is not None:
         # CUDA ignores what follows an entry that is no device.
         return list(takewhile(lambda name: name not in ("", "-1"), (name.strip() for name in chosen.split(","))))
+    # Not by number: those of nvidia-smi and CUDA can differ. A GPU that is split into MIG devices is not used itself.
+    names = [identifier for _, identifier in _listed_gpus()]
+    return [name for name, following in pairwise([*names, ""]) if name[:4] == "MIG-" or following[:4] != "MIG-"]
+
+
+def _listed_gpus() -> list[tuple[str, str]]:
+    """Name and identifier of each NVIDIA GPU, and of each part of a GPU."""
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return []
-    # Not by number: those of nvidia-smi and CUDA can differ. A GPU that is split into MIG devices is not used itself.
-    names = re.findall(r"\(UUID: ([^)]+)\)", listed)
-    return [name for name, following in pairwise([*names, ""]) if name[:4] == "MIG-" or following[:4] != "MIG-"]
+    return re.findall(r"^\s*(?:GPU \d+: )?(.+?) *\(UUID: ([^)]+)\)", listed, re.MULTILINE)
 
 
 def memory_bytes() -> int:

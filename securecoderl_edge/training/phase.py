@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from securecoderl_edge.errors import SceError, first_line
+from securecoderl_edge.errors import SceError, first_line, is_device_failure
 from securecoderl_edge.models.adapters import load_adapter
 from securecoderl_edge.models.files import lasting_name
 from securecoderl_edge.problems.problem import Problem
@@ -37,7 +37,7 @@ from securecoderl_edge.training.selection import (
     updates_without_progress,
 )
 from securecoderl_edge.training.settings import PhaseSettings
-from securecoderl_edge.training.update.learner import Learner, NotFiniteError, is_device_failure
+from securecoderl_edge.training.update.learner import Learner, NotFiniteError
 from securecoderl_edge.training.update.ppo_update import ppo_update
 from securecoderl_edge.training.update.rewards import partial_weight, running_pass_rate
 from securecoderl_edge.training.update.rollout import Rollout

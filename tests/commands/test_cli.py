@@ -224,3 +224,19 @@ def test_commands_flags_and_models_are_completed(
     assert "--repair" in completed(monkeypatch, capsys, "generate", "--re")
     assert completed(monkeypatch, capsys, "bench", "n") == ["nano", "nightly", "n"]
     assert "starter" in completed(monkeypatch, capsys, "generate", "--model", "st")
+
+
+@pytest.mark.parametrize("words", ["CUDA error: an illegal memory access was encountered", "HIP error: lost"])
+def test_a_gpu_that_fails_ends_any_command_with_one_sentence(
+    words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError(f"{words}\nCompile with TORCH_USE_CUDA_DSA")
+
+    monkeypatch.setattr("securecoderl_edge.commands.doctor.doctor.callback", fails)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["doctor"])
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == (
+        f"sce: the GPU failed ({words}). Run the same command again, or add --device cpu\n"
+    )

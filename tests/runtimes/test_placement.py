@@ -157,6 +157,41 @@ def test_a_session_that_fell_back_to_the_cpu_is_an_error(monkeypatch: pytest.Mon
         OnnxModel(tmp_path, device="cuda")
 
 
+@pytest.mark.parametrize("loads", [True, False])
+def test_a_build_of_onnxruntime_with_cuda_is_tried_out_before_it_is_chosen(
+    loads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    from securecoderl_edge.runtimes import placement
+
+    real, on_cpu = onnxruntime.InferenceSession, ["CPUExecutionProvider"]
+    found = ["CUDAExecutionProvider", *on_cpu] if loads else on_cpu
+
+    def session(graph: bytes, options: object, providers: list[str]) -> Any:
+        assert providers == ["CUDAExecutionProvider", *on_cpu]
+        real(graph, options, providers=on_cpu)  # a graph that can be read
+        return SimpleNamespace(get_providers=lambda: found)
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", session)
+    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["CUDAExecutionProvider", *on_cpu])
+    placement._onnxruntime_loads_cuda.cache_clear()
+    try:
+        assert place(ONNX, "auto") == Placement("cuda" if loads else "cpu")
+        if not loads:
+            with pytest.raises(UsageError, match="cannot load CUDA"):
+                place(ONNX, "cuda")
+    finally:
+        placement._onnxruntime_loads_cuda.cache_clear()
+
+
+def test_auto_says_in_one_line_why_it_passes_over_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "gpu_trouble", lambda: device.GpuTrouble("the GPU is in use", "Wait for it"))
+    told: list[str] = []
+    check_device([TORCH, TORCH], "auto", tell=told.append)
+    check_device([GGUF, ONNX], "auto", tell=told.append)  # torch does not compute them
+    assert told == ["computing on the CPU: the GPU is in use. Wait for it"]
+
+
 def test_free_memory_of_a_device_is_read_from_ggml() -> None:
     pytest.importorskip("llama_cpp")
     from securecoderl_edge.runtimes.gguf.llama import free_gpu_bytes

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 import random
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -31,8 +30,6 @@ from securecoderl_edge.training.parallel import Team
 _SMALLEST_LOSS_SCALE = 1.0
 # What torch says if memory is short, beside OutOfMemoryError: its CPU allocator, CUDA's own, and that of cuBLAS.
 _NO_MEMORY = ("not enough memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
-# The errors of CUDA and ROCm, of their drivers and of their libraries.
-_DEVICE_FAILED = re.compile(r"\b(CUDA|HIP|cuDNN|MIOpen|cusolver)( driver| NVRTC)? error\b|Triton Error|NVML_SUCCESS")
 
 
 class NotFiniteError(SceError):
@@ -235,8 +232,3 @@ def memory_for(what: str, setting: str, plan: MemoryPlan | None = None) -> Itera
         lines = {**plan.always, **(plan.sampling if what == "sampling" else plan.update)}
         planned = f" (estimated in GiB: {', '.join(f'{name} {size / GIB:.2f}' for name, size in lines.items())})"
     raise SceError(f"out of memory while {what}{planned}. Lower {setting} and resume from the last checkpoint")
-
-
-def is_device_failure(error: RuntimeError) -> bool:
-    """Whether a GPU, or its driver, failed. Then this process can compute nothing more on it, nor read from it."""
-    return isinstance(error, getattr(torch, "AcceleratorError", ())) or bool(_DEVICE_FAILED.search(str(error)))
