@@ -277,6 +277,12 @@ def test_the_papers_recipe_keeps_the_papers_updates() -> None:
     assert found["eval-sched"]["scheduled"] == 1000
 
 
+def test_a_quick_study_has_a_short_sft_in_every_recipe_unless_the_user_says_otherwise() -> None:
+    for given, expected in (((), 10), (("sft.steps=12",), 12), (("sft.steps=3",), 3)):
+        study = table3("paper-exact", Path("runs"), is_quick=True, overrides=given)
+        assert {study.settings(arm, 42).sft.steps for arm in study.arms} == {expected}
+
+
 def test_the_papers_variants_are_trained_as_in_the_paper_and_evaluated_as_trained() -> None:
     study = table3("paper-exact", Path("runs"), overrides=("ppo.max_tokens=300",), device="cpu", threads=3)
     found = {arm.name: study.settings(arm, 42) for arm in study.arms}

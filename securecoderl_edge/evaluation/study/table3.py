@@ -14,7 +14,7 @@ from securecoderl_edge.training.schedules import phase_steps
 from securecoderl_edge.training.settings import load_recipe, resolve
 
 SFT = "sft"
-_QUICK_BASE_UPDATES = 20
+_QUICK_BASE_UPDATES, _QUICK_SFT_UPDATES = 20, 10
 # The paper's names for: binary reward, partial credit, one after the other; and `sched`, a gradual transition between
 # them.
 VARIANTS = {
@@ -99,8 +99,8 @@ def table3(
         updates: number of RL updates in every variant, instead of the preset's.
         overrides, device: see `Study`. threads: instead of the preset's.
         jobs: evaluations at the same time; without a number of threads they share the cores.
-        is_quick: a small version: one seed, 4 updates, 30 problems per split with one sample each, and base models
-            with little training.
+        is_quick: a small version: one seed, at most 10 updates of SFT, 4 of RL, 30 problems per split with one sample
+            each, and base models with little training.
 
     Raises:
         UsageError: a recipe without a preset and without splits, an unknown variant, too few updates, or an override
@@ -113,6 +113,8 @@ def table3(
         raise UsageError(f"recipe {recipe}: missing evaluation problems. Give them with --eval FILE")
     if is_quick:
         chosen = tuple(_with_quick_base(split) for split in chosen)
+        if resolve(recipe, overrides, {}).sft.steps > _QUICK_SFT_UPDATES:
+            overrides = (f"sft.steps={_QUICK_SFT_UPDATES}", *overrides)
     wanted = preset.variants if variants is None else variants
     unknown = [name for name in wanted if name not in VARIANTS]
     if unknown:
