@@ -204,10 +204,10 @@ def _of(found: list[bool]) -> str:
     return f"{sum(found)} of {len(found)}"
 
 
-def by_seed(records: Records, study: str, arm: str) -> str:
-    """The rate of programs that pass all tests, of each seed, in percent."""
+def by_seed(records: Records, study: str, arm: str, rate: str = "all_tests") -> str:
+    """The rate of programs that pass all tests, or with ``syntax`` of those that parse, of each seed, in percent."""
     found = _arm(records, study, arm)
-    return ", ".join(f"{100 * rate:.1f}" for rate in _result(found, found["split"])["all_tests_by_seed"])
+    return ", ".join(f"{100 * each:.1f}" for each in _result(found, found["split"])[f"{rate}_by_seed"])
 
 
 def kept(records: Records, study: str, arm: str, phase: str) -> str:

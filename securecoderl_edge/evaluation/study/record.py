@@ -48,7 +48,9 @@ CURVES = (
     "objective/reward", "objective/kl", "syntax_rate", "any_test_rate", "all_tests_rate", "r_tests", "secure_rate",
     "truncated_rate", CONSTANT_OUTPUT, SAMPLE_COPY, CRASH_AFTER_OUTPUT,
 )  # fmt: skip
-_ALL_TESTS = next(metric for metric in METRICS if metric.name == "all_tests_rate")
+_BY_SEED = {
+    f"{name}_by_seed": metric for name in ("all_tests", "syntax") for metric in METRICS if metric.name == f"{name}_rate"
+}
 _POINTS = 15
 
 Samples = dict[int, list[Row]]  # by seed
@@ -188,8 +190,9 @@ def _arm_record(study: Study, arm: Arm, found: Mapping[tuple[str, str], Samples]
         if point.updates is not None:
             result["updates"] = point.updates
         if name == FINAL:
-            each_seed = (estimate({seed: rows}, _ALL_TESTS) for seed, rows in samples.items())
-            result["all_tests_by_seed"] = [None if each is None else round(each.value, 4) for each in each_seed]
+            for key, metric in _BY_SEED.items():
+                each_seed = (estimate({seed: rows}, metric) for seed, rows in samples.items())
+                result[key] = [None if each is None else round(each.value, 4) for each in each_seed]
         elif (split_name, FINAL) in found and point.updates is None:
             result["minus_policy"] = _difference(found[split_name, FINAL], samples)
         record["results"].append(result)
