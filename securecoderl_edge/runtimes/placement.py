@@ -49,12 +49,7 @@ def place(spec: ModelSpec, device: str = "cpu", gpu_layers: int | None = None) -
     if device == "cpu":
         return Placement()
     if spec.kind == "hf":
-        from securecoderl_edge.models.packages import require_torch
-
-        require_torch()
-        from securecoderl_edge.models.device import choose_device
-
-        return Placement(choose_device(device))
+        return Placement(_torchs_device(device))
     is_possible, fix = _in_llama_cpp() if spec.kind == "gguf" else _in_onnxruntime()
     is_wanted = device == "cuda" or (spec.kind == "gguf" and bool(gpu_layers))
     if not is_possible and is_wanted:
@@ -83,12 +78,16 @@ def check_device(
     for spec in specs if device == "cuda" else ():
         place(spec, device, gpu_layers)
     if device == "auto" and any(spec.kind == "hf" for spec in specs):
-        from securecoderl_edge.models.packages import require_torch
+        _torchs_device(device, tell)
 
-        require_torch()
-        from securecoderl_edge.models.device import choose_device
 
-        choose_device(device, tell)
+def _torchs_device(asked: str, tell: Callable[[str], None] = lambda line: None) -> str:
+    from securecoderl_edge.models.packages import require_torch
+
+    require_torch()
+    from securecoderl_edge.models.device import choose_device
+
+    return choose_device(asked, tell)
 
 
 def _in_llama_cpp() -> tuple[bool, str]:
