@@ -136,10 +136,10 @@ def _describe(row: dict[str, Any]) -> str:
     if row["phase"] == "sft":
         return f"{place}  loss {row['loss/sft']:.3f}"
     kl = f"{row['objective/kl']:.2f}" if "objective/kl" in row else "-"  # missing if no group had a gradient
-    return (
-        f"{place}  reward {row['objective/reward']:.3f}  syntax {row['syntax_rate']:.0%}  "
-        f"all tests {row['all_tests_rate']:.0%}  KL {kl}"
-    )
+    # Missing if every prompt had a hint.
+    syntax, tests = (f"{row[name]:.0%}" if name in row else "-" for name in ("syntax_rate", "all_tests_rate"))
+    hints = f"  hints {share:.0%}" if (share := row.get("hints/share_of_prompts")) is not None else ""
+    return f"{place}  reward {row['objective/reward']:.3f}  syntax {syntax}  all tests {tests}  KL {kl}{hints}"
 
 
 def _print_plan(plan: Plan) -> None:

@@ -58,6 +58,7 @@ class Sampler:
         on_finished: called with each completion as soon as it ends, while the others are still being decoded.
         on_token: called with (prompt index, sample index, token id) for every sampled token; True ends the completion.
         truncate: given logits (B, V) over the temperature, returns them with minus infinity for excluded tokens.
+        limits: tokens of the completions of each prompt, where some get fewer than ``max_tokens``.
         tempered: report log-probabilities under the distribution that tokens are drawn from, not at temperature 1.
     """
 
@@ -69,6 +70,7 @@ class Sampler:
     on_token: Callable[[int, int, int], bool] | None = None
     truncate: Callable[[Tensor], Tensor] | None = None
     tempered: bool = False
+    limits: tuple[int, ...] | None = None
 
 
 class Completions:
@@ -117,7 +119,8 @@ class Completions:
         log_probs.append(log_prob)
         is_stopped = sampler.on_token is not None and sampler.on_token(*place, token)
         is_finished = is_stopped or token in sampler.end_tokens
-        if is_finished or len(tokens) == sampler.max_tokens:
+        limit = sampler.max_tokens if sampler.limits is None else sampler.limits[place[0]]
+        if is_finished or len(tokens) == limit:
             self.done[owner] = Sampled(*place, tuple(tokens), tuple(log_probs), is_finished)
             if sampler.on_finished:
                 sampler.on_finished(self.done[owner])

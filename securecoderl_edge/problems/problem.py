@@ -38,7 +38,7 @@ class Problem:
     """One programming problem (docs/files.md).
 
     ``tests`` is empty for call problems, ``assertions`` is empty for stdin problems. ``solutions`` are
-    reference programs; they are never shown to a model outside supervised training.
+    reference programs; they are never shown to a model outside training.
     """
 
     id: str

@@ -28,6 +28,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS, load_adapter, save_adapter
 from securecoderl_edge.runs import DONE_FILE, step_name
 from securecoderl_edge.system.files import read_json, sha256_of, temporary_beside
+from securecoderl_edge.training.update.history import NO_HISTORY, History, history_from_record
 from securecoderl_edge.training.update.learner import Learner, NotFiniteError
 
 STATE_FILE = "state.json"
@@ -45,12 +46,14 @@ class Progress:
         ended: the reason for an early end; empty otherwise.
         pass_rate: the running rate of programs that pass all tests; None before the first update.
         evaluations: rows of the phase's evaluations.jsonl up to this step.
+        history: what its problems showed, for settings that depend on it.
     """
 
     step: int = 0
     ended: str = ""
     pass_rate: float | None = None
     evaluations: int = 0
+    history: History = NO_HISTORY
 
 
 def save_checkpoint(
@@ -154,7 +157,7 @@ def _progress_of(state: Mapping[str, Any]) -> Progress:
     whole = all(type(number) is int and number >= 0 for number in (step, evaluations))
     if not whole or not isinstance(ended, str) or not isinstance(rate, float | None):
         raise ValueError("step, ended, pass_rate or evaluations has the wrong type")
-    return Progress(step, ended, rate, evaluations)
+    return Progress(step, ended, rate, evaluations, history_from_record(state["history"]))
 
 
 def _is_whole(folder: Path, name: str, expected: Any) -> bool:

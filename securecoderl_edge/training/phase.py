@@ -37,8 +37,10 @@ from securecoderl_edge.training.selection import (
     updates_without_progress,
 )
 from securecoderl_edge.training.settings import PhaseSettings
+from securecoderl_edge.training.update.history import longest_hint
 from securecoderl_edge.training.update.learner import Learner, NotFiniteError
 from securecoderl_edge.training.update.ppo_update import ppo_update
+from securecoderl_edge.training.update.references import Hints, groups_of, relift
 from securecoderl_edge.training.update.rewards import partial_weight, running_pass_rate
 from securecoderl_edge.training.update.rollout import Rollout
 from securecoderl_edge.training.update.sft_update import sft_update
@@ -254,14 +256,36 @@ def make_update(
         tokens = settings.ppo.micro_batch_tokens
         facts = sft_update(learner, usable, settings.sft, step, settings.seed, tokens)
     else:
-        weight = partial_weight(settings.scheduled, name, step, progress.pass_rate or 0.0)
-        facts, rollout = ppo_update(
-            learner, place.scorer, usable, settings.ppo, settings.reward, weight, name, step, settings.seed
-        )
-        progress.pass_rate = running_pass_rate(progress.pass_rate, facts["all_tests_rate"])
+        facts, rollout = _reinforce(place, name, learner, usable, progress, share)
     return_free_memory()
     rate = learner.optimizer.param_groups[0]["lr"]
     return {"phase": name, "step": step, "steps": phase_steps(settings)[name], "lr": rate, **facts}, rollout
+
+
+def _reinforce(
+    place: Workplace, name: str, learner: Learner, usable: list[Problem], progress: Progress, share: float
+) -> tuple[dict[str, Any], Rollout]:
+    """One RL update, and what follows from it: the running pass rate, the history, a step on references."""
+    settings, step = place.settings, progress.step
+    references, longest = settings.references, longest_hint(settings.references, step, phase_steps(settings)[name])
+    weight = partial_weight(settings.scheduled, name, step, progress.pass_rate or 0.0)
+    room = place.architecture.context - settings.ppo.max_tokens
+    hints = Hints(progress.history, longest, room) if references.hints else None
+    facts, rollout = ppo_update(
+        learner, place.scorer, usable, settings.ppo, settings.reward, weight, name, step, settings.seed,
+        progress.history, hints,
+    )  # fmt: skip
+    if "all_tests_rate" in facts:  # unless every prompt had a hint
+        progress.pass_rate = running_pass_rate(progress.pass_rate, facts["all_tests_rate"])
+    if references.are_used or settings.ppo.prompts == "pass-rate":
+        progress.history = progress.history.after(groups_of(rollout, learner.references), references, longest)
+    if references.relift_batch_size:
+        own, tokens = references.relift_learning_rate, settings.ppo.micro_batch_tokens
+        rate = share * (settings.sft.learning_rate if own is None else own)
+        more, progress.history = relift(learner, usable, progress.history, references, rate, tokens)
+        facts |= more
+        facts["seconds"] += more.get("relift/seconds", 0.0)
+    return facts, rollout
 
 
 def _sample_rows(phase: str, step: int, rollout: Rollout) -> list[dict[str, Any]]:
@@ -271,5 +295,6 @@ def _sample_rows(phase: str, step: int, rollout: Rollout) -> list[dict[str, Any]
         if completion.sample == 0:
             facts = asdict(score)
             kept = {name: facts[name] for name in ("id", "stage", "passed", "total", "reward", "severity", "program")}
-            rows.append({"phase": phase, "step": step, **kept})
+            hint = {"hint_tokens": len(rollout.hints[completion.prompt])} if any(rollout.hints) else {}
+            rows.append({"phase": phase, "step": step, **kept, **hint})
     return rows

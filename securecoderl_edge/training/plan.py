@@ -30,7 +30,7 @@ from securecoderl_edge.training.schedules import peak_rate, phase_steps, with_sf
 from securecoderl_edge.training.selection import evaluate_policy
 from securecoderl_edge.training.settings import TrainSettings, known_shapes
 from securecoderl_edge.training.update.learner import Learner
-from securecoderl_edge.training.workplace import Workplace, find_sources, prepare_phase, workplace
+from securecoderl_edge.training.workplace import Workplace, find_sources, longest_prompt_of, prepare_phase, workplace
 
 # Assumed if neither the problems nor a setting give the length of prompts; few are longer.
 _ASSUMED_PROMPT = 1024
@@ -193,7 +193,7 @@ def _timed(settings: TrainSettings, compute: Compute, shape: Architecture | Othe
             usable = len(problems)
             if name == "sft":
                 settings = with_sft_epochs(settings, usable)
-            prompt = max(len(learner.prompt_tokens(problem)) for problem in [*problems, *place.held_out])
+            prompt = longest_prompt_of(place, learner, problems)
             longest = max(longest, prompt)
             each = _time_one(place, name, learner, problems)
             phases.append(_phase(settings, compute, shape, name, prompt, each, evaluates=bool(place.held_out)))
@@ -205,7 +205,11 @@ def _timed(settings: TrainSettings, compute: Compute, shape: Architecture | Othe
 def _time_one(place: Workplace, phase: str, learner: Learner, usable: list[Problem]) -> tuple[float, float]:
     """Seconds of one update at learning rate 0, and of one evaluation (0.0 if there are none); writes nothing."""
     # An untrained policy may have only zero-variance groups; without them there would be no update to time.
-    settings = replace(place.settings, ppo=replace(place.settings.ppo, drop_zero_variance_groups=False))
+    settings = replace(
+        place.settings,
+        ppo=replace(place.settings.ppo, drop_zero_variance_groups=False),
+        references=replace(place.settings.references, relift_learning_rate=0.0),
+    )
     place = replace(place, settings=settings)
     for group in learner.optimizer.param_groups:
         group["peak_lr"] = 0.0

@@ -45,6 +45,7 @@ def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, 
         used |= {name: table[name] for name in before}
         if phase == "sft":
             used["ppo"] = {name: table["ppo"].get(name) for name in _PPO_IN_SFT}
+            used.pop("references")
             used["reward"] = to_table(with_own_r(settings.reward))
         elif settings.lr_schedule == "linear":
             # The learning rate falls over all RL phases, so later phases matter too.

@@ -157,7 +157,44 @@ class PpoSettings:
     )
     micro_batch_tokens: int = setting(2048, "Tokens per forward and backward pass; bounds memory.", minimum=1)
     max_grad_norm: float = setting(1.0, "Clip the gradient to this norm.", minimum=0)
+    prompts: str = setting(
+        "shuffle",
+        "Order of the problems. shuffle: each once in an epoch; pass-rate: sampled, rarely if always or never solved.",
+        choices=("shuffle", "pass-rate"),
+    )
     rollout: str = setting("own", "Sampler. own: ours; hf: generate() of transformers.", choices=("own", "hf"))
+
+
+@dataclass(frozen=True)
+class ReferenceSettings:
+    """References inside the RL phases, for problems whose completions all fail."""
+
+    hints: float = setting(
+        0.0,
+        "Longest hint, as a fraction of the reference; completions of a failed problem continue its first lines.",
+        minimum=0,
+        maximum=1,
+    )
+    hint_step: float = setting(
+        0.25, "How much longer a hint gets if its whole group fails, or shorter if many pass.", minimum=0.01, maximum=1
+    )
+    hint_target: float = setting(
+        0.5, "A hint gets shorter if more than this fraction of its group passes all tests.", minimum=0, maximum=1
+    )
+    hint_anneal: float = setting(
+        0.8, "Fraction of a phase over which the longest hint falls to nothing.", minimum=0.01, maximum=1
+    )
+    relift_batch_size: int = setting(
+        0, "ReLIFT: after N failed problems, a supervised step on their references. 0: none.", minimum=0
+    )
+    relift_learning_rate: float | None = setting(
+        None, "Learning rate of those steps; default: sft.learning_rate.", minimum=0
+    )
+
+    @property
+    def are_used(self) -> bool:
+        """Whether anything of it is on."""
+        return self.hints > 0 or self.relift_batch_size > 0
 
 
 @dataclass(frozen=True)
@@ -245,6 +282,7 @@ class TrainSettings:
     binary: PhaseSettings = field(default_factory=PhaseSettings)
     scheduled: ScheduledSettings = field(default_factory=ScheduledSettings)
     partial: PhaseSettings = field(default_factory=PhaseSettings)
+    references: ReferenceSettings = field(default_factory=ReferenceSettings)
     selection: SelectionSettings = field(default_factory=SelectionSettings)
     reward: RewardSettings = field(default_factory=RewardSettings)
 

@@ -50,6 +50,7 @@ from securecoderl_edge.training.schedules import peak_rate
 from securecoderl_edge.training.selection import hold_out
 from securecoderl_edge.training.settings import TrainSettings
 from securecoderl_edge.training.update.learner import Learner, make_optimizer, make_value_head
+from securecoderl_edge.training.update.references import reference_tokens
 
 Log = Callable[[dict[str, Any]], None]
 
@@ -255,12 +256,21 @@ def prepare_phase(place: Workplace, phase: str) -> tuple[Learner, list[Problem]]
     """
     learner = _make_learner(place, phase)
     usable = _usable_problems(place, phase, learner)
-    longest = max(len(learner.prompt_tokens(problem)) for problem in [*usable, *place.held_out])
+    longest = longest_prompt_of(place, learner, usable)
     device = place.compute.device
     limit = memory_limit(place.settings, device, place.team.sharing(device))
     learner.memory = fitting_plan(place.architecture, place.settings, place.compute.formats(), longest, phase, limit)
     require_free_memory(learner.memory, place.compute.device)
     return learner, usable
+
+
+def longest_prompt_of(place: Workplace, learner: Learner, usable: Sequence[Problem]) -> int:
+    """Tokens of the longest prompt of a phase, with the longest hint that it can have."""
+    share = place.settings.references.hints
+    return max(
+        len(learner.prompt_tokens(problem)) + int(share * len(learner.references.get(problem.id, ())))
+        for problem in [*usable, *place.held_out]
+    )
 
 
 def _make_learner(place: Workplace, phase: str) -> Learner:
@@ -285,6 +295,8 @@ def _usable_problems(place: Workplace, phase: str, learner: Learner) -> list[Pro
     """The problems that a phase can train on: for sft, those with a reference solution that is not too long."""
     settings, usable = place.settings, list(place.fitted.problems)
     if phase != "sft":
+        if settings.references.are_used:
+            learner.references = _references(place, phase, learner, usable)
         return usable
     longest = settings.sft.max_tokens
     with_short_ones = (
@@ -300,3 +312,19 @@ def _usable_problems(place: Workplace, phase: str, learner: Learner) -> list[Pro
     if len(solved) < len(usable):
         place.say(f"sft: {len(solved)} of {len(usable)} problems have a solution of at most {longest} tokens")
     return solved
+
+
+def _references(
+    place: Workplace, phase: str, learner: Learner, problems: Sequence[Problem]
+) -> dict[str, tuple[int, ...]]:
+    """The references that an RL phase can use, by problem id; problems without one are trained on as usual."""
+    longest = place.settings.ppo.max_tokens
+    found = reference_tokens(learner, problems, longest)
+    if not found:
+        raise SceError(
+            f"{place.settings.problems}: no problem has a reference solution of at most {longest} tokens. "
+            "Set references.hints = 0 and references.relift_batch_size = 0"
+        )
+    if len(found) < len(problems):
+        place.say(f"{phase}: {len(found)} of {len(problems)} problems have a reference of at most {longest} tokens")
+    return found

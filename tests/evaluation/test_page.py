@@ -285,3 +285,13 @@ def test_a_missing_matplotlib_is_named_with_its_extra(make_run: MakeRun, monkeyp
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtra, match=r"matplotlib is not installed.*\[plots\]"):
         render_report(make_run([update("sft", 1)]))
+
+
+@needs_charts
+def test_a_program_that_a_hint_began_is_shown_as_such(make_run: MakeRun) -> None:
+    rows = [{"phase": "binary", "step": step, "steps": 2, "all_tests_rate": 0.5} for step in (1, 2)]
+    facts = {"id": "p", "program": "print(1)", "stage": 4, "passed": 1, "total": 1, "reward": 1.0}
+    samples = [{"phase": "binary", "step": step, **facts, "hint_tokens": 12 * (step - 1)} for step in (1, 2)]
+    text = render_report(make_run(rows, samples))
+    assert "begun by a hint of 12 tokens" in text
+    assert "a hint of 0 tokens" not in text

@@ -179,7 +179,15 @@ def test_a_damaged_state_of_a_checkpoint_is_named(epoch_settings: Callable[..., 
         train(epoch_settings(), tmp_path / "run", should_stop=lambda: True)
     (state,) = (tmp_path / "run").glob("phases/*/checkpoints/*/state.json")
     whole = json.loads(state.read_text())
-    lies = [{"step": 7}, {"step": "1"}, {"ended": 3}, {"pass_rate": "high"}, {"evaluations": -1}, {"sha256": {}}]
+    lies = [
+        {"step": 7},
+        {"step": "1"},
+        {"ended": 3},
+        {"pass_rate": "high"},
+        {"evaluations": -1},
+        {"sha256": {}},
+        {"history": {}},
+    ]
     texts = [json.dumps(whole | lie) for lie in lies]
     for content in ("{", "{}", '{"facts": {}, "sha256": 3, "step": 1, "optimizer": {}}', *texts):
         state.write_text(content)

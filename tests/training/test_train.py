@@ -112,8 +112,8 @@ def test_a_program_that_is_drawn_several_times_is_run_once_and_scored_for_each_s
     run_programs: list[tuple[str, str]] = []
     real, score_async = ppo_update.collect, Scorer.score_async
 
-    def collecting(*arguments: Any) -> ppo_update.Rollout:
-        rollouts.append(real(*arguments))
+    def collecting(*arguments: Any, **options: Any) -> ppo_update.Rollout:
+        rollouts.append(real(*arguments, **options))
         return rollouts[-1]
 
     def scoring(scorer: Scorer, problem: Problem, program: str, extract: str) -> Any:

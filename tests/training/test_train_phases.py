@@ -26,7 +26,7 @@ from securecoderl_edge.training.reuse import phase_keys
 from securecoderl_edge.training.selection import hold_out
 from securecoderl_edge.training.settings import RewardSettings, TrainSettings
 from securecoderl_edge.training.train import train
-from securecoderl_edge.training.update import ppo_update, rollout
+from securecoderl_edge.training.update import rollout
 from securecoderl_edge.training.update.learner import Learner
 
 pytestmark = pytest.mark.usefixtures("varied_reward")
@@ -231,8 +231,8 @@ def test_a_pass_rate_is_remembered_over_an_interruption(
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rates = iter((0.2, 0.4, 0.4, 0.2, 0.4, 0.4))
-    real = ppo_update.mean_of_scores
-    monkeypatch.setattr(ppo_update, "mean_of_scores", lambda scores: real(scores) | {"all_tests_rate": next(rates)})
+    real = rollout.mean_of_scores
+    monkeypatch.setattr(rollout, "mean_of_scores", lambda scores: real(scores) | {"all_tests_rate": next(rates)})
     config = settings("scheduled.mixture=pass-rate", "selection.problems=0", phases=("scheduled",))
     run = train(config, tmp_path / "a" / "whole")
     weights_seen = [row["objective/partial_weight"] for row in rows(run)]

@@ -29,9 +29,11 @@ from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.training import record
 from securecoderl_edge.training.parallel import Team
 from securecoderl_edge.training.selection import evaluate_policy
-from securecoderl_edge.training.settings import PpoSettings, RewardSettings, SftSettings, resolve
+from securecoderl_edge.training.settings import PpoSettings, ReferenceSettings, RewardSettings, SftSettings, resolve
+from securecoderl_edge.training.update.history import History, Shown
 from securecoderl_edge.training.update.learner import Learner, NotFiniteError, make_value_head
 from securecoderl_edge.training.update.ppo_update import ppo_update
+from securecoderl_edge.training.update.references import Hints, reference_tokens, relift
 from securecoderl_edge.training.update.sequences import make_batch, micro_batches
 from securecoderl_edge.training.update.sft_update import sft_update
 
@@ -166,6 +168,31 @@ def test_processes_that_cannot_share_evenly_make_the_ppo_update_of_one(
 
     def update(learner: Learner) -> dict[str, Any]:
         return ppo_update(learner, scorer, PROBLEMS, ppo, RewardSettings(), 1.0, "partial", 1, 5)[0]
+
+    assert_like_one(learners, update, alone)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_processes_make_the_update_of_one_with_hints_and_on_references(
+    count: int, make_learners: Callable[..., list[Learner]], scorer: Scorer
+) -> None:
+    """The value head has no part in the supervised step, so that no process moves it."""
+    program = "n = int(input())\nn = n + 1\nprint(n)\n"
+    problems = [replace(problem, solutions=(program,)) for problem in PROBLEMS[:2]]
+    failed = History({problems[0].id: Shown(0.0, hint=0.7)}, tuple(each.id for each in problems))
+    ppo = replace(PPO, advantage="gae", batch_size=4, max_tokens=40, prompts="pass-rate")
+    *learners, alone = make_learners(count + 1, True)
+
+    def update(learner: Learner) -> dict[str, Any]:
+        learner.references = reference_tokens(learner, problems, 40)
+        for group in learner.optimizer.param_groups:
+            group["momentum"] = 0.5
+        hints = Hints(failed, 1.0, 1000)
+        row, _ = ppo_update(learner, scorer, problems, ppo, RewardSettings(), 1.0, "partial", 1, 5, failed, hints)
+        assert row["hints/share_of_prompts"] == 0.5
+        more, _ = relift(learner, problems, failed, ReferenceSettings(relift_batch_size=2), 0.1, 100)
+        del more["relift/seconds"]
+        return {**row, **more}
 
     assert_like_one(learners, update, alone)
 

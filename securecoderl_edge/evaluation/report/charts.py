@@ -81,7 +81,24 @@ CHARTS = (
     Chart("KL from the reference policy, nats per completion", (Line("objective/kl", "KL"),)),
     Chart("Clip fraction", (Line("policy/clipfrac", "policy"), Line("val/clipfrac", "value")), is_share=True),
     Chart("Gradient norm", (Line("grad_norm", "before clipping"),)),
-    Chart("Loss", (Line("loss/sft", "SFT"), Line("loss/policy", "policy"), Line("loss/value", "value"))),
+    Chart(
+        "Loss",
+        (
+            Line("loss/sft", "SFT"),
+            Line("loss/policy", "policy"),
+            Line("loss/value", "value"),
+            Line("relift/loss", "ReLIFT"),
+        ),
+    ),
+    Chart(
+        "Hints",
+        (
+            Line("hints/share_of_prompts", "prompts with a hint"),
+            Line("hints/all_tests_rate", "pass all tests, after a hint"),
+        ),
+        is_share=True,
+    ),
+    Chart("Reference tokens of ReLIFT so far", (Line("relift/tokens", "tokens"),)),
     Chart("Completions cut at the token limit", (Line("truncated_rate", "truncated"),), is_share=True),
     Chart("Reward-hacking metrics", tuple(Line(name, SIGN_NAMES[name]) for name in SIGNS), is_share=True),
     Chart(

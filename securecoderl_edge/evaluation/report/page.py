@@ -218,6 +218,7 @@ def _sample(point: Point) -> str:
             STAGE_NAMES[int(stage or 0)] if known else "reward level unknown",
             f"{_plain(row.get('passed')) or '?'}/{_plain(row.get('total')) or '?'} tests",
             f"reward {_number(point.number('reward'), '.3f')}",
+            *([f"begun by a hint of {hint:.0f} tokens"] if (hint := point.number("hint_tokens")) else []),
         )
     )
     program = str(row["program"])

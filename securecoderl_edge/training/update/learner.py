@@ -53,6 +53,7 @@ class Learner:
         running: running statistics across updates, such as the scale of the advantages; part of a checkpoint.
         format: the prompt format.
         prompts: cache of prompt tokens by problem id.
+        references: token ids of reference solutions by problem id, for phases that use them in RL.
         end_tokens: EOS and stop tokens, always including the tokenizer's.
         losses: those of this process since the last step.
         skipped_steps: optimizer steps of this process that were skipped because float16 overflowed.
@@ -70,6 +71,7 @@ class Learner:
     running: dict[str, float] = field(default_factory=dict)
     format: PromptFormat = OURS
     prompts: dict[str, list[int]] = field(default_factory=dict)
+    references: dict[str, tuple[int, ...]] = field(default_factory=dict)
     end_tokens: frozenset[int] = frozenset()
     skipped_steps: int = 0
     extract: str = "auto"
@@ -97,11 +99,12 @@ class Learner:
         self.losses.append(loss.detach())
         self.scaler.scale(loss).backward()
 
-    def step(self, max_norm: float, tensors: Mapping[str, Tensor]) -> tuple[float, float]:
+    def step(self, max_norm: float, tensors: Mapping[str, Tensor], policy_alone: bool = False) -> tuple[float, float]:
         """Sum the gradients of all processes, clip the adapter's, update, clear.
 
         Args:
             tensors: those that the losses were computed from.
+            policy_alone: the losses are not those of a value head, which keeps its weights and its optimizer's state.
 
         Returns:
             the sum of the losses of all processes since the last step, and the gradient's norm before clipping.
@@ -111,7 +114,8 @@ class Learner:
                 of float16 in a gradient, which only skips the step.
         """
         policy = list(adapter_parameters(self.model, POLICY_ADAPTER).values())
-        trained = [*policy, *(self.value_head.parameters() if self.value_head is not None else ())]
+        head = None if policy_alone else self.value_head
+        trained = [*policy, *(head.parameters() if head is not None else ())]
         losses = sum(self.losses, torch.zeros((), device=policy[0].device))
         self.losses.clear()
         if self.team.count > 1:
@@ -188,6 +192,19 @@ def next_problems(problems: Sequence[Problem], count: int, step: int, seed: int)
     places = [divmod(position, len(problems)) for position in range((step - 1) * count, step * count)]
     orders = {epoch: shuffled(len(problems), seed_of(seed, "order", epoch)) for epoch in {epoch for epoch, _ in places}}
     return [problems[orders[epoch][index]] for epoch, index in places]
+
+
+def draw_problems(problems: Sequence[Problem], weights: Sequence[float], count: int, seed: int) -> list[Problem]:
+    """``count`` problems, drawn one after the other with probabilities in proportion to positive weights.
+
+    None is drawn twice before all are. A larger count begins with the problems of a smaller one.
+    """
+    random_numbers, drawn = random.Random(seed), list[Problem]()
+    while len(drawn) < count:
+        # Waiting times with these rates end in the order of such draws (Efraimidis and Spirakis, 2006).
+        times = [random_numbers.expovariate(weight) for weight in weights]
+        drawn += [problems[place] for place in sorted(range(len(problems)), key=times.__getitem__)]
+    return drawn[:count]
 
 
 def shuffled(count: int, seed: int) -> list[int]:

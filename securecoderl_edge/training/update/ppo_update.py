@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from securecoderl_edge.models.adapters import reference_active
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.scoring.metrics import mean_of_scores
 from securecoderl_edge.training.settings import PpoSettings, RewardSettings
+from securecoderl_edge.training.update.history import NO_HISTORY, History
 from securecoderl_edge.training.update.learner import (
     Learner,
     NotFiniteError,
+    draw_problems,
     memory_for,
     next_problems,
     precision_metrics,
@@ -34,6 +35,7 @@ from securecoderl_edge.training.update.ppo import (
     value_loss,
     whiten,
 )
+from securecoderl_edge.training.update.references import Hints
 from securecoderl_edge.training.update.rollout import Rollout, collect
 from securecoderl_edge.training.update.sequences import Batch, completion_log_probs, make_batch, micro_batches
 
@@ -64,15 +66,28 @@ def ppo_update(
     phase: str,
     step: int,
     seed: int,
+    history: History = NO_HISTORY,
+    hints: Hints | None = None,
 ) -> tuple[dict[str, Any], Rollout]:
     """One PPO update on the reward (1 - w) binary + w partial; returns its metrics and its rollout.
 
-    KL, entropy and ratios are those of the completions in the update; without any they are missing.
+    KL, entropy and ratios are those of the completions in the update; without any they are missing. The rates of scores
+    are those of completions without a hint.
+
+    Args:
+        history: of the problems, for ``ppo.prompts = pass-rate``.
     """
     started, skipped = time.monotonic(), learner.skipped_steps
     # 1 sample, 2 score
-    chosen = next_problems(problems, ppo.batch_size // ppo.samples_per_prompt, step, seed_of(seed, phase))
-    rollout = collect(learner, scorer, chosen, ppo.samples_per_prompt, ppo, seed, phase, "sample", step)
+    count = ppo.batch_size // ppo.samples_per_prompt
+    chosen = next_problems(problems, count, step, seed_of(seed, phase))
+    if ppo.prompts == "pass-rate":
+        weights = [history.of(problem.id).weight for problem in problems]
+        chosen = draw_problems(problems, weights, count, seed_of(seed, phase, "order", step))
+    beginnings = [hints.of(learner, problem) for problem in chosen] if hints else ()
+    rollout = collect(
+        learner, scorer, chosen, ppo.samples_per_prompt, ppo, seed, phase, "sample", step, hints=beginnings
+    )
     rewards = torch.tensor(rollout.rewards(partial_weight, reward))
     if not torch.isfinite(rewards).all():
         raise NotFiniteError("a reward", {"rewards": rewards})
@@ -92,7 +107,8 @@ def ppo_update(
         "objective/reward": rewards.mean().item(),
         "objective/partial_weight": partial_weight,
         **facts,
-        **mean_of_scores(rollout.scores),
+        **rollout.rates(),
+        **(rollout.hint_metrics() if hints else {}),
         "groups_used": len(rows) // ppo.samples_per_prompt,
         "val/num_eos_tokens": complete,
         "truncated_rate": 1 - complete / len(rollout.completions),
@@ -127,9 +143,8 @@ def _learn(
     The others count in every mean as completions with zero advantage: a batch with one group that has variance is one
     eighth of the evidence of a batch with eight, and must not make an equally large step.
     """
-    prompts = [learner.prompt_tokens(problem) for problem in rollout.problems]
     completions = [rollout.completions[row] for row in rows]
-    pairs = [(prompts[completion.prompt], completion.token_ids) for completion in completions]
+    pairs = [(rollout.prompts[completion.prompt], completion.token_ids) for completion in completions]
     batch = make_batch(pairs, learner.tokenizer.pad_token_id, learner.compute.device)
     pieces = list(micro_batches(batch, ppo.micro_batch_tokens, learner.team))
     with memory_for("computing log-probabilities", "ppo.micro_batch_tokens", learner.memory):

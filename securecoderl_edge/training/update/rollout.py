@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,10 +17,12 @@ from securecoderl_edge.models.sampling import Sampled, Sampler, sample
 from securecoderl_edge.problems.leakage import constant_passes
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.extraction import extract_program
+from securecoderl_edge.scoring.metrics import mean_of_scores
 from securecoderl_edge.scoring.score import Score, score_from_record
 from securecoderl_edge.training.settings import PpoSettings, RewardSettings
 from securecoderl_edge.training.update.learner import Learner, memory_for, seed_of
 from securecoderl_edge.training.update.rewards import training_reward
+from securecoderl_edge.training.update.sequences import TokenIds
 
 if TYPE_CHECKING:
     from securecoderl_edge.scoring.scorer import Scorer
@@ -33,15 +35,36 @@ _SMALL_MODEL_BYTES = 64 << 20
 class Rollout:
     """Scored completions, ordered by prompt, then by sample; ``prompt`` of a completion is an index of ``problems``.
 
-    ``seconds_sample`` and ``seconds_score`` add up to the wall time; programs that ran during decoding take no extra
-    time.
+    ``prompts`` are what they continue, by problem. With hints a prompt ends with the beginning of the program
+    (``hints``, mostly empty); a score is that of the whole program. ``seconds_sample`` and ``seconds_score`` add up to
+    the wall time; programs that ran during decoding take no extra time.
     """
 
     problems: list[Problem]
     completions: list[Sampled]
     scores: list[Score]
+    prompts: list[TokenIds]
+    hints: list[TokenIds]
     seconds_sample: float = 0.0
     seconds_score: float = 0.0
+
+    def rates(self) -> dict[str, Any]:
+        """`mean_of_scores` of the completions without a hint; empty if there are none."""
+        return mean_of_scores(self._scores(hinted=False))
+
+    def hint_metrics(self) -> dict[str, Any]:
+        """How many prompts have a hint, its tokens, and rates of the completions that continue one."""
+        lengths = [len(hint) for hint in self.hints if hint]
+        facts: dict[str, Any] = {"hints/share_of_prompts": len(lengths) / len(self.hints)}
+        if lengths:
+            rates = mean_of_scores(self._scores(hinted=True))
+            facts["hints/mean_length"] = sum(lengths) / len(lengths)
+            facts |= {f"hints/{name}": rates[name] for name in ("all_tests_rate", "reward")}
+        return facts
+
+    def _scores(self, hinted: bool) -> list[Score]:
+        pairs = zip(self.scores, self.completions, strict=True)
+        return [score for score, done in pairs if bool(self.hints[done.prompt]) == hinted]
 
     def rewards(self, partial_weight: float, reward: RewardSettings) -> list[float]:
         """The training reward of each completion, see `training_reward`."""
@@ -53,13 +76,24 @@ class Rollout:
 
 
 def collect(
-    learner: Learner, scorer: Scorer, problems: Sequence[Problem], samples: int, ppo: PpoSettings, *seed: object
+    learner: Learner,
+    scorer: Scorer,
+    problems: Sequence[Problem],
+    samples: int,
+    ppo: PpoSettings,
+    *seed: object,
+    hints: Sequence[TokenIds] = (),
 ) -> Rollout:
     """Sample and score ``samples`` completions of each problem with the current policy.
 
     Each process of a team takes a part of the problems and gets the whole rollout back. The samples of a problem depend
     only on ``seed`` and its index.
+
+    Args:
+        hints: beginnings of the program by problem, by default none. They count towards ``ppo.max_tokens``.
     """
+    hints = list(hints) or [()] * len(problems)
+    prompts = [(*learner.prompt_tokens(problem), *hint) for problem, hint in zip(problems, hints, strict=True)]
     clock = [time.monotonic()]
     own = list(learner.team.share(range(len(problems))))
     pending: dict[tuple[int, tuple[int, ...]], Future[Score]] = {}
@@ -68,7 +102,7 @@ def collect(
         # A small model often samples the same program: run it once.
         if (done.prompt, done.token_ids) not in pending:
             answer = done.token_ids[:-1] if done.finished else done.token_ids
-            text = learner.tokenizer.decode(answer)
+            text = learner.tokenizer.decode((*hints[done.prompt], *answer))
             problem = problems[done.prompt]
             program = extract_program(text, learner.extract, problem, learner.format)
             pending[done.prompt, done.token_ids] = scorer.score_async(problem, program, extract=learner.extract)
@@ -79,7 +113,9 @@ def collect(
             learner.decoder.refresh()
         at_a_time = max(1, ppo.rollout_sequences // samples)
         for start in range(0, len(own), at_a_time):
-            completions += _sampled(learner, problems, own[start : start + at_a_time], samples, ppo, seed, submit)
+            places = own[start : start + at_a_time]
+            limits = tuple(ppo.max_tokens - len(hints[place]) for place in places)
+            completions += _sampled(learner, prompts, places, limits, samples, ppo, seed, submit)
         if learner.decoder is not None:
             learner.decoder.release()  # the update needs the memory
     clock.append(time.monotonic())
@@ -89,20 +125,21 @@ def collect(
     clock.append(time.monotonic())
     scores = [replace(score, sample=done.sample) for score, done in zip(scores, completions, strict=True)]
     completions, scores = _of_all(learner, completions, scores)
-    return Rollout(list(problems), completions, scores, clock[1] - clock[0], clock[2] - clock[1])
+    return Rollout(list(problems), completions, scores, prompts, hints, clock[1] - clock[0], clock[2] - clock[1])
 
 
 def _sampled(
     learner: Learner,
-    problems: Sequence[Problem],
+    prompts: Sequence[TokenIds],
     places: list[int],
+    limits: tuple[int, ...],
     samples: int,
     ppo: PpoSettings,
     seed: tuple[object, ...],
     submit: Callable[[Sampled], None],
 ) -> list[Sampled]:
-    """Completions of the problems at ``places``, decoded together."""
-    prompts = [learner.prompt_tokens(problems[place]) for place in places]
+    """Completions of the prompts at ``places``, decoded together, of at most ``limits`` tokens."""
+    prompts = [prompts[place] for place in places]
 
     def placed(done: Sampled) -> Sampled:
         return replace(done, prompt=places[done.prompt])
@@ -113,7 +150,7 @@ def _sampled(
             for place in places
         ]
     )
-    sampler = Sampler(ppo.temperature, ppo.max_tokens, learner.end_tokens, uniforms, tempered=True)
+    sampler = Sampler(ppo.temperature, ppo.max_tokens, learner.end_tokens, uniforms, tempered=True, limits=limits)
     if learner.decoder is None or ppo.rollout == "hf":
         padding = learner.tokenizer.pad_token_id
         drawn = sample_with_generate(

@@ -18,30 +18,34 @@ _MAX_GRADIENT_NORM = 1.0
 def sft_update(
     learner: Learner, problems: Sequence[Problem], settings: SftSettings, step: int, seed: int, micro_tokens: int
 ) -> dict[str, Any]:
-    """One SFT step on reference solutions.
-
-    The loss is the mean negative log-likelihood of the completion's tokens, end of sequence included; prompts and
-    padding are masked.
-    """
+    """One SFT step on reference solutions; returns its metrics."""
     started, skipped = time.monotonic(), learner.skipped_steps
     batch = solution_batch(learner, problems, settings, step, seed)
+    loss, gradient = supervised_step(learner, batch, micro_tokens)
+    seconds = time.monotonic() - started
+    return {
+        "loss/sft": loss,
+        "grad_norm": gradient,
+        "tokens": sum(batch.lengths),
+        "tokens_per_second": sum(batch.lengths) / seconds,
+        "seconds": seconds,
+        **precision_metrics(learner, skipped),
+    }
+
+
+def supervised_step(learner: Learner, batch: Batch, micro_tokens: int) -> tuple[float, float]:
+    """One step of the policy on the mean negative log-likelihood of the completions' tokens.
+
+    The end of sequence counts; prompts and padding are masked. Returns the loss and the gradient's norm.
+    """
     total = sum(batch.lengths)
-    tensors = {"tokens": batch.tokens, "mask": batch.mask}
     with memory_for("computing the SFT loss", "ppo.micro_batch_tokens", learner.memory):
         for rows in micro_batches(batch, micro_tokens, learner.team):
             piece = batch.rows(rows)
             log_probs, _ = completion_log_probs(learner.model, piece, 1.0, learner.compute)
             learner.backward(-log_probs.sum() / total)
-        loss, gradient = learner.step(_MAX_GRADIENT_NORM, tensors)
-    seconds = time.monotonic() - started
-    return {
-        "loss/sft": loss,
-        "grad_norm": gradient,
-        "tokens": total,
-        "tokens_per_second": total / seconds,
-        "seconds": seconds,
-        **precision_metrics(learner, skipped),
-    }
+        tensors = {"tokens": batch.tokens, "mask": batch.mask}
+        return learner.step(_MAX_GRADIENT_NORM, tensors, policy_alone=True)
 
 
 def solution_batch(learner: Learner, problems: Sequence[Problem], settings: SftSettings, step: int, seed: int) -> Batch:
