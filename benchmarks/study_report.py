@@ -23,7 +23,6 @@ from typing import Any
 from study import STUDIES
 
 from securecoderl_edge.config import current_keys
-from securecoderl_edge.evaluation.statistics import Interval
 from securecoderl_edge.evaluation.study.record import STUDY_METRICS
 from securecoderl_edge.evaluation.study.tables import (
     difference_table,
@@ -39,6 +38,7 @@ from securecoderl_edge.evaluation.tables import Table, interval_cell, to_markdow
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.problems.splits import find_leaks
 from securecoderl_edge.scoring.metrics import Metric
+from securecoderl_edge.scoring.statistics import Interval
 from securecoderl_edge.system.files import write_atomically
 
 HERE = Path(__file__).resolve().parent

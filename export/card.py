@@ -9,7 +9,6 @@ from pathlib import Path
 
 from securecoderl_edge.config import read_toml
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.evaluation.statistics import bootstrap_mean
 from securecoderl_edge.export.agreement import BOUNDS
 from securecoderl_edge.export.llama_cpp import bounds_of
 from securecoderl_edge.export.manifest import (
@@ -26,6 +25,7 @@ from securecoderl_edge.models.from_gguf import gguf_source
 from securecoderl_edge.prompts.styles import INSTRUCTION_HEADING, PROBLEM_HEADING, RESPONSE_HEADING, SOLUTION_HEADING
 from securecoderl_edge.runs import ENVIRONMENT, Run, run_of
 from securecoderl_edge.runtimes.spec import ModelSpec
+from securecoderl_edge.scoring.statistics import bootstrap_mean
 from securecoderl_edge.system.files import read_json, write_atomically
 from securecoderl_edge.system.rows import RowFile
 

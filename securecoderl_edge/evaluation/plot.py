@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.errors import UsageError, needs
-from securecoderl_edge.evaluation.statistics import Interval
 from securecoderl_edge.evaluation.summary import EvaluationSummary
+from securecoderl_edge.scoring.statistics import Interval
 from securecoderl_edge.system.files import temporary_beside
 
 if TYPE_CHECKING:

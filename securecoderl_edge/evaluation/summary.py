@@ -11,7 +11,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from securecoderl_edge.evaluation.statistics import (
+from securecoderl_edge.runtimes.protocol import Usage
+from securecoderl_edge.scoring.metrics import METRICS, Row, by_problem, values_of
+from securecoderl_edge.scoring.statistics import (
     Interval,
     bootstrap_mean,
     pass_at_k,
@@ -19,8 +21,6 @@ from securecoderl_edge.evaluation.statistics import (
     rate_interval,
     share_interval,
 )
-from securecoderl_edge.runtimes.protocol import Usage
-from securecoderl_edge.scoring.metrics import METRICS, Row, by_problem, values_of
 
 STAGES = 5
 PASS_AT = (1, 5, 10, 100)

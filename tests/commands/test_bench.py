@@ -257,8 +257,8 @@ def test_several_samples_give_pass_at_k_in_every_format(folder: Path, opened: Op
 
 
 def test_pass_at_k_is_the_mean_of_the_unbiased_estimates(folder: Path, opened: Opened) -> None:
-    from securecoderl_edge.evaluation.statistics import pass_at_k
     from securecoderl_edge.evaluation.summary import summarize
+    from securecoderl_edge.scoring.statistics import pass_at_k
 
     rows = [
         {"id": str(n), "sample": sample, "stage": 4, "passed": int(sample < n), "total": 1, "reward": 1.0,

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from securecoderl_edge.evaluation.evaluate import Evaluation
-from securecoderl_edge.evaluation.statistics import Interval
 from securecoderl_edge.evaluation.tables import (
     NOT_DISTINGUISHABLE,
     Difference,
@@ -31,6 +30,7 @@ from securecoderl_edge.evaluation.tables import (
 )
 from securecoderl_edge.runtimes.protocol import Usage
 from securecoderl_edge.scoring.metrics import METRICS
+from securecoderl_edge.scoring.statistics import Interval
 
 RATE, MEAN = METRICS[0], METRICS[3]
 USAGE = Usage(1000, 2.0, 5000, 4.0, 250_000_000)

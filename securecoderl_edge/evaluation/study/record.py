@@ -8,7 +8,6 @@ from typing import Any
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.seeds import Values, difference_over_seeds, mean_over_seeds, rate_over_seeds
-from securecoderl_edge.evaluation.statistics import Interval
 from securecoderl_edge.evaluation.study.arms import FINAL, Arm, Measured, Split, Study
 from securecoderl_edge.evaluation.study.run_log import RunLog
 from securecoderl_edge.evaluation.study.steps import all_steps, base_step, bench_step, prepare_step, train_step
@@ -17,6 +16,7 @@ from securecoderl_edge.runs import Run
 from securecoderl_edge.runtimes.manifests import is_plain_name
 from securecoderl_edge.scoring.metrics import METRICS, Metric, Row, by_problem, values_of
 from securecoderl_edge.scoring.signs import CONSTANT_OUTPUT, CRASH_AFTER_OUTPUT, SAMPLE_COPY
+from securecoderl_edge.scoring.statistics import Interval
 from securecoderl_edge.system.files import read_json
 from securecoderl_edge.system.machine import describe_machine
 from securecoderl_edge.system.rows import RowFile

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from securecoderl_edge.evaluation.statistics import Interval
 from securecoderl_edge.evaluation.study.arms import FINAL
 from securecoderl_edge.evaluation.tables import Table, interval_cell
 from securecoderl_edge.scoring.metrics import METRICS, Metric
+from securecoderl_edge.scoring.statistics import Interval
 
 Record = Mapping[str, Any]
 
