@@ -88,7 +88,7 @@ def train(
     if dry_run:
         from securecoderl_edge.training.plan import make_plan
 
-        _print_plan(make_plan(settings, Run(folder), None if gpu is None else GPUS[gpu]))
+        _print_plan(make_plan(settings, Run(folder), None if gpu is None else GPUS[gpu], say))
         return
     if is_first_process():
         warn_of_level(settings.reward.sandbox)
@@ -162,6 +162,11 @@ def _print_plan(plan: Plan) -> None:
         data.print(escape_controls(f"{'missing':15} {line}"), soft_wrap=True)
     _print_phases(plan)
     _print_memory(plan)
+    if plan.readiness is not None:
+        for name, fact in plan.readiness.facts().items():
+            data.print(escape_controls(f"{name:15} {fact}"), soft_wrap=True)
+    elif plan.readiness_seconds:
+        data.print(f"{'readiness':15} not measured; about {duration(plan.readiness_seconds)} before RL")
     tokens = sum(phase.most_tokens or 0 for phase in plan.phases)
     data.print(f"at most {tokens:,} sampled tokens, if every completion has the maximum length")
     if plan.seconds is not None and plan.gpu is not None:

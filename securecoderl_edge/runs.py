@@ -1,6 +1,6 @@
 """Run folders: training writes its results here, and the other commands read them.
 
-runs/<name>/            config.toml environment.json metrics.jsonl samples.jsonl report.html
+runs/<name>/            config.toml environment.json readiness.json metrics.jsonl samples.jsonl report.html
   phases/1-sft/ ...     checkpoints/, evaluations.jsonl, best/, snapshots/, adapter/ (the phase's result, PEFT format)
   policy/               the final adapter, PEFT format, usable alone
   exports/
@@ -27,6 +27,7 @@ RUNS = Path("runs")
 LATEST = "latest"
 SNAPSHOTS = "snapshots"  # intermediate checkpoints of a phase, one folder each
 ENVIRONMENT = "environment.json"  # how a run was made; a folder without it is not a run
+READINESS = "readiness.json"  # how often the policy passed before RL
 DONE_FILE = "done.json"  # next to a finished adapter: how it was made, and its hash
 
 

@@ -22,11 +22,13 @@ PHASES = (
     "lora.rank=4", "sft.steps=2", "sft.batch_size=4", "binary.steps=4", "partial.steps=2", "scheduled.steps=3",
     "ppo.batch_size=8", "ppo.epochs=1", "ppo.samples_per_prompt=4", "ppo.max_tokens=10", "ppo.micro_batch_tokens=400",
     "checkpoint_every=1", "selection.every=2", "lr_schedule=constant", "ppo.drop_zero_variance_groups=false",
+    "readiness_problems=0",
 )  # fmt: skip
 EPOCHS = (
     "lora.rank=4", "sft.steps=3", "sft.batch_size=4", "binary.steps=2", "partial.steps=3", "ppo.batch_size=8",
     "ppo.epochs=2", "ppo.samples_per_prompt=4", "ppo.max_tokens=12", "ppo.micro_batch_tokens=200", "checkpoint_every=2",
     "lr_schedule=constant", "ppo.drop_zero_variance_groups=false",
+    "readiness_problems=0",
 )  # fmt: skip
 
 

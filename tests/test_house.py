@@ -44,6 +44,7 @@ MAY_IMPORT = {
     "runtimes": "problems prompts models runs system config",
     "generation": "problems prompts scoring runtimes system",
     "evaluation": "problems prompts models sandbox.levels scoring runs runtimes system config",
+    "evaluation.report": "evaluation training.readiness training.warning_signs models runs scoring system config",
     "evaluation.study": "evaluation training.settings training.schedules "
     "problems models scoring runs runtimes system config",
     "doctor": "models sandbox runtimes training.memory training.settings system",

@@ -12,6 +12,7 @@ from dataclasses import replace
 from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.models.gpus import Gpu
 from securecoderl_edge.models.sizes import BYTES, Formats
+from securecoderl_edge.training.readiness import completions_per_problem
 from securecoderl_edge.training.settings import TrainSettings
 
 # Assumptions, usual for code without kernels of its own: shares of the peaks, and kernels of a layer in one step.
@@ -56,6 +57,15 @@ def seconds_of_evaluation(
     count = selection.problems * selection.samples
     parallel = ppo.rollout_sequences
     return seconds_of_sampling(shape, formats, gpu, count, longest_prompt, ppo.max_tokens, parallel, selection.samples)
+
+
+def seconds_of_readiness(
+    shape: Architecture, settings: TrainSettings, formats: Formats, gpu: Gpu, longest_prompt: int
+) -> float:
+    """Of the samples of the readiness report."""
+    ppo, samples = settings.ppo, completions_per_problem(settings.ppo)
+    count, parallel = settings.readiness_problems * samples, ppo.rollout_sequences
+    return seconds_of_sampling(shape, formats, gpu, count, longest_prompt, ppo.max_tokens, parallel, samples)
 
 
 def seconds_of_sampling(

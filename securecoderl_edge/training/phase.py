@@ -44,6 +44,7 @@ from securecoderl_edge.training.update.references import Hints, groups_of, relif
 from securecoderl_edge.training.update.rewards import partial_weight, running_pass_rate
 from securecoderl_edge.training.update.rollout import Rollout
 from securecoderl_edge.training.update.sft_update import sft_update
+from securecoderl_edge.training.warning_signs import Watch
 from securecoderl_edge.training.workplace import Workplace, prepare_phase
 
 
@@ -64,6 +65,7 @@ class Phase:
         self.steps = phase_steps(place.settings)[name]
         self.facts = {"phase": name, "base_model": place.inputs["base_sha256"], "settings": key}
         self.progress = Progress()
+        self.watch = Watch()
 
     def run(self) -> None:
         """Train to the phase's last update, or load its result if it is finished.
@@ -128,6 +130,9 @@ class Phase:
             for rows in (self.metrics, self.samples, self.evaluations):
                 # An evaluation before the first checkpoint is repeated.
                 rows.rewind(self.name, progress.step if checkpoints(self.checkpoints) else -1)
+            for row in self.metrics.read():
+                if row.get("phase") == self.name:
+                    self.watch.after(row)
         steps = self.place.team.collect([progress.step])
         if len(set(steps)) > 1:
             raise SceError(
@@ -194,6 +199,8 @@ class Phase:
             if rollout is not None:
                 self.samples.append(_sample_rows(self.name, step, rollout))
             self.place.log(row)
+            for line in self.watch.after(row):
+                self.place.say(line)
 
     def _save(self, learner: Learner, progress: Progress, done: list[HeldOutResult]) -> None:
         if self.place.team.is_writer:

@@ -8,11 +8,12 @@ GPU.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.models.adapters import check_targets
+from securecoderl_edge.models.adapters import check_targets, load_adapter
 from securecoderl_edge.models.architecture import Architecture, architecture_of
 from securecoderl_edge.models.device import Compute, choose_compute, compute_on_cuda, gpu_trouble
 from securecoderl_edge.models.files import base_folder
@@ -22,15 +23,24 @@ from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.sources import is_built_in, load_problems
 from securecoderl_edge.runs import Run
 from securecoderl_edge.training.checkpoint import Progress
-from securecoderl_edge.training.estimate import seconds_of_evaluation, seconds_per_update
+from securecoderl_edge.training.estimate import seconds_of_evaluation, seconds_of_readiness, seconds_per_update
 from securecoderl_edge.training.memory import MemoryPlan, fitting_plan, memory_limit
 from securecoderl_edge.training.parallel import Team
 from securecoderl_edge.training.phase import make_update
+from securecoderl_edge.training.readiness import Readiness, first_rl_phase, measure_readiness, start_in_words
+from securecoderl_edge.training.reuse import find_adapter, phase_keys
 from securecoderl_edge.training.schedules import peak_rate, phase_steps, with_sft_epochs
 from securecoderl_edge.training.selection import evaluate_policy
 from securecoderl_edge.training.settings import TrainSettings, known_shapes
 from securecoderl_edge.training.update.learner import Learner
-from securecoderl_edge.training.workplace import Workplace, find_sources, longest_prompt_of, prepare_phase, workplace
+from securecoderl_edge.training.workplace import (
+    Workplace,
+    find_sources,
+    formats_of,
+    longest_prompt_of,
+    prepare_phase,
+    workplace,
+)
 
 # Assumed if neither the problems nor a setting give the length of prompts; few are longer.
 _ASSUMED_PROMPT = 1024
@@ -80,6 +90,8 @@ class Plan:
         limit_bytes: the available memory, or the memory to plan for.
         missing: sentences about missing inputs.
         gpu: the GPU whose data sheet gave the times; None if they were measured, or missing.
+        readiness: the report on the model that RL would start from, as far as it exists; None if nothing was sampled.
+        readiness_seconds: time of the report; 0 without one, None if unknown.
     """
 
     model: str
@@ -95,19 +107,28 @@ class Plan:
     phases: tuple[PhasePlan, ...]
     missing: tuple[str, ...] = field(default=())
     gpu: Gpu | None = None
+    readiness: Readiness | None = None
+    readiness_seconds: float | None = 0.0
 
     @property
     def seconds(self) -> float | None:
-        """Time of all phases; None if it is not known of all."""
-        every = [phase.seconds for phase in self.phases]
+        """Time of all phases and of the readiness report; None if it is not known of all."""
+        every = [self.readiness_seconds, *(phase.seconds for phase in self.phases)]
         return None if None in every else sum(seconds for seconds in every if seconds is not None)
 
 
-def make_plan(settings: TrainSettings, run: Run, gpu: Gpu | None = None) -> Plan:
-    """Resolve all settings; load the model and time one update and one evaluation of each kind, if possible.
+def make_plan(
+    settings: TrainSettings,
+    run: Run,
+    gpu: Gpu | None = None,
+    say: Callable[[str], None] = lambda message: None,
+) -> Plan:
+    """Resolve all settings; load the model, make the readiness report, and time one update and one evaluation of each
+    kind, if possible.
 
     Args:
         gpu: plan for this GPU, from sizes alone.
+        say: called with a message before the report, which takes as long as some updates.
 
     Raises:
         UsageError: the run is not possible.
@@ -125,7 +146,7 @@ def make_plan(settings: TrainSettings, run: Run, gpu: Gpu | None = None) -> Plan
             missing.append(f"{settings.problems} is missing; make it with: sce data import")
         if missing or gpu is not None:
             return _from_sizes(settings, compute, shape, missing, gpu)
-        return _timed(settings, compute, shape, run)
+        return _timed(settings, compute, shape, run, say)
     except SceError as error:
         raise error if isinstance(error, UsageError) else UsageError(str(error)) from None
 
@@ -173,7 +194,12 @@ def _from_sizes(
             update = seconds_per_update(shape, settings, formats, gpu, name, room)
             seconds = update, seconds_of_evaluation(shape, settings, formats, gpu, room)
         phases.append(_phase(settings, compute, shape, name, room, seconds, gpu=gpu))
-    return _plan(settings, compute, shape, None, room, tuple(phases), tuple(missing), gpu)
+    plan = _plan(settings, compute, shape, None, room, tuple(phases), tuple(missing), gpu)
+    if first_rl_phase(settings) is None or not settings.readiness_problems:
+        return plan
+    if gpu is None or not isinstance(shape, Architecture):
+        return replace(plan, readiness_seconds=None)
+    return replace(plan, readiness_seconds=seconds_of_readiness(shape, settings, compute.formats(), gpu, room))
 
 
 def _count_solved(problems: str, missing: list[str]) -> int:
@@ -184,13 +210,25 @@ def _count_solved(problems: str, missing: list[str]) -> int:
     return _ASSUMED_PROBLEMS
 
 
-def _timed(settings: TrainSettings, compute: Compute, shape: Architecture | OtherArchitecture, run: Run) -> Plan:
+def _timed(
+    settings: TrainSettings,
+    compute: Compute,
+    shape: Architecture | OtherArchitecture,
+    run: Run,
+    say: Callable[[str], None],
+) -> Plan:
     sources = find_sources(settings, download=False)
+    keys = phase_keys(settings, {**sources.inputs, **formats_of(sources, compute)})
+    readiness = None
     with workplace(run, settings, sources, compute, Team()) as place:
         phases, longest, usable = [], 0, 0
-        for name in settings.phases:
+        for number, name in enumerate(settings.phases):
             learner, problems = prepare_phase(place, name)
             usable = len(problems)
+            if settings.readiness_problems and name == first_rl_phase(settings):
+                trained = _load_latest(place, settings.phases[:number], keys)
+                start = start_in_words(settings, trained)
+                readiness = measure_readiness(learner, place.scorer, problems, settings, name, start, say=say)
             if name == "sft":
                 settings = with_sft_epochs(settings, usable)
             prompt = longest_prompt_of(place, learner, problems)
@@ -199,7 +237,18 @@ def _timed(settings: TrainSettings, compute: Compute, shape: Architecture | Othe
             phases.append(_phase(settings, compute, shape, name, prompt, each, evaluates=bool(place.held_out)))
         total = len(place.fitted.problems) + place.fitted.left_out
         counts = ProblemCounts(total, usable, place.fitted.cut, len(place.held_out))
-    return _plan(settings, compute, shape, counts, longest, tuple(phases))
+    plan = _plan(settings, compute, shape, counts, longest, tuple(phases))
+    return plan if readiness is None else replace(plan, readiness=readiness, readiness_seconds=readiness.seconds)
+
+
+def _load_latest(place: Workplace, before: Sequence[str], keys: Mapping[str, str]) -> Sequence[str]:
+    """Load the result of the last phase before RL that is finished, here or in another run; returns those up to it."""
+    for count in range(len(before), 0, -1):
+        adapter = find_adapter(place.run, before[count - 1], keys[before[count - 1]])
+        if adapter is not None:
+            load_adapter(place.model, adapter)
+            return before[:count]
+    return ()
 
 
 def _time_one(place: Workplace, phase: str, learner: Learner, usable: list[Problem]) -> tuple[float, float]:

@@ -20,7 +20,7 @@ from securecoderl_edge.config import current_settings, read_toml, to_table, to_t
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.device import Compute
 from securecoderl_edge.models.files import lasting_name
-from securecoderl_edge.runs import ENVIRONMENT, LATEST, RUNS, Run
+from securecoderl_edge.runs import ENVIRONMENT, LATEST, READINESS, RUNS, Run
 from securecoderl_edge.sandbox import describe_levels
 from securecoderl_edge.system.files import read_json, write_atomically
 from securecoderl_edge.system.machine import describe_machine
@@ -30,6 +30,7 @@ from securecoderl_edge.training.settings import TrainSettings, without_changeabl
 # In the order in which --no-resume deletes them: the file that marks the folder as a run is the last.
 _OWN_NAMES = (
     "metrics.jsonl",
+    READINESS,
     "samples.jsonl",
     "report.html",
     "tensorboard",

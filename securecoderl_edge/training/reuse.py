@@ -64,12 +64,20 @@ def reuse_phase(run: Run, number: int, phase: str, key: str) -> str:
     own = run.phase_folder(number, phase)
     if (own / "adapter" / DONE_FILE).is_file() or (own / "checkpoints").exists():
         return ""
+    adapter = find_adapter(run, phase, key)
+    if adapter is None:
+        return ""
+    other = Run(adapter.parents[2])
+    _copy(other, adapter, run, own, phase)
+    return other.name
+
+
+def find_adapter(run: Run, phase: str, key: str) -> Path | None:
+    """The result of a phase that the run, or another run in the same folder, has trained from the inputs of ``key``."""
     for done_file in sorted(run.path.resolve().parent.glob(f"*/phases/*-{phase}/adapter/{DONE_FILE}")):
-        other = Run(done_file.parents[3])
-        if other.path.resolve() != run.path.resolve() and _made_with(done_file, key):
-            _copy(other, done_file.parent, run, own, phase)
-            return other.name
-    return ""
+        if _made_with(done_file, key):
+            return done_file.parent
+    return None
 
 
 def _made_with(done_file: Path, key: str) -> bool:

@@ -24,13 +24,14 @@ CURRICULUM = ("sft", "binary", "partial")
 PPO_FLAGS = ("batch_size", "learning_rate", "rollout")
 REWARD_FLAGS = ("sandbox",)
 RECIPES = Path(__file__).parent / "recipes"
-# May change when a run is resumed: they affect time, memory and rounding, not what is trained.
+# May change when a run is resumed: they affect time, memory, rounding and reports, not what is trained.
 CHANGEABLE = (
     "checkpoint_every",
     "gradient_checkpointing",
     "memory_gib",
     "ppo.micro_batch_tokens",
     "ppo.rollout_sequences",
+    "readiness_problems",
 )
 
 
@@ -274,6 +275,9 @@ class TrainSettings:
     checkpoint_every: int = setting(10, "Updates between checkpoints.", minimum=1)
     snapshot_every: int | None = setting(
         None, "Updates between intermediate checkpoints to keep, for learning curves (default: none).", minimum=1
+    )
+    readiness_problems: int = setting(
+        32, "Training problems to sample for the readiness report before RL. 0: no report.", minimum=0
     )
     prompt: PromptSettings = field(default_factory=PromptSettings)
     lora: LoraSettings = field(default_factory=LoraSettings)

@@ -11,8 +11,10 @@ The numbered algorithm of one update is in `update.ppo_update`, the formulas are
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,18 +24,31 @@ from securecoderl_edge.models.adapters import POLICY_ADAPTER, REFERENCE_ADAPTER,
 from securecoderl_edge.models.device import Compute, choose_compute
 from securecoderl_edge.models.files import lasting_name
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture
-from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.prompts.styles import STYLE_KEY
-from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, Run, mark_latest
-from securecoderl_edge.system.files import locked
+from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, READINESS, Run, mark_latest
+from securecoderl_edge.system.files import locked, write_atomically
 from securecoderl_edge.system.machine import return_large_blocks
 from securecoderl_edge.training.checkpoint import check_published, publish
 from securecoderl_edge.training.parallel import Team, is_restarted, join
 from securecoderl_edge.training.phase import Phase, Stopped
+from securecoderl_edge.training.readiness import (
+    first_rl_phase,
+    measure_readiness,
+    read_readiness,
+    start_in_words,
+)
 from securecoderl_edge.training.record import check_equal, check_shared, prepare_folder, refuse_other_things
 from securecoderl_edge.training.reuse import phase_keys, reuse_phase
 from securecoderl_edge.training.settings import TrainSettings
-from securecoderl_edge.training.workplace import Log, Sources, find_sources, prepare_phase, workplace
+from securecoderl_edge.training.workplace import (
+    Log,
+    Sources,
+    Workplace,
+    find_sources,
+    formats_of,
+    prepare_phase,
+    workplace,
+)
 
 
 def train(
@@ -73,7 +88,7 @@ def train(
         settings.device, settings.base_precision, recompute=settings.gradient_checkpointing, tell=say
     )
     sources = find_sources(settings)
-    inputs = {**sources.inputs, **_formats(sources, compute)}
+    inputs = {**sources.inputs, **formats_of(sources, compute)}
     refuse_other_things(run)
     if not resume and any(out.resolve() in path.resolve().parents for path in sources.paths()):
         raise UsageError(f"--no-resume would delete the run that {out} starts from. Choose another --out")
@@ -101,18 +116,6 @@ def train(
 
 def _nobody(_: object) -> None:
     """Take a row or a message that another process passes on."""
-
-
-def _formats(sources: Sources, compute: Compute) -> dict[str, str]:
-    """How a model is computed and read, as far as results depend on it."""
-    formats = {
-        "base_precision": compute.base_precision,
-        "products": str(compute.products),
-        "rollout": str(compute.rollout_dtype),
-    }
-    if before := read_tokenizer(sources.base).before:
-        formats["start"] = str(before)  # earlier versions trained some models without their start token
-    return formats
 
 
 def _train_phases(
@@ -146,6 +149,8 @@ def _train_phases(
                 if other:
                     say(f"{phase}: reused from run {other}, which trained it from the same inputs")
             team.wait()
+            if settings.readiness_problems and phase == first_rl_phase(settings):
+                _report_readiness(place, number, phase, keys[phase])
             Phase(place, number, phase, keys[phase]).run()
             if phase == "sft":
                 copy_adapter(place.model, POLICY_ADAPTER, REFERENCE_ADAPTER)
@@ -155,6 +160,30 @@ def _train_phases(
         facts = {"phases": list(settings.phases), STYLE_KEY: settings.prompt.style}
         publish(run.policy, place.model, lasting_name(settings.model), facts)
     team.wait()
+
+
+def _report_readiness(place: Workplace, number: int, phase: str, key: str) -> None:
+    """Print the readiness report of the model that the phase starts from; it is made once.
+
+    Raises:
+        Stopped: on request, after the report.
+    """
+    run, team, settings = place.run, place.team, place.settings
+    if team.agree((run.phase_folder(number, phase) / "adapter" / DONE_FILE).is_file()):
+        return
+    found = read_readiness(run)
+    if team.agree(found is None or found.key != key):
+        learner, usable = prepare_phase(replace(place, say=_nobody), phase)
+        start = start_in_words(settings, settings.phases[: number - 1])
+        found = measure_readiness(learner, place.scorer, usable, settings, phase, start, key, place.say)
+        if team.is_writer:
+            with write_atomically(run.path / READINESS) as out:
+                out.write(json.dumps(asdict(found)) + "\n")
+        if team.agree(place.should_stop()):
+            raise Stopped(f"stopped before {phase}")
+    if found is not None:
+        for name, fact in found.facts().items():
+            place.say(f"{name:15} {fact}")
 
 
 def _try_out(run: Run, settings: TrainSettings, sources: Sources, compute: Compute, team: Team) -> None:

@@ -144,6 +144,18 @@ def find_sources(settings: TrainSettings, download: bool = True) -> Sources:
     return Sources(base, problems, inputs, int(inputs["hold_out_seed"]), adapter, reference)
 
 
+def formats_of(sources: Sources, compute: Compute) -> dict[str, str]:
+    """How a model is computed and read, as far as results depend on it."""
+    formats = {
+        "base_precision": compute.base_precision,
+        "products": str(compute.products),
+        "rollout": str(compute.rollout_dtype),
+    }
+    if before := read_tokenizer(sources.base).before:
+        formats["start"] = str(before)  # earlier versions trained some models without their start token
+    return formats
+
+
 @contextmanager
 def workplace(
     run: Run,

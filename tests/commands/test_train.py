@@ -28,7 +28,7 @@ from securecoderl_edge.training.checkpoint import checkpoints
 
 SMALL = (
     "lora.rank=4", "sft.steps=2", "sft.batch_size=4", "binary.steps=2", "ppo.batch_size=8", "ppo.samples_per_prompt=4",
-    "ppo.max_tokens=10", "selection.every=2",
+    "ppo.max_tokens=10", "selection.every=2", "readiness_problems=0",
 )  # fmt: skip
 
 

@@ -14,8 +14,10 @@ from typing import Any
 
 from securecoderl_edge.config import current_keys
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, Run, phase_of
+from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, READINESS, Run, phase_of
 from securecoderl_edge.system.rows import read_objects
+from securecoderl_edge.training.readiness import Readiness, read_readiness
+from securecoderl_edge.training.warning_signs import Watch
 
 SAMPLES = 5
 _LARGEST_STEP = 10**9
@@ -63,6 +65,7 @@ class History:
         first, last: the earliest and the latest samples.
         config, environment: the text of the two files; None if absent. facts: the environment decoded.
         missing: one sentence for each absent or damaged part.
+        readiness: the report from before RL; None if none was made. warnings: those that training gave.
     """
 
     run: Run
@@ -75,6 +78,8 @@ class History:
     environment: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
+    readiness: Readiness | None = None
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def evaluations(self) -> list[Point]:
@@ -104,11 +109,16 @@ def read_history(run: Run) -> History:
         history.phases.append(phase)
         history.updates += [Point(start + step, name, row) for step, row in sorted(rows.get(name, {}).items())]
         start += phase.updates
+        watch = Watch()
+        history.warnings += [text for _, row in sorted(rows.get(name, {}).items()) for text in watch.after(row)]
     if not history.phases:
         history.missing.append("no phase has started")
     elif not history.updates:
         history.missing.append("metrics.jsonl has no updates yet")
     _choose_samples(history, SAMPLES)
+    history.readiness = read_readiness(run)
+    if history.readiness is None and (run.path / READINESS).exists():
+        history.missing.append(f"{READINESS} is damaged")
     return history
 
 

@@ -67,9 +67,11 @@ def render_report(run: Run) -> str:
         f"<title>{name} - sce report</title>\n<style>\n{_STYLE}\n</style>\n</head>\n<body>",
         f"<h1>Training run {name}</h1>",
         _facts(history),
-        *_missing(history),
+        *_list("Missing data", history.missing),
         "<h2>Selected checkpoints</h2>",
         _selected(history),
+        *_readiness(history),
+        *_list("Warnings", history.warnings),
         "<h2>Learning curves</h2>",
         '<p class="note">A dotted vertical line is the start of a phase. A training value is the mean over one batch '
         "of sampled programs. A held-out value is the mean over a fixed set of problems that are never trained on. "
@@ -139,11 +141,15 @@ def _joined(*parts: str) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _missing(history: History) -> list[str]:
-    if not history.missing:
-        return []
-    items = "".join(f"<li>{_text(each)}</li>" for each in history.missing)
-    return [f"<h2>Missing data</h2>\n<ul>{items}</ul>"]
+def _list(title: str, lines: list[str]) -> list[str]:
+    """A section with a list, if there are any lines."""
+    items = "".join(f"<li>{_text(each)}</li>" for each in lines)
+    return [f"<h2>{title}</h2>\n<ul>{items}</ul>"] if lines else []
+
+
+def _readiness(history: History) -> list[str]:
+    found = history.readiness
+    return ["<h2>Readiness before RL</h2>", _table(found.facts().items())] if found else []
 
 
 def _selected(history: History) -> str:

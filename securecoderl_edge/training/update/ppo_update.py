@@ -92,9 +92,8 @@ def ppo_update(
     if not torch.isfinite(rewards).all():
         raise NotFiniteError("a reward", {"rewards": rewards})
     collected = time.monotonic()
-    rows = list(range(len(rewards)))
-    if ppo.drop_zero_variance_groups:
-        rows = rows_of_varied_groups(rewards, ppo.samples_per_prompt)
+    varied = rows_of_varied_groups(rewards, ppo.samples_per_prompt)
+    rows = varied if ppo.drop_zero_variance_groups else list(range(len(rewards)))
     only_value = step <= ppo.value_warmup_steps
     facts = _learn(learner, rollout, rows, rewards, ppo, only_value) if rows else {}
     if not rows and len(rewards) < _MIN_SEQUENCES_TO_WHITEN:
@@ -109,6 +108,7 @@ def ppo_update(
         **facts,
         **rollout.rates(),
         **(rollout.hint_metrics() if hints else {}),
+        **({"zero_variance_rate": 1 - len(varied) / len(rewards)} if ppo.advantage == "rloo" else {}),
         "groups_used": len(rows) // ppo.samples_per_prompt,
         "val/num_eos_tokens": complete,
         "truncated_rate": 1 - complete / len(rollout.completions),

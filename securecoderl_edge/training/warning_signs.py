@@ -1,0 +1,93 @@
+"""Signs that an RL phase learns nothing, from its rows of metrics alone: a resumed run repeats and omits no warning."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Row = Mapping[str, Any]
+
+WINDOW = 10  # updates
+REPEAT = 50  # updates before a sign is reported again
+# By the rule of three, that none of them passed means a pass@1 below 1 % (95 %).
+PROGRAMS_WITHOUT_PASS = 300
+_ZERO_VARIANCE, _TRUNCATED, _SYNTAX_LEFT = 0.8, 0.5, 0.5
+
+
+class Watch:
+    """The rows of one phase, in order. Numbers that are missing or damaged show nothing."""
+
+    def __init__(self) -> None:
+        self._last: deque[Row] = deque(maxlen=WINDOW)
+        self._first: list[Row] = []
+        self._programs = self._updates = 0  # since one passed all tests
+        self._reported: dict[Callable[[], str], int] = {}
+        self._signs = (self._no_pass, self._zero_variance, self._truncated, self._syntax)
+
+    def after(self, row: Row) -> list[str]:
+        """Add the next row; returns the warnings that it gives rise to, each at most once in `REPEAT` updates."""
+        self._last.append(row)
+        if len(self._first) < WINDOW:
+            self._first.append(row)
+        passed, programs = _number(row, "all_tests_rate"), _number(row, "scores")
+        if passed is not None and programs is not None:  # else every prompt had a hint
+            self._updates = 0 if passed else self._updates + 1
+            self._programs = 0 if passed else self._programs + int(programs)
+        step = int(_number(row, "step") or 0)
+        found = []
+        for sign in self._signs:
+            text = sign()
+            if text and step - self._reported.get(sign, -REPEAT) >= REPEAT:
+                self._reported[sign] = step
+                found.append(f"warning: {row.get('phase')} update {step}: {text}")
+        return found
+
+    def _no_pass(self) -> str:
+        if self._updates < WINDOW or self._programs < PROGRAMS_WITHOUT_PASS:
+            return ""
+        return (
+            f"none of {self._programs} programs in {self._updates} updates passed all tests. Stop with Ctrl-C; train "
+            "SFT longer, set references.hints, or use partial credit (--phases sft,partial)"
+        )
+
+    def _zero_variance(self) -> str:
+        rate = _mean(self._last, "zero_variance_rate")
+        if rate is None or rate <= _ZERO_VARIANCE:
+            return ""
+        return (
+            f"{rate:.0%} of groups had equal rewards in {WINDOW} updates, and give no gradient. Raise "
+            "ppo.samples_per_prompt, use partial credit, or set ppo.prompts = pass-rate"
+        )
+
+    def _truncated(self) -> str:
+        rate = _mean(self._last, "truncated_rate")
+        if rate is None or rate <= _TRUNCATED:
+            return ""
+        return (
+            f"{rate:.0%} of completions were truncated in {WINDOW} updates. Raise ppo.max_tokens, or train SFT longer, "
+            "so that programs end"
+        )
+
+    def _syntax(self) -> str:
+        first, last = _mean(self._first, "syntax_rate"), _mean(self._last, "syntax_rate")
+        if first is None or last is None or last >= _SYNTAX_LEFT * first:
+            return ""
+        return (
+            f"{last:.0%} of programs parse, after {first:.0%} at the start of the phase. Lower ppo.learning_rate, or "
+            "raise ppo.kl_coefficient"
+        )
+
+
+def _mean(rows: deque[Row] | list[Row], name: str) -> float | None:
+    """The mean over a whole window; None if a row is missing."""
+    values = [value for row in rows if (value := _number(row, name)) is not None]
+    return math.fsum(values) / WINDOW if len(values) == WINDOW else None
+
+
+def _number(row: Row, name: str) -> float | None:
+    value = row.get(name)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1e9:
+        return None
+    return float(value)
