@@ -26,6 +26,7 @@ from securecoderl_edge.models.packages import require_torch
 SETTINGS = (
     "lora.rank=4",
     "sft.steps=3",
+    "readiness_problems=3",
     "sft.batch_size=4",
     "binary.steps=3",
     "partial.steps=3",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 Row = Mapping[str, Any]
@@ -80,7 +80,7 @@ class Watch:
         )
 
 
-def _mean(rows: deque[Row] | list[Row], name: str) -> float | None:
+def _mean(rows: Collection[Row], name: str) -> float | None:
     """The mean over a whole window; None if a row is missing."""
     values = [value for row in rows if (value := _number(row, name)) is not None]
     return math.fsum(values) / WINDOW if len(values) == WINDOW else None

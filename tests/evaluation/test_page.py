@@ -295,3 +295,27 @@ def test_a_program_that_a_hint_began_is_shown_as_such(make_run: MakeRun) -> None
     text = render_report(make_run(rows, samples))
     assert "begun by a hint of 12 tokens" in text
     assert "a hint of 0 tokens" not in text
+
+
+@needs_charts
+def test_the_readiness_report_and_the_warnings_of_training_are_shown(make_run: MakeRun) -> None:
+    run = make_run([update("binary", step, all_tests_rate=0.0, scores=64) for step in range(1, 12)])
+    facts = {"phase": "binary", "start": HOSTILE, "key": "", "completions": 8, "passed": [0, 0], "prompts": 8}
+    facts |= {"levels": [16, 0, 0, 0, 0], "truncated": 0.0, "zero_variance": 1.0, "group": 8, "seconds": 1.0}
+    (run.path / "readiness.json").write_text(json.dumps(facts))
+    text = render_report(run)
+    page = Page(text)
+    assert "Readiness before RL" in page.text
+    assert "pass@1 is below 1 %" in page.text
+    assert "warning: binary update 10: none of 640 programs" in page.text
+    assert set(page.tags) <= TAGS
+    assert all(character.isprintable() or character == "\n" for character in text)
+
+
+@needs_charts
+def test_without_a_readiness_report_and_warnings_the_page_leaves_them_out(make_run: MakeRun) -> None:
+    run = make_run([update("binary", 1)])
+    assert "Readiness" not in (text := render_report(run))
+    assert "Warnings" not in text
+    (run.path / "readiness.json").write_text("{}")
+    assert "readiness.json is damaged" in render_report(run)

@@ -35,6 +35,7 @@ def trained(request: pytest.FixtureRequest, once: Once, tmp_path_factory: pytest
         f"lora.targets={targets}",
         "ppo.advantage=gae",
         "sft.steps=8",
+        "readiness_problems=0",
         "sft.learning_rate=0.003",
         phases=("sft", "partial"),
     )

@@ -1,0 +1,112 @@
+"""Warnings in training: what each sign is, how often it is reported, and that a resumed run repeats none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from securecoderl_edge.training import warning_signs
+from securecoderl_edge.training.settings import TrainSettings
+from securecoderl_edge.training.warning_signs import REPEAT, WINDOW, Watch
+
+HEALTHY = {"all_tests_rate": 0.1, "scores": 64, "zero_variance_rate": 0.5, "truncated_rate": 0.1, "syntax_rate": 0.9}
+
+
+def course(*changes: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of a phase, one for each change of a healthy one."""
+    return [{"phase": "binary", "step": step, **HEALTHY, **each} for step, each in enumerate(changes, 1)]
+
+
+def warnings(rows: Iterable[dict[str, Any]]) -> list[tuple[int, str]]:
+    """The update of each warning, and its text."""
+    watch = Watch()
+    return [(row["step"], text) for row in rows for text in watch.after(row)]
+
+
+def test_a_healthy_phase_gives_no_warning() -> None:
+    assert warnings(course(*[{}] * 200)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"all_tests_rate": 0.0}, "none of 640 programs in 10 updates passed all tests. Stop with Ctrl-C"),
+        ({"zero_variance_rate": 0.9}, "90% of groups had equal rewards in 10 updates"),
+        ({"truncated_rate": 0.6}, "60% of completions were truncated in 10 updates. Raise ppo.max_tokens"),
+    ],
+)
+def test_a_sign_is_reported_after_ten_updates_with_it_and_what_to_do(change: dict[str, Any], words: str) -> None:
+    ((step, text),) = warnings(course(*[change] * WINDOW))
+    assert step == WINDOW
+    assert text.startswith(f"warning: binary update 10: {words}")
+    assert warnings(course(*[change] * (WINDOW - 1))) == []
+
+
+@pytest.mark.parametrize("change", [{"zero_variance_rate": 0.8}, {"truncated_rate": 0.5}])
+def test_at_its_limit_a_sign_is_not_reported(change: dict[str, Any]) -> None:
+    assert warnings(course(*[change] * 2 * WINDOW)) == []
+
+
+def test_programs_that_parse_half_as_often_as_at_the_start_are_reported() -> None:
+    first, half, less = {"syntax_rate": 0.8}, {"syntax_rate": 0.4}, {"syntax_rate": 0.3}
+    assert warnings(course(*[first] * WINDOW, *[half] * WINDOW)) == []
+    ((step, text),) = warnings(course(*[first] * WINDOW, *[less] * WINDOW))
+    assert WINDOW < step <= 2 * WINDOW
+    assert "of programs parse, after 80% at the start of the phase. Lower ppo.learning_rate" in text
+
+
+def test_one_program_that_passes_ends_the_wait_for_it() -> None:
+    none = {"all_tests_rate": 0.0}
+    rows = course(*[none] * 9, {}, *[none] * 9, {}, *[none] * 10)
+    assert [step for step, _ in warnings(rows)] == [30]
+
+
+def test_small_batches_wait_until_enough_programs_have_failed() -> None:
+    rows = course(*[{"all_tests_rate": 0.0, "scores": 2}] * 160)
+    ((step, text),) = warnings(rows)
+    assert step == warning_signs.PROGRAMS_WITHOUT_PASS / 2 == 150
+    assert "none of 300 programs in 150 updates" in text
+
+
+def test_a_sign_is_reported_once_in_fifty_updates_however_often_it_comes_and_goes() -> None:
+    blinking = ([{"truncated_rate": 1.0}] * 10 + [{}] * 10) * 10
+    steps = [step for step, _ in warnings(course(*blinking))]
+    assert steps
+    assert all(later - earlier >= REPEAT for earlier, later in zip(steps, steps[1:], strict=False))
+    lasting = [step for step, _ in warnings(course(*[{"truncated_rate": 1.0}] * 200))]
+    assert lasting == [10, 60, 110, 160]
+
+
+def test_numbers_that_are_missing_or_damaged_show_nothing() -> None:
+    for value in (None, "1", True, float("nan"), -1.0, 10**400, [1.0]):
+        assert warnings(course(*[dict.fromkeys(HEALTHY, value)] * 30)) == []
+    hinted = course(*[{"all_tests_rate": 0.0}] * 20)
+    for row in hinted:
+        del row["all_tests_rate"], row["scores"]
+    assert warnings(hinted) == []
+    assert warnings({"phase": "sft", "step": step, "loss/sft": 1.0} for step in range(1, 30)) == []
+
+
+def test_a_resumed_run_gives_the_warnings_of_an_uninterrupted_one(
+    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from securecoderl_edge.training.phase import Stopped
+    from securecoderl_edge.training.train import train
+
+    monkeypatch.setattr(warning_signs, "WINDOW", 2)
+    monkeypatch.setattr(warning_signs, "PROGRAMS_WITHOUT_PASS", 20)
+    chosen = settings("binary.steps=5", "selection.problems=0", phases=("binary",))
+    whole: list[str] = []
+    train(chosen, tmp_path / "a" / "whole", say=whole.append)
+    assert [line for line in whole if "none of 24 programs in 3 updates passed all tests" in line]
+    parts: list[str] = []
+    for updates in (1, 2, 5):
+        answers = iter([False] * (updates - 1) + [True] * 9)
+        try:
+            train(chosen, tmp_path / "b" / "parts", say=parts.append, should_stop=lambda: next(answers))
+        except Stopped:
+            continue
+    assert parts == whole
