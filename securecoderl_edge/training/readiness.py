@@ -189,9 +189,8 @@ def measure_readiness(
     order = shuffled(len(problems), seed_of(settings.seed, "readiness"))
     chosen = [problems[place] for place in order[: settings.readiness_problems]]
     completions = completions_per_problem(ppo)
-    say(
-        f"readiness: {len(chosen)} problems x {completions} completions before {phase} (off with --readiness-problems 0)"
-    )
+    amount = f"{len(chosen)} problems x {completions} completions"
+    say(f"readiness: sampling {amount} before {phase} (off with --readiness-problems 0)")
     # As many of a prompt at once as the memory was planned for.
     at_once = max(
         count

@@ -70,7 +70,8 @@ def settings(chatting: Path, problems: Path) -> Callable[..., TrainSettings]:
     def make(*overrides: str, **flags: Any) -> TrainSettings:
         small = (
             "lora.rank=4", "sft.steps=1", "sft.batch_size=2", "binary.steps=1", "ppo.batch_size=4",
-            "ppo.samples_per_prompt=2", "ppo.max_tokens=8", "selection.problems=0", "readiness_problems=0", "reward.cpu_seconds=1",
+            "ppo.samples_per_prompt=2", "ppo.max_tokens=8", "selection.problems=0", "readiness_problems=0",
+            "reward.cpu_seconds=1",
         )  # fmt: skip
         phases = ("sft", "binary")
         return resolve(

@@ -103,10 +103,8 @@ def test_without_a_pass_only_the_least_number_of_updates_is_known() -> None:
     first = found(*[0] * 30, prompts=5).updates_to_pass()
     assert (first.value, first.high) == (math.inf, math.inf)
     assert first.low == pytest.approx(1 / (1 - 0.9**5))
-    assert (
-        "none of 240 completions passed: expect at least 2.4 updates"
-        in found(*[0] * 30, prompts=5).facts()["first pass"]
-    )
+    shown = found(*[0] * 30, prompts=5).facts()["first pass"]
+    assert shown == "none of 240 completions passed: expect at least 2.4 updates of 5 x 4 completions"
     assert found(0, 0).updates_to_pass().low == 1
     assert expected_updates(0.0, 4) == math.inf
 
@@ -145,11 +143,10 @@ def test_a_resumed_run_prints_its_report_and_does_not_make_another(
     monkeypatch.setattr(train_module, "measure_readiness", measure)
     said: list[list[str]] = []
     settings = epoch_settings(*FEW, phases=("sft", "binary"))
-    for asked in ([False, False, True], [True], [False] * 9):
+    for asked in ([False, False, True], [False, True], [False] * 9):
         said.append([])
-        answers = iter(asked)
         try:
-            train(settings, tmp_path / "run", say=said[-1].append, should_stop=lambda: next(answers))
+            train(settings, tmp_path / "run", say=said[-1].append, should_stop=iter(asked).__next__)
         except Stopped:
             continue
     (report,) = made
@@ -157,7 +154,7 @@ def test_a_resumed_run_prints_its_report_and_does_not_make_another(
     assert report.start == "the policy after sft"
     texts = [f"{name:15} {fact}" for name, fact in report.facts().items()]
     assert said == [said[0], texts, texts]
-    assert said[0] == ["readiness: 3 problems x 8 completions before binary (--readiness-problems 0: none)"]
+    assert said[0] == ["readiness: sampling 3 problems x 8 completions before binary (off with --readiness-problems 0)"]
     finished: list[str] = []
     train(settings, tmp_path / "run", say=finished.append)
     assert finished == []
@@ -206,7 +203,7 @@ def test_a_plan_reports_on_the_policy_that_rl_would_start_from(
 ) -> None:
     settings, said = epoch_settings(*FEW, phases=("sft", "binary")), list[str]()
     before = plan.make_plan(settings, Run(tmp_path / "run"), say=said.append)
-    assert said == ["readiness: 3 problems x 8 completions before binary (--readiness-problems 0: none)"]
+    assert said == ["readiness: sampling 3 problems x 8 completions before binary (off with --readiness-problems 0)"]
     assert before.readiness is not None
     assert before.readiness.start == "the base model, before sft"
     assert before.seconds is not None
@@ -239,7 +236,7 @@ def test_a_dry_run_of_a_model_that_never_passes_advises_sft_and_shows_no_control
     assert lines["pass@1"].startswith("0.0 %, 95 % CI [0.0, ")
     assert lines["levels"].startswith("does not parse 0 %, parses 0 %")
     assert lines["advice"].startswith("pass@1 is below 1 %: RL would rarely see a program that passes: first train SFT")
-    assert result.stderr.startswith("readiness: 2 problems x 8 completions before binary")
+    assert result.stderr.startswith("readiness: sampling 2 problems x 8 completions before binary")
     result = CliRunner().invoke(sce, [*words, "--out", str(tmp_path / "run"), "--max-steps", "1"])
     assert result.exit_code == 0
     assert "pass@1 is below 1 %" in result.stderr

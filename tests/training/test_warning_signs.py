@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def test_a_sign_is_reported_once_in_fifty_updates_however_often_it_comes_and_goe
     blinking = ([{"truncated_rate": 1.0}] * 10 + [{}] * 10) * 10
     steps = [step for step, _ in warnings(course(*blinking))]
     assert steps
-    assert all(later - earlier >= REPEAT for earlier, later in zip(steps, steps[1:], strict=False))
+    assert all(later - earlier >= REPEAT for earlier, later in pairwise(steps))
     lasting = [step for step, _ in warnings(course(*[{"truncated_rate": 1.0}] * 200))]
     assert lasting == [10, 60, 110, 160]
 
@@ -104,9 +105,9 @@ def test_a_resumed_run_gives_the_warnings_of_an_uninterrupted_one(
     assert [line for line in whole if "none of 24 programs in 3 updates passed all tests" in line]
     parts: list[str] = []
     for updates in (1, 2, 5):
-        answers = iter([False] * (updates - 1) + [True] * 9)
+        asked = iter([False] * (updates - 1) + [True] * 9)
         try:
-            train(chosen, tmp_path / "b" / "parts", say=parts.append, should_stop=lambda: next(answers))
+            train(chosen, tmp_path / "b" / "parts", say=parts.append, should_stop=asked.__next__)
         except Stopped:
             continue
     assert parts == whole
