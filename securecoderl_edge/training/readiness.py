@@ -27,14 +27,10 @@ if TYPE_CHECKING:
 
 _PASS_AT = (1, 8)
 _MOST = 10_000  # completions of a problem, and prompts, in a file that another person may have written
-# Bands of pass@1: where the next one begins, their names, and what to do in each.
+# Bands of pass@1: where the next one begins, and their names.
 _ENDS = (0.01, 0.05)
 _BANDS = ("below 1 %", "from 1 to 5 %", "5 % or more")
-_ADVICE = (
-    "RL would rarely see a program that passes: first train SFT longer (sft.steps), or set references.hints",
-    "use partial credit (--phases sft,partial) and larger groups (ppo.samples_per_prompt)",
-    "ready for RL",
-)
+_MOST_ZERO_VARIANCE = 0.8
 
 
 @dataclass(frozen=True)
@@ -90,11 +86,23 @@ class Readiness:
         """What to do, by the band of pass@1, and whether its interval reaches into other bands."""
         rate = self.pass_at(1)
         low, band, high = (band_of(each) for each in (rate.low, rate.value, rate.high))
-        text = f"pass@1 is {_BANDS[band]}: {_ADVICE[band]}"
+        text = f"pass@1 is {_BANDS[band]}: {self._advice_in(band)}"
         if low == high:
             return text
         span = f"The interval reaches from the band {_BANDS[low]!r} to {_BANDS[high]!r}"
         return f"{text}. {span}: a larger readiness_problems narrows it"
+
+    def _advice_in(self, band: int) -> str:
+        if band == 0:
+            return (
+                "RL would rarely see a program that passes: first train SFT longer (sft.steps), or set references.hints"
+            )
+        if band == 1:
+            credit = "" if self.phase == "partial" else "partial credit (--phases sft,partial) and "
+            return f"use {credit}larger groups (ppo.samples_per_prompt)"
+        if (self.zero_variance or 0.0) > _MOST_ZERO_VARIANCE:
+            return "but most groups give no gradient: use harder problems, or a higher ppo.temperature"
+        return "ready for RL"
 
     def facts(self) -> dict[str, str]:
         """The whole report as short texts by name, in order."""

@@ -49,7 +49,7 @@ class Watch:
             return ""
         return (
             f"none of {self._programs} programs in {self._updates} updates passed all tests. Stop with Ctrl-C; train "
-            "SFT longer, set references.hints, or use partial credit (--phases sft,partial)"
+            f"SFT longer, or set references.hints{self._or_partial()}"
         )
 
     def _zero_variance(self) -> str:
@@ -58,8 +58,12 @@ class Watch:
             return ""
         return (
             f"{rate:.0%} of groups had equal rewards in {WINDOW} updates, and give no gradient. Raise "
-            "ppo.samples_per_prompt, use partial credit, or set ppo.prompts = pass-rate"
+            f"ppo.samples_per_prompt, or set ppo.prompts = pass-rate{self._or_partial()}"
         )
+
+    def _or_partial(self) -> str:
+        is_partial = self._last[-1].get("phase") == "partial"
+        return "" if is_partial else ", or use partial credit (--phases sft,partial)"
 
     def _truncated(self) -> str:
         rate = _mean(self._last, "truncated_rate")
