@@ -1,6 +1,7 @@
 """The studies behind docs/study.md and docs/study-tables.md, each one a resumable command.
 
     python benchmarks/study.py table3 --json benchmarks/results/study-table3.json
+    python benchmarks/study.py compute --json benchmarks/results/study-compute.json
     python benchmarks/study.py confirm --json benchmarks/results/study-confirm.json
     python benchmarks/study.py security --json benchmarks/results/study-security.json
     python benchmarks/study.py ablations --json benchmarks/results/study-ablations.json
@@ -8,9 +9,10 @@
     python benchmarks/study.py paper-starter --json benchmarks/results/study-paper-starter.json
     python benchmarks/study.py paper-mbpp --json benchmarks/results/study-paper-mbpp.json
 
-``table3`` does the same as ``sce reproduce table3 --jobs 2 --out runs/study``. All studies share one folder, so a
-variant of two studies is trained once. Finished steps are not repeated; ``--record`` runs nothing and writes the
-results that exist. ``--only`` runs single variants; the column "reproduce with" of docs/study-tables.md names them.
+``table3`` does the same as ``sce reproduce table3 --variants sft,simple,fresh,cont,sched --jobs 2 --out runs/study``.
+All studies share one folder, so a variant of two studies is trained once. Finished steps are not repeated; ``--record``
+runs nothing and writes the results that exist. ``--only`` runs single variants; the column "reproduce with" of
+docs/study-tables.md names them.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from securecoderl_edge.evaluation.study.arms import FIRST_SEED, Arm, Base, Split
 from securecoderl_edge.evaluation.study.record import study_record
 from securecoderl_edge.evaluation.study.run_log import Step
 from securecoderl_edge.evaluation.study.steps import all_steps, run_study
-from securecoderl_edge.evaluation.study.table3 import NANO_HARD, VARIANTS, table3
+from securecoderl_edge.evaluation.study.table3 import NANO_HARD, PPO_VARIANTS, VARIANTS, table3
 from securecoderl_edge.evaluation.study.tables import study_tables
 from securecoderl_edge.evaluation.tables import to_markdown
 
@@ -54,7 +56,21 @@ HIDDEN = Split("hard", "starter:hard-train", "starter:hard", NANO_HARD)
 
 def main_table(folder: Path) -> Study:
     """SFT and the four PPO variants on both splits, before and after quantization."""
-    return table3("starter", folder)
+    return table3("starter", folder, variants=PPO_VARIANTS)
+
+
+def compute(folder: Path) -> Study:
+    """What else as many updates do: RFT and SSD of as many samples as RL, and SFT of as many updates."""
+    main = table3("starter", folder, variants=("sft", "simple", "rft", "ssd"))
+    longer = [
+        _changed(arm, f"{prefix}sft-130", "SFT, 130 updates", ("sft.steps=130",))
+        for arm, prefix in zip(main.arms[::4], ("", "hard-"), strict=True)
+    ]
+    arms, pairs = list(main.arms), list(main.comparisons)
+    for each in longer:
+        arms.append(each)
+        pairs += [(each.name, arm.name) for arm in main.arms if arm.split == each.split]
+    return _study("compute", folder, arms, pairs, seeds=5)
 
 
 def security(folder: Path) -> Study:
@@ -179,6 +195,7 @@ def _papers(
 
 STUDIES: dict[str, Callable[[Path], Study]] = {
     "table3": main_table,
+    "compute": compute,
     "confirm": confirm,
     "security": security,
     "ablations": ablations,
@@ -206,7 +223,8 @@ def _merged(arm: Arm, settings: tuple[str, ...]) -> tuple[str, ...]:
 
 def smaller(study: Study) -> Study:
     """A smoke test of a few minutes: one seed, two updates, 10 problems."""
-    steps = ("binary.steps=2", "partial.steps=2", "scheduled.steps=2", "ppo.value_warmup_steps=0", "sft.steps=2")
+    phases = ("sft", "binary", "partial", "scheduled", "rft", "ssd")
+    steps = (*(f"{phase}.steps=2" for phase in phases), "ppo.value_warmup_steps=0")
 
     def quick(arm: Arm) -> Arm:
         base, settings = replace(arm.split, base=None), _merged(arm, steps)

@@ -35,8 +35,6 @@ from securecoderl_edge.evaluation.study.tables import (
     transfer_table,
 )
 from securecoderl_edge.evaluation.tables import Table, interval_cell, to_markdown
-from securecoderl_edge.problems.sources import load_problems
-from securecoderl_edge.problems.splits import find_leaks
 from securecoderl_edge.scoring.metrics import Metric
 from securecoderl_edge.scoring.statistics import Interval
 from securecoderl_edge.system.files import write_atomically
@@ -233,18 +231,6 @@ def over_training(records: Records, study: str, arm: str, name: str, first: str,
     return f"{100 * sum(means) / len(means):.1f} %"
 
 
-def near_duplicates(records: Records, evaluated: str, trained: str) -> str:
-    """How many problems of a built-in set are worded much like a problem of a training set."""
-    problems = load_problems(evaluated)
-    return f"{len(find_leaks(problems, load_problems(trained)))} of {len(problems)}"
-
-
-def same_solution(records: Records, evaluated: str, trained: str) -> str:
-    """How many problems of a built-in set share a reference solution with a problem of a training set."""
-    known = {solution for problem in load_problems(trained) for solution in problem.solutions}
-    return _of([not known.isdisjoint(problem.solutions) for problem in load_problems(evaluated)])
-
-
 def results(records: Records, study: str, split: str, names: str = MAIN, weights: str = "") -> str:
     """The results on a split, of the base model and of every arm that was trained for it.
 
@@ -316,7 +302,7 @@ DIRECTIVES: dict[str, Callable[..., str]] = {
     each.__name__: each
     for each in (
         value, bounds, interval, higher, lower, no_difference, bench, count, quantized_count, by_seed, kept, kept_base,
-        minutes, over_training, near_duplicates, same_solution, results, differences, transfer, transfer_differences,
+        minutes, over_training, results, differences, transfer, transfer_differences,
         quantized, costs, base_model_time, figure, machine,
     )
 }  # fmt: skip

@@ -45,14 +45,14 @@ class Table3Config:
     splits: tuple[str, ...] = setting((), "Use only these splits of the recipe, for example eval,hard.")
     variants: tuple[str, ...] = setting(
         (),
-        "Training variants, comma-separated.  [default: all; without sched for paper-exact]",
+        "Training variants, comma-separated.  [default: all; rft and ssd only for starter, sched not for paper-exact]",
         choices=tuple(VARIANTS),
     )
     seeds: int = setting(5, "Training runs per variant, with seeds 42, 43, ...", minimum=1)
     samples: int = setting(2, "Completions per evaluation problem.", minimum=1)
     updates: int | None = setting(
         None,
-        "RL updates of each variant.  [default: 120 for starter, else those of the recipe]",
+        "Updates of each variant after SFT.  [default: 120 for starter, else those of the recipe]",
         minimum=2,
         metavar="N",
     )
@@ -113,7 +113,7 @@ def reproduce() -> None:
 @click.option("--dry-run", is_flag=True, help="Print the commands of the study, and stop.")
 @_output
 def table3(config: Table3Config, overrides: tuple[str, ...], dry_run: bool, output: str | None) -> None:
-    """Train, export and evaluate SFT and the PPO variants.
+    """Train, export and evaluate SFT, the PPO variants, and two baselines without RL.
 
     The starter recipe has two splits. The base model solves about two in five problems of eval. The hard split has
     longer task templates, which the model rarely solves after SFT.

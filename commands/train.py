@@ -17,7 +17,14 @@ from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.gpus import GPUS
 from securecoderl_edge.text import escape_controls
-from securecoderl_edge.training.settings import PPO_FLAGS, REWARD_FLAGS, PpoSettings, RewardSettings, TrainSettings
+from securecoderl_edge.training.settings import (
+    PPO_FLAGS,
+    REWARD_FLAGS,
+    RL_PHASES,
+    PpoSettings,
+    RewardSettings,
+    TrainSettings,
+)
 
 if TYPE_CHECKING:
     from securecoderl_edge.training.plan import Plan
@@ -135,6 +142,10 @@ def _describe(row: dict[str, Any]) -> str:
     place = f"{row['phase']} {row['step']}/{row['steps']}"
     if row["phase"] == "sft":
         return f"{place}  loss {row['loss/sft']:.3f}"
+    if "kept_rate" in row:
+        loss = f"{row['loss/sft']:.3f}" if "loss/sft" in row else "-"  # missing if no completion was kept
+        tests = f"  all tests {row['all_tests_rate']:.0%}" if "all_tests_rate" in row else ""
+        return f"{place}  loss {loss}  kept {row['kept_rate']:.0%}{tests}"
     kl = f"{row['objective/kl']:.2f}" if "objective/kl" in row else "-"  # missing if no group had a gradient
     # Missing if every prompt had a hint.
     syntax, tests = (f"{row[name]:.0%}" if name in row else "-" for name in ("syntax_rate", "all_tests_rate"))
@@ -198,8 +209,8 @@ def _print_phases(plan: Plan) -> None:
 
 
 def _print_memory(plan: Plan) -> None:
-    """Print memory by part: one column for SFT, one for the PPO phases, which all need the same."""
-    columns = {phase.name if phase.name == "sft" else "ppo": phase.memory for phase in plan.phases}
+    """Print memory by part: one column for all PPO phases, which need the same, and one for each other phase."""
+    columns = {"ppo" if phase.name in RL_PHASES else phase.name: phase.memory for phase in plan.phases}
     table = Table(box=None)
     table.add_column("memory, GiB")
     for name in columns:

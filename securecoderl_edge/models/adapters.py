@@ -4,7 +4,7 @@ Supported: plain LoRA on linear layers, scaled by alpha/r or (rslora) alpha/sqrt
 name, because a wrongly merged adapter still gives a model that loads.
 
 In training one frozen base carries two adapters: `POLICY_ADAPTER`, which is trained, and `REFERENCE_ADAPTER`, a frozen
-copy of the SFT result, the reference of the KL penalty.
+copy of the SFT result, the reference of the KL penalty. In simple self-distillation it is the frozen teacher.
 """
 
 from __future__ import annotations

@@ -289,6 +289,31 @@ def _change(cache: list[tuple[Tensor, Tensor]], change: Callable[[Tensor], Tenso
         cache[number] = change(keys), change(values)
 
 
+def truncated(scores: Tensor, top_k: int, top_p: float, min_p: float = 0.0) -> Tensor:
+    """``scores`` (..., V), logits over the temperature, with minus infinity for excluded tokens.
+
+    Nothing is read from the device. Ties at a limit are all kept.
+
+    Args:
+        top_k, top_p, min_p: as in `runtimes.protocol.Sampling`, in this order; 0, 1 and 0 keep all tokens.
+    """
+    if 0 < top_k < scores.shape[-1]:
+        smallest = scores.topk(top_k).values[..., -1:]
+        scores = scores.masked_fill(scores < smallest, -math.inf)
+    if top_p < 1:
+        ordered = scores.sort(descending=True).values
+        shares = (ordered - ordered[..., :1]).exp()
+        before = shares.cumsum(-1) - shares
+        kept = before < top_p * shares.sum(-1, keepdim=True)
+        kept[..., 0] = True  # the most likely token stays, however small top_p is
+        smallest = ordered.masked_fill(~kept, math.inf).amin(-1, keepdim=True)
+        scores = scores.masked_fill(scores < smallest, -math.inf)
+    if min_p > 0:
+        least = scores.amax(-1, keepdim=True) + math.log(min_p)
+        scores = scores.masked_fill(scores < least, -math.inf)
+    return scores
+
+
 def draw_tokens(
     logits: Tensor,
     temperature: float,

@@ -27,7 +27,6 @@ from securecoderl_edge.prompts.thoughts import thought_tokens
 from securecoderl_edge.runtimes.protocol import BASE_PRECISIONS, Completion, OnToken, Sampling, Usage
 from securecoderl_edge.runtimes.room import affordable_sequences, encode_prompts
 from securecoderl_edge.runtimes.text_writer import TextWriter, TokenText, open_writer
-from securecoderl_edge.runtimes.truncation import truncated_on_device
 from securecoderl_edge.system.machine import available_memory_bytes, peak_rss_bytes
 
 if TYPE_CHECKING:
@@ -197,7 +196,7 @@ class HfRuntime:
         started: float,
     ) -> list[Sampled]:
         from securecoderl_edge.models.other import sample_with_generate
-        from securecoderl_edge.models.sampling import Sampler, sample
+        from securecoderl_edge.models.sampling import Sampler, sample, truncated
 
         def token_drawn(prompt: int, index: int, token: int) -> bool:
             times[prompt, index].append(time.monotonic() - started)
@@ -210,7 +209,7 @@ class HfRuntime:
             writer.end()
 
         def truncate(scores: torch.Tensor) -> torch.Tensor:
-            return truncated_on_device(scores, sampling)
+            return truncated(scores, sampling.top_k, sampling.top_p, sampling.min_p)
 
         sampler = Sampler(
             0.0 if sampling.is_greedy else sampling.temperature,

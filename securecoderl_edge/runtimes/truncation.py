@@ -1,19 +1,17 @@
 """Truncation of the distribution before sampling, the same for every runtime that samples its own tokens.
 
-llama.cpp has the same steps as links of its sampler chain; `llama.open_sampler` adds them in the same order.
+llama.cpp has the same steps as links of its sampler chain; `llama.open_sampler` adds them in the same order. For
+tensors there is `models.sampling.truncated`.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from securecoderl_edge.runtimes.protocol import Sampling
-
-if TYPE_CHECKING:
-    import torch
 
 Floats = np.ndarray[Any, np.dtype[Any]]
 
@@ -40,23 +38,4 @@ def truncated(scores: Floats, sampling: Sampling) -> Floats:
         scores[scores < smallest] = -np.inf
     if sampling.min_p > 0:
         scores[scores < scores.max(axis=-1, keepdims=True) + math.log(sampling.min_p)] = -np.inf
-    return scores
-
-
-def truncated_on_device(scores: torch.Tensor, sampling: Sampling) -> torch.Tensor:
-    """`truncated` for a tensor on any device, without reading it from there."""
-    if 0 < sampling.top_k < scores.shape[-1]:
-        smallest = scores.topk(sampling.top_k).values[..., -1:]
-        scores = scores.masked_fill(scores < smallest, -math.inf)
-    if sampling.top_p < 1:
-        ordered = scores.sort(descending=True).values
-        shares = (ordered - ordered[..., :1]).exp()
-        before = shares.cumsum(-1) - shares
-        kept = before < sampling.top_p * shares.sum(-1, keepdim=True)
-        kept[..., 0] = True
-        smallest = ordered.masked_fill(~kept, math.inf).amin(-1, keepdim=True)
-        scores = scores.masked_fill(scores < smallest, -math.inf)
-    if sampling.min_p > 0:
-        least = scores.amax(-1, keepdim=True) + math.log(sampling.min_p)
-        scores = scores.masked_fill(scores < least, -math.inf)
     return scores

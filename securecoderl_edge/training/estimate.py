@@ -13,7 +13,7 @@ from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.models.gpus import Gpu
 from securecoderl_edge.models.sizes import BYTES, Formats
 from securecoderl_edge.training.readiness import completions_per_problem
-from securecoderl_edge.training.settings import TrainSettings
+from securecoderl_edge.training.settings import RL_PHASES, TrainSettings
 
 # Assumptions, usual for code without kernels of its own: shares of the peaks, and kernels of a layer in one step.
 _COMPUTE_SHARE, _BANDWIDTH_SHARE = 0.3, 0.6
@@ -35,9 +35,11 @@ def seconds_per_update(
         return epoch * _pass(shape, formats, gpu, sft.batch_size, longest_prompt, sft.batch_size, sft.max_tokens)
     ppo = settings.ppo
     prompts = ppo.batch_size // ppo.samples_per_prompt
-    one = _pass(shape, formats, gpu, prompts, longest_prompt, ppo.batch_size, ppo.max_tokens)
-    # The reference and the sampling policy: the forward pass of the latter is that of the first epoch.
-    return seconds_of_sampling(
+    trained = prompts * min(settings.rft.per_problem, ppo.samples_per_prompt) if phase == "rft" else ppo.batch_size
+    one = _pass(shape, formats, gpu, prompts, longest_prompt, trained, ppo.max_tokens)
+    # In RL the reference and the sampling policy: the forward pass of the latter is that of the first epoch.
+    passes = 1 + epoch * ppo.epochs if phase in RL_PHASES else epoch
+    sampling = seconds_of_sampling(
         shape,
         formats,
         gpu,
@@ -46,7 +48,8 @@ def seconds_per_update(
         ppo.max_tokens,
         ppo.rollout_sequences,
         ppo.samples_per_prompt,
-    ) + one * (1 + epoch * ppo.epochs)
+    )
+    return sampling + one * passes
 
 
 def seconds_of_evaluation(

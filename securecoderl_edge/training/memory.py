@@ -16,7 +16,7 @@ from securecoderl_edge.models.gpus import Gpu
 from securecoderl_edge.models.other import OtherArchitecture
 from securecoderl_edge.models.sizes import CACHE_GROWTH, GIB, LOGITS_CHUNK_BYTES, PREFILL_TOKENS, Formats
 from securecoderl_edge.system.machine import memory_limit_bytes
-from securecoderl_edge.training.settings import PpoSettings, TrainSettings
+from securecoderl_edge.training.settings import RL_PHASES, PpoSettings, TrainSettings
 
 # The context of CUDA and the workspaces of its libraries; an assumption, not measured on a GPU.
 CUDA_CONTEXT_BYTES = GIB // 2
@@ -73,7 +73,7 @@ def plan_memory(
         return _plan_weights(shape, settings, formats, framework)
     ppo = settings.ppo
     is_sft = phase == "sft"
-    gae = not is_sft and ppo.advantage == "gae"
+    gae = phase in RL_PHASES and ppo.advantage == "gae"
     adapted = [shape.linears()[name] for name in shape.linears() if name.split(".")[1] in settings.lora.targets]
     trained = shape.layers * sum(settings.lora.rank * (rows + columns) for rows, columns in adapted)
     head = (shape.hidden + 2) * _VALUE_HEAD_WIDTH + 1 if gae else 0

@@ -43,6 +43,7 @@ from securecoderl_edge.training.update.ppo_update import ppo_update
 from securecoderl_edge.training.update.references import Hints, groups_of, relift
 from securecoderl_edge.training.update.rewards import partial_weight, running_pass_rate
 from securecoderl_edge.training.update.rollout import Rollout
+from securecoderl_edge.training.update.self_training import rft_update, ssd_update
 from securecoderl_edge.training.update.sft_update import sft_update
 from securecoderl_edge.training.warning_signs import Watch
 from securecoderl_edge.training.workplace import Workplace, prepare_phase
@@ -262,6 +263,10 @@ def make_update(
     if name == "sft":
         tokens = settings.ppo.micro_batch_tokens
         facts = sft_update(learner, usable, settings.sft, step, settings.seed, tokens)
+    elif name == "rft":
+        facts, rollout = rft_update(learner, place.scorer, usable, settings.rft, settings.ppo, step, settings.seed)
+    elif name == "ssd":
+        facts = ssd_update(learner, usable, settings.ssd, settings.ppo, step, settings.seed)
     else:
         facts, rollout = _reinforce(place, name, learner, usable, progress, share)
     return_free_memory()

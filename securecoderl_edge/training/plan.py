@@ -33,6 +33,7 @@ from securecoderl_edge.training.schedules import peak_rate, phase_steps, with_sf
 from securecoderl_edge.training.selection import evaluate_policy
 from securecoderl_edge.training.settings import TrainSettings, known_shapes
 from securecoderl_edge.training.update.learner import Learner
+from securecoderl_edge.training.update.self_training import step_on
 from securecoderl_edge.training.workplace import (
     Workplace,
     find_sources,
@@ -264,7 +265,12 @@ def _time_one(place: Workplace, phase: str, learner: Learner, usable: list[Probl
         group["peak_lr"] = 0.0
     make_update(place, phase, learner, usable, Progress(1))  # the first one of a process is slower
     started = time.monotonic()
-    make_update(place, phase, learner, usable, Progress(2))
+    row, rollout = make_update(place, phase, learner, usable, Progress(2))
+    if phase == "rft" and rollout is not None and "loss/sft" not in row:
+        # No program was correct. Later ones will be: time the largest step that the phase can make.
+        most = settings.rft.per_problem
+        largest = [done for done in rollout.completions if done.sample < most]
+        step_on(learner, rollout.prompts, largest, settings.ppo.micro_batch_tokens)
     updated = time.monotonic()
     if not place.held_out:
         return updated - started, 0.0

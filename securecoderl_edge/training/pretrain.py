@@ -2,10 +2,11 @@
 
     python -m securecoderl_edge.training.pretrain --out FOLDER
 
-The text has training compositions only: nothing of ``starter:eval``, ``starter:hard`` or ``starter:security``, and
-nothing of ``starter:hard-train`` unless ``--hard-share`` is given. Every document is one prompt and one reference
-solution; short styles are more frequent than long ones, and half of the solutions of security problems are the unsafe
-ones. Training stops early on purpose: a base model that solves everything could not show the effect of RL.
+The text has training compositions only: nothing of ``starter:eval``, ``starter:hard`` or ``starter:security``, nothing
+near one of their problems, and nothing of ``starter:hard-train`` unless ``--hard-share`` is given. Every document is
+one prompt and one reference solution; short styles are more frequent than long ones, and half of the solutions of
+security problems are the unsafe ones. Training stops early on purpose: a base model that solves everything could not
+show the effect of RL.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.models.transformer import output_weight
+from securecoderl_edge.problems.starter.apart import WORDINGS, build_for_training
 from securecoderl_edge.problems.starter.families.catalogue import GENERAL, HARD, SECURITY
-from securecoderl_edge.problems.starter.generate import build_problem, compositions
+from securecoderl_edge.problems.starter.generate import compositions
 from securecoderl_edge.prompts.styles import OURS
 from securecoderl_edge.system.files import temporary_beside
 
@@ -39,6 +41,8 @@ VOCABULARY = 2048
 SECURITY_SHARE, NO_SHARE = Fraction(1, 6), Fraction(0)
 END = "<eos>"
 PADDING = "<pad>"
+# Between the variants of one document, so that all documents have different ones.
+_STRIDE = 1_000_000_007
 
 Document = tuple[str, str]
 
@@ -57,7 +61,8 @@ def write_documents(
     than short ones: the styles of a problem are sampled in proportion to 1 / length^``rarity``. ``security_share`` of
     the documents are security problems, with uniformly sampled solutions, and ``hard_share`` of the others are hard
     problems. The first wordings of a building block are the common ones (`choose_wording` with ``wording_rarity``),
-    while the problems use all wordings equally. ``starter:train`` has variant 0 of a composition, the text has others.
+    while the problems use all wordings equally. A document too near to a problem for evaluation (`apart`) gets another
+    wording, and if none is far enough, another composition.
     """
     rng = random.Random(seed)
     keys = {family: [key for _, key in compositions((family,), held_out=False)] for family in (*GENERAL, *HARD)}
@@ -65,15 +70,19 @@ def write_documents(
     documents: list[Document] = []
     others = 0
     for number in range(1, count + 1):
-        variant = seed * count + number
-        if _is_due(number, security_share):
-            problem = build_problem(*rng.choice(security), variant, wording_rarity)
-            weights = [1.0 for _ in problem.solutions]
-        else:
-            others += 1
-            family = rng.choice(HARD if _is_due(others, hard_share) else GENERAL)
-            problem = build_problem(family, rng.choice(keys[family]), variant, wording_rarity)
-            weights = [len(program) ** -rarity for program in problem.solutions]
+        is_security = _is_due(number, security_share)
+        others += not is_security
+        is_hard = not is_security and _is_due(others, hard_share)
+        variants = range(seed * count + number, sys.maxsize, _STRIDE)[:WORDINGS]
+        problem = None
+        while problem is None:
+            if is_security:
+                family, key = rng.choice(security)
+            else:
+                family = rng.choice(HARD if is_hard else GENERAL)
+                key = rng.choice(keys[family])
+            problem = build_for_training(family, key, variants, wording_rarity)
+        weights = [1.0 if is_security else len(program) ** -rarity for program in problem.solutions]
         documents.append((OURS.prompt(problem), rng.choices(problem.solutions, weights)[0]))
     return documents
 

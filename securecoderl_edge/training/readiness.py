@@ -18,7 +18,7 @@ from securecoderl_edge.runs import READINESS, Run
 from securecoderl_edge.scoring.reward import STAGE_NAMES
 from securecoderl_edge.scoring.statistics import Interval, pass_at_k, share_interval
 from securecoderl_edge.system.files import read_json
-from securecoderl_edge.training.settings import PhaseSettings, PpoSettings, TrainSettings
+from securecoderl_edge.training.settings import RL_PHASES, PpoSettings, TrainSettings
 
 if TYPE_CHECKING:
     from securecoderl_edge.problems.problem import Problem
@@ -158,7 +158,7 @@ def zero_variance_rate(rewards: Sequence[Sequence[float]], group: int) -> float:
 
 def first_rl_phase(settings: TrainSettings) -> str | None:
     """The phase that a readiness report is made for."""
-    return next((name for name in settings.phases if isinstance(settings.phase(name), PhaseSettings)), None)
+    return next((name for name in settings.phases if name in RL_PHASES), None)
 
 
 def start_in_words(settings: TrainSettings, trained: Sequence[str]) -> str:

@@ -20,9 +20,9 @@ from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.runs import DONE_FILE, SNAPSHOTS, Run
 from securecoderl_edge.system.files import read_json, sha256_of, temporary_beside
 from securecoderl_edge.system.rows import RowFile
-from securecoderl_edge.training.schedules import phase_steps
+from securecoderl_edge.training.schedules import peak_rate, phase_steps
 from securecoderl_edge.training.selection import with_own_r
-from securecoderl_edge.training.settings import PHASES, TrainSettings, without_changeable
+from securecoderl_edge.training.settings import PHASES, SELF_TRAINING, TrainSettings, without_changeable
 
 # Names of inputs whose content is hashed instead, and settings without effect on the result.
 _WITHOUT_EFFECT = ("init", "model", "problems", "phases", "device")
@@ -48,8 +48,10 @@ def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, 
             used.pop("references")
             used["reward"] = to_table(with_own_r(settings.reward))
         elif settings.lr_schedule == "linear":
-            # The learning rate falls over all RL phases, so later phases matter too.
+            # The learning rate falls over all phases after SFT, so later phases matter too.
             used["updates"] = {name: count for name, count in phase_steps(settings).items() if name != "sft"}
+        if phase in SELF_TRAINING:
+            used["learning_rate"] = peak_rate(settings, phase)  # by default that of SFT, which may not be a phase
         parts = {"version": __version__, "inputs": dict(inputs), "phases": before, "settings": used}
         keys[phase] = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
     return keys

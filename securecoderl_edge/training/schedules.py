@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from securecoderl_edge.training.settings import TrainSettings
+from securecoderl_edge.training.settings import SELF_TRAINING, TrainSettings
 
 
 def phase_steps(settings: TrainSettings) -> dict[str, int]:
@@ -24,14 +24,16 @@ def with_sft_epochs(settings: TrainSettings, problems: int) -> TrainSettings:
 def peak_rate(settings: TrainSettings, phase: str) -> float:
     """The highest learning rate of a phase."""
     own = settings.phase(phase).learning_rate
-    return settings.ppo.learning_rate if own is None else own
+    if own is not None:
+        return own
+    return settings.sft.learning_rate if phase in SELF_TRAINING else settings.ppo.learning_rate
 
 
 def rate_share(settings: TrainSettings, phase: str, step: int) -> float:
     """The learning rate at update ``step`` (from 1) of a phase, as a fraction of its peak.
 
     It warms up in every phase, since each has a new optimizer. With a linear schedule it falls over sft, and once over
-    all RL updates: the noise of late batches then averages out instead of remaining in the policy.
+    all later updates: the noise of late batches then averages out instead of remaining in the policy.
     """
     share = min(1.0, step / max(1, settings.warmup_steps))
     if settings.lr_schedule == "linear":

@@ -77,12 +77,13 @@ def evaluate_policy(
 ) -> HeldOutResult:
     """Sample completions of the held-out problems, always with the same random numbers, and score them.
 
-    An RL phase is evaluated by its own reward; ``scheduled`` by the one it ends with. SFT is evaluated by R itself,
-    independent of the RL reward: the variants of a comparison start from its result.
+    An RL phase is evaluated by its own reward; ``scheduled`` by the one it ends with; ``rft`` by the binary one, whose
+    programs it keeps. SFT and ``ssd``, which have no reward, are evaluated by R itself, independent of the RL reward:
+    the variants of a comparison start from the result of SFT.
     """
     rollout = collect(learner, scorer, held_out, settings.selection.samples, settings.ppo, settings.seed, "held-out")
-    reward = with_own_r(settings.reward) if phase == "sft" else settings.reward
-    rewards = tuple(rollout.rewards(0.0 if phase == "binary" else 1.0, reward))
+    reward = with_own_r(settings.reward) if phase in ("sft", "ssd") else settings.reward
+    rewards = tuple(rollout.rewards(0.0 if phase in ("binary", "rft") else 1.0, reward))
     rates = mean_of_scores(rollout.scores)
     return HeldOutResult(step, rewards, rates["all_tests_rate"], rates["syntax_rate"])
 

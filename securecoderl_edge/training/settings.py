@@ -18,7 +18,9 @@ from securecoderl_edge.sandbox.limits import MAX_MEMORY_MIB, MAX_WALL_SECONDS
 from securecoderl_edge.sandbox.severity import severity_setting
 from securecoderl_edge.scoring.reward import credit_rule_setting
 
-PHASES = ("sft", "binary", "scheduled", "partial")
+RL_PHASES = ("binary", "scheduled", "partial")
+SELF_TRAINING = ("rft", "ssd")
+PHASES = ("sft", *RL_PHASES, *SELF_TRAINING)
 CURRICULUM = ("sft", "binary", "partial")
 # Settings of a table that have flags of their own.
 PPO_FLAGS = ("batch_size", "learning_rate", "rollout")
@@ -102,6 +104,35 @@ class ScheduledSettings(PhaseSettings):
         "With `pass-rate`: w = running pass rate / this value, at most 1.",
         minimum=0.01,
         maximum=1,
+    )
+
+
+@dataclass(frozen=True)
+class SelfTrainingSettings:
+    """A phase that samples as many completions as PPO (`ppo.batch_size`), and takes a supervised step on some."""
+
+    steps: int = setting(25, "Updates.", minimum=1)
+    learning_rate: float | None = setting(None, "Learning rate of the adapter; default: sft.learning_rate.", minimum=0)
+    patience: int | None = setting(
+        None, "Stop after N evaluations without improvement on held-out problems.", minimum=1
+    )
+
+
+@dataclass(frozen=True)
+class RftSettings(SelfTrainingSettings):
+    """Rejection-sampling fine-tuning: supervised steps on the policy's own completions that pass all tests."""
+
+    per_problem: int = setting(4, "Distinct correct programs of a problem per update, at most.", minimum=1)
+
+
+@dataclass(frozen=True)
+class SsdSettings(SelfTrainingSettings):
+    """Simple self-distillation: supervised steps on unverified completions of the policy that the phase starts from."""
+
+    temperature: float = setting(1.6, "Sampling temperature.", minimum=0.01)
+    top_k: int = setting(20, "Sample from the K most likely tokens; 0: from all.", minimum=0)
+    top_p: float = setting(
+        0.8, "Sample from the fewest most likely tokens with this probability together.", minimum=0, maximum=1
     )
 
 
@@ -286,13 +317,15 @@ class TrainSettings:
     binary: PhaseSettings = field(default_factory=PhaseSettings)
     scheduled: ScheduledSettings = field(default_factory=ScheduledSettings)
     partial: PhaseSettings = field(default_factory=PhaseSettings)
+    rft: RftSettings = field(default_factory=RftSettings)
+    ssd: SsdSettings = field(default_factory=SsdSettings)
     references: ReferenceSettings = field(default_factory=ReferenceSettings)
     selection: SelectionSettings = field(default_factory=SelectionSettings)
     reward: RewardSettings = field(default_factory=RewardSettings)
 
-    def phase(self, name: str) -> SftSettings | PhaseSettings:
+    def phase(self, name: str) -> SftSettings | PhaseSettings | SelfTrainingSettings:
         """The table of one phase."""
-        table: SftSettings | PhaseSettings = getattr(self, name)
+        table: SftSettings | PhaseSettings | SelfTrainingSettings = getattr(self, name)
         return table
 
     def prompt_room(self, context: int) -> int:
@@ -340,7 +373,7 @@ def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any]) -> T
             table[name] = value
     settings = build(TrainSettings, table, f"recipe {recipe}")
     if not settings.phases:
-        raise UsageError("--phases is empty; give at least one of sft, binary, partial, scheduled")
+        raise UsageError(f"--phases is empty; give at least one of {', '.join(PHASES)}")
     if len(set(settings.phases)) != len(settings.phases):
         raise UsageError("--phases lists a phase twice")
     if "sft" in settings.phases and settings.phases[0] != "sft":
@@ -357,9 +390,16 @@ def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any]) -> T
         )
     if ppo.advantage != "gae" and ppo.value_warmup_steps:
         raise UsageError(f"ppo.value_warmup_steps needs ppo.advantage = gae: {ppo.advantage} has no value head")
-    for name in settings.phases:
-        if name != "sft" and ppo.value_warmup_steps >= settings.phase(name).steps:
+    reinforced = [name for name in settings.phases if name in RL_PHASES]
+    for name in reinforced:
+        if ppo.value_warmup_steps >= settings.phase(name).steps:
             raise UsageError(f"ppo.value_warmup_steps leaves no update of {name} that trains the policy")
+    if not reinforced and set(SELF_TRAINING) & set(settings.phases):
+        unused = ["references.*"] * settings.references.are_used + ["ppo.prompts"] * (ppo.prompts == "pass-rate")
+        if unused:
+            raise UsageError(
+                f"{' and '.join(unused)}: rft and ssd do not use this. Leave it out, or add an RL phase to --phases"
+            )
     if ppo.batch_size % ppo.samples_per_prompt:
         raise UsageError(
             f"ppo.batch_size {ppo.batch_size} is not a multiple of ppo.samples_per_prompt {ppo.samples_per_prompt}"

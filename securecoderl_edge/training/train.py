@@ -4,9 +4,11 @@ sft        SFT warm start on reference solutions; its result becomes the KL refe
 binary     PPO, R_func = 1 if all tests pass, else 0
 scheduled  PPO on a mixture that goes from the binary to the partial reward
 partial    PPO, R_func by reward levels (Table 1)
+rft        supervised steps on the policy's own programs that pass all tests
+ssd        supervised steps on unverified completions of the policy that the phase starts from
 
-The numbered algorithm of one update is in `update.ppo_update`, the formulas are in `update.ppo`, one phase's loop is in
-`phase`.
+The numbered algorithm of one update is in `update.ppo_update`, the formulas are in `update.ppo`; updates of rft and ssd
+are in `update.self_training`. One phase's loop is in `phase`.
 """
 
 from __future__ import annotations
@@ -151,6 +153,8 @@ def _train_phases(
             team.wait()
             if settings.readiness_problems and phase == first_rl_phase(settings):
                 _report_readiness(place, number, phase, keys[phase])
+            if phase == "ssd":
+                copy_adapter(place.model, POLICY_ADAPTER, REFERENCE_ADAPTER)  # its teacher
             Phase(place, number, phase, keys[phase]).run()
             if phase == "sft":
                 copy_adapter(place.model, POLICY_ADAPTER, REFERENCE_ADAPTER)

@@ -48,7 +48,7 @@ from securecoderl_edge.training.memory import fitting_plan, memory_limit, requir
 from securecoderl_edge.training.parallel import Team
 from securecoderl_edge.training.schedules import peak_rate
 from securecoderl_edge.training.selection import hold_out
-from securecoderl_edge.training.settings import TrainSettings
+from securecoderl_edge.training.settings import RL_PHASES, TrainSettings
 from securecoderl_edge.training.update.learner import Learner, make_optimizer, make_value_head
 from securecoderl_edge.training.update.references import reference_tokens
 
@@ -290,7 +290,7 @@ def _make_learner(place: Workplace, phase: str) -> Learner:
     trained = list(adapter_parameters(place.model, POLICY_ADAPTER).values())
     groups: list[dict[str, Any]] = [{"params": trained, "peak_lr": peak_rate(place.settings, phase)}]
     head = None
-    if phase != "sft" and ppo.advantage == "gae":
+    if phase in RL_PHASES and ppo.advantage == "gae":
         head = make_value_head(place.model.config.hidden_size, place.settings.seed).to(place.compute.device)
         groups.append({"params": list(head.parameters()), "peak_lr": ppo.value_learning_rate})
     optimizer = make_optimizer(place.settings.optimizer, groups)
@@ -307,7 +307,7 @@ def _usable_problems(place: Workplace, phase: str, learner: Learner) -> list[Pro
     """The problems that a phase can train on: for sft, those with a reference solution that is not too long."""
     settings, usable = place.settings, list(place.fitted.problems)
     if phase != "sft":
-        if settings.references.are_used:
+        if phase in RL_PHASES and settings.references.are_used:
             learner.references = _references(place, phase, learner, usable)
         return usable
     longest = settings.sft.max_tokens

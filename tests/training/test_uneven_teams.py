@@ -29,11 +29,21 @@ from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.training import record
 from securecoderl_edge.training.parallel import Team
 from securecoderl_edge.training.selection import evaluate_policy
-from securecoderl_edge.training.settings import PpoSettings, ReferenceSettings, RewardSettings, SftSettings, resolve
+from securecoderl_edge.training.settings import (
+    PpoSettings,
+    ReferenceSettings,
+    RewardSettings,
+    RftSettings,
+    SftSettings,
+    SsdSettings,
+    resolve,
+)
+from securecoderl_edge.training.update import self_training
 from securecoderl_edge.training.update.history import History, Shown
 from securecoderl_edge.training.update.learner import Learner, NotFiniteError, make_value_head
 from securecoderl_edge.training.update.ppo_update import ppo_update
 from securecoderl_edge.training.update.references import Hints, reference_tokens, relift
+from securecoderl_edge.training.update.rollout import Rollout, collect
 from securecoderl_edge.training.update.sequences import make_batch, micro_batches
 from securecoderl_edge.training.update.sft_update import sft_update
 
@@ -204,6 +214,35 @@ def test_processes_that_cannot_share_evenly_make_the_sft_update_of_one(
     *learners, alone = make_learners(count + 1)
     settings = SftSettings(batch_size=solutions)
     assert_like_one(learners, lambda learner: sft_update(learner, PROBLEMS, settings, 1, 1, 100), alone)
+
+
+@pytest.mark.parametrize("phase", ["rft", "ssd"])
+@pytest.mark.parametrize(("count", "prompts"), [(3, 8), (3, 2)], ids=["3 on 8 prompts", "more than prompts"])
+def test_processes_make_the_self_training_update_of_one(
+    count: int,
+    prompts: int,
+    phase: str,
+    make_learners: Callable[..., list[Learner]],
+    scorer: Scorer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def half_correct(*arguments: Any) -> Rollout:
+        made = collect(*arguments)
+        scores = [replace(score, passed=score.total if score.sample == 0 else 0) for score in made.scores]
+        return replace(made, scores=scores)
+
+    monkeypatch.setattr(self_training, "collect", half_correct)
+    *learners, alone = make_learners(count + 1)
+    ppo = replace(PPO, batch_size=2 * prompts)
+
+    def update(learner: Learner) -> dict[str, Any]:
+        learner.end_tokens = frozenset(range(0, 400, 6))
+        if phase == "ssd":
+            return self_training.ssd_update(learner, PROBLEMS, SsdSettings(), ppo, 1, 5)
+        return self_training.rft_update(learner, scorer, PROBLEMS, RftSettings(), ppo, 1, 5)[0]
+
+    (row, *_) = assert_like_one(learners, update, alone)
+    assert 0 < row["kept_rate"] < 1
 
 
 def test_every_process_learns_even_if_one_could_hold_the_whole_batch() -> None:

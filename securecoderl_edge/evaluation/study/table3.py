@@ -1,4 +1,7 @@
-"""The paper's Table 3 as a study: SFT, and policies trained from it with the binary, the partial, and both rewards."""
+"""The paper's Table 3 as a study: SFT, and policies trained from it with the binary, the partial, and both rewards.
+
+Two baselines that a user might take instead of RL have as many updates, of as many samples: RFT and SSD.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ VARIANTS = {
     "fresh": ("PPO-fresh", ("sft", "partial")),
     "cont": ("PPO-cont", ("sft", "binary", "partial")),
     "sched": ("PPO-sched", ("sft", "scheduled")),
+    "rft": ("RFT", ("sft", "rft")),
+    "ssd": ("SSD", ("sft", "ssd")),
 }
+PPO_VARIANTS = (SFT, "simple", "fresh", "cont", "sched")
 
 
 # Nano solves none of the hard problems, so a reward for success would always be 0. After pretraining on a little text
@@ -45,8 +51,8 @@ class Preset:
     """Splits and sizes of a recipe's study.
 
     Attributes:
-        updates: number of RL updates in every variant; None: as in each phase of the recipe. Those of the paper follow
-            the paper: its curriculum has twice the updates of the others.
+        updates: number of updates after SFT in every variant; None: as in each phase of the recipe. Those of the paper
+            follow the paper: its curriculum has twice the updates of the others.
         snapshot_every: see `Arm`.
         variants: those that are trained unless others are chosen.
         threads: of an evaluation; by default each job's share of the cores.
@@ -55,7 +61,7 @@ class Preset:
     splits: tuple[Split, ...]
     updates: int | None = None
     snapshot_every: int | None = None
-    variants: tuple[str, ...] = tuple(VARIANTS)
+    variants: tuple[str, ...] = PPO_VARIANTS
     threads: int | None = None
 
 
@@ -67,6 +73,7 @@ PRESETS = {
         ),
         updates=120,
         snapshot_every=40,
+        variants=tuple(VARIANTS),
         threads=1,
     ),
     "paper-exact": Preset((APPS_PLUS,), variants=(SFT, "simple", "fresh", "cont")),
@@ -96,7 +103,7 @@ def table3(
     Args:
         splits: instead of the preset's; required for a recipe without a preset.
         variants: names in `VARIANTS`, instead of the preset's.
-        updates: number of RL updates in every variant, instead of the preset's.
+        updates: number of updates after SFT in every variant, instead of the preset's.
         overrides, device: see `Study`. threads: instead of the preset's.
         jobs: evaluations at the same time; without a number of threads they share the cores.
         is_quick: a small version: one seed, at most 10 updates of SFT, 4 of RL, 30 problems per split with one sample
@@ -174,10 +181,10 @@ def _steps(recipe: str, variant: str, updates: int | None, overrides: tuple[str,
     """The numbers of updates of a variant's phases, as settings."""
     phases = VARIANTS[variant][1][1:]
     if updates is None:
-        if variant != "sched":
+        if variant not in ("sched", "rft", "ssd"):
             return ()
         steps = phase_steps(resolve(recipe, overrides, {"phases": ("binary", "partial")}))
-        return (f"scheduled.steps={sum(steps.values())}",)
+        updates = sum(steps.values()) if variant == "sched" else steps["binary"]
     first = updates // 2
     lengths = [first, updates - first] if len(phases) == 2 else [updates]
     return tuple(f"{phase}.steps={length}" for phase, length in zip(phases, lengths, strict=False))

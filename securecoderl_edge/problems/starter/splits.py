@@ -10,6 +10,9 @@
 | ``security`` | families whose short obvious solution has a Bandit finding | held out of ``train`` |
 | ``security-train`` | the security part of ``train`` | |
 | ``plain-train`` | the part of ``train`` that keeps, changes and folds numbers of the input or of one expression | |
+
+No training problem is a near-duplicate of a problem for evaluation or shares a solution with one (`apart`): it has the
+first wording of which that holds, and a composition without such a wording is left out.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from functools import lru_cache
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.problems.starter.apart import WORDINGS, build_for_training
 from securecoderl_edge.problems.starter.generate import build_problem, compositions
 
 EVAL_SEED = 42
@@ -41,16 +45,21 @@ def load_split(split: str) -> list[Problem]:
 def _build(split: str) -> tuple[Problem, ...]:
     from securecoderl_edge.problems.starter.families.catalogue import GENERAL, HARD, PLAIN_LISTS, SECURITY
 
-    if split == "train":
-        general = compositions(GENERAL, held_out=False)
-        return tuple(build_problem(family, key) for family, key in general) + _build("security-train")
-    training = {"security-train": SECURITY, "plain-train": PLAIN_LISTS, "hard-train": HARD, "shown-train": HARD}
+    training = {
+        "train": GENERAL,
+        "security-train": SECURITY,
+        "plain-train": PLAIN_LISTS,
+        "hard-train": HARD,
+        "shown-train": HARD,
+    }
     shows_a_test = split.startswith("shown")
     if split in training:
-        drawn = compositions(training[split], held_out=False)
-    else:
-        families = {"eval": GENERAL, "hard": HARD, "shown": HARD, "security": SECURITY}[split]
-        held_out = list(compositions(families, held_out=True))
-        # A uniform sample.
-        drawn = iter(random.Random(EVAL_SEED).sample(held_out, min(EVAL_SIZE, len(held_out))))
+        known = compositions(training[split], held_out=False)
+        built = (build_for_training(family, key, range(WORDINGS), shows_a_test=shows_a_test) for family, key in known)
+        own = tuple(problem for problem in built if problem)
+        return own + _build("security-train") if split == "train" else own
+    families = {"eval": GENERAL, "hard": HARD, "shown": HARD, "security": SECURITY}[split]
+    held_out = list(compositions(families, held_out=True))
+    # A uniform sample.
+    drawn = random.Random(EVAL_SEED).sample(held_out, min(EVAL_SIZE, len(held_out)))
     return tuple(build_problem(family, key, shows_a_test=shows_a_test) for family, key in drawn)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.other import sample_with_generate
@@ -95,7 +96,6 @@ def collect(
     hints = list(hints) or [()] * len(problems)
     prompts = [(*learner.prompt_tokens(problem), *hint) for problem, hint in zip(problems, hints, strict=True)]
     clock = [time.monotonic()]
-    own = list(learner.team.share(range(len(problems))))
     pending: dict[tuple[int, tuple[int, ...]], Future[Score]] = {}
 
     def submit(done: Sampled) -> None:
@@ -107,25 +107,53 @@ def collect(
             program = extract_program(text, learner.extract, problem, learner.format)
             pending[done.prompt, done.token_ids] = scorer.score_async(problem, program, extract=learner.extract)
 
-    completions: list[Sampled] = []
-    with memory_for("sampling", "ppo.rollout_sequences", learner.memory):
-        if learner.decoder is not None and ppo.rollout == "own" and own:
-            learner.decoder.refresh()
-        at_a_time = max(1, ppo.rollout_sequences // samples)
-        for start in range(0, len(own), at_a_time):
-            places = own[start : start + at_a_time]
-            limits = tuple(ppo.max_tokens - len(hints[place]) for place in places)
-            completions += _sampled(learner, prompts, places, limits, samples, ppo, seed, submit)
-        if learner.decoder is not None:
-            learner.decoder.release()  # the update needs the memory
+    limits = [ppo.max_tokens - len(hint) for hint in hints]
+    completions = own_completions(learner, prompts, samples, ppo, *seed, limits=limits, on_finished=submit)
     clock.append(time.monotonic())
     for done in completions:
         submit(done)
     scores = [pending[done.prompt, done.token_ids].result() for done in completions]
     clock.append(time.monotonic())
     scores = [replace(score, sample=done.sample) for score, done in zip(scores, completions, strict=True)]
-    completions, scores = _of_all(learner, completions, scores)
+    if learner.team.count > 1:
+        records = [
+            [done.prompt, done.sample, score.to_record()] for done, score in zip(completions, scores, strict=True)
+        ]
+        scores = [score_from_record(record) for _, _, record in _in_order(learner.team.collect(records))]
+    completions = all_completions(learner, completions)
     return Rollout(list(problems), completions, scores, prompts, hints, clock[1] - clock[0], clock[2] - clock[1])
+
+
+def own_completions(
+    learner: Learner,
+    prompts: Sequence[TokenIds],
+    samples: int,
+    ppo: PpoSettings,
+    *seed: object,
+    limits: Sequence[int] = (),
+    on_finished: Callable[[Sampled], None] | None = None,
+    truncate: Callable[[Tensor], Tensor] | None = None,
+) -> list[Sampled]:
+    """This process's part of the completions, ``samples`` of each prompt, sampled with the adapter that is active.
+
+    Args:
+        limits: tokens by prompt, by default ``ppo.max_tokens``.
+        on_finished: called with completions that end while others are being decoded, if that costs no time.
+        truncate: see `Sampler`.
+    """
+    own, completions = list(learner.team.share(range(len(prompts)))), list[Sampled]()
+    limits = limits or [ppo.max_tokens] * len(prompts)
+    with memory_for("sampling", "ppo.rollout_sequences", learner.memory):
+        if learner.decoder is not None and ppo.rollout == "own" and own:
+            learner.decoder.refresh()
+        at_a_time = max(1, ppo.rollout_sequences // samples)
+        for start in range(0, len(own), at_a_time):
+            places = own[start : start + at_a_time]
+            some = tuple(limits[place] for place in places)
+            completions += _sampled(learner, prompts, places, some, samples, ppo, seed, on_finished, truncate)
+        if learner.decoder is not None:
+            learner.decoder.release()  # the update needs the memory
+    return completions
 
 
 def _sampled(
@@ -136,7 +164,8 @@ def _sampled(
     samples: int,
     ppo: PpoSettings,
     seed: tuple[object, ...],
-    submit: Callable[[Sampled], None],
+    on_finished: Callable[[Sampled], None] | None,
+    truncate: Callable[[Tensor], Tensor] | None,
 ) -> list[Sampled]:
     """Completions of the prompts at ``places``, decoded together, of at most ``limits`` tokens."""
     prompts = [prompts[place] for place in places]
@@ -150,7 +179,9 @@ def _sampled(
             for place in places
         ]
     )
-    sampler = Sampler(ppo.temperature, ppo.max_tokens, learner.end_tokens, uniforms, tempered=True, limits=limits)
+    sampler = Sampler(
+        ppo.temperature, ppo.max_tokens, learner.end_tokens, uniforms, truncate=truncate, tempered=True, limits=limits
+    )
     if learner.decoder is None or ppo.rollout == "hf":
         padding = learner.tokenizer.pad_token_id
         drawn = sample_with_generate(
@@ -158,8 +189,9 @@ def _sampled(
         )
         return [placed(done) for done in drawn]
     with _threads_for(learner.decoder) as leaves_a_core:
-        if leaves_a_core:
-            sampler = replace(sampler, on_finished=lambda done: submit(placed(done)))
+        if leaves_a_core and on_finished is not None:
+            tell = on_finished
+            sampler = replace(sampler, on_finished=lambda done: tell(placed(done)))
         drawn = sample(learner.decoder, prompts, samples, sampler)
     return [placed(done) for done in drawn]
 
@@ -186,16 +218,17 @@ def _threads_for(decoder: Decoder) -> Iterator[bool]:
         torch.set_num_threads(before)
 
 
-def _of_all(learner: Learner, completions: list[Sampled], scores: list[Score]) -> tuple[list[Sampled], list[Score]]:
-    """The completions and scores of all processes, in order."""
+def all_completions(learner: Learner, own: list[Sampled]) -> list[Sampled]:
+    """The completions of all processes, ordered by prompt, then by sample."""
     if learner.team.count == 1:
-        return completions, scores
-    own = [
-        [done.prompt, done.sample, done.token_ids, done.log_probs, done.finished, score.to_record()]
-        for done, score in zip(completions, scores, strict=True)
+        return own
+    records = [[done.prompt, done.sample, done.token_ids, done.log_probs, done.finished] for done in own]
+    return [
+        Sampled(prompt, index, tuple(ids), tuple(probs), whole)
+        for prompt, index, ids, probs, whole in _in_order(learner.team.collect(records))
     ]
-    every = sorted(learner.team.collect(own), key=lambda record: record[:2])
-    return (
-        [Sampled(prompt, index, tuple(ids), tuple(probs), whole) for prompt, index, ids, probs, whole, _ in every],
-        [score_from_record(record[-1]) for record in every],
-    )
+
+
+def _in_order(records: list[list[Any]]) -> list[list[Any]]:
+    """Records that begin with a prompt and a sample, in their order."""
+    return sorted(records, key=lambda record: record[:2])

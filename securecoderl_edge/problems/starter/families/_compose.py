@@ -68,6 +68,11 @@ def again(table: Table) -> dict[str, Piece]:
     }
 
 
+def said(*sentences: tuple[str, ...]) -> tuple[str, ...]:
+    """Every statement that says each sentence in one of its wordings."""
+    return tuple(map(" ".join, product(*sentences)))
+
+
 def fill(template: str, parts: Mapping[str, str]) -> str:
     """``template`` with every ``$name`` replaced, also inside the parts.
 

@@ -64,9 +64,12 @@ def entries(rng: random.Random, low: int = 3, high: int = 5) -> dict[str, int]:
     return {word: rng.randint(1, 12) for word in rng.sample(SHORT_WORDS, rng.randint(low, high))}
 
 
+_SELECT = ("Keep only {}.", "Take just {}.", "Of these, {} stay.")
+
+
 def _keep_numbers(test: str, *nouns: str) -> Step:
     loop = f"$w = []\nfor $x in $v:\n    if {test}:\n        $w.append($x)"
-    says = [f"{verb} {noun}." for verb in ("Keep only", "Take just") for noun in nouns]
+    says = [way.format(noun) for way in _SELECT for noun in nouns]
     return Step(tuple(says), (f"$w = [$x for $x in $v if {test}]", loop))
 
 
@@ -84,7 +87,7 @@ KEEP_NUMBERS = {
 
 def _keep_entries(test: str, *nouns: str) -> Step:
     loop = f"$w = []\nfor $k, $n in $d.items():\n    if {test}:\n        $w.append(($k, $n))"
-    says = [f"{verb} the entries {noun}." for verb in ("Keep only", "Take just") for noun in nouns]
+    says = [way.format(f"the entries {noun}") for way in _SELECT for noun in nouns]
     return Step(tuple(says), (f"$w = [($k, $n) for $k, $n in $d.items() if {test}]", loop))
 
 
@@ -106,6 +109,7 @@ REPORT_NUMBERS = {
         (
             "Print their sum, or 0 if there are none.",
             "Add them up and print the total (0 if there are none).",
+            "Output what they add up to; without any that is 0.",
         ),
         ("print(sum($w))", "$t = 0\nfor $x in $w:\n    $t += $x\nprint($t)"),
     ),
@@ -113,23 +117,40 @@ REPORT_NUMBERS = {
         (
             "Print the largest of them, or none if there are none.",
             "Print their maximum (none if there are none).",
+            "The output is the greatest of these, or the word none without any.",
         ),
         ('print(max($w, default="none"))', 'if $w:\n    print(max($w))\nelse:\n    print("none")'),
     ),
     "sorted": Step(
-        ("Print them in increasing order on one line, or none if there are none.",),
+        (
+            "Print them in increasing order on one line, or none if there are none.",
+            "Sort these and output a row of them, smallest first (none without any).",
+            "On one line show the numbers from low to high; show none if nothing is there.",
+        ),
         ('print(*sorted($w) or ["none"])', '$w.sort()\nprint(" ".join(str($x) for $x in $w) or "none")'),
     ),
     "backwards": Step(
-        ("Print them from last to first on one line, or none if there are none.",),
+        (
+            "Print them from last to first on one line, or none if there are none.",
+            "Turn their order around and output a row of them (none without any).",
+            "On one line show the last, the one before it and so on; show none if nothing is there.",
+        ),
         ('print(*$w[::-1] or ["none"])', '$w.reverse()\nprint(" ".join(map(str, $w)) or "none")'),
     ),
     "listing": Step(
-        ("Print them on one line, or none if there are none.",),
+        (
+            "Print them on one line, or none if there are none.",
+            "Output a row of these (none without any).",
+            "On one line show what you have; show none if nothing is there.",
+        ),
         ('print(*$w or ["none"])', 'print(" ".join(map(str, $w)) or "none")'),
     ),
     "span": Step(
-        ("Print the largest minus the smallest of them, or none if there are none.",),
+        (
+            "Print the largest minus the smallest of them, or none if there are none.",
+            "Subtract their minimum from their maximum and output that (none without any).",
+            "How far apart are highest and lowest? Show the difference; show none if nothing is there.",
+        ),
         (
             'print(max($w) - min($w) if $w else "none")',
             'if $w:\n    print(max($w) - min($w))\nelse:\n    print("none")',
@@ -139,57 +160,92 @@ REPORT_NUMBERS = {
         (
             "Print the sum of their squares (0 if there are none).",
             "Square them and print the total, 0 if none.",
+            "Multiply each by itself and add up: output the sum, which is 0 without any.",
         ),
         ("print(sum($x * $x for $x in $w))", "$t = 0\nfor $x in $w:\n    $t += $x ** 2\nprint($t)"),
     ),
     "running": Step(
-        ("Print their running totals on one line, or none if there are none.",),
+        (
+            "Print their running totals on one line, or none if there are none.",
+            "At each of these add up all so far, and output a row of the sums (none without any).",
+            "On one line show the sum of the first one, the first two and so on; show none if nothing is there.",
+        ),
         (
             'from itertools import accumulate\nprint(" ".join(map(str, accumulate($w))) or "none")',
             '$t = []\nfor $x in $w:\n    $t.append($x + $t[-1] if $t else $x)\nprint(*$t or ["none"])',
         ),
     ),
     "steps": Step(
-        ("Print each one minus the one before it, on one line, or none if there are fewer than two.",),
+        (
+            "Print each one minus the one before it, on one line, or none if there are fewer than two.",
+            "From the second one on, subtract the neighbour to its left; output a row of the differences (none "
+            "without any).",
+            "On one line show how much each grows over its predecessor; show none if there is no pair.",
+        ),
         (
             '$t = [b - a for a, b in zip($w, $w[1:])]\nprint(*$t or ["none"])',
             '$t = []\nfor i in range(1, len($w)):\n    $t.append($w[i] - $w[i - 1])\nprint(*$t or ["none"])',
         ),
     ),
     "count-sum": Step(
-        ("Print how many there are and their sum, separated by a space.",),
+        (
+            "Print how many there are and their sum, separated by a space.",
+            "Count these and add them up; output count and total with a space between.",
+            "The output has two numbers on a line: the count of what you have, then what it adds up to.",
+        ),
         ("print(len($w), sum($w))", '$t = sum($w)\nprint(f"{len($w)} {$t}")'),
     ),
     "ends": Step(
-        ("Print the first and the last of them, separated by a space, or none if there are none.",),
+        (
+            "Print the first and the last of them, separated by a space, or none if there are none.",
+            "Output a row of two numbers, those at the front and at the end (none without any).",
+            "On one line show where the list begins and where it ends; show none if nothing is there.",
+        ),
         (
             'if $w:\n    print($w[0], $w[-1])\nelse:\n    print("none")',
             'print(f"{$w[0]} {$w[-1]}" if $w else "none")',
         ),
     ),
     "distinct": Step(
-        ("Print the different ones in order of first appearance on one line, or none if there are none.",),
+        (
+            "Print the different ones in order of first appearance on one line, or none if there are none.",
+            "Drop repeats, so that only the earliest stays, and output a row of the rest (none without any).",
+            "On one line show each value when it first comes; show none if nothing is there.",
+        ),
         (
             'print(*dict.fromkeys($w) or ["none"])',
             '$t = []\nfor $x in $w:\n    if $x not in $t:\n        $t.append($x)\nprint(*$t or ["none"])',
         ),
     ),
     "middle": Step(
-        ("Print the middle one in increasing order (the lower of two middle ones), or none if there are none.",),
+        (
+            "Print the middle one in increasing order (the lower of two middle ones), or none if there are none.",
+            "Sort these and output the median, the lower one of two (none without any).",
+            "Which one stands in the centre after sorting? Of two show the smaller; show none if nothing is there.",
+        ),
         (
             'print(sorted($w)[(len($w) - 1) // 2] if $w else "none")',
             'if $w:\n    $w.sort()\n    print($w[(len($w) - 1) // 2])\nelse:\n    print("none")',
         ),
     ),
     "weighted": Step(
-        ("Multiply each by its position counted from 1 and print the sum (0 if there are none).",),
+        (
+            "Multiply each by its position counted from 1 and print the sum (0 if there are none).",
+            "Once the first, plus twice the second, plus three times the third and so on: output this, which is 0 "
+            "without any.",
+            "Weigh each with its place (the first has 1), and show the total of the products, 0 if nothing is there.",
+        ),
         (
             "print(sum(i * $x for i, $x in enumerate($w, 1)))",
             "$t = 0\nfor i in range(len($w)):\n    $t += (i + 1) * $w[i]\nprint($t)",
         ),
     ),
     "alternate": Step(
-        ("Print every second one starting with the first, on one line, or none if there are none.",),
+        (
+            "Print every second one starting with the first, on one line, or none if there are none.",
+            "Skip the second, the fourth and so on; output a row of the others (none without any).",
+            "On one line show those at odd places (the first has place 1); show none if nothing is there.",
+        ),
         (
             'print(*$w[::2] or ["none"])',
             '$t = [$x for i, $x in enumerate($w) if i % 2 == 0]\nprint(*$t or ["none"])',
@@ -199,7 +255,11 @@ REPORT_NUMBERS = {
 
 REPORT_ENTRIES = {
     "names": Step(
-        ("Print their names in alphabetical order on one line, or none if there are none.",),
+        (
+            "Print their names in alphabetical order on one line, or none if there are none.",
+            "Sort the names from a to z and output a row of them (none without any).",
+            "On one line show who is there, alphabetically; show none if nobody is.",
+        ),
         (
             'print(*sorted($k for $k, $n in $w) or ["none"])',
             '$t = [$k for $k, _ in $w]\n$t.sort()\nprint(" ".join($t) or "none")',
@@ -209,11 +269,16 @@ REPORT_ENTRIES = {
         (
             "Print the total of their numbers (0 if there are none).",
             "Print the sum of their numbers, 0 if none.",
+            "Add up the numbers and output the result, which is 0 without any.",
         ),
         ("print(sum($n for $k, $n in $w))", "$t = 0\nfor _, $n in $w:\n    $t += $n\nprint($t)"),
     ),
     "top": Step(
-        ("Print the name with the largest number (of equals the alphabetically first), or none if there are none.",),
+        (
+            "Print the name with the largest number (of equals the alphabetically first), or none if there are none.",
+            "Whose number is greatest? Output that name, of several the first from a to z (none without any).",
+            "Show who leads, alphabetically if several share the top number; show none if nobody is there.",
+        ),
         (
             '$w.sort(key=lambda pair: (-pair[1], pair[0]))\nprint($w[0][0] if $w else "none")',
             "$t = None\nfor $k, $n in sorted($w):\n    if $t is None or $n > $t[1]:\n        $t = ($k, $n)\n"
@@ -221,28 +286,46 @@ REPORT_ENTRIES = {
         ),
     ),
     "ranked": Step(
-        ("Print their names by decreasing number (equals alphabetically) on one line, or none if there are none.",),
+        (
+            "Print their names by decreasing number (equals alphabetically) on one line, or none if there are none.",
+            "Rank the names, greatest number first and ties from a to z; output a row of them (none without any).",
+            "On one line show who leads, who comes next and so on, alphabetically where numbers tie; show none if "
+            "nobody is there.",
+        ),
         (
             '$w.sort(key=lambda pair: (-pair[1], pair[0]))\nprint(*[$k for $k, $n in $w] or ["none"])',
             '$t = sorted((-$n, $k) for $k, $n in $w)\nprint(" ".join($k for _, $k in $t) or "none")',
         ),
     ),
     "pairs": Step(
-        ("Print them as name:number in alphabetical order on one line, or none if there are none.",),
+        (
+            "Print them as name:number in alphabetical order on one line, or none if there are none.",
+            "Sort from a to z and output a row with a colon between each name and its number (none without any).",
+            "On one line show name:number for everyone, alphabetically; show none if nobody is there.",
+        ),
         (
             'print(*[f"{$k}:{$n}" for $k, $n in sorted($w)] or ["none"])',
             '$t = []\nfor $k, $n in sorted($w):\n    $t.append($k + ":" + str($n))\nprint(" ".join($t) or "none")',
         ),
     ),
     "count-average": Step(
-        ("Print how many there are and their average number rounded down (0 0 if there are none).",),
+        (
+            "Print how many there are and their average number rounded down (0 0 if there are none).",
+            "Output two integers: the count, and the mean of the numbers without its fraction (0 0 without any).",
+            "On one line show how many entries you have, then their numbers' sum divided by that, rounded down; show "
+            "0 0 if nobody is there.",
+        ),
         (
             "$t = sum($n for _, $n in $w)\nprint(len($w), $t // max(len($w), 1))",
             "if $w:\n    print(len($w), sum($n for _, $n in $w) // len($w))\nelse:\n    print(0, 0)",
         ),
     ),
     "initials": Step(
-        ("Print the first letters of their names in the given order as one word, or none if there are none.",),
+        (
+            "Print the first letters of their names in the given order as one word, or none if there are none.",
+            "Glue the initials together, order unchanged, and output that word (none without any).",
+            "Show one word, made of where each name begins; show none if nobody is there.",
+        ),
         (
             'print("".join($k[0] for $k, $n in $w) or "none")',
             '$t = ""\nfor $k, _ in $w:\n    $t += $k[0]\nprint($t or "none")',

@@ -155,6 +155,9 @@ PLACES = compose_from(
     (
         "Find the places (counted from $base) where the number $when and print $fold them.",
         "Counting places from $base, print $fold the places of every number that $when.",
+        "Give each number its index, the leftmost has index $base. Output $fold the indices at which a number stands "
+        "that $when.",
+        "Which positions hold a number that $when? The first position is $base. Show $fold these positions.",
     ),
     (
         "$read\n$ys = [i for i, $x in enumerate($xs, $base) if $test]\nprint($whole)\n",

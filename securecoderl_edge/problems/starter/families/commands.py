@@ -34,6 +34,10 @@ _COMMANDS = compose(
         "$fold $keep$change.",
         "A list starts empty. After n come n lines: `add x` puts x at its end, `del x` $removal, and for `show` print "
         "$fold $keep$change.",
+        "There are n orders for a list without items, n first. An order `add x` means one more item x, an order `del "
+        "x` $removal, and an order `show` asks for $fold $keep in the list$change.",
+        "Keep a list, at the start with nothing in it, and obey n lines (their count on line 1). Three kinds occur: "
+        "`add x`, then x joins as the last; `del x`, which $removal; `show`, then output $fold $keep$change.",
     ),
     (
         """\
@@ -126,6 +130,9 @@ _CALCULATORS = compose(
         "$when, apply the line to it; otherwise $how. Print $fold the values of x after each line.",
         "Line 1 is x, line 2 is n; n operations like `* 3`, `- 2` or `+ 5` follow. For each look at x: if it $when, "
         "apply the operation to it; if not, $how. Print $fold the values that x has after each line.",
+        "A calculator shows x, the first input. Then n keys are pressed (n first), written like `- 2`, `+ 5` or `* "
+        "3`. As long as what it shows $when, a key works; at any other press, $how instead. Output $fold all that it "
+        "shows from the first key on.",
     ),
     (
         """\
@@ -209,6 +216,8 @@ _ANSWERS = compose(
         "Read n, then n lines of integers. The answer for a line is $fold $keep on it. Print $outer_fold the answers.",
         "The first line is n; n lines of integers follow. For each line find $fold $keep on it, then print $outer_fold "
         "the results.",
+        "After a count n, every one of n rows holds some integers. Work out row by row $fold $keep in the row; the "
+        "output is $outer_fold all that was worked out.",
     ),
     (
         """\

@@ -120,6 +120,8 @@ FAMILIES: tuple[Family, ...] = (
         (
             "Read a line of integers and pops; pop removes the last integer still there. The others are the numbers.",
             "Push the integers on the line on a stack; pop takes the top off. The numbers are what is left, in order.",
+            "On one line, integers are put down one after another; each pop takes back the latest. Use the rest, "
+            "oldest first.",
         ),
         '$xs = []\nfor part in input().split():\n    $xs = $xs[:-1] if part == "pop" else [*$xs, int(part)]',
         _pushes_and_pops,
@@ -160,6 +162,7 @@ FAMILIES: tuple[Family, ...] = (
         (
             "Read a line of integers. The numbers are, for each one, how many on the line are smaller.",
             "Replace each integer on the line by the count of smaller ones on it to get the numbers.",
+            "How many of a line of integers lie below each of them? Take these counts, one for each integer.",
         ),
         f"{READ_LINE}$xs = [sum(b < a for b in line) for a in line]",
         number_line(sizes=(6, 8)),
@@ -171,6 +174,8 @@ FAMILIES: tuple[Family, ...] = (
         (
             "Read k, then a line of integers. The numbers are these, with the first k moved to the end.",
             "Line 1 is k, line 2 holds integers. Move the first k behind the others to get the numbers.",
+            "An integer k is followed by a line of them. Start after the k-th, go to the end and then take the k that "
+            "you left out.",
         ),
         f"{READ_K}{READ_LINE}$xs = line[k:] + line[:k]",
         _k_and(1, 3, number_line(sizes=(5, 7))),

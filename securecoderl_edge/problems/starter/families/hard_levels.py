@@ -10,18 +10,27 @@ from securecoderl_edge.problems.starter.family import Family
 _STEPS = {
     "overflow": piece(
         "add the number to the level; a level above 20 becomes 0",
+        "the level grows by the number and, past 20, starts again from 0",
         step="level += $y\nif level > 20:\n    level = 0",
     ),
-    "floor": piece("add the number to the level; a level below 0 becomes 0", step="level = max(0, level + $y)"),
+    "floor": piece(
+        "add the number to the level; a level below 0 becomes 0",
+        "the level grows by the number but never falls under 0",
+        step="level = max(0, level + $y)",
+    ),
     "chase": piece(
         "if the number exceeds the level, the level becomes the number, else the level drops by 1",
+        "the level jumps to the number if that is higher, and otherwise loses 1",
         step="if $y > level:\n    level = $y\nelse:\n    level -= 1",
     ),
     "distance": piece(
-        "the level becomes the distance between the number and the level", step="level = abs($y - level)"
+        "the level becomes the distance between the number and the level",
+        "replace the level by how far the number is from it",
+        step="level = abs($y - level)",
     ),
     "swing": piece(
         "if the level is odd, add the number to it, else subtract the number from it",
+        "an even level shrinks by the number, an odd one grows by it",
         step="if level % 2 != 0:\n    level += $y\nelse:\n    level -= $y",
     ),
 }
@@ -54,6 +63,9 @@ _LEVEL = compose(
         "each one take $keep2. Print $fold the levels left.",
         "The input is one line of integers. Take $keep$change. From level 0 on, for each of these: $step. Of the "
         "levels after each one keep $keep2. Print $fold the levels left.",
+        "A row of integers changes a level, which is 0 before the first. Only $keep$change act on it: for each one, "
+        "$step. Write down the level whenever one has acted, choose $keep2 from what you wrote, and output $fold "
+        "these levels.",
     ),
     (
         """\

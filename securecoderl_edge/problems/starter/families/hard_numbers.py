@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from securecoderl_edge.problems.starter.families._compose import LARGE_FAMILY_SIZE, again, compose, only, piece
+from securecoderl_edge.problems.starter.families._compose import LARGE_FAMILY_SIZE, again, compose, only, piece, said
 from securecoderl_edge.problems.starter.families._pieces import CHANGES, CONDITIONS, FOLDS, idle
 from securecoderl_edge.problems.starter.families.hard_stages import LONG_LINE, idle_twice
 from securecoderl_edge.problems.starter.family import Family
@@ -29,6 +29,8 @@ _PASSES = compose(
         "line, $fold the numbers left and, on the next line, $fold2 the numbers left.",
         "The input is one line of integers. List A is $keep in it$change. List B is $keep2 in A$change2. On one line "
         "print $fold the numbers of B, on a second line print $fold2 the numbers of B.",
+        "Some integers form a row. First select $keep$change; out of what that gives select $keep2$change2. Output two "
+        "lines about the second selection: above $fold its numbers, below $fold2 its numbers.",
     ),
     (
         """\
@@ -111,6 +113,8 @@ _PAIRS = compose(
         "Pair them up in order until one side ends, and $join. Print $fold the results.",
         "Read two lines of integers. A is $keep of the first$change. B is $keep2 of the second$change2. Pair A with"
         " B in order as far as both go, and $join. Print $fold the results.",
+        "On line 1 look at $keep$change; on line 2 look at $keep2$change2. Walk through both selections side by side, "
+        "stop with the shorter one, and $join. Output $fold the numbers that this gives.",
     ),
     (
         """\
@@ -195,11 +199,21 @@ _CHOICE = compose(
         "keep2": again(only(CONDITIONS, "thirds", "not-thirds", "above-five", "below-ten")),
         "fold": only(FOLDS, "sum", "ascending", "backwards", "dashed", "weighted"),
     },
-    (
-        "Read a line of integers. Replace each number: if it $when, $how, otherwise $how2. Of the new list keep the "
-        "numbers $place. From those take $keep2 and print $fold the numbers left.",
-        "The input is one line of integers. For each number: if it $when, $how, otherwise $how2. From the results take "
-        "the numbers $place; of these keep $keep2. Print $fold the numbers left.",
+    said(
+        (
+            "Read a line of integers. Replace each number: if it $when, $how, otherwise $how2.",
+            "The input is one line of integers. For each number: if it $when, $how, otherwise $how2.",
+            "Go through a row of integers: whenever one $when, $how; in any other case $how2.",
+        ),
+        (
+            "Of the new list keep the numbers $place.",
+            "From the results take the numbers $place.",
+            "This gives a second row, in which only those $place stay.",
+        ),
+        (
+            "From those take $keep2 and print $fold the numbers left.",
+            "Reduce them further to $keep2, and output $fold the numbers that remain.",
+        ),
     ),
     (
         """\

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from securecoderl_edge.problems.starter.families._compose import LARGE_FAMILY_SIZE, again, compose, only, piece
+from securecoderl_edge.problems.starter.families._compose import LARGE_FAMILY_SIZE, again, compose, only, piece, said
 from securecoderl_edge.problems.starter.families._inputs import counted, counted_lines, numbers
 from securecoderl_edge.problems.starter.families._pieces import CHANGES, CONDITIONS, FOLDS, NUMBER_FOLDS, idle
 from securecoderl_edge.problems.starter.families.hard_stages import LONG_LINE, idle_twice
@@ -37,6 +37,8 @@ _ROWS = compose(
         "these n results take $keep2$change2. Print $fold2 the numbers left.",
         "Read n, then n rows of integers, one on each line. The score of a row is $fold $keep in it$change. From the "
         "n scores take $keep2$change2. Print $fold2 the numbers left.",
+        "After a count n there is a table, n lines high. Reduce every line to one value, $fold $keep there$change. "
+        "Among these values only $keep2 stay$change2: output $fold2 what stays.",
     ),
     (
         """\
@@ -124,11 +126,19 @@ _GROUPS = compose(
         "fold": only(NUMBER_FOLDS, "sum", "max", "distinct", "alternating", "weighted"),
         "fold2": again(only(FOLDS, "sum", "max", "span", "backwards", "dashed")),
     },
-    (
-        "Read a line of integers. Take $keep$change, and group these by $by. From the smallest key up, print a line"
-        " for each group: the key, then $fold its numbers. Last print $fold2 these results.",
-        "The input is one line of integers. Take $keep in it$change; group these by $by. In increasing order of "
-        "keys print each key and $fold its numbers, a group a line. Then print $fold2 these results.",
+    said(
+        (
+            "Read a line of integers. Take $keep$change, and group these by $by.",
+            "The input is one line of integers. Take $keep in it$change; group these by $by.",
+            "From a row of integers pick $keep$change. What was picked is sorted into bins by $by.",
+            "Some integers are given; only $keep matter$change. Two of these belong together if they agree in $by.",
+        ),
+        (
+            "From the smallest key up, print a line for each group: the key, then $fold its numbers.",
+            "In increasing order of keys print each key and $fold its numbers, a group a line.",
+            "Go from low to high keys, and output on one line a key with $fold what belongs to it.",
+        ),
+        ("Last print $fold2 these results.", "At the end write, over all groups, $fold2 the values found."),
     ),
     (
         """\
@@ -220,13 +230,22 @@ _TOTALS = compose(
         "order": _ORDERS,
         "fold": only(NUMBER_FOLDS, "sum", "max", "min", "distinct"),
     },
-    (
-        "Read n, then n lines of a name and an integer. For each name add up $keep$change; leave out names without "
-        "any. Of the totals take $keep2$change2. Print the names left with their results, a pair a line, $order, "
-        "then $fold the results.",
-        "Read n, then n lines of a name and an integer. The total of a name is the sum of $keep$change, if it has "
-        "any. From the totals take $keep2$change2. Print these names and results, a pair a line, $order. Last print"
-        " $fold the results.",
+    said(
+        (
+            "Read n, then n lines of a name and an integer.",
+            "The first line is n; each of the n lines after it has a name and an integer.",
+            "A count is given and below it that many entries such as `ann 5`.",
+        ),
+        (
+            "For each name add up $keep$change; leave out names without any.",
+            "The total of a name is the sum of $keep$change, if it has any.",
+            "Sum up per name $keep$change (who has nothing to sum is dropped).",
+        ),
+        ("Of the totals take $keep2$change2.", "Then look only at $keep2 among the sums$change2."),
+        (
+            "Print the names left with their results, a pair a line, $order, then $fold the results.",
+            "Output who is left and the number, one name on each line, $order; below them $fold these numbers.",
+        ),
     ),
     (
         """\

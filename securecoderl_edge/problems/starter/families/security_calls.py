@@ -57,7 +57,10 @@ _BRANCHES = code("""
 """)
 _CALLS = {
     "rows": Source(
-        ("The first line is n. Each of n lines is max, min, sum or len and the integers to apply it to.",),
+        (
+            "The first line is n. Each of n lines is max, min, sum or len and the integers to apply it to.",
+            "After a count come rows that begin with a function (sum, len, max or min), its arguments behind it.",
+        ),
         _draw_named_rows,
         (_ROWS.format("eval(name)"), _ROWS.format("eval(name)")),
         (
@@ -66,7 +69,12 @@ _CALLS = {
         ),
     ),
     "shared": Source(
-        ("Line 1 holds integers, line 2 names among max, min, sum and len. Apply each named function to all of them.",),
+        (
+            "Line 1 holds integers, line 2 names among max, min, sum and len. Apply each named function to all of "
+            "them.",
+            "Below a row of integers there are functions (len, sum, min, max): what does every one give for the whole "
+            "row?",
+        ),
         _draw_names_on_shared,
         ("$v = list(map(int, input().split()))\n$w = [eval(name)($v) for name in input().split()]",),
         (
@@ -80,6 +88,8 @@ _CALLS = {
         (
             "Line 1 holds names among max, min and sum, line 2 as many integers. "
             "Apply the i-th named function to the first i integers.",
+            "As many functions (sum, min, max) as integers are given, a row of each. At every place, apply the "
+            "function there to all integers up to it.",
         ),
         _draw_names_on_prefixes,
         (_PREFIXES.format("eval(name)"),),
@@ -89,7 +99,11 @@ _CALLS = {
         ),
     ),
     "binary": Source(
-        ("The first line is n. Each of n lines is max, min or pow (the power a to the b) and two integers a and b.",),
+        (
+            "The first line is n. Each of n lines is max, min or pow (the power a to the b) and two integers a and b.",
+            "After a count come rows with a function and its two arguments; pow raises the first to the second, max "
+            "and min choose.",
+        ),
         _draw_binary_calls,
         (
             "$w = []\nfor _ in range(int(input())):\n    name, a, b = input().split()\n"

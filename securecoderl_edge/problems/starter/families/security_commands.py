@@ -44,6 +44,7 @@ def _query(says: str, key: str, where: str, test: str) -> Source:
         (
             f"The first line is n, then n items as name number, then one line with {says}",
             f"Read n, then n lines with a name and a number each, then {says}",
+            f"Items, each with a name and a number, stand one a line below their count. Last comes {says}",
         ),
         draw,
         (

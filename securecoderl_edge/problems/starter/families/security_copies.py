@@ -17,9 +17,16 @@ def _draw_grid(rng: random.Random) -> str:
 _READ_GRID = "$v = [list(map(int, input().split())) for _ in range(int(input()))]\n"
 
 
+_GIVEN = (
+    "The first line is n, then come n rows of integers. Change the table:",
+    "Given a number of rows and below it that many rows of integers,",
+    "A matrix follows after its height; remember it as it is, and then",
+)
+
+
 def _change(*says: str, body: str) -> Source:
     return Source(
-        tuple(f"The first line is n, then come n rows of integers. Change the table: {how}." for how in says),
+        tuple(f"{table} {how}." for table in _GIVEN for how in says),
         _draw_grid,
         (f"import pickle\n{_READ_GRID}before = pickle.loads(pickle.dumps($v))\n{body}",),
         (
@@ -54,7 +61,10 @@ _CHANGES = {
 _PAIRS = "zip(before, $v)"
 _COMPARE = {
     "cells": Step(
-        ("Print how many cells differ from before and the largest number after, separated by a space.",),
+        (
+            "Print how many cells differ from before and the largest number after, separated by a space.",
+            "Output two integers: the count of places with a new number, and the maximum of the new matrix.",
+        ),
         (
             f"$t = sum(a != b for old, new in {_PAIRS} for a, b in zip(old, new))\nprint($t, max(map(max, $v)))",
             code("""
@@ -68,7 +78,10 @@ _COMPARE = {
         ),
     ),
     "marks": Step(
-        ("Print it with # for each cell that differs from before and a dot for the others.",),
+        (
+            "Print it with # for each cell that differs from before and a dot for the others.",
+            "Draw the matrix: a dot where the old number is still there, # where it is not.",
+        ),
         (
             f'for old, new in {_PAIRS}:\n    print("".join("#" if a != b else "." for a, b in zip(old, new)))',
             code("""
@@ -81,7 +94,10 @@ _COMPARE = {
         ),
     ),
     "distance": Step(
-        ("Print for each row the sum of the absolute differences to before, on one line.",),
+        (
+            "Print for each row the sum of the absolute differences to before, on one line.",
+            "Add up, row by row, how far each number has moved; output these sums in a line.",
+        ),
         (
             f"print(*[sum(abs(a - b) for a, b in zip(old, new)) for old, new in {_PAIRS}])",
             code("""
@@ -95,14 +111,20 @@ _COMPARE = {
         ),
     ),
     "firsts": Step(
-        ("Print the first column as it was before on one line and as it is after on the next.",),
+        (
+            "Print the first column as it was before on one line and as it is after on the next.",
+            "Output two lines about the leftmost number of each row: the old ones, below them the new ones.",
+        ),
         (
             "for $x in (before, $v):\n    print(*[row[0] for row in $x])",
             "print(*[row[0] for row in before])\nprint(*[row[0] for row in $v])",
         ),
     ),
     "product": Step(
-        ("For each row multiply its last number before by its last number after; print these products on one line.",),
+        (
+            "For each row multiply its last number before by its last number after; print these products on one line.",
+            "Output a product for every row in one line: the old rightmost number times the new one.",
+        ),
         (
             f"print(*[old[-1] * new[-1] for old, new in {_PAIRS}])",
             "$w = []\nfor i in range(len($v)):\n    $w.append(before[i][-1] * $v[i][-1])\nprint(*$w)",
@@ -148,6 +170,10 @@ def _history(first: str, second: str) -> Source:
         (
             f"Line 1 holds a list of integers, line 2 command words: {commands}, save remembers the list, "
             "back makes it the list last saved (at first the given one). Take the final numbers.",
+            f"Integers are given, and below them words to obey one by one. {commands}; with save a copy is kept, and "
+            f"back returns to the copy, or to the start if there is none. Go on with the list at the end.",
+            f"A list of integers stands on top. Its commands are below: save (note the list), back (the noted list, or "
+            f"the given one, comes back), {commands}. Look at what is left after all of them.",
         ),
         draw,
         (f"import marshal\n{program('marshal.dumps($w)', 'marshal.loads(saved)')}",),

@@ -58,6 +58,8 @@ def _assignments(layout: str, draw: Callable[[random.Random], str], *clean: str)
             "the entries are the names and their final numbers, in order of first assignment.",
             f"n lines (n is on the first line) assign to names, {layout}. "
             "The entries are the names in order of first assignment and their numbers at the end.",
+            f"A small program is given after its length n; its lines are assignments {layout}. Once it has run, each "
+            "variable is an entry with its value, the earliest variable first.",
         ),
         draw,
         (_EXEC_EACH, _EXEC_ALL),
@@ -179,6 +181,10 @@ def _calls(second: str, shown: str, act: str) -> Source:
             f"append(k) or {shown}. Carry them out in order and take the final numbers.",
             f"A list is empty. After a line with n come n calls of its methods append(k) and {shown}, "
             "one a line; apply them and look at the numbers left.",
+            f"Two kinds of calls work on a list without items: append(k), and {shown}. Read n and that many calls, do "
+            "one after the other, and go on with what the list has then.",
+            f"append(k) and {shown} stand on n lines below n, as methods of one list, which has nothing in it before. "
+            "What is in it after the last?",
         ),
         draw,
         (

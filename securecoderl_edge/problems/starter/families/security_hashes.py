@@ -79,6 +79,7 @@ def _grouped(same: str, kept: str) -> Source:
         (
             f"The first line is n, then come n texts, one a line. Texts that {same} form a group.",
             f"Put n texts (line 1 is n, then one a line) into groups; two belong together when they {same}.",
+            f"Below a count there are lines of text. Make classes of lines that {same}.",
         ),
         _draw_texts,
         tuple(way + reads for way in unsafe),
@@ -98,6 +99,8 @@ def _compared(same: str, kept: str) -> Source:
             "The first line is n, then n lines of an old file and n lines of a new one. "
             f"Lines count as equal when they {same}.",
             f"After n come n old lines and then n new lines; two lines are equal when they {same}.",
+            f"A file of n lines stands below n, and its new version below it. Two of their lines match if they {same}, "
+            "and are then called equal.",
         ),
         _draw_versions,
         tuple(way + reads for way in unsafe),
@@ -107,21 +110,31 @@ def _compared(same: str, kept: str) -> Source:
 
 _GROUP_REPORTS = {
     "sizes": Step(
-        ("Print the sizes of the groups in decreasing order on one line.",),
+        (
+            "Print the sizes of the groups in decreasing order on one line.",
+            "How many belong to each? Output a row of these counts, greatest first.",
+        ),
         (
             "print(*sorted(map(len, groups.values()), reverse=True))",
             "$w = [len(group) for group in groups.values()]\n$w.sort()\nprint(*$w[::-1])",
         ),
     ),
     "firsts": Step(
-        ("Print the number (from 1) of the first text of each group, in order on one line.",),
+        (
+            "Print the number (from 1) of the first text of each group, in order on one line.",
+            "Where does each begin? Output a row of those positions, counted from 1.",
+        ),
         (
             "print(*[group[0] for group in groups.values()])",
             "$w = []\nfor group in groups.values():\n    $w.append(min(group))\nprint(*$w)",
         ),
     ),
     "repeats": Step(
-        ("Print the numbers (from 1) of the texts that follow another of their group, or none if there are none.",),
+        (
+            "Print the numbers (from 1) of the texts that follow another of their group, or none if there are none.",
+            "Output in rising order the positions (the first is 1) of all that are not the earliest of their kind, or "
+            "none without any.",
+        ),
         (
             'print(*sorted(i for group in groups.values() for i in group[1:]) or ["none"])',
             code("""
@@ -133,7 +146,10 @@ _GROUP_REPORTS = {
         ),
     ),
     "alone": Step(
-        ("Print the numbers (from 1) of the texts that are alone in their group, or none if there are none.",),
+        (
+            "Print the numbers (from 1) of the texts that are alone in their group, or none if there are none.",
+            "Output the positions (the first is 1) of all that have nothing of their kind, or none without any.",
+        ),
         (
             'print(*[group[0] for group in groups.values() if len(group) == 1] or ["none"])',
             code("""
@@ -146,7 +162,10 @@ _GROUP_REPORTS = {
         ),
     ),
     "largest": Step(
-        ("Print the numbers (from 1) of the texts in the largest group (the one that starts first of equals).",),
+        (
+            "Print the numbers (from 1) of the texts in the largest group (the one that starts first of equals).",
+            "To which belong most? Output the positions of its members, counted from 1; of equals the earliest counts.",
+        ),
         (
             "print(*max(groups.values(), key=len))",
             code("""

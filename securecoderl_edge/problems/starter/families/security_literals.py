@@ -43,7 +43,11 @@ def _draw_table(rng: random.Random) -> str:
 
 _LISTS = {
     "one": Source(
-        ("The input is a list of integers in Python notation.", "One line holds a list literal of integers."),
+        (
+            "The input is a list of integers in Python notation.",
+            "One line holds a list literal of integers.",
+            "Integers are given as Python would write them in a list.",
+        ),
         _draw_list,
         ("$v = eval(input())", "line = input()\n$v = eval(line)"),
         (
@@ -53,7 +57,11 @@ _LISTS = {
         ),
     ),
     "two": Source(
-        ("Each of two lines holds a list of integers in Python notation; join the second to the end of the first.",),
+        (
+            "Each of two lines holds a list of integers in Python notation; join the second to the end of the first.",
+            "Two list literals of integers come one below the other. Put what the lower one has behind the upper one.",
+            "Join two lists, which stand on a line each as Python writes them.",
+        ),
         _draw_two_lists,
         ("$v = eval(input()) + eval(input())", "$v = eval(input())\n$v += eval(input())"),
         (
@@ -67,6 +75,7 @@ _DICTS = {
         (
             "The input is a dictionary literal from names to numbers.",
             "One line holds a dict of names and numbers.",
+            "Names with their numbers are given as Python would write them in braces.",
         ),
         _draw_entries,
         ("$d = eval(input())", "text = input()\n$d = eval(text)"),
@@ -76,6 +85,8 @@ _DICTS = {
         (
             "Two lines hold dictionary literals from names to numbers; merge them, the second line "
             "winning (names keep their place).",
+            "There are two dicts of names and numbers, a line each. The lower one updates the upper one, in which "
+            "known names stay where they are.",
         ),
         _draw_two_entries,
         ("$d = {**eval(input()), **eval(input())}", "$d = eval(input())\n$d.update(eval(input()))"),
@@ -87,9 +98,16 @@ _DICTS = {
 }
 
 
-def _table(layout: str, turn: str = "") -> Source:
+_GIVEN = (
+    "The input is a table of integers as a list of lists.",
+    "One line holds a matrix in Python notation, a list for each row.",
+    "A Python literal of nested lists gives some integers.",
+)
+
+
+def _table(*layouts: str, turn: str = "") -> Source:
     return Source(
-        (f"The input is a table of integers as a list of lists. {layout}",),
+        tuple(f"{table} {way}" for table in _GIVEN for way in layouts),
         _draw_table,
         (f"$v = eval(input()){turn}", f"text = input()\n$v = eval(text){turn}"),
         (
@@ -100,14 +118,19 @@ def _table(layout: str, turn: str = "") -> Source:
 
 
 _TABLES = {
-    "rows": _table("Work on its rows from top to bottom."),
-    "columns": _table("Work on its columns from left to right.", "\n$v = list(zip(*$v))"),
+    "rows": _table("Work on its rows from top to bottom.", "Look at row after row."),
+    "columns": _table(
+        "Work on its columns from left to right.", "Look at column after column.", turn="\n$v = list(zip(*$v))"
+    ),
 }
 
 
 def _measure(says: str, of: str) -> Step:
     loop = f"$w = []\nfor line in $v:\n    $w.append({of})"
-    return Step((f"Find {says} of each.", f"For each, take {says}."), (f"$w = [{of} for line in $v]", loop))
+    return Step(
+        (f"Find {says} of each.", f"For each, take {says}.", f"Every one gives a result: {says}."),
+        (f"$w = [{of} for line in $v]", loop),
+    )
 
 
 _MEASURES = {
@@ -119,7 +142,11 @@ _MEASURES = {
 }
 _TABLE_REPORTS = {
     "best": Step(
-        ("Print the position, counted from 1, of the largest result (the first of equals) and that result.",),
+        (
+            "Print the position, counted from 1, of the largest result (the first of equals) and that result.",
+            "Which gives most? Output its number (the first has 1; of equals the earliest) with what it gives.",
+            "Output two integers: where the maximum stands first, counting from 1, then the maximum.",
+        ),
         (
             "$t = max($w)\nprint($w.index($t) + 1, $t)",
             code("""
@@ -131,9 +158,16 @@ _TABLE_REPORTS = {
             """),
         ),
     ),
-    "listing": Step(("Print the results on one line.",), ("print(*$w)", 'print(" ".join(map(str, $w)))')),
+    "listing": Step(
+        ("Print the results on one line.", "Output a row with all that you found.", "Show what comes out, in a line."),
+        ("print(*$w)", 'print(" ".join(map(str, $w)))'),
+    ),
     "spread": Step(
-        ("Print the sum of the results and the largest result minus the smallest, on one line.",),
+        (
+            "Print the sum of the results and the largest result minus the smallest, on one line.",
+            "Output two integers: what all that you found adds up to, and how far its extremes are apart.",
+            "Show a line with the total first and then maximum less minimum.",
+        ),
         ("print(sum($w), max($w) - min($w))", "$w.sort()\nprint(sum($w), $w[-1] - $w[0])"),
     ),
 }

@@ -50,6 +50,7 @@ def _inside(folder: str, inside: bool) -> Source:
         (
             f"The first line is n, then come n file paths, one a line. Take those {where} the folder {folder}.",
             f"Of n paths of files (n on line 1, then one a line) keep those {where} the folder {folder}.",
+            f"Files are listed by path below their number. Look only at files {where} the folder {folder}.",
         ),
         lambda rng: _draw_paths(rng, folder),
         (short.format(unsafe.format("$x")), loop.format(unsafe.format("path"))),
@@ -64,35 +65,50 @@ _PLACES = {
 }
 _PATH_REPORTS = {
     "names": Step(
-        ("Print their file names without folders in alphabetical order on one line, or none if there are none.",),
+        (
+            "Print their file names without folders in alphabetical order on one line, or none if there are none.",
+            "Cut off the folders, sort from a to z and output a row of what is left (none without any).",
+        ),
         (
             'print(*sorted($x.split("/")[-1] for $x in $w) or ["none"])',
             '$t = []\nfor $x in $w:\n    $t.append($x.rsplit("/", 1)[1])\n$t.sort()\nprint(" ".join($t) or "none")',
         ),
     ),
     "endings": Step(
-        ("Print how many end in .txt, in .log and in .py, on one line.",),
+        (
+            "Print how many end in .txt, in .log and in .py, on one line.",
+            "Output three counts in a row, by ending: first txt, then log, then py.",
+        ),
         (
             'print(*[sum($x.endswith($k) for $x in $w) for $k in (".txt", ".log", ".py")])',
             '$t = {"txt": 0, "log": 0, "py": 0}\nfor $x in $w:\n    $t[$x.split(".")[-1]] += 1\nprint(*$t.values())',
         ),
     ),
     "longest": Step(
-        ("Print the longest of these paths (the first of equals), or none if there are none.",),
+        (
+            "Print the longest of these paths (the first of equals), or none if there are none.",
+            "Output the one with most characters, of several the earliest (none without any).",
+        ),
         (
             'print(max($w, key=len, default="none"))',
             '$t = ""\nfor $x in $w:\n    if len($x) > len($t):\n        $t = $x\nprint($t or "none")',
         ),
     ),
     "depths": Step(
-        ("Print for each the number of folders in its path, on one line, or none if there are none.",),
+        (
+            "Print for each the number of folders in its path, on one line, or none if there are none.",
+            "How deep is each, counted in folders? Output a row of these counts (none without any).",
+        ),
         (
             'print(*[$x.count("/") - 1 for $x in $w] or ["none"])',
             '$t = []\nfor $x in $w:\n    $t.append(len($x.split("/")) - 2)\nprint(" ".join(map(str, $t)) or "none")',
         ),
     ),
     "stems": Step(
-        ("Print their file names up to the dot in the given order, joined by +, or none if there are none.",),
+        (
+            "Print their file names up to the dot in the given order, joined by +, or none if there are none.",
+            "Cut off the folders and the ending, and output the rest with + between (none without any).",
+        ),
         (
             'print("+".join($x.split("/")[-1].split(".")[0] for $x in $w) or "none")',
             '$t = []\nfor $x in $w:\n    $k = $x[$x.rindex("/") + 1 :]\n'
@@ -133,6 +149,10 @@ def _services(which: str, rule: str) -> Source:
             "n services (n on line 1) come one a line as name address:port; one with four zeros as "
             "address is open. "
             f"Take the services that are {which}, with the port as number.",
+            "Below their number there are rows name address:port, each a service; 0.0.0.0 as address makes it open. "
+            f"Choose the ones that are {which}, and use their ports as numbers.",
+            "Every service (one a row, name address:port, after a count) listens on its address, and is open if that "
+            f"is 0.0.0.0. Who is {which}? Their number is the port.",
         ),
         _draw_services,
         (

@@ -38,7 +38,11 @@ _DOM = "from xml.dom import minidom\n"
 _ROOT = f"{_DOM}root = minidom.parseString(input()).documentElement\n"
 _LISTS = {
     "text": Source(
-        ("One line is an XML element a whose n children hold integers as text.",),
+        (
+            "One line is an XML element a whose n children hold integers as text.",
+            "Some XML is given: in a there are tags n, each around an integer.",
+            "Get the integers between the n tags of a short XML document.",
+        ),
         _draw_texts,
         (
             f"{_ET}$v = [int(node.text) for node in ET.fromstring(input())]",
@@ -51,7 +55,11 @@ _LISTS = {
         ),
     ),
     "attribute": Source(
-        ("One line is an XML element a whose n children each have an integer attribute v.",),
+        (
+            "One line is an XML element a whose n children each have an integer attribute v.",
+            "Some XML is given: in a there are tags n, and v says the integer of each.",
+            "Get the integers that attributes v have in a short XML document.",
+        ),
         _draw_attributes,
         (
             f'{_ET}$v = [int(node.get("v")) for node in ET.fromstring(input())]',
@@ -66,7 +74,10 @@ _LISTS = {
 }
 _BAGS = {
     "tags": Source(
-        ("One line is an XML element bag; the tag of each child is a name and its text that entry's number.",),
+        (
+            "One line is an XML element bag; the tag of each child is a name and its text that entry's number.",
+            "Some XML is given: every tag in bag names an entry, and encloses its number.",
+        ),
         _draw_tags,
         (
             f"{_ROOT}$d = {{node.tagName: int(node.firstChild.data) for node in root.childNodes}}",
@@ -80,7 +91,10 @@ _BAGS = {
         ),
     ),
     "attributes": Source(
-        ("One line is an XML element bag; each attribute is an entry with a name and a number.",),
+        (
+            "One line is an XML element bag; each attribute is an entry with a name and a number.",
+            "Some XML is given: the only tag, bag, lists its entries as attributes with a number each.",
+        ),
         _draw_root,
         (
             f"{_ROOT}$d = {{$k: int($n) for $k, $n in root.attributes.items()}}",

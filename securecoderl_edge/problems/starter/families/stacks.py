@@ -79,6 +79,8 @@ SWITCHES = compose(
         " other numbers that come while it is on$change.",
         "The input is one line of integers. Every number that $when flips a switch, which is $first at the start. Of"
         " the rest take those that come while the switch is on. Print $fold these numbers$change.",
+        "Some integers stand on one line. Begin with a switch that is $first; a number that $when only turns it over. "
+        "Every other number counts if the switch is on when it comes: output $fold the numbers that count$change.",
     ),
     _LISTED,
     number_line(-9, 15),
@@ -103,6 +105,11 @@ QUEUES = compose(
         " $when, $how and put it at the end; otherwise $other. Print $fold the final queue.",
         "The first line has k, the second a queue of integers. Repeat k times (stop when the queue is empty): take the"
         " first number; if it $when, $how and put it at the end; if not, $other. Print $fold the queue then.",
+        "Integers wait in a line, given after a row with k. Do k rounds, fewer if nobody waits: whoever stands in front"
+        " leaves, and for a number that $when, $how and put it behind the last; for any other, $other. After all"
+        " rounds show $fold the numbers still waiting.",
+        "Given k and some integers in a row, move k times (or until none is left) the front one away. Whenever the "
+        "moved number $when, $how, then append it; else $other. Of what remains at the end print $fold the numbers.",
     ),
     (
         """\

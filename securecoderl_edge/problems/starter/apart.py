@@ -1,0 +1,55 @@
+"""Keeps training problems apart from evaluation problems: neither near-duplicates nor the same solution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from securecoderl_edge.problems.near_duplicates import SIMILARITY, jaccard, word_pairs
+from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.problems.starter.family import Family
+from securecoderl_edge.problems.starter.generate import build_problem
+
+# Wordings of a composition that are tried; nearly all compositions have one that is far from all evaluation problems.
+WORDINGS = 12
+
+
+class Apart:
+    """Tells whether a problem may be trained on, given the problems for evaluation. Exact, without hashing."""
+
+    def __init__(self, evaluation: Sequence[Problem]) -> None:
+        self._pairs = [word_pairs(problem) for problem in evaluation]
+        self._solutions = {program for problem in evaluation for program in problem.solutions}
+        self._places: dict[str, list[int]] = {}
+        for place, pairs in enumerate(self._pairs):
+            for pair in pairs:
+                self._places.setdefault(pair, []).append(place)
+
+    def allows(self, problem: Problem) -> bool:
+        """Whether it is no near-duplicate of a problem for evaluation and has none of their solutions."""
+        return self._solutions.isdisjoint(problem.solutions) and not self._is_near(word_pairs(problem))
+
+    def _is_near(self, pairs: frozenset[str]) -> bool:
+        # At a similarity of one half, half of the pairs are shared, and so is one of the rarest half and one more.
+        rarest = sorted(pairs, key=lambda pair: (len(self._places.get(pair, ())), pair))[: len(pairs) // 2 + 1]
+        places = set().union(*(self._places.get(pair, ()) for pair in rarest))
+        return any(jaccard(pairs, self._pairs[place]) >= SIMILARITY for place in places)
+
+
+@lru_cache(maxsize=1)
+def built_in() -> Apart:
+    """`Apart` from ``starter:eval``, ``starter:hard`` and ``starter:security``."""
+    from securecoderl_edge.problems.starter.splits import load_split
+
+    return Apart([problem for split in ("eval", "hard", "security") for problem in load_split(split)])
+
+
+def build_for_training(
+    family: Family, composition: str, variants: Iterable[int], wording_rarity: float = 0.0, shows_a_test: bool = False
+) -> Problem | None:
+    """`build_problem` with the first of the variants that may be trained on; None if there is none."""
+    for variant in variants:
+        problem = build_problem(family, composition, variant, wording_rarity, shows_a_test)
+        if built_in().allows(problem):
+            return problem
+    return None
