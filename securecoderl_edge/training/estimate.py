@@ -35,8 +35,9 @@ def seconds_per_update(
     ppo = settings.ppo
     prompts = ppo.batch_size // ppo.samples_per_prompt
     one = _pass(shape, formats, gpu, prompts, longest_prompt, ppo.batch_size, ppo.max_tokens)
-    # The reference and the sampling policy: the forward pass of the latter is that of the first epoch.
-    return seconds_of_sampling(
+    # The reference and the sampling policy: the forward pass of the latter is that of the first optimizer step.
+    before = settings.measures_kl(phase) + 1 - 1 / ppo.minibatches
+    return (1 + ppo.refill) * seconds_of_sampling(
         shape,
         formats,
         gpu,
@@ -45,7 +46,7 @@ def seconds_per_update(
         ppo.max_tokens,
         ppo.rollout_sequences,
         ppo.samples_per_prompt,
-    ) + one * (1 + epoch * ppo.epochs)
+    ) + one * (before + epoch * ppo.epochs)
 
 
 def seconds_of_evaluation(
