@@ -24,7 +24,7 @@ from securecoderl_edge.training import phase
 from securecoderl_edge.training.checkpoint import checkpoints
 from securecoderl_edge.training.settings import TrainSettings
 from securecoderl_edge.training.train import train
-from securecoderl_edge.training.update import ppo_update, rollout
+from securecoderl_edge.training.update import minibatches, ppo_update, rollout
 from securecoderl_edge.training.update.learner import Learner
 
 pytestmark = pytest.mark.usefixtures("varied_reward")
@@ -81,7 +81,7 @@ def test_an_update_that_is_not_finite_stops_with_its_batch_saved_and_the_checkpo
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = settings("selection.problems=0", phases=("binary",))
-    real, calls = ppo_update.policy_loss, 0
+    real, calls = minibatches.policy_loss, 0
 
     def broken(*arguments: Any) -> Any:
         nonlocal calls
@@ -89,13 +89,13 @@ def test_an_update_that_is_not_finite_stops_with_its_batch_saved_and_the_checkpo
         found = real(*arguments)
         return found if calls < 3 else replace(found, loss=found.loss * float("nan"))
 
-    monkeypatch.setattr(ppo_update, "policy_loss", broken)
+    monkeypatch.setattr(minibatches, "policy_loss", broken)
     run = tmp_path / "a" / "run"
     with pytest.raises(SceError, match=r"NaN or Inf in the loss of binary update \d.*not-finite-00000\d.safetensors"):
         train(config, run)
     (saved,) = run.glob("phases/1-binary/not-finite-*.safetensors")
     assert {"tokens", "mask", "log_probs", "reference", "advantages", "rewards"} <= load_file(saved).keys()
-    monkeypatch.setattr(ppo_update, "policy_loss", real)
+    monkeypatch.setattr(minibatches, "policy_loss", real)
     assert equal(train(config, run).policy, train(config, tmp_path / "b" / "whole").policy)
 
 

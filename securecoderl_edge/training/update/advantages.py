@@ -85,6 +85,6 @@ def _scaled(
     """The advantages divided by their root mean square in the whole batch, or by the running one of small batches."""
     if ppo.batch_size >= _MIN_SEQUENCES_TO_WHITEN:
         # A leave-one-out advantage is centered by construction; the zeros of the others lower its mean square.
-        return whiten(advantages, mask, center=ppo.advantage == "gae") / share**0.5
+        return whiten(advantages, mask, center=ppo.advantage == "gae") / float(share**0.5)
     mean_square = running_mean_square(running, name, share * masked_mean(advantages**2, mask))
     return advantages * float((mean_square + 1e-8) ** -0.5)
