@@ -149,10 +149,10 @@ def test_a_gpu_that_fails_ends_the_run_with_the_way_to_resume_it(
 ) -> None:
     calls = count(1)
 
-    def fails(self: Learner, *arguments: Any, real: Any = Learner.step) -> Any:
+    def fails(self: Learner, *arguments: Any, real: Any = Learner.step, **named: Any) -> Any:
         if next(calls) == 2:
             raise RuntimeError(words)
-        return real(self, *arguments)
+        return real(self, *arguments, **named)
 
     monkeypatch.setattr(Learner, "step", fails)
     with pytest.raises(SceError, match=f"the GPU failed in sft update 2 of 2 .{words[:9]}") as caught:
@@ -164,7 +164,7 @@ def test_a_gpu_that_fails_ends_the_run_with_the_way_to_resume_it(
 def test_a_gpu_that_fails_before_the_first_checkpoint_is_said_to_leave_none(
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(*_: Any) -> None:
+    def fails(*_: Any, **__: Any) -> None:
         raise RuntimeError("CUDA error: unknown error")
 
     monkeypatch.setattr(Learner, "step", fails)
@@ -175,7 +175,7 @@ def test_a_gpu_that_fails_before_the_first_checkpoint_is_said_to_leave_none(
 def test_an_error_that_is_not_the_gpu_s_is_not_taken_for_one(
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(*_: Any) -> None:
+    def fails(*_: Any, **__: Any) -> None:
         raise RuntimeError("The size of tensor a (3) must match the size of tensor b (4)")
 
     monkeypatch.setattr(Learner, "step", fails)
@@ -187,7 +187,7 @@ def test_an_error_that_is_not_the_gpu_s_is_not_taken_for_one(
 def test_memory_that_cuda_itself_lacks_names_the_setting_to_lower(
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
-    def fails(*_: Any) -> None:
+    def fails(*_: Any, **__: Any) -> None:
         raise RuntimeError(words)
 
     monkeypatch.setattr(Learner, "step", fails)
