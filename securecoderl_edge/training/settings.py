@@ -143,10 +143,13 @@ class PpoSettings:
         "With `rloo`: divide the advantages of R_func and of R_sec by their own root mean squares, then add them.",
     )
     epochs: int = setting(
-        2, "Passes over a batch. With one epoch of one minibatch the clip never acts: every ratio is 1.", minimum=1
+        2,
+        "Passes over a batch. With one epoch of one minibatch every ratio is 1 and the clip never acts: `rloo` is then "
+        "RLOO with the KL in the reward. With more of either it is PPO.",
+        minimum=1,
     )
     minibatches: int = setting(
-        1, "Minibatches per epoch, of whole groups, drawn anew in each; one optimizer step each.", minimum=1
+        1, "Minibatches per epoch, of whole groups, shuffled in each epoch; one optimizer step each.", minimum=1
     )
     target_kl: float | None = setting(
         None,
