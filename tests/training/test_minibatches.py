@@ -134,8 +134,8 @@ class Slow:
         shaped = [reward + penalty for reward, penalty in zip(self.rewards(BETA), kl, strict=True)]
         return self.scaled(self.leave_one_out(shaped), tokens)
 
-    def update(self) -> float:
-        """Make the steps; returns the fraction of tokens that were clipped, as a mean over steps."""
+    def update(self) -> tuple[float, float]:
+        """Make the steps; returns means over them: the fraction of tokens that were clipped, and the gradient's norm."""
         ppo, groups = self.ppo, self.groups()
         with torch.no_grad():
             old = [self.log_probs(row) for row in range(len(self.made.completions))]
@@ -144,7 +144,7 @@ class Slow:
         missing = ppo.batch_size - len(used)
         tokens = sum(self.lengths([*used, *flat[len(flat) - missing :]]))
         share = sum(self.lengths(used)) / tokens
-        advantages, clipped = self.advantages(old, tokens), []
+        advantages, clipped, norms = self.advantages(old, tokens), [], []
         parameters = list(adapter_parameters(self.learner.model, POLICY_ADAPTER).values())
         for epoch in range(ppo.epochs):
             order = shuffled(len(groups), seed_of(SEED, PHASE, "minibatches", 1, epoch))
@@ -161,10 +161,10 @@ class Slow:
                 gradients = torch.autograd.grad(share * torch.stack(losses).mean(), parameters)
                 for parameter, gradient in zip(parameters, gradients, strict=True):
                     parameter.grad = gradient
-                torch.nn.utils.clip_grad_norm_(parameters, ppo.max_grad_norm)
+                norms.append(float(torch.nn.utils.clip_grad_norm_(parameters, ppo.max_grad_norm)))
                 self.learner.optimizer.step()
                 clipped.append(sum(outside) / len(outside))
-        return sum(clipped) / len(clipped)
+        return sum(clipped) / len(clipped), sum(norms) / len(norms)
 
 
 DROPPING = replace(PPO, drop_zero_variance_groups=True)
@@ -193,11 +193,12 @@ def test_an_update_is_that_of_a_slow_reference(
                 parameter += 0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
     before = policy(fast)
     row, made = update(fast, scorer, ppo)
-    clipped = Slow(slow, made, ppo).update()
+    clipped, norm = Slow(slow, made, ppo).update()
     moved, expected = policy(fast) - before, policy(slow) - before
     assert expected.norm() > 0.1
     torch.testing.assert_close(moved, expected, rtol=1e-3, atol=1e-4 * float(expected.abs().max()) + 1e-6)
     assert row["policy/clipfrac"] == pytest.approx(clipped, abs=1e-6)
+    assert row["grad_norm"] == pytest.approx(norm, rel=1e-4)
     assert row["val/steps"] == ppo.epochs * min(ppo.minibatches, row["groups_used"])
     case = request.node.callspec.id
     assert (row["groups_used"] < 4) == (case in ("dropped", "separate", "maxrl"))
