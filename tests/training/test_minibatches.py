@@ -135,7 +135,7 @@ class Slow:
         return self.scaled(self.leave_one_out(shaped), tokens)
 
     def update(self) -> tuple[float, float]:
-        """Make the steps; returns means over them: the fraction of tokens that were clipped, and the gradient's norm."""
+        """Make the steps; returns means over them: the fraction of clipped tokens, and the gradient's norm."""
         ppo, groups = self.ppo, self.groups()
         with torch.no_grad():
             old = [self.log_probs(row) for row in range(len(self.made.completions))]
