@@ -57,7 +57,9 @@ ROWS = {
     ),
     "ppo.prompts": Row(ours="the paper has no curriculum over problems"),
     "ppo.drop_zero_variance_groups": Row(ours="a prompt has one completion"),
+    "ppo.separate_rewards": Row(ours="Eq. 1 adds the rewards"),
     "ppo.epochs": Row("4"),
+    "ppo.minibatches": Row(ours="the paper has no minibatches"),
     "ppo.learning_rate": Row("1e-6"),
     "ppo.clip_range": Row("0.2"),
     "ppo.kl_coefficient": Row("0.1"),
@@ -91,7 +93,7 @@ ROWS = {
 # They decide where and how fast a run computes, or belong to a part that it does not have.
 WITHOUT_EFFECT = {
     "checkpoint_every", "device", "gradient_checkpointing", "memory_gib", "ppo.discount", "ppo.gae_lambda",
-    "ppo.micro_batch_tokens", "ppo.rollout", "ppo.rollout_sequences", "ppo.value_learning_rate",
+    "ppo.micro_batch_tokens", "ppo.refill", "ppo.rollout", "ppo.rollout_sequences", "ppo.value_learning_rate",
     "readiness_problems", "reward.sandbox",
     "references.hint_anneal", "references.hint_step", "references.hint_target", "references.hints",
     "references.relift_batch_size",

@@ -62,6 +62,12 @@ def rows(run: Run, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run.path / name).read_text().splitlines()]
 
 
+def untimed(run: Run) -> list[dict[str, Any]]:
+    """A run's rows without times and memory."""
+    times = ("seconds", "seconds_sample", "seconds_score", "seconds_update", "tokens_per_second", "peak_rss_mib")
+    return [{key: value for key, value in row.items() if key not in times} for row in rows(run)]
+
+
 def weights(folder: Path) -> dict[str, torch.Tensor]:
     """An adapter's tensors by name."""
     tensors: dict[str, torch.Tensor] = load_file(folder / "adapter_model.safetensors")

@@ -96,7 +96,8 @@ def plan_memory(
     if is_sft:
         batch = settings.sft.max_tokens, settings.sft.batch_size, 1
     else:
-        batch = ppo.max_tokens, ppo.batch_size // ppo.samples_per_prompt, ppo.samples_per_prompt
+        prompts = ppo.batch_size // ppo.samples_per_prompt // ppo.minibatches
+        batch = ppo.max_tokens, prompts, ppo.samples_per_prompt
     return MemoryPlan(
         {name: size for name, size in always.items() if size},
         sampling,

@@ -154,21 +154,38 @@ class PpoSettings:
     """Proximal policy optimization, in the RL phases."""
 
     batch_size: int = setting(64, "Completions per update.", minimum=1)
-    samples_per_prompt: int = setting(8, "Completions per prompt; the `rloo` baseline needs at least 2.", minimum=1)
+    samples_per_prompt: int = setting(8, "Completions per prompt; `rloo` and `maxrl` need at least 2.", minimum=1)
     advantage: str = setting(
         "rloo",
         "Baseline. rloo: leave-one-out mean of the prompt's other completions; gae: value head; batch: mean of the "
-        "batch, whatever the prompts, divided by its standard deviation.",
-        choices=("gae", "rloo", "batch"),
+        "batch, whatever the prompts, divided by its standard deviation; maxrl: mean of the prompt's completions, "
+        "divided by that mean.",
+        choices=("gae", "rloo", "batch", "maxrl"),
     )
     drop_zero_variance_groups: bool = setting(
         False,
-        "With `rloo`: skip prompts whose completions all got the same reward; only the KL penalty would act on them.",
+        "With `rloo` or `maxrl`: skip prompts whose completions all got the same reward; only the KL penalty would act "
+        "on them.",
     )
-    epochs: int = setting(2, "Optimizer epochs per batch. With 1 the clip never acts: every ratio is 1.", minimum=1)
+    refill: int = setting(
+        0, "With dropped groups: sample other problems in their place, in at most N rounds (DAPO). 0: none.", minimum=0
+    )
+    separate_rewards: bool = setting(
+        False,
+        "With `rloo`: divide the advantages of R_func and of R_sec by their own root mean squares, then add them.",
+    )
+    epochs: int = setting(
+        2,
+        "Passes over a batch. With one epoch of one minibatch every ratio is 1 and the clip never acts: `rloo` is then "
+        "RLOO with the KL in the reward. With more of either it is PPO.",
+        minimum=1,
+    )
+    minibatches: int = setting(
+        1, "Minibatches per epoch, of whole groups, shuffled in each epoch; one optimizer step each.", minimum=1
+    )
     target_kl: float | None = setting(
         None,
-        "Stop the epochs of a batch early when KL to the sampling policy exceeds this (nats per token).",
+        "Stop the optimizer steps on a batch when KL to the sampling policy exceeds this (nats per token).",
         minimum=0,
     )
     learning_rate: float = setting(1e-3, "Learning rate of AdamW for the adapter.", minimum=0)
@@ -178,7 +195,9 @@ class PpoSettings:
     )
     clip_range: float = setting(0.2, "PPO clips the probability ratio of each token to 1 +- this.", minimum=0)
     kl_coefficient: float = setting(
-        0.02, "KL penalty coefficient (KL to the SFT policy), applied to the reward.", minimum=0
+        0.02,
+        "KL penalty coefficient (KL to the SFT policy), applied to the reward. 0: KL is computed for `max_kl` alone.",
+        minimum=0,
     )
     discount: float = setting(1.0, "Discount factor gamma.", minimum=0, maximum=1)
     gae_lambda: float = setting(0.95, "GAE lambda.", minimum=0, maximum=1)
@@ -195,6 +214,11 @@ class PpoSettings:
         choices=("shuffle", "pass-rate"),
     )
     rollout: str = setting("own", "Sampler. own: ours; hf: generate() of transformers.", choices=("own", "hf"))
+
+    @property
+    def compares_groups(self) -> bool:
+        """Whether a completion's baseline is the other completions of its prompt."""
+        return self.advantage in ("rloo", "maxrl")
 
 
 @dataclass(frozen=True)
@@ -328,6 +352,11 @@ class TrainSettings:
         table: SftSettings | PhaseSettings | SelfTrainingSettings = getattr(self, name)
         return table
 
+    def measures_kl(self, phase: str) -> bool:
+        """Whether updates of a phase compute the KL to the SFT policy: for the penalty, or for ``max_kl``."""
+        table = self.phase(phase)
+        return isinstance(table, PhaseSettings) and (self.ppo.kl_coefficient > 0 or table.max_kl is not None)
+
     def prompt_room(self, context: int) -> int:
         """Tokens that a prompt may have in a model of this context."""
         room = context - self.ppo.max_tokens
@@ -381,13 +410,27 @@ def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any]) -> T
     reward = settings.reward
     if reward.subtract_constant_baseline and reward.credit_rule not in ("any", "fraction"):
         raise UsageError("reward.subtract_constant_baseline needs reward.credit_rule = any or fraction")
+    _check_ppo(settings)
+    return settings
+
+
+def _check_ppo(settings: TrainSettings) -> None:
     ppo = settings.ppo
-    if ppo.advantage == "rloo" and ppo.samples_per_prompt < 2:
-        raise UsageError("ppo.advantage = rloo needs ppo.samples_per_prompt of at least 2. Or set ppo.advantage = gae")
-    if ppo.advantage != "rloo" and ppo.drop_zero_variance_groups:
+    of_groups = ppo.compares_groups
+    if of_groups and ppo.samples_per_prompt < 2:
+        raise UsageError(
+            f"ppo.advantage = {ppo.advantage} needs ppo.samples_per_prompt of at least 2. Or set ppo.advantage = gae"
+        )
+    if not of_groups and ppo.drop_zero_variance_groups:
         raise UsageError(
             f"ppo.advantage = {ppo.advantage} uses every completion. Set ppo.drop_zero_variance_groups = false"
         )
+    if ppo.refill and not ppo.drop_zero_variance_groups:
+        raise UsageError("ppo.refill replaces dropped groups. Set ppo.drop_zero_variance_groups = true")
+    if ppo.separate_rewards and ppo.advantage != "rloo":
+        raise UsageError(f"ppo.separate_rewards needs ppo.advantage = rloo, found {ppo.advantage}")
+    if ppo.separate_rewards and not 0 < settings.reward.security_weight < 1:
+        raise UsageError("ppo.separate_rewards needs two rewards. Set reward.security_weight between 0 and 1")
     if ppo.advantage != "gae" and ppo.value_warmup_steps:
         raise UsageError(f"ppo.value_warmup_steps needs ppo.advantage = gae: {ppo.advantage} has no value head")
     reinforced = [name for name in settings.phases if name in RL_PHASES]
@@ -404,7 +447,8 @@ def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any]) -> T
         raise UsageError(
             f"ppo.batch_size {ppo.batch_size} is not a multiple of ppo.samples_per_prompt {ppo.samples_per_prompt}"
         )
-    return settings
+    if (prompts := ppo.batch_size // ppo.samples_per_prompt) % ppo.minibatches:
+        raise UsageError(f"a batch has {prompts} prompts, which ppo.minibatches {ppo.minibatches} does not divide")
 
 
 def without_changeable(table: dict[str, Any]) -> dict[str, Any]:

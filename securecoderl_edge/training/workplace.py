@@ -299,7 +299,7 @@ def _make_learner(place: Workplace, phase: str) -> Learner:
     decoder = Decoder(place.model, place.compute.rollout_dtype) if samples and own else None
     return Learner(
         place.model, place.tokenizer, place.compute, optimizer, decoder, head, place.team, format=place.format,
-        extract=place.settings.reward.extract,
+        extract=place.settings.reward.extract, measures_kl=place.settings.measures_kl(phase),
     )  # fmt: skip
 
 

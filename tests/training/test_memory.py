@@ -73,6 +73,14 @@ def test_what_takes_more_memory_raises_its_part(
     assert total(with_ppo(settings, **change)) > total(settings)
 
 
+def test_a_piece_holds_no_more_prompts_than_a_minibatch(shape: Architecture, settings: TrainSettings) -> None:
+    def update(batch: int, minibatches: int) -> dict[str, int]:
+        of = with_ppo(settings, batch_size=batch, minibatches=minibatches, micro_batch_tokens=65536)
+        return plan_memory(shape, of, V100, 1024, "partial").update
+
+    assert update(16, 4) == update(4, 1) != update(16, 1)
+
+
 def test_checkpointing_and_8_bit_states_save_what_they_promise(shape: Architecture, settings: TrainSettings) -> None:
     def plan(**changes: Any) -> MemoryPlan:
         return plan_memory(shape, replace(settings, **changes), V100, 1024, "partial")

@@ -34,7 +34,7 @@ from securecoderl_edge.training.checkpoint import Progress, load_latest, save_ch
 from securecoderl_edge.training.phase import Stopped
 from securecoderl_edge.training.settings import PpoSettings, RewardSettings, SftSettings, TrainSettings
 from securecoderl_edge.training.train import train
-from securecoderl_edge.training.update import ppo, ppo_update, sft_update
+from securecoderl_edge.training.update import advantages, ppo, ppo_update, sft_update
 from securecoderl_edge.training.update.learner import Learner, make_optimizer, make_value_head
 from securecoderl_edge.training.update.sequences import Batch, make_batch
 
@@ -50,6 +50,7 @@ FP32 = Compute(NAME, "fp32", torch.float32)
 V100 = Compute(NAME, "int8", torch.float16, torch.float16, recompute=True)
 MATH = ("loss", "objective", "policy", "val", "grad_norm", "episode")
 STEP, LEARN = "training/update/learner.py:Learner.step", "training/update/ppo_update.py:_learn"
+OPTIMIZE = "training/update/minibatches.py:optimize"
 
 
 def make_learner(folder: Path, compute: Compute = FP32, value_head: bool = False, native: bool = True) -> Learner:
@@ -93,11 +94,16 @@ def on_both(make: Callable[[Compute], Learner], act: Callable[[Learner], dict[st
     torch.testing.assert_close(moved, expected, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("advantage", ["rloo", "gae", "batch"])
-def test_updates_on_a_device_are_those_on_the_cpu(tiny_qwen: Path, scorer: Scorer, advantage: str) -> None:
-    settings = replace(PPO, advantage=advantage)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        PPO, replace(PPO, advantage="gae"), replace(PPO, advantage="batch"),
+        replace(PPO, advantage="maxrl", minibatches=2), replace(PPO, separate_rewards=True),
+    ],
+)  # fmt: skip
+def test_updates_on_a_device_are_those_on_the_cpu(tiny_qwen: Path, scorer: Scorer, settings: PpoSettings) -> None:
     on_both(
-        lambda place: make_learner(tiny_qwen, place, advantage == "gae"),
+        lambda place: make_learner(tiny_qwen, place, settings.advantage == "gae"),
         lambda learner: learn(learner, scorer, settings),
     )
 
@@ -143,11 +149,12 @@ def test_an_update_reads_the_device_a_fixed_number_of_times(
     with pretend_device() as watch:
         learner = make_learner(tiny_qwen, value_head=True)
         watch.reads.clear()
-        learn(learner, scorer, replace(PPO, advantage="gae", epochs=3, micro_batch_tokens=micro_batch_tokens))
+        ppo = replace(PPO, advantage="gae", epochs=3, minibatches=2, micro_batch_tokens=micro_batch_tokens)
+        learn(learner, scorer, ppo)
     draws = {place: count for place, count in watch.reads.items() if place.startswith("models/sampling.py")}
     assert sum(draws.values()) == PPO.max_tokens + 1
-    # SFT's step and three of PPO; two checks before them, a table after each epoch and one at the end.
-    assert watch.reads - Counter(draws) == Counter({STEP: 1 + 3, LEARN: 2 + 3 + 1})
+    # SFT's step and three epochs of two steps; a table after each of these, two checks before and a table after all.
+    assert watch.reads - Counter(draws) == Counter({STEP: 1 + 6, OPTIMIZE: 6, LEARN: 2 + 1})
 
 
 def test_a_float16_step_reads_the_scale_of_the_loss_as_well(tiny_qwen: Path, scorer: Scorer) -> None:
@@ -231,6 +238,7 @@ def uninterrupted(epoch_settings: Callable[..., TrainSettings], once: Once) -> R
     [
         "models/decoder.py:Decoder.forward",
         "training/update/ppo_update.py:_learn",
+        "training/update/minibatches.py:optimize",
         "training/update/learner.py:Learner.backward",
         "training/update/learner.py:Learner.step",
         "training/checkpoint.py:_flatten",
@@ -308,10 +316,10 @@ def test_a_number_read_for_every_piece_of_a_batch_is_found(
 
 
 def test_a_constant_in_float64_is_found(tiny_qwen: Path, scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
-    def shaped(*args: Any, real: Any = ppo_update.kl_shaped_rewards) -> torch.Tensor:
+    def shaped(*args: Any, real: Any = advantages.kl_shaped_rewards) -> torch.Tensor:
         rewards: torch.Tensor = real(*args)
         return rewards * torch.tensor(1.0, dtype=torch.float64, device=rewards.device)
 
-    monkeypatch.setattr(ppo_update, "kl_shaped_rewards", shaped)
-    with pytest.raises(BrokenRule, match=r"ppo_update.py:_learn: .* has float64 on the device"):
+    monkeypatch.setattr(advantages, "kl_shaped_rewards", shaped)
+    with pytest.raises(BrokenRule, match=r"advantages.py:.* has float64 on the device"):
         update(tiny_qwen, scorer)

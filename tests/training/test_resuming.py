@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="needs the train extra")
 
 import torch
 from safetensors.torch import load_file
-from small_runs import rows, weights
+from small_runs import untimed, weights
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.adapters import save_adapter
@@ -26,11 +26,6 @@ from securecoderl_edge.training.settings import TrainSettings
 from securecoderl_edge.training.train import train
 
 SOLUTIONS = ("print(int(input()) + 1)\n", "n = int(input())\nprint(n + 1)\n")
-TIMES = ("seconds", "seconds_sample", "seconds_score", "seconds_update", "tokens_per_second", "peak_rss_mib")
-
-
-def untimed(run: Run) -> list[dict[str, Any]]:
-    return [{key: value for key, value in row.items() if key not in TIMES} for row in rows(run)]
 
 
 def policy(run: Run) -> dict[str, torch.Tensor]:

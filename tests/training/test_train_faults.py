@@ -24,7 +24,7 @@ from securecoderl_edge.training import phase
 from securecoderl_edge.training.checkpoint import checkpoints
 from securecoderl_edge.training.settings import TrainSettings
 from securecoderl_edge.training.train import train
-from securecoderl_edge.training.update import ppo_update, rollout
+from securecoderl_edge.training.update import minibatches, ppo_update, rollout
 from securecoderl_edge.training.update.learner import Learner
 
 pytestmark = pytest.mark.usefixtures("varied_reward")
@@ -81,7 +81,7 @@ def test_an_update_that_is_not_finite_stops_with_its_batch_saved_and_the_checkpo
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = settings("selection.problems=0", phases=("binary",))
-    real, calls = ppo_update.policy_loss, 0
+    real, calls = minibatches.policy_loss, 0
 
     def broken(*arguments: Any) -> Any:
         nonlocal calls
@@ -89,13 +89,13 @@ def test_an_update_that_is_not_finite_stops_with_its_batch_saved_and_the_checkpo
         found = real(*arguments)
         return found if calls < 3 else replace(found, loss=found.loss * float("nan"))
 
-    monkeypatch.setattr(ppo_update, "policy_loss", broken)
+    monkeypatch.setattr(minibatches, "policy_loss", broken)
     run = tmp_path / "a" / "run"
     with pytest.raises(SceError, match=r"NaN or Inf in the loss of binary update \d.*not-finite-00000\d.safetensors"):
         train(config, run)
     (saved,) = run.glob("phases/1-binary/not-finite-*.safetensors")
     assert {"tokens", "mask", "log_probs", "reference", "advantages", "rewards"} <= load_file(saved).keys()
-    monkeypatch.setattr(ppo_update, "policy_loss", real)
+    monkeypatch.setattr(minibatches, "policy_loss", real)
     assert equal(train(config, run).policy, train(config, tmp_path / "b" / "whole").policy)
 
 
@@ -149,10 +149,10 @@ def test_a_gpu_that_fails_ends_the_run_with_the_way_to_resume_it(
 ) -> None:
     calls = count(1)
 
-    def fails(self: Learner, *arguments: Any, real: Any = Learner.step) -> Any:
+    def fails(self: Learner, *arguments: Any, real: Any = Learner.step, **named: Any) -> Any:
         if next(calls) == 2:
             raise RuntimeError(words)
-        return real(self, *arguments)
+        return real(self, *arguments, **named)
 
     monkeypatch.setattr(Learner, "step", fails)
     with pytest.raises(SceError, match=f"the GPU failed in sft update 2 of 2 .{words[:9]}") as caught:
@@ -164,7 +164,7 @@ def test_a_gpu_that_fails_ends_the_run_with_the_way_to_resume_it(
 def test_a_gpu_that_fails_before_the_first_checkpoint_is_said_to_leave_none(
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(*_: Any) -> None:
+    def fails(*_: Any, **__: Any) -> None:
         raise RuntimeError("CUDA error: unknown error")
 
     monkeypatch.setattr(Learner, "step", fails)
@@ -175,7 +175,7 @@ def test_a_gpu_that_fails_before_the_first_checkpoint_is_said_to_leave_none(
 def test_an_error_that_is_not_the_gpu_s_is_not_taken_for_one(
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(*_: Any) -> None:
+    def fails(*_: Any, **__: Any) -> None:
         raise RuntimeError("The size of tensor a (3) must match the size of tensor b (4)")
 
     monkeypatch.setattr(Learner, "step", fails)
@@ -187,7 +187,7 @@ def test_an_error_that_is_not_the_gpu_s_is_not_taken_for_one(
 def test_memory_that_cuda_itself_lacks_names_the_setting_to_lower(
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
-    def fails(*_: Any) -> None:
+    def fails(*_: Any, **__: Any) -> None:
         raise RuntimeError(words)
 
     monkeypatch.setattr(Learner, "step", fails)

@@ -40,7 +40,14 @@ from securecoderl_edge.training.settings import (
 )
 from securecoderl_edge.training.update import self_training
 from securecoderl_edge.training.update.history import History, Shown
-from securecoderl_edge.training.update.learner import Learner, NotFiniteError, make_value_head
+from securecoderl_edge.training.update.learner import (
+    Learner,
+    NotFiniteError,
+    make_value_head,
+    next_problems,
+    seed_of,
+    shuffled,
+)
 from securecoderl_edge.training.update.ppo_update import ppo_update
 from securecoderl_edge.training.update.references import Hints, reference_tokens, relift
 from securecoderl_edge.training.update.rollout import Rollout, collect
@@ -178,6 +185,49 @@ def test_processes_that_cannot_share_evenly_make_the_ppo_update_of_one(
 
     def update(learner: Learner) -> dict[str, Any]:
         return ppo_update(learner, scorer, PROBLEMS, ppo, RewardSettings(), 1.0, "partial", 1, 5)[0]
+
+    assert_like_one(learners, update, alone)
+
+
+STEPS = replace(PPO, batch_size=16, epochs=2)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize(
+    "ppo",
+    [
+        replace(STEPS, advantage="gae", minibatches=4),
+        replace(STEPS, advantage="maxrl", minibatches=2),
+        replace(STEPS, separate_rewards=True, minibatches=2, drop_zero_variance_groups=True, refill=1),
+    ],
+    ids=["gae", "maxrl", "refilled"],
+)
+def test_processes_make_the_steps_of_one_in_minibatches(
+    count: int, ppo: PpoSettings, make_learners: Callable[..., list[Learner]], scorer: Scorer
+) -> None:
+    *learners, alone = make_learners(count + 1, ppo.advantage == "gae")
+
+    def update(learner: Learner) -> dict[str, Any]:
+        return ppo_update(learner, scorer, PROBLEMS, ppo, RewardSettings(), 1.0, "partial", 1, 5)[0]
+
+    rows = assert_like_one(learners, update, alone)
+    assert rows[0]["val/steps"] == 2 * ppo.minibatches
+
+
+def test_a_process_without_a_part_of_the_first_minibatch_computes_the_later_ones_anew(
+    make_learners: Callable[..., list[Learner]], scorer: Scorer
+) -> None:
+    """Its last evaluation would be of the policy before the first step."""
+    ppo, problems = replace(STEPS, minibatches=4, epochs=1), PROBLEMS[:3]
+    *learners, alone = make_learners(3)
+    chosen = [problem.id for problem in next_problems(problems, 8, 1, seed_of(1, "partial"))]
+    order = shuffled(8, seed_of(1, "partial", "minibatches", 1, 0))
+    prompts = [len({chosen[group] for group in order[number::4]}) for number in range(4)]
+    assert prompts[0] == 1
+    assert 2 in prompts
+
+    def update(learner: Learner) -> dict[str, Any]:
+        return ppo_update(learner, scorer, problems, ppo, RewardSettings(), 1.0, "partial", 1, 1)[0]
 
     assert_like_one(learners, update, alone)
 

@@ -58,6 +58,7 @@ class Learner:
         losses: those of this process since the last step.
         skipped_steps: optimizer steps of this process that were skipped because float16 overflowed.
         extract: what of a completion is its program, see `extraction.extract_program`.
+        measures_kl: whether RL updates compute the KL to the SFT policy even if it is not penalized.
     """
 
     model: Any
@@ -75,6 +76,7 @@ class Learner:
     end_tokens: frozenset[int] = frozenset()
     skipped_steps: int = 0
     extract: str = "auto"
+    measures_kl: bool = True
     losses: list[Tensor] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:

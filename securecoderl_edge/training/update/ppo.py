@@ -1,7 +1,7 @@
 """Proximal policy optimization for token sequences, as pure functions.
 
-One update reads: 1 sample, 2 score, 3 KL-shape, 4 advantages, 5 whiten, 6 clipped loss (`ppo_update.py` calls them in
-this order). Shapes: ``B`` completions of ``T`` tokens, right-padded; ``mask`` (B, T) is 1.0 on tokens (the
+One update reads: 1 sample, 2 score (`ppo_update.py`), 3 KL-shape, 4 advantages, 5 whiten (`advantages.py`), 6 clipped
+loss (`minibatches.py`). Shapes: ``B`` completions of ``T`` tokens, right-padded; ``mask`` (B, T) is 1.0 on tokens (the
 end-of-sequence token included) and 0.0 on padding, so padding cannot change any result. Symbols follow Schulman et al.
 2017 (arXiv:1707.06347) and, for GAE, Schulman et al. 2015 (arXiv:1506.02438).
 """
@@ -158,6 +158,23 @@ def leave_one_out_advantages(rewards: Tensor, mask: Tensor, group_size: int) -> 
     totals = (rewards * mask).sum(1).view(-1, group_size)
     others = (totals.sum(1, keepdim=True) - totals) / (group_size - 1)
     return (totals - others).view(-1, 1) * mask
+
+
+def maximum_likelihood_advantages(scores: Tensor, mask: Tensor, group_size: int) -> Tensor:
+    """Each score minus the mean of its group, divided by that mean; 0 where the mean is 0 (MaxRL, arXiv:2602.02710).
+
+    With rewards of 0 and 1 and a pass rate p, a group of N has the expected gradient of the first N - 1 terms of
+    log p = -sum_k (1 - p)^k / k. `leave_one_out_advantages` has that of the first term. So hard prompts weigh more.
+
+    Args:
+        scores: (B,) reward of each whole completion, not negative. Rows as in `leave_one_out_advantages`.
+
+    Returns:
+        (B, T): the completion's advantage at each of its tokens, zero outside the mask.
+    """
+    groups = scores.view(-1, group_size)
+    means = groups.mean(1, keepdim=True)
+    return torch.where(means > 0, (groups - means) / means, 0.0).view(-1, 1) * mask
 
 
 def batch_advantages(scores: Tensor, penalties: Tensor, mask: Tensor) -> Tensor:

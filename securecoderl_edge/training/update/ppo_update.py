@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from securecoderl_edge.models.adapters import reference_active
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.training.settings import PpoSettings, RewardSettings
+from securecoderl_edge.training.update.advantages import count_zero_advantages, estimate_advantages
 from securecoderl_edge.training.update.history import NO_HISTORY, History
 from securecoderl_edge.training.update.learner import (
     Learner,
@@ -22,38 +23,16 @@ from securecoderl_edge.training.update.learner import (
     next_problems,
     precision_metrics,
     seed_of,
+    shuffled,
 )
-from securecoderl_edge.training.update.ppo import (
-    batch_advantages,
-    explained_variance,
-    generalized_advantages,
-    kl_shaped_rewards,
-    leave_one_out_advantages,
-    masked_mean,
-    policy_loss,
-    running_mean_square,
-    value_loss,
-    whiten,
-)
+from securecoderl_edge.training.update.minibatches import Goal, optimize, split, values_of
+from securecoderl_edge.training.update.ppo import explained_variance, masked_mean
 from securecoderl_edge.training.update.references import Hints
 from securecoderl_edge.training.update.rollout import Rollout, collect
-from securecoderl_edge.training.update.sequences import Batch, completion_log_probs, make_batch, micro_batches
+from securecoderl_edge.training.update.sequences import Batch, completion_log_probs, make_batch
 
 if TYPE_CHECKING:
     from securecoderl_edge.scoring.scorer import Scorer
-
-# With fewer sequences the mean and spread of a batch depend more on its prompts than on the policy.
-_MIN_SEQUENCES_TO_WHITEN = 8
-# Means over the tokens of a batch, summed over its pieces, in this order.
-_MEANS = (
-    "loss/policy",
-    "loss/value",
-    "policy/clipfrac",
-    "policy/approxkl",
-    "val/clipfrac",
-    "val/ratio",
-    "val/ratio_square",
-)
 
 
 def ppo_update(
@@ -71,45 +50,64 @@ def ppo_update(
 ) -> tuple[dict[str, Any], Rollout]:
     """One PPO update on the reward (1 - w) binary + w partial; returns its metrics and its rollout.
 
-    KL, entropy and ratios are those of the completions in the update; without any they are missing. The rates of scores
-    are those of completions without a hint.
+    KL, entropy and ratios are those of the completions in the update; without any they are missing, and KL where
+    nothing needs it. The rates of scores are those of all sampled completions without a hint.
 
     Args:
         history: of the problems, for ``ppo.prompts = pass-rate``.
     """
     started, skipped = time.monotonic(), learner.skipped_steps
     # 1 sample, 2 score
-    count = ppo.batch_size // ppo.samples_per_prompt
-    chosen = next_problems(problems, count, step, seed_of(seed, phase))
-    if ppo.prompts == "pass-rate":
-        weights = [history.of(problem.id).weight for problem in problems]
-        chosen = draw_problems(problems, weights, count, seed_of(seed, phase, "order", step))
-    beginnings = [hints.of(learner, problem) for problem in chosen] if hints else ()
-    rollout = collect(
-        learner, scorer, chosen, ppo.samples_per_prompt, ppo, seed, phase, "sample", step, hints=beginnings
-    )
-    rewards = torch.tensor(rollout.rewards(partial_weight, reward))
-    if not torch.isfinite(rewards).all():
-        raise NotFiniteError("a reward", {"rewards": rewards})
+    size = ppo.samples_per_prompt
+
+    def sampled(chosen: Sequence[Problem], *name: object) -> tuple[Rollout, Tensor]:
+        beginnings = [hints.of(learner, problem) for problem in chosen] if hints else ()
+        made = collect(learner, scorer, chosen, size, ppo, seed, phase, *name, hints=beginnings)
+        rewards = torch.tensor(made.rewards(partial_weight, reward))
+        if not torch.isfinite(rewards).all():
+            raise NotFiniteError("a reward", {"rewards": rewards})
+        return made, rewards
+
+    chosen, others = _choose(problems, ppo, history, step, seed, phase)
+    rollout, rewards = sampled(chosen, "sample", step)
+    rows = list(range(len(rewards)))
+    if ppo.drop_zero_variance_groups:
+        rows = rows_of_varied_groups(rewards, size)
+        for attempt in range(1, ppo.refill + 1):
+            missing = len(chosen) - len(rows) // size
+            more, others = others[:missing], others[missing:]
+            if not more:
+                break
+            refill, of_refill = sampled(more, "refill", step, attempt)
+            rollout, rewards = rollout.joined(refill), torch.cat([rewards, of_refill])
+            rows = rows_of_varied_groups(rewards, size)
     collected = time.monotonic()
-    varied = rows_of_varied_groups(rewards, ppo.samples_per_prompt)
-    rows = varied if ppo.drop_zero_variance_groups else list(range(len(rewards)))
-    only_value = step <= ppo.value_warmup_steps
-    facts = _learn(learner, rollout, rows, rewards, ppo, only_value) if rows else {}
-    if not rows and len(rewards) < _MIN_SEQUENCES_TO_WHITEN:
-        running_mean_square(learner.running, "advantage", torch.zeros(()))  # zero advantages count too
+    if rows:
+        parts = _reward_parts(rollout, partial_weight, reward) if ppo.separate_rewards else []
+        only_value = step <= ppo.value_warmup_steps
+        facts = _learn(learner, rollout, rows, rewards, parts, ppo, only_value, (seed, phase, "minibatches", step))
+    else:
+        facts = {}
+        count_zero_advantages(ppo, learner.running)
     ended = time.monotonic()
+    episodes = step * len(rewards)
+    if ppo.refill:
+        extra = learner.running.get("refilled", 0) + len(rewards) - ppo.batch_size
+        learner.running["refilled"] = extra
+        episodes = step * ppo.batch_size + int(extra)
+        facts["groups_refilled"] = len(rollout.problems) - len(chosen)
+    if ppo.compares_groups:
+        facts["zero_variance_rate"] = 1 - len(rows_of_varied_groups(rewards, size)) / len(rewards)
     tokens = sum(len(done.token_ids) for done in rollout.completions)
     complete = sum(done.finished for done in rollout.completions)
     metrics: dict[str, Any] = {
-        "episode": step * len(rewards),
+        "episode": episodes,
         "objective/reward": rewards.mean().item(),
         "objective/partial_weight": partial_weight,
         **facts,
         **rollout.rates(),
         **(rollout.hint_metrics() if hints else {}),
-        **({"zero_variance_rate": 1 - len(varied) / len(rewards)} if ppo.advantage == "rloo" else {}),
-        "groups_used": len(rows) // ppo.samples_per_prompt,
+        "groups_used": len(rows) // size,
         "val/num_eos_tokens": complete,
         "truncated_rate": 1 - complete / len(rollout.completions),
         "tokens": tokens,
@@ -123,11 +121,40 @@ def ppo_update(
     return metrics, rollout
 
 
+def _choose(
+    problems: Sequence[Problem], ppo: PpoSettings, history: History, step: int, seed: int, phase: str
+) -> tuple[list[Problem], list[Problem]]:
+    """The problems of an update, and the others in the order in which they refill its batch.
+
+    The order of the others belongs to this update: later updates choose as if nothing had been refilled.
+    """
+    count = ppo.batch_size // ppo.samples_per_prompt
+    if ppo.prompts == "pass-rate":
+        weights = [history.of(problem.id).weight for problem in problems]
+        # A longer draw begins with a shorter one.
+        order = draw_problems(problems, weights, max(count, len(problems)), seed_of(seed, phase, "order", step))
+        chosen = order[:count]
+    else:
+        chosen = next_problems(problems, count, step, seed_of(seed, phase))
+        order = [problems[place] for place in shuffled(len(problems), seed_of(seed, phase, "refill", step))]
+    taken = {problem.id for problem in chosen}
+    return chosen, [problem for problem in order if problem.id not in taken]
+
+
+def _reward_parts(rollout: Rollout, partial_weight: float, reward: RewardSettings) -> list[tuple[float, Tensor]]:
+    """The weights and the values (B,) of R_func and R_sec, whose weighted sum is the training reward."""
+    beta = reward.security_weight
+    return [
+        (weight, torch.tensor(rollout.rewards(partial_weight, replace(reward, security_weight=alone))))
+        for weight, alone in ((1 - beta, 0.0), (beta, 1.0))
+    ]
+
+
 def rows_of_varied_groups(rewards: Tensor, group_size: int) -> list[int]:
     """Indices of the completions in groups with reward variance.
 
     In a zero-variance group every leave-one-out advantage is 0 except for the KL penalty, so nothing else is lost (the
-    filter of DAPO, arXiv:2503.14476, section 3.2, without resampling).
+    filter of DAPO, arXiv:2503.14476, section 3.2; ``ppo.refill`` is its dynamic sampling).
     """
     groups = rewards.view(-1, group_size)
     varied = (groups != groups[:, :1]).any(1).repeat_interleave(group_size)
@@ -136,77 +163,61 @@ def rows_of_varied_groups(rewards: Tensor, group_size: int) -> list[int]:
 
 
 def _learn(
-    learner: Learner, rollout: Rollout, rows: list[int], rewards: Tensor, ppo: PpoSettings, only_value: bool
+    learner: Learner,
+    rollout: Rollout,
+    rows: list[int],
+    rewards: Tensor,
+    parts: list[tuple[float, Tensor]],
+    ppo: PpoSettings,
+    only_value: bool,
+    order: tuple[object, ...],
 ) -> dict[str, float]:
     """Steps 3 to 6 on some of the completions, in whole groups; returns their metrics.
 
     The others count in every mean as completions with zero advantage: a batch with one group that has variance is one
-    eighth of the evidence of a batch with eight, and must not make an equally large step.
+    eighth of the evidence of a batch with eight, and must not make an equally large step. Groups that others have
+    refilled do not count: a batch that is full again makes a whole step.
+
+    Args:
+        parts: see `estimate_advantages`; of all completions, as ``rewards``.
+        order: seeds of the minibatches.
     """
     completions = [rollout.completions[row] for row in rows]
     pairs = [(rollout.prompts[completion.prompt], completion.token_ids) for completion in completions]
     batch = make_batch(pairs, learner.tokenizer.pad_token_id, learner.compute.device)
-    pieces = list(micro_batches(batch, ppo.micro_batch_tokens, learner.team))
+    minibatches = split(learner, batch, ppo, *order, 0)
+    # The last piece is the first that trains.
+    pieces = [piece for minibatch in reversed(minibatches) for piece in minibatch.pieces]
+    known: dict[str, Tensor] = {}
     with memory_for("computing log-probabilities", "ppo.micro_batch_tokens", learner.memory):
-        with torch.no_grad(), reference_active(learner.model):
-            reference = _evaluate(learner, batch, pieces, ppo.temperature).log_probs
+        if learner.measures_kl or ppo.kl_coefficient > 0:
+            with torch.no_grad(), reference_active(learner.model):
+                known["reference"] = _evaluate(learner, batch, pieces, ppo.temperature).log_probs
         before = _evaluate(learner, batch, pieces, ppo.temperature, for_update=True)
         old, old_values = before.log_probs, before.values
-        learner.team.add_up([old, old_values, reference])
-    tensors = {"tokens": batch.tokens, "mask": batch.mask, "rewards": rewards, "log_probs": old, "reference": reference}
-    for name in ("log_probs", "reference"):
-        if not torch.isfinite(tensors[name]).all():
+        # If only other processes have pieces of the first minibatch, the policy changes before ours trains.
+        first_pass = before.last_pass if minibatches[0].pieces else None
+        del before
+        learner.team.add_up([old, old_values, *known.values()])
+    known = {"log_probs": old, **known}
+    tensors = {"tokens": batch.tokens, "mask": batch.mask, "rewards": rewards, **known}
+    for name, values in known.items():
+        if not torch.isfinite(values).all():
             raise NotFiniteError(f"a log-probability of the {'policy' if name == 'log_probs' else name}", tensors)
 
     # 3 KL-shape, 4 advantages, 5 whiten
+    reference = known.get("reference", old)
+    share = sum(batch.lengths) / sum(len(rollout.completions[row].token_ids) for row in _counted(rows, rewards, ppo))
     scores = rewards[rows].to(old.device)
-    shaped = kl_shaped_rewards(scores, old, reference, batch.mask, ppo.kl_coefficient)
-    returns = torch.zeros_like(shaped)
-    if ppo.advantage == "gae":
-        advantages, returns = generalized_advantages(shaped, old_values, batch.mask, ppo.discount, ppo.gae_lambda)
-    elif ppo.advantage == "rloo":
-        advantages = leave_one_out_advantages(shaped, batch.mask, ppo.samples_per_prompt)
-    else:
-        penalties = kl_shaped_rewards(torch.zeros_like(scores), old, reference, batch.mask, ppo.kl_coefficient)
-        advantages = batch_advantages(scores, penalties, batch.mask)
-    share = sum(batch.lengths) / sum(len(completion.token_ids) for completion in rollout.completions)
-    if ppo.advantage == "batch":
-        scaled = advantages
-    elif len(rewards) >= _MIN_SEQUENCES_TO_WHITEN:
-        # A leave-one-out advantage is centered by construction; the zeros of the others lower its mean square.
-        scaled = whiten(advantages, batch.mask, center=ppo.advantage == "gae") / share**0.5
-    else:
-        mean_square = running_mean_square(learner.running, "advantage", share * masked_mean(advantages**2, batch.mask))
-        scaled = advantages * (mean_square + 1e-8) ** -0.5
+    of_parts = [(weight, values[rows].to(old.device)) for weight, values in parts]
+    scaled, returns = estimate_advantages(
+        ppo, learner.running, scores, of_parts, old, old_values, reference, batch.mask, share
+    )
     tensors |= {"advantages": scaled, "returns": returns}
 
     # 6 update
-    sums = dict.fromkeys(_MEANS, 0.0)
-    first_ratio_error, grad_norm, epochs = 0.0, 0.0, 0
-    first_pass = before.last_pass
-    for epoch in range(ppo.epochs):
-        found = [torch.zeros(len(_MEANS) + 1, device=old.device)]
-        with memory_for("computing the update", "ppo.micro_batch_tokens", learner.memory):
-            for piece in reversed(pieces):
-                again, first_pass = first_pass, None
-                loss, facts = _piece_loss(
-                    learner, batch, piece, again, old, old_values, scaled, returns, ppo, only_value
-                )
-                learner.backward(share * loss)
-                found.append(facts)
-            grad_norm += learner.step(ppo.max_grad_norm, tensors)[1]
-        of_pieces = torch.stack(found).cpu().double()
-        means, worst = of_pieces[:, :-1].sum(0), float(of_pieces[:, -1].max())
-        learner.team.add_up([means])
-        worst = max(learner.team.collect([worst]))
-        for name, value in zip(_MEANS, means.tolist(), strict=True):
-            sums[name] += value
-        first_ratio_error = worst if epoch == 0 else first_ratio_error
-        epochs += 1
-        if ppo.target_kl is not None and means[_MEANS.index("policy/approxkl")] > ppo.target_kl:
-            break
-    average = {name: value / epochs for name, value in sums.items()}
-    ratio_square = average.pop("val/ratio_square")
+    goal = Goal(batch, old, old_values, scaled, returns, share, only_value)
+    facts = optimize(learner, goal, minibatches, first_pass, ppo, order, tensors)
     drawn = torch.tensor([log_prob for done in completions for log_prob in done.log_probs], device=old.device)
     drift = (batch.spread(drawn) - old).abs()
     of_batch = {
@@ -218,15 +229,16 @@ def _learn(
     if learner.value_head is not None:
         of_batch["val/explained_variance"] = explained_variance(old_values, returns, batch.mask)
     numbers = dict(zip(of_batch, torch.stack(list(of_batch.values())).tolist(), strict=True))
-    return {
-        **numbers,
-        "objective/non_score_reward": -ppo.kl_coefficient * numbers["objective/kl"],
-        **average,
-        "val/ratio_var": max(0.0, ratio_square - average["val/ratio"] ** 2),
-        "val/first_ratio_error": first_ratio_error,
-        "val/epochs": epochs,
-        "grad_norm": grad_norm / epochs,
-    }
+    numbers["objective/non_score_reward"] = -ppo.kl_coefficient * numbers["objective/kl"]
+    if "reference" not in known:
+        del numbers["objective/kl"], numbers["objective/non_score_reward"]
+    return {**numbers, **facts}
+
+
+def _counted(rows: list[int], rewards: Tensor, ppo: PpoSettings) -> list[int]:
+    """The rows that the update uses, and as many of the others as complete a batch."""
+    others = sorted(set(range(len(rewards))) - set(rows))
+    return [*rows, *others[len(others) - (ppo.batch_size - len(rows)) :]]
 
 
 @dataclass(frozen=True)
@@ -257,50 +269,5 @@ def _evaluate(
         log_probs[rows, :width] = part.detach()
         if for_update and learner.value_head is not None:
             with torch.no_grad():
-                estimates[rows, :width] = _values(learner.value_head, hidden, piece)
+                estimates[rows, :width] = values_of(learner.value_head, hidden, piece)
     return _Evaluated(log_probs, estimates, kept)
-
-
-def _values(head: nn.Module, hidden: Tensor, piece: Batch) -> Tensor:
-    return piece.spread(head(hidden.detach().float())[:, 0])
-
-
-def _piece_loss(
-    learner: Learner,
-    batch: Batch,
-    rows: list[int],
-    forward_pass: tuple[Tensor, Tensor] | None,
-    old: Tensor,
-    old_values: Tensor,
-    advantages: Tensor,
-    returns: Tensor,
-    ppo: PpoSettings,
-    only_value: bool,
-) -> tuple[Tensor, Tensor]:
-    """The loss of some rows, weighted by their fraction of the batch's tokens.
-
-    Args:
-        forward_pass: log-probabilities and hidden states of these rows, if already computed.
-
-    Returns:
-        the loss; and its contributions to `_MEANS` with the largest distance of a ratio from 1, still on the device.
-    """
-    piece = batch.rows(rows)
-    cut = (torch.tensor(rows, device=old.device), slice(piece.mask.shape[1]))
-    share = sum(piece.lengths) / sum(batch.lengths)
-    if forward_pass is None:
-        forward_pass = completion_log_probs(learner.model, piece, ppo.temperature, learner.compute)
-    log_probs, hidden = forward_pass
-    surrogate = policy_loss(log_probs, old[cut], advantages[cut], piece.mask, ppo.clip_range)
-    loss = 0 * surrogate.loss if only_value else surrogate.loss
-    value = clipped = torch.zeros_like(surrogate.clip_fraction)
-    if learner.value_head is not None:
-        values = _values(learner.value_head, hidden, piece)
-        value, clipped = value_loss(values, old_values[cut], returns[cut], piece.mask, ppo.clip_range)
-        loss = loss + value  # of other parameters: the head reads detached states
-    facts = (
-        surrogate.loss, value, surrogate.clip_fraction, surrogate.approximate_kl, clipped,
-        surrogate.ratio_mean, surrogate.ratio_square,
-    )  # fmt: skip
-    means = share * torch.stack([fact.detach() for fact in facts])
-    return share * loss, torch.cat([means, surrogate.ratio_max_error[None]])
