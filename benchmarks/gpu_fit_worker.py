@@ -140,7 +140,7 @@ def settings_for(precision: str, quick: bool) -> Any:
     """The recipe, at this benchmark's sizes."""
     import torch
 
-    from securecoderl_edge.training.settings import resolve
+    from securecoderl_edge.training.recipe import resolve
 
     cuda = torch.cuda.is_available()
     share = 8 if quick else 1

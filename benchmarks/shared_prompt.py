@@ -22,7 +22,7 @@ from securecoderl_edge.models.adapters import POLICY_ADAPTER, adapter_parameters
 from securecoderl_edge.models.device import choose_compute
 from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.models.loading import load_base
-from securecoderl_edge.training.settings import resolve
+from securecoderl_edge.training.recipe import resolve
 from securecoderl_edge.training.update.sequences import Batch, completion_log_probs, make_batch, micro_batches
 
 PROMPTS, SAMPLES = 8, 8

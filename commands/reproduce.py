@@ -25,7 +25,7 @@ from securecoderl_edge.runtimes.protocol import MAX_THREADS
 from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.machine import cpu_count
 from securecoderl_edge.system.processes import ask
-from securecoderl_edge.training.settings import load_recipe
+from securecoderl_edge.training.recipe import load_recipe
 
 if TYPE_CHECKING:
     from securecoderl_edge.evaluation.study.arms import Study

@@ -17,14 +17,8 @@ from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.gpus import GPUS
 from securecoderl_edge.text import escape_controls
-from securecoderl_edge.training.settings import (
-    PPO_FLAGS,
-    REWARD_FLAGS,
-    RL_PHASES,
-    PpoSettings,
-    RewardSettings,
-    TrainSettings,
-)
+from securecoderl_edge.training.recipe import PPO_FLAGS, REWARD_FLAGS
+from securecoderl_edge.training.settings import RL_PHASES, PpoSettings, RewardSettings, TrainSettings
 
 if TYPE_CHECKING:
     from securecoderl_edge.training.plan import Plan
@@ -81,8 +75,9 @@ def train(
     from securecoderl_edge.problems.sources import is_for_evaluation
     from securecoderl_edge.runs import Run, default_folder
     from securecoderl_edge.training.parallel import is_first_process
+    from securecoderl_edge.training.recipe import resolve
     from securecoderl_edge.training.schedules import phase_steps
-    from securecoderl_edge.training.settings import cap_steps, resolve
+    from securecoderl_edge.training.settings import cap_steps
 
     if gpu is not None and not dry_run:
         raise UsageError("--gpu plans for a GPU that need not be here. Add --dry-run")

@@ -90,7 +90,7 @@ def train(
 
     require_torch()
     from securecoderl_edge.runs import default_folder
-    from securecoderl_edge.training.settings import resolve
+    from securecoderl_edge.training.recipe import resolve
     from securecoderl_edge.training.train import train as run_training
 
     folder = default_folder(recipe) if out is None else Path(out)

@@ -18,7 +18,8 @@ from click.testing import CliRunner
 
 from securecoderl_edge.cli import COMMANDS, sce
 from securecoderl_edge.config import to_table
-from securecoderl_edge.training.settings import TrainSettings, resolve
+from securecoderl_edge.training.recipe import resolve
+from securecoderl_edge.training.settings import TrainSettings
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 WIDTH = 100

@@ -14,8 +14,9 @@ from safetensors.torch import load_file
 from securecoderl_edge.problems.problem import Problem, Test, write_problems
 from securecoderl_edge.runs import Run
 from securecoderl_edge.scoring.score import Score
+from securecoderl_edge.training.recipe import resolve
 from securecoderl_edge.training.selection import HeldOutResult
-from securecoderl_edge.training.settings import TrainSettings, resolve
+from securecoderl_edge.training.settings import TrainSettings
 
 # Of each phase a few updates; `PHASES` for tests of what happens between them, `EPOCHS` for what happens within.
 PHASES = (

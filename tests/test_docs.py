@@ -18,7 +18,7 @@ from securecoderl_edge.config import to_table
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.problems.splits import find_leaks
 from securecoderl_edge.problems.starter.splits import SPLITS
-from securecoderl_edge.training.settings import resolve
+from securecoderl_edge.training.recipe import resolve
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 

@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "config": "",
     "system": "",
     "problems": "system",
-    "problems.starter": "problems.problem system",
+    "problems.starter": "problems.problem problems.near_duplicates system",
     "problems.datasets": "problems.problem system",
     "models": "system config",
     "sandbox": "system config",
@@ -45,9 +45,9 @@ MAY_IMPORT = {
     "generation": "problems prompts scoring runtimes system",
     "evaluation": "problems prompts models sandbox.levels scoring runs runtimes system config",
     "evaluation.report": "evaluation training.readiness training.warning_signs models runs scoring system config",
-    "evaluation.study": "evaluation training.settings training.schedules "
+    "evaluation.study": "evaluation training.recipe training.settings training.schedules "
     "problems models scoring runs runtimes system config",
-    "doctor": "models sandbox runtimes training.memory training.settings system",
+    "doctor": "models sandbox runtimes training.memory training.recipe training.settings system",
     "export": "problems prompts models scoring runs runtimes evaluation system config",
     "api": f"{_CORE} export config",
     "commands": f"{_CORE} export doctor system config",

@@ -22,7 +22,8 @@ from securecoderl_edge.config import (
     to_table,
 )
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.training.settings import TrainSettings, resolve
+from securecoderl_edge.training.recipe import resolve
+from securecoderl_edge.training.settings import TrainSettings
 
 
 def all_names(settings: object = TrainSettings(), prefix: str = "") -> set[str]:

@@ -15,7 +15,7 @@ from securecoderl_edge.models.sizes import HAS_BF16, HAS_INT8_UNITS, Formats
 from securecoderl_edge.system.machine import memory_limit_bytes
 from securecoderl_edge.system.processes import ask
 from securecoderl_edge.training.memory import plan_memory
-from securecoderl_edge.training.settings import known_shapes, resolve
+from securecoderl_edge.training.recipe import known_shapes, resolve
 
 WORKER = "securecoderl_edge.doctor.torch_worker"
 _NEEDED_CAPABILITY = {"int8": (0, 0), "fp16": (0, 0), "fp32": (0, 0), "int8-bnb": HAS_INT8_UNITS, "bf16": HAS_BF16}

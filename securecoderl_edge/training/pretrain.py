@@ -31,9 +31,9 @@ from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.models.transformer import output_weight
-from securecoderl_edge.problems.starter.apart import WORDINGS, build_for_training
 from securecoderl_edge.problems.starter.families.catalogue import GENERAL, HARD, SECURITY
 from securecoderl_edge.problems.starter.generate import compositions
+from securecoderl_edge.problems.starter.splits import WORDINGS, build_for_training
 from securecoderl_edge.prompts.styles import OURS
 from securecoderl_edge.system.files import temporary_beside
 

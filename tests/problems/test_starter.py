@@ -20,12 +20,19 @@ from securecoderl_edge.problems.near_duplicates import SIMILARITY, jaccard, word
 from securecoderl_edge.problems.problem import MAX_TESTS, Problem, Test
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.problems.splits import find_leaks
-from securecoderl_edge.problems.starter.apart import WORDINGS, Apart, build_for_training, built_in
+from securecoderl_edge.problems.starter.apart import Apart
 from securecoderl_edge.problems.starter.families._compose import compose, piece
 from securecoderl_edge.problems.starter.families.catalogue import GENERAL, HARD, SECURITY
 from securecoderl_edge.problems.starter.family import Family, choose_wording, is_held_out
 from securecoderl_edge.problems.starter.generate import MIN_DISTINCT_OUTPUTS, build_problem, compositions, run_reference
-from securecoderl_edge.problems.starter.splits import EVAL_SIZE, SPLITS, load_split
+from securecoderl_edge.problems.starter.splits import (
+    EVAL_SIZE,
+    SPLITS,
+    WORDINGS,
+    build_for_training,
+    built_in,
+    load_split,
+)
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.training.pretrain import write_documents
 

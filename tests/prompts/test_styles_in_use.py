@@ -25,7 +25,8 @@ from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.runtimes.reader import open_reader
 from securecoderl_edge.runtimes.spec import ModelSpec, resolve_model
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.training.settings import TrainSettings, resolve
+from securecoderl_edge.training.recipe import resolve
+from securecoderl_edge.training.settings import TrainSettings
 from securecoderl_edge.training.train import train
 from securecoderl_edge.training.update import rollout
 from securecoderl_edge.training.update.learner import Learner

@@ -17,7 +17,8 @@ from securecoderl_edge.runs import Run
 from securecoderl_edge.training.estimate import seconds_of_sampling, seconds_per_update
 from securecoderl_edge.training.memory import GIB, MemoryPlan, plan_memory, require_free_memory
 from securecoderl_edge.training.plan import make_plan
-from securecoderl_edge.training.settings import TrainSettings, known_shapes, resolve
+from securecoderl_edge.training.recipe import known_shapes, resolve
+from securecoderl_edge.training.settings import TrainSettings
 
 HALF = Formats.of("cuda", "fp16", "float16", "float16")
 V100 = GPUS["v100-16"]

@@ -24,7 +24,8 @@ from securecoderl_edge.models.architecture import Architecture, architecture_of,
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.sizes import GIB, Formats
 from securecoderl_edge.training.memory import MemoryPlan, fitting_plan, plan_memory
-from securecoderl_edge.training.settings import SftSettings, TrainSettings, known_shapes, resolve
+from securecoderl_edge.training.recipe import known_shapes, resolve
+from securecoderl_edge.training.settings import SftSettings, TrainSettings
 from securecoderl_edge.training.update.learner import memory_for
 
 V100 = Formats.of("cuda", "int8", "float16", "float16")

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from securecoderl_edge.training.recipe import resolve
 from securecoderl_edge.training.schedules import peak_rate, rate_share
-from securecoderl_edge.training.settings import ScheduledSettings, resolve
+from securecoderl_edge.training.settings import ScheduledSettings
 from securecoderl_edge.training.update.rewards import partial_weight, running_pass_rate
 
 

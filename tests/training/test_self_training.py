@@ -41,8 +41,9 @@ from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.training import plan, selection
 from securecoderl_edge.training.memory import plan_memory
 from securecoderl_edge.training.phase import Stopped
+from securecoderl_edge.training.recipe import resolve
 from securecoderl_edge.training.schedules import peak_rate, rate_share
-from securecoderl_edge.training.settings import PpoSettings, RftSettings, SsdSettings, TrainSettings, resolve
+from securecoderl_edge.training.settings import PpoSettings, RftSettings, SsdSettings, TrainSettings
 from securecoderl_edge.training.train import train
 from securecoderl_edge.training.update import self_training
 from securecoderl_edge.training.update.learner import Learner

@@ -28,6 +28,7 @@ from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.training import record
 from securecoderl_edge.training.parallel import Team
+from securecoderl_edge.training.recipe import resolve
 from securecoderl_edge.training.selection import evaluate_policy
 from securecoderl_edge.training.settings import (
     PpoSettings,
@@ -36,7 +37,6 @@ from securecoderl_edge.training.settings import (
     RftSettings,
     SftSettings,
     SsdSettings,
-    resolve,
 )
 from securecoderl_edge.training.update import self_training
 from securecoderl_edge.training.update.history import History, Shown

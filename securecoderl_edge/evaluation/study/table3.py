@@ -13,8 +13,8 @@ from pathlib import Path
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.evaluation.study.arms import FIRST_SEED, Arm, Base, Split, Study
 from securecoderl_edge.system.machine import cpu_count
+from securecoderl_edge.training.recipe import load_recipe, resolve
 from securecoderl_edge.training.schedules import phase_steps
-from securecoderl_edge.training.settings import load_recipe, resolve
 
 SFT = "sft"
 _QUICK_BASE_UPDATES, _QUICK_SFT_UPDATES = 20, 10

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 
 from securecoderl_edge.problems.near_duplicates import SIMILARITY, jaccard, word_pairs
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.problems.starter.family import Family
-from securecoderl_edge.problems.starter.generate import build_problem
-
-# Wordings of a composition that are tried; nearly all compositions have one that is far from all evaluation problems.
-WORDINGS = 12
 
 
 class Apart:
@@ -34,22 +28,3 @@ class Apart:
         rarest = sorted(pairs, key=lambda pair: (len(self._places.get(pair, ())), pair))[: len(pairs) // 2 + 1]
         places = set().union(*(self._places.get(pair, ()) for pair in rarest))
         return any(jaccard(pairs, self._pairs[place]) >= SIMILARITY for place in places)
-
-
-@lru_cache(maxsize=1)
-def built_in() -> Apart:
-    """`Apart` from ``starter:eval``, ``starter:hard`` and ``starter:security``."""
-    from securecoderl_edge.problems.starter.splits import load_split
-
-    return Apart([problem for split in ("eval", "hard", "security") for problem in load_split(split)])
-
-
-def build_for_training(
-    family: Family, composition: str, variants: Iterable[int], wording_rarity: float = 0.0, shows_a_test: bool = False
-) -> Problem | None:
-    """`build_problem` with the first of the variants that may be trained on; None if there is none."""
-    for variant in variants:
-        problem = build_problem(family, composition, variant, wording_rarity, shows_a_test)
-        if built_in().allows(problem):
-            return problem
-    return None

@@ -18,15 +18,19 @@ first wording of which that holds, and a composition without such a wording is l
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from functools import lru_cache
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.problems.starter.apart import WORDINGS, build_for_training
+from securecoderl_edge.problems.starter.apart import Apart
+from securecoderl_edge.problems.starter.family import Family
 from securecoderl_edge.problems.starter.generate import build_problem, compositions
 
 EVAL_SEED = 42
 EVAL_SIZE = 200
+# Wordings of a composition that are tried; nearly all compositions have one that is far from all evaluation problems.
+WORDINGS = 12
 SPLITS = ("train", "eval", "hard", "hard-train", "shown", "shown-train", "security", "security-train", "plain-train")
 
 
@@ -63,3 +67,20 @@ def _build(split: str) -> tuple[Problem, ...]:
     # A uniform sample.
     drawn = random.Random(EVAL_SEED).sample(held_out, min(EVAL_SIZE, len(held_out)))
     return tuple(build_problem(family, key, shows_a_test=shows_a_test) for family, key in drawn)
+
+
+@lru_cache(maxsize=1)
+def built_in() -> Apart:
+    """`Apart` from ``starter:eval``, ``starter:hard`` and ``starter:security``."""
+    return Apart([problem for split in ("eval", "hard", "security") for problem in _build(split)])
+
+
+def build_for_training(
+    family: Family, composition: str, variants: Iterable[int], wording_rarity: float = 0.0, shows_a_test: bool = False
+) -> Problem | None:
+    """`build_problem` with the first of the variants that may be trained on; None if there is none."""
+    for variant in variants:
+        problem = build_problem(family, composition, variant, wording_rarity, shows_a_test)
+        if built_in().allows(problem):
+            return problem
+    return None

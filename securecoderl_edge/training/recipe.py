@@ -1,0 +1,104 @@
+"""From a recipe, ``--set`` and flags to the settings of a run, and the combinations of settings that are impossible."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from securecoderl_edge.config import apply_overrides, build, read_toml
+from securecoderl_edge.errors import UsageError
+from securecoderl_edge.training.settings import PHASES, RL_PHASES, SELF_TRAINING, TrainSettings
+
+# Settings of a table that have flags of their own.
+PPO_FLAGS = ("batch_size", "learning_rate", "rollout")
+REWARD_FLAGS = ("sandbox",)
+RECIPES = Path(__file__).parent / "recipes"
+
+
+def load_recipe(name: str) -> dict[str, Any]:
+    """The decoded table of a built-in recipe or of a TOML file.
+
+    Raises:
+        UsageError: no such recipe or file.
+        SceError: not TOML.
+    """
+    builtin = RECIPES / f"{name}.toml"
+    if "/" not in name and builtin.is_file():
+        return read_toml(builtin)
+    if not name.endswith(".toml"):
+        known = ", ".join(sorted(path.stem for path in RECIPES.glob("*.toml")))
+        raise UsageError(f"unknown recipe {name!r}. Choose from {known}, or give a .toml file")
+    return read_toml(Path(name))
+
+
+def known_shapes() -> dict[str, dict[str, object]]:
+    """The config.json of the models that the built-in recipes name, by repo id."""
+    shapes: dict[str, dict[str, object]] = json.loads((RECIPES / "shapes.json").read_text(encoding="utf-8"))
+    return shapes
+
+
+def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any]) -> TrainSettings:
+    """Merge recipe, ``--set`` overrides and typed flags, and check what only the whole can tell.
+
+    Raises:
+        UsageError: an unknown or impossible setting.
+    """
+    table = apply_overrides(load_recipe(recipe), overrides)
+    for name, value in flags.items():
+        if name in (*PPO_FLAGS, *REWARD_FLAGS):
+            inner = "ppo" if name in PPO_FLAGS else "reward"
+            if not isinstance(table.get(inner, {}), dict):
+                raise UsageError(f"recipe {recipe}: {inner} must be a table of settings")
+            table[inner] = {**table.get(inner, {}), name: value}
+        else:
+            table[name] = value
+    settings = build(TrainSettings, table, f"recipe {recipe}")
+    if not settings.phases:
+        raise UsageError(f"--phases is empty; give at least one of {', '.join(PHASES)}")
+    if len(set(settings.phases)) != len(settings.phases):
+        raise UsageError("--phases lists a phase twice")
+    if "sft" in settings.phases and settings.phases[0] != "sft":
+        raise UsageError("--phases: sft must come first. The KL penalty uses its result as the reference")
+    reward = settings.reward
+    if reward.subtract_constant_baseline and reward.credit_rule not in ("any", "fraction"):
+        raise UsageError("reward.subtract_constant_baseline needs reward.credit_rule = any or fraction")
+    _check_ppo(settings)
+    return settings
+
+
+def _check_ppo(settings: TrainSettings) -> None:
+    ppo = settings.ppo
+    of_groups = ppo.compares_groups
+    if of_groups and ppo.samples_per_prompt < 2:
+        raise UsageError(
+            f"ppo.advantage = {ppo.advantage} needs ppo.samples_per_prompt of at least 2. Or set ppo.advantage = gae"
+        )
+    if not of_groups and ppo.drop_zero_variance_groups:
+        raise UsageError(
+            f"ppo.advantage = {ppo.advantage} uses every completion. Set ppo.drop_zero_variance_groups = false"
+        )
+    if ppo.refill and not ppo.drop_zero_variance_groups:
+        raise UsageError("ppo.refill replaces dropped groups. Set ppo.drop_zero_variance_groups = true")
+    if ppo.separate_rewards and ppo.advantage != "rloo":
+        raise UsageError(f"ppo.separate_rewards needs ppo.advantage = rloo, found {ppo.advantage}")
+    if ppo.separate_rewards and not 0 < settings.reward.security_weight < 1:
+        raise UsageError("ppo.separate_rewards needs two rewards. Set reward.security_weight between 0 and 1")
+    if ppo.advantage != "gae" and ppo.value_warmup_steps:
+        raise UsageError(f"ppo.value_warmup_steps needs ppo.advantage = gae: {ppo.advantage} has no value head")
+    reinforced = [name for name in settings.phases if name in RL_PHASES]
+    for name in reinforced:
+        if ppo.value_warmup_steps >= settings.phase(name).steps:
+            raise UsageError(f"ppo.value_warmup_steps leaves no update of {name} that trains the policy")
+    if not reinforced and set(SELF_TRAINING) & set(settings.phases):
+        unused = ["references.*"] * settings.references.are_used + ["ppo.prompts"] * (ppo.prompts == "pass-rate")
+        if unused:
+            raise UsageError(
+                f"{' and '.join(unused)}: rft and ssd do not use this. Leave it out, or add an RL phase to --phases"
+            )
+    if ppo.batch_size % ppo.samples_per_prompt:
+        raise UsageError(
+            f"ppo.batch_size {ppo.batch_size} is not a multiple of ppo.samples_per_prompt {ppo.samples_per_prompt}"
+        )
+    if (prompts := ppo.batch_size // ppo.samples_per_prompt) % ppo.minibatches:
+        raise UsageError(f"a batch has {prompts} prompts, which ppo.minibatches {ppo.minibatches} does not divide")
