@@ -84,8 +84,16 @@ def finished(tmp_path: Path) -> Study:
                 adapter = run / "phases" / f"{number}-{phase}" / "adapter"
                 adapter.mkdir(parents=True)
                 (adapter / DONE_FILE).write_text(json.dumps({"chosen_step": number}))
-            updates = [{"phase": "binary", "step": step, "all_tests_rate": step / 10 + seed} for step in range(1, 5)]
-            rows = [{"phase": "sft", "step": 1}, *(updates if "binary" in arm.phases else [])]
+            updates = [
+                {"phase": "binary", "step": step, "all_tests_rate": step / 10 + seed}
+                | {"tokens": 500, "episode": 64 * step, "relift/tokens": seed * step}
+                for step in range(1, 5)
+            ]
+            rows = [
+                {"phase": "sft", "step": 1, "tokens": 700},
+                {"phase": "sft", "step": 2, "tokens": 301},
+                *(updates if "binary" in arm.phases else []),
+            ]
             (run / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
             if arm.snapshot_every:
                 (run / "phases/2-binary/snapshots/step-000002").mkdir(parents=True)
@@ -250,6 +258,13 @@ def test_learning_curves_are_means_of_updates_and_bounds_of_runs(finished: Study
     points = [each for key, each in results(record, "eval-simple").items() if "updates" in each]
     assert [(each["split"], each["updates"]) for each in points] == [("eval", 2)]
     assert training_curves([]) == {}
+
+
+def test_the_cost_of_a_training_counts_completions_and_tokens_of_references(finished: Study) -> None:
+    sft, simple = (each["cost"] for each in study_record(finished, 1)["arms"])
+    assert sft == {"updates": 2, "completions": 0, "reference_tokens": 1001}
+    # ReLIFT's counter of the last update, 4 x 42 and 4 x 43, is added to the tokens of SFT.
+    assert simple == {"updates": 6, "completions": 256, "reference_tokens": 1001 + 170}
 
 
 def test_tables_have_the_papers_columns_and_a_row_for_every_model(finished: Study) -> None:

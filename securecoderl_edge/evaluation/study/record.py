@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -196,7 +197,10 @@ def _arm_record(study: Study, arm: Arm, found: Mapping[tuple[str, str], Samples]
         elif (split_name, FINAL) in found and point.updates is None:
             result["minus_policy"] = _difference(found[split_name, FINAL], samples)
         record["results"].append(result)
-    curves = training_curves([_run(study, arm, seed) for seed in seeds])
+    runs = [_run(study, arm, seed) for seed in seeds]
+    if runs:
+        record["cost"] = training_cost(runs)
+    curves = training_curves(runs)
     if curves:
         record["training"] = curves
     return record
@@ -243,6 +247,20 @@ def _rows(file: Path) -> list[dict[str, Any]]:
         return RowFile(file).read()
     except SceError as error:
         raise ValueError(str(error)) from None
+
+
+def training_cost(runs: Sequence[Run]) -> dict[str, int]:
+    """What a training used, the mean of the runs: updates, sampled completions, and tokens of reference solutions."""
+    total: Counter[str] = Counter(updates=0, completions=0, reference_tokens=0)
+    for run in runs:
+        rows = RowFile(run.path / "metrics.jsonl").read()
+        for row in rows:
+            total["updates"] += 1
+            total["reference_tokens"] += row["tokens"] if row["phase"] == "sft" else 0
+        for row in {row["phase"]: row for row in rows}.values():  # the last one of each phase
+            total["completions"] += row.get("episode", 0)
+            total["reference_tokens"] += row.get("relift/tokens", 0)
+    return {name: round(count / len(runs)) for name, count in total.items()}
 
 
 def training_curves(runs: Sequence[Run]) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def rft_update(
     kept = [rollout.completions[row] for row in correct_rows(rollout, rft.per_problem)]
     facts = step_on(learner, rollout.prompts, kept, ppo.micro_batch_tokens)
     times = {"seconds_sample": rollout.seconds_sample, "seconds_score": rollout.seconds_score}
-    metrics = {**facts, **rollout.rates(), **_metrics(rollout.completions, kept, started, times)}
+    metrics = {**facts, **rollout.rates(), **_metrics(step, rollout.completions, kept, started, times)}
     return metrics | precision_metrics(learner, skipped), rollout
 
 
@@ -69,7 +69,7 @@ def ssd_update(
     times = {"seconds_sample": time.monotonic() - started}
     kept = [done for done in completions if done.finished]
     facts = step_on(learner, prompts, kept, ppo.micro_batch_tokens)
-    return {**facts, **_metrics(completions, kept, started, times), **precision_metrics(learner, skipped)}
+    return {**facts, **_metrics(step, completions, kept, started, times), **precision_metrics(learner, skipped)}
 
 
 def correct_rows(rollout: Rollout, most: int) -> list[int]:
@@ -110,12 +110,13 @@ def _problems_of(problems: Sequence[Problem], ppo: PpoSettings, phase: str, step
 
 
 def _metrics(
-    completions: Sequence[Sampled], kept: Sequence[Sampled], started: float, times: dict[str, float]
+    step: int, completions: Sequence[Sampled], kept: Sequence[Sampled], started: float, times: dict[str, float]
 ) -> dict[str, Any]:
     """What both methods report; ``tokens`` are those sampled, ``kept_tokens`` those trained on."""
     seconds = time.monotonic() - started
     tokens = sum(len(done.token_ids) for done in completions)
     return {
+        "episode": step * len(completions),
         "kept_rate": len(kept) / len(completions),
         "kept_tokens": sum(len(done.token_ids) for done in kept),
         "truncated_rate": sum(not done.finished for done in completions) / len(completions),
