@@ -18,6 +18,7 @@ docs/study-tables.md names them.
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -60,16 +61,25 @@ def main_table(folder: Path) -> Study:
 
 
 def compute(folder: Path) -> Study:
-    """What else as many updates do: RFT and SSD of as many samples as RL, and SFT of as many updates."""
-    main = table3("starter", folder, variants=("sft", "simple", "rft", "ssd"))
-    longer = [
-        _changed(arm, f"{prefix}sft-130", "SFT, 130 updates", ("sft.steps=130",))
-        for arm, prefix in zip(main.arms[::4], ("", "hard-"), strict=True)
-    ]
-    arms, pairs = list(main.arms), list(main.comparisons)
-    for each in longer:
-        arms.append(each)
-        pairs += [(each.name, arm.name) for arm in main.arms if arm.split == each.split]
+    """The variants of table3, longer SFT, and references inside RL.
+
+    All but short SFT have 120 updates after the same SFT policy. An update of RL, RFT or SSD samples 64 programs, one
+    of SFT reads 32 references and takes about as long.
+    """
+    main = table3("starter", folder)
+    known = {arm.name: arm for arm in main.arms}
+    arms, pairs = [], []
+    for split in main.splits:
+        sft, simple = known[f"{split.name}-sft"], known[f"{split.name}-simple"]
+        longer = "sft-130" if split.name == "eval" else f"{split.name}-sft-130"  # names that the ablations have, too
+        own = [
+            *(arm for arm in main.arms if arm.split == split),
+            _changed(sft, longer, "SFT, 130 updates", ("sft.steps=130",)),
+            _changed(simple, f"{split.name}-hints", "PPO-simple, hints", ("references.hints=0.75",)),
+            _changed(simple, f"{split.name}-relift", "PPO-simple, ReLIFT", ("references.relift_batch_size=16",)),
+        ]
+        arms += own
+        pairs += [(first.name, second.name) for first, second in itertools.combinations(own, 2)]
     return _study("compute", folder, arms, pairs, seeds=5)
 
 
