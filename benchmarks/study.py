@@ -117,7 +117,21 @@ def ablations(folder: Path) -> Study:
         ("eval-cont", "binary-90", "90 binary updates of 120", ("binary.steps=90", "partial.steps=30")),
         ("eval-sched", "switch", "mixture: hard switch", ("scheduled.mixture=step",)),
         ("eval-sched", "pass-rate", "mixture: by pass rate", ("scheduled.mixture=pass-rate",)),
+        # The clip acts with more than one optimizer step on a batch.
+        ("eval-simple", "minibatches-2", "2 minibatches", ("ppo.minibatches=2",)),
+        ("eval-simple", "epochs-2", "2 epochs", ("ppo.epochs=2",)),
+        ("eval-simple", "kl-0", "no KL penalty", ("ppo.kl_coefficient=0",)),
+        ("eval-simple", "refill", "dropped groups refilled", ("ppo.refill=2",)),
+        ("eval-simple", "separate", "R_func and R_sec scaled apart", ("ppo.separate_rewards=true",)),
+        ("eval-simple", "prompts-by-rate", "prompts by pass rate", ("ppo.prompts=pass-rate",)),
         ("hard-sft", "hard-sft-130", "SFT, 130 updates", ("sft.steps=130",)),
+        ("hard-simple", "hard-minibatches-2", "2 minibatches", ("ppo.minibatches=2",)),
+        ("hard-simple", "hard-epochs-2", "2 epochs", ("ppo.epochs=2",)),
+        ("hard-simple", "hard-groups-32", "32 samples per prompt", ("ppo.samples_per_prompt=32",)),
+        (
+            "hard-simple", "hard-maxrl-32", "MaxRL, 32 samples per prompt",
+            ("ppo.samples_per_prompt=32", "ppo.advantage=maxrl", "reward.security_weight=0"),
+        ),
         ("hard-simple", "hard-simple-paper", "binary, 0.40 if unparsable", ("reward.unparsable=paper",)),
         ("hard-fresh", "hard-fresh-paper", "partial, 0.40 if unparsable", ("reward.unparsable=paper",)),
     )  # fmt: skip
