@@ -109,7 +109,7 @@ REPORT_NUMBERS = {
         (
             "Print their sum, or 0 if there are none.",
             "Add them up and print the total (0 if there are none).",
-            "Output what they add up to; without any that is 0.",
+            "Output what they add up to, which is 0 if nothing is left.",
         ),
         ("print(sum($w))", "$t = 0\nfor $x in $w:\n    $t += $x\nprint($t)"),
     ),
@@ -117,14 +117,14 @@ REPORT_NUMBERS = {
         (
             "Print the largest of them, or none if there are none.",
             "Print their maximum (none if there are none).",
-            "The output is the greatest of these, or the word none without any.",
+            "The output is the greatest of these, or the word none if empty.",
         ),
         ('print(max($w, default="none"))', 'if $w:\n    print(max($w))\nelse:\n    print("none")'),
     ),
     "sorted": Step(
         (
             "Print them in increasing order on one line, or none if there are none.",
-            "Sort these and output a row of them, smallest first (none without any).",
+            "Sort these and output a row of them, smallest first (the word none if empty).",
             "On one line show the numbers from low to high; show none if nothing is there.",
         ),
         ('print(*sorted($w) or ["none"])', '$w.sort()\nprint(" ".join(str($x) for $x in $w) or "none")'),
@@ -132,7 +132,7 @@ REPORT_NUMBERS = {
     "backwards": Step(
         (
             "Print them from last to first on one line, or none if there are none.",
-            "Turn their order around and output a row of them (none without any).",
+            "Turn their order around and output a row of them (the word none if empty).",
             "On one line show the last, the one before it and so on; show none if nothing is there.",
         ),
         ('print(*$w[::-1] or ["none"])', '$w.reverse()\nprint(" ".join(map(str, $w)) or "none")'),
@@ -140,7 +140,7 @@ REPORT_NUMBERS = {
     "listing": Step(
         (
             "Print them on one line, or none if there are none.",
-            "Output a row of these (none without any).",
+            "Output a row of these (the word none if empty).",
             "On one line show what you have; show none if nothing is there.",
         ),
         ('print(*$w or ["none"])', 'print(" ".join(map(str, $w)) or "none")'),
@@ -148,7 +148,7 @@ REPORT_NUMBERS = {
     "span": Step(
         (
             "Print the largest minus the smallest of them, or none if there are none.",
-            "Subtract their minimum from their maximum and output that (none without any).",
+            "Subtract their minimum from their maximum and output that (the word none if empty).",
             "How far apart are highest and lowest? Show the difference; show none if nothing is there.",
         ),
         (
@@ -160,14 +160,15 @@ REPORT_NUMBERS = {
         (
             "Print the sum of their squares (0 if there are none).",
             "Square them and print the total, 0 if none.",
-            "Multiply each by itself and add up: output the sum, which is 0 without any.",
+            "Multiply each by itself and add up: output the sum, which is 0 if empty.",
         ),
         ("print(sum($x * $x for $x in $w))", "$t = 0\nfor $x in $w:\n    $t += $x ** 2\nprint($t)"),
     ),
     "running": Step(
         (
             "Print their running totals on one line, or none if there are none.",
-            "At each of these add up all so far, and output a row of the sums (none without any).",
+            "Add to each of these all that come before it, as they were given, and output a row of the sums (the word "
+            "none if empty).",
             "On one line show the sum of the first one, the first two and so on; show none if nothing is there.",
         ),
         (
@@ -178,9 +179,10 @@ REPORT_NUMBERS = {
     "steps": Step(
         (
             "Print each one minus the one before it, on one line, or none if there are fewer than two.",
-            "From the second one on, subtract the neighbour to its left; output a row of the differences (none "
-            "without any).",
-            "On one line show how much each grows over its predecessor; show none if there is no pair.",
+            "From each but the first subtract its left neighbour; output a row of the differences (the word none if "
+            "empty).",
+            "On one line show the rise from each to the following one (a fall is negative); show none if there is no "
+            "pair.",
         ),
         (
             '$t = [b - a for a, b in zip($w, $w[1:])]\nprint(*$t or ["none"])',
@@ -198,8 +200,9 @@ REPORT_NUMBERS = {
     "ends": Step(
         (
             "Print the first and the last of them, separated by a space, or none if there are none.",
-            "Output a row of two numbers, those at the front and at the end (none without any).",
-            "On one line show where the list begins and where it ends; show none if nothing is there.",
+            "Output a row of two numbers, those at the front and at the end (the word none if empty).",
+            "On one line show the opening number and the closing one, the same twice if it is alone; show none if "
+            "nothing is there.",
         ),
         (
             'if $w:\n    print($w[0], $w[-1])\nelse:\n    print("none")',
@@ -209,7 +212,7 @@ REPORT_NUMBERS = {
     "distinct": Step(
         (
             "Print the different ones in order of first appearance on one line, or none if there are none.",
-            "Drop repeats, so that only the earliest stays, and output a row of the rest (none without any).",
+            "Drop every number that was there before, and output a row of the others (the word none if empty).",
             "On one line show each value when it first comes; show none if nothing is there.",
         ),
         (
@@ -220,7 +223,7 @@ REPORT_NUMBERS = {
     "middle": Step(
         (
             "Print the middle one in increasing order (the lower of two middle ones), or none if there are none.",
-            "Sort these and output the median, the lower one of two (none without any).",
+            "Sort these and output the median, the lower one of two (the word none if empty).",
             "Which one stands in the centre after sorting? Of two show the smaller; show none if nothing is there.",
         ),
         (
@@ -231,9 +234,8 @@ REPORT_NUMBERS = {
     "weighted": Step(
         (
             "Multiply each by its position counted from 1 and print the sum (0 if there are none).",
-            "Once the first, plus twice the second, plus three times the third and so on: output this, which is 0 "
-            "without any.",
-            "Weigh each with its place (the first has 1), and show the total of the products, 0 if nothing is there.",
+            "Once the first, plus twice the second, plus three times the third and so on: output this, 0 if empty.",
+            "Weight each by its place (the first has 1), and show the total of the products, 0 if nothing is there.",
         ),
         (
             "print(sum(i * $x for i, $x in enumerate($w, 1)))",
@@ -243,7 +245,7 @@ REPORT_NUMBERS = {
     "alternate": Step(
         (
             "Print every second one starting with the first, on one line, or none if there are none.",
-            "Skip the second, the fourth and so on; output a row of the others (none without any).",
+            "Skip the second, the fourth and so on; output a row of the others (the word none if empty).",
             "On one line show those at odd places (the first has place 1); show none if nothing is there.",
         ),
         (
@@ -257,8 +259,8 @@ REPORT_ENTRIES = {
     "names": Step(
         (
             "Print their names in alphabetical order on one line, or none if there are none.",
-            "Sort the names from a to z and output a row of them (none without any).",
-            "On one line show who is there, alphabetically; show none if nobody is.",
+            "Sort the names from a to z and output a row of them (the word none if empty).",
+            "On one line show which names there are, alphabetically; show none if nobody is there.",
         ),
         (
             'print(*sorted($k for $k, $n in $w) or ["none"])',
@@ -269,15 +271,16 @@ REPORT_ENTRIES = {
         (
             "Print the total of their numbers (0 if there are none).",
             "Print the sum of their numbers, 0 if none.",
-            "Add up the numbers and output the result, which is 0 without any.",
+            "Add up the numbers and output the result, which is 0 if empty.",
         ),
         ("print(sum($n for $k, $n in $w))", "$t = 0\nfor _, $n in $w:\n    $t += $n\nprint($t)"),
     ),
     "top": Step(
         (
             "Print the name with the largest number (of equals the alphabetically first), or none if there are none.",
-            "Whose number is greatest? Output that name, of several the first from a to z (none without any).",
-            "Show who leads, alphabetically if several share the top number; show none if nobody is there.",
+            "Whose number is greatest? Output that name, of several the first from a to z (the word none if empty).",
+            "Show one leader only: the owner of the top number, and if several share it, who comes earliest in the "
+            "alphabet; show none if nobody is there.",
         ),
         (
             '$w.sort(key=lambda pair: (-pair[1], pair[0]))\nprint($w[0][0] if $w else "none")',
@@ -288,9 +291,10 @@ REPORT_ENTRIES = {
     "ranked": Step(
         (
             "Print their names by decreasing number (equals alphabetically) on one line, or none if there are none.",
-            "Rank the names, greatest number first and ties from a to z; output a row of them (none without any).",
-            "On one line show who leads, who comes next and so on, alphabetically where numbers tie; show none if "
-            "nobody is there.",
+            "Rank the names, greatest number first and ties from a to z; output a row of them (the word none if "
+            "empty).",
+            "On one line show who has the top number, who the second best and so on, alphabetically where numbers "
+            "tie; show none if nobody is there.",
         ),
         (
             '$w.sort(key=lambda pair: (-pair[1], pair[0]))\nprint(*[$k for $k, $n in $w] or ["none"])',
@@ -300,7 +304,7 @@ REPORT_ENTRIES = {
     "pairs": Step(
         (
             "Print them as name:number in alphabetical order on one line, or none if there are none.",
-            "Sort from a to z and output a row with a colon between each name and its number (none without any).",
+            "Sort from a to z and output a row with a colon between each name and its number (the word none if empty).",
             "On one line show name:number for everyone, alphabetically; show none if nobody is there.",
         ),
         (
@@ -311,7 +315,7 @@ REPORT_ENTRIES = {
     "count-average": Step(
         (
             "Print how many there are and their average number rounded down (0 0 if there are none).",
-            "Output two integers: the count, and the mean of the numbers without its fraction (0 0 without any).",
+            "Output a row of two integers: the count, and the mean of the numbers without its fraction (0 0 if empty).",
             "On one line show how many entries you have, then their numbers' sum divided by that, rounded down; show "
             "0 0 if nobody is there.",
         ),
@@ -323,8 +327,9 @@ REPORT_ENTRIES = {
     "initials": Step(
         (
             "Print the first letters of their names in the given order as one word, or none if there are none.",
-            "Glue the initials together, order unchanged, and output that word (none without any).",
-            "Show one word, made of where each name begins; show none if nobody is there.",
+            "Glue the initials together, order unchanged, and output that word (the word none if empty).",
+            "Show one word, made of the letter that each name begins with, from first to last; show none if nobody is "
+            "there.",
         ),
         (
             'print("".join($k[0] for $k, $n in $w) or "none")',

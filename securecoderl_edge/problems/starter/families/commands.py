@@ -34,8 +34,8 @@ _COMMANDS = compose(
         "$fold $keep$change.",
         "A list starts empty. After n come n lines: `add x` puts x at its end, `del x` $removal, and for `show` print "
         "$fold $keep$change.",
-        "There are n orders for a list without items, n first. An order `add x` means one more item x, an order `del "
-        "x` $removal, and an order `show` asks for $fold $keep in the list$change.",
+        "A list without items gets orders, whose count n stands before them. An order `add x` puts x behind all "
+        "items, an order `del x` $removal, and an order `show` asks for $fold $keep in the list$change.",
         "Keep a list, at the start with nothing in it, and obey n lines (their count on line 1). Three kinds occur: "
         "`add x`, then x joins as the last; `del x`, which $removal; `show`, then output $fold $keep$change.",
     ),
@@ -131,8 +131,8 @@ _CALCULATORS = compose(
         "Line 1 is x, line 2 is n; n operations like `* 3`, `- 2` or `+ 5` follow. For each look at x: if it $when, "
         "apply the operation to it; if not, $how. Print $fold the values that x has after each line.",
         "A calculator shows x, the first input. Then n keys are pressed (n first), written like `- 2`, `+ 5` or `* "
-        "3`. As long as what it shows $when, a key works; at any other press, $how instead. Output $fold all that it "
-        "shows from the first key on.",
+        "3`. Whenever the number on show $when, a key does its work; whenever not, $how instead. Output $fold the n "
+        "numbers on show, one after every key.",
     ),
     (
         """\

@@ -36,7 +36,7 @@ def _on_a_line(name: str, what: str, code: str) -> Family:
     sentences = (
         f"Read a line of integers. The numbers are {what}.",
         f"From a line of integers take {what}.",
-        f"Some integers are given, all in one row. Look at {what}.",
+        f"Some integers are given, all in one row. Only these count as numbers: {what}.",
     )
     return from_numbers(name, sentences, f"{READ_LINE}$xs = {code}", number_line(sizes=(5, 7)))
 
@@ -45,7 +45,7 @@ def _on_two_lines(name: str, what: str, code: str) -> Family:
     sentences = (
         f"Two lines hold equally many integers. The numbers are {what} at each place.",
         f"Read two lines of integers; {what} at each place are the numbers.",
-        f"Put two rows of integers, equally long, side by side. Look at {what}, pair by pair.",
+        f"Match two rows of integers, equally long, entry by entry. Only {what} that the pairs give count as numbers.",
     )
     return from_numbers(name, sentences, f"{_TWO}$xs = [{code} for a, b in zip(first, second)]", two_lines)
 

@@ -174,8 +174,8 @@ FAMILIES: tuple[Family, ...] = (
         (
             "Read k, then a line of integers. The numbers are these, with the first k moved to the end.",
             "Line 1 is k, line 2 holds integers. Move the first k behind the others to get the numbers.",
-            "An integer k is followed by a line of them. Start after the k-th, go to the end and then take the k that "
-            "you left out.",
+            "Below an integer k there is a row of integers. Start after the k-th, go to the end, then take the first "
+            "k in their old order.",
         ),
         f"{READ_K}{READ_LINE}$xs = line[k:] + line[:k]",
         _k_and(1, 3, number_line(sizes=(5, 7))),

@@ -41,8 +41,8 @@ def _of_rows(name: str, what: str, code: str, draw_input: Draw = _tall, filters:
     sentences = (
         f"Read n, then n rows of integers. The numbers are {what}.",
         f"The first line is n; n rows of a matrix follow. As the numbers take {what}.",
-        f"Given are n and a table of n rows. What counts: {what}.",
-        f"In a matrix, whose number n of rows comes first, look at {what}.",
+        f"Given are n and a table of n rows with integers. What counts as the numbers: {what}.",
+        f"In a matrix, whose height n comes first, the numbers meant are {what}.",
     )
     return from_numbers(name, sentences, f"{READ_ROWS}{code}", draw_input, filters=filters, folds=_FOLDS)
 

@@ -10,7 +10,7 @@ from securecoderl_edge.problems.starter.family import Family
 _STEPS = {
     "overflow": piece(
         "add the number to the level; a level above 20 becomes 0",
-        "the level grows by the number and, past 20, starts again from 0",
+        "the level grows by the number but once past 20 it is reset to 0",
         step="level += $y\nif level > 20:\n    level = 0",
     ),
     "floor": piece(
@@ -63,9 +63,9 @@ _LEVEL = compose(
         "each one take $keep2. Print $fold the levels left.",
         "The input is one line of integers. Take $keep$change. From level 0 on, for each of these: $step. Of the "
         "levels after each one keep $keep2. Print $fold the levels left.",
-        "A row of integers changes a level, which is 0 before the first. Only $keep$change act on it: for each one, "
-        "$step. Write down the level whenever one has acted, choose $keep2 from what you wrote, and output $fold "
-        "these levels.",
+        "A row of integers changes a level, which is 0 before the first. These act on it, one by one: $keep$change. "
+        "For each one, $step. Write down the level whenever one has acted, choose $keep2 from what you wrote, and "
+        "output $fold the chosen ones.",
     ),
     (
         """\

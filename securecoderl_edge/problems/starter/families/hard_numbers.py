@@ -30,7 +30,7 @@ _PASSES = compose(
         "The input is one line of integers. List A is $keep in it$change. List B is $keep2 in A$change2. On one line "
         "print $fold the numbers of B, on a second line print $fold2 the numbers of B.",
         "Some integers form a row. First select $keep$change; out of what that gives select $keep2$change2. Output two "
-        "lines about the second selection: above $fold its numbers, below $fold2 its numbers.",
+        "lines about the second selection: the upper has $fold its numbers, the lower has $fold2 its numbers.",
     ),
     (
         """\

@@ -130,15 +130,17 @@ _GROUPS = compose(
         (
             "Read a line of integers. Take $keep$change, and group these by $by.",
             "The input is one line of integers. Take $keep in it$change; group these by $by.",
-            "From a row of integers pick $keep$change. What was picked is sorted into bins by $by.",
-            "Some integers are given; only $keep matter$change. Two of these belong together if they agree in $by.",
+            "From a row of integers pick $keep$change. All picked ones go into bins, in their old order, by $by.",
+            "Some integers are given; only $keep matter$change. Two of these belong to one group if they share a key, "
+            "which is $by.",
         ),
         (
             "From the smallest key up, print a line for each group: the key, then $fold its numbers.",
             "In increasing order of keys print each key and $fold its numbers, a group a line.",
-            "Go from low to high keys, and output on one line a key with $fold what belongs to it.",
+            "Go from low to high keys; each has an output line of its own, with the key and then $fold what belongs "
+            "to it.",
         ),
-        ("Last print $fold2 these results.", "At the end write, over all groups, $fold2 the values found."),
+        ("Last print $fold2 these results.", "Below this write $fold2 the values that stand beside the keys."),
     ),
     (
         """\
@@ -239,12 +241,12 @@ _TOTALS = compose(
         (
             "For each name add up $keep$change; leave out names without any.",
             "The total of a name is the sum of $keep$change, if it has any.",
-            "Sum up per name $keep$change (who has nothing to sum is dropped).",
+            "Sum up per name $keep$change (names with nothing to sum are dropped).",
         ),
         ("Of the totals take $keep2$change2.", "Then look only at $keep2 among the sums$change2."),
         (
             "Print the names left with their results, a pair a line, $order, then $fold the results.",
-            "Output who is left and the number, one name on each line, $order; below them $fold these numbers.",
+            "Output who is left and that name's result, one name on each line, $order; below them $fold these results.",
         ),
     ),
     (

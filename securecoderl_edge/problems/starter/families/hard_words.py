@@ -128,7 +128,8 @@ _LETTERS = compose(
         "The input is one line of words. Take $keep. Replace each of them by $letters in it$change, written without "
         "spaces; leave out empty results. Print $fold the results and, on the next line, the number of results.",
         "Some words form a row. Out of $keep make new ones: each shrinks to $letters in it$change, joined without "
-        "gaps. New words with no character do not count. Output two lines, $fold those that count and how many count.",
+        "gaps. New words with no character do not count. The upper line of output has $fold those that count, the "
+        "lower one only how many count.",
     ),
     (
         """\

@@ -172,10 +172,11 @@ PAIRED = compose(
         " place. For each of its rows, print $fold its numbers$change.",
         "The input is n and two matrices A and B of n rows each. From each place take $mix of its two numbers. For each"
         " row, print a line: $fold the results$change.",
-        "Two tables A and B have the same shape, and n, the count of rows in each, comes first. Cell by cell, make one"
-        " number of them: $mix of both entries. Then output, row after row, $fold the new numbers$change.",
-        "After n follow 2n rows: the first half is A, the other half is B. Put A on top of B and let every cell be "
-        "$mix of what lies there. A row of this gives one line of output, $fold its cells$change.",
+        "First comes n, then table A and below it table B, n rows high each. Cell by cell, make one number of them: "
+        "$mix of both entries. Every new row has its own output line, $fold the numbers there$change.",
+        "After n follow 2n rows: the first half is A, the other half is B. Lay A over B, so that equal places meet, "
+        "and let every cell be $mix of the two numbers there. A row of this gives one line of output, $fold its "
+        "cells$change.",
     ),
     (
         """\

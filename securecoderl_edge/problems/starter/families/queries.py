@@ -127,8 +127,8 @@ _SLICES = _family(
     (
         "Line 1 holds integers, line 2 is q; q lines with l and r follow. For each take $place, counting from 1, and",
         "Read a line of integers, then q and q lines l r. For each take $place, counting from 1, and",
-        "Some integers are on the top line. Below are a count q and as many pairs l r, a pair a line. A pair asks for "
-        "$place (the first place is 1); for it",
+        "Some integers are on the top line. Below are a count q and as many pairs l r, a pair a line. A pair selects "
+        "$place, where the first place is 1; from this selection",
     ),
     expand(
         _STYLES,
@@ -168,8 +168,8 @@ _LOOKUPS = _family(
         "Read n and n lines with a name and an integer, then q and q lines with a name. For each of these take its "
         "integers and",
         "First n and n lines `name integer`, then q and q lines with a name. For each of these take its integers and",
-        "A table of n rows, each a name and an integer, comes after n. After it come q questions, and q before them; a "
-        "question is just a name. Look up all integers of that name and",
+        "A table of n rows, each a name and an integer, stands below n. Then q is given and below it q questions, "
+        "each just a name. Look up all integers of that name and",
     ),
     expand(
         _STYLES,

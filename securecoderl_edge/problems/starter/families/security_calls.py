@@ -59,7 +59,8 @@ _CALLS = {
     "rows": Source(
         (
             "The first line is n. Each of n lines is max, min, sum or len and the integers to apply it to.",
-            "After a count come rows that begin with a function (sum, len, max or min), its arguments behind it.",
+            "After a count come rows that begin with a function (sum, len, max or min); apply it to the integers "
+            "behind it, and go on with what each gives.",
         ),
         _draw_named_rows,
         (_ROWS.format("eval(name)"), _ROWS.format("eval(name)")),
@@ -88,8 +89,8 @@ _CALLS = {
         (
             "Line 1 holds names among max, min and sum, line 2 as many integers. "
             "Apply the i-th named function to the first i integers.",
-            "As many functions (sum, min, max) as integers are given, a row of each. At every place, apply the "
-            "function there to all integers up to it.",
+            "A row of functions (sum, min, max) stands above equally many integers. Apply each function to the "
+            "integer below it and all earlier ones.",
         ),
         _draw_names_on_prefixes,
         (_PREFIXES.format("eval(name)"),),
@@ -101,8 +102,8 @@ _CALLS = {
     "binary": Source(
         (
             "The first line is n. Each of n lines is max, min or pow (the power a to the b) and two integers a and b.",
-            "After a count come rows with a function and its two arguments; pow raises the first to the second, max "
-            "and min choose.",
+            "After a count come calls, a row each: max, min or pow, then two arguments. Evaluate every call, where "
+            "pow raises the first argument to the second.",
         ),
         _draw_binary_calls,
         (

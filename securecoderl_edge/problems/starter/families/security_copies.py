@@ -63,7 +63,7 @@ _COMPARE = {
     "cells": Step(
         (
             "Print how many cells differ from before and the largest number after, separated by a space.",
-            "Output two integers: the count of places with a new number, and the maximum of the new matrix.",
+            "Output a row of two integers: the count of places with a new number, and the maximum of the new matrix.",
         ),
         (
             f"$t = sum(a != b for old, new in {_PAIRS} for a, b in zip(old, new))\nprint($t, max(map(max, $v)))",
@@ -96,7 +96,7 @@ _COMPARE = {
     "distance": Step(
         (
             "Print for each row the sum of the absolute differences to before, on one line.",
-            "Add up, row by row, how far each number has moved; output these sums in a line.",
+            "Subtract old from new at every place, drop the signs and add up each row; output these sums in a line.",
         ),
         (
             f"print(*[sum(abs(a - b) for a, b in zip(old, new)) for old, new in {_PAIRS}])",
@@ -170,10 +170,11 @@ def _history(first: str, second: str) -> Source:
         (
             f"Line 1 holds a list of integers, line 2 command words: {commands}, save remembers the list, "
             "back makes it the list last saved (at first the given one). Take the final numbers.",
-            f"Integers are given, and below them words to obey one by one. {commands}; with save a copy is kept, and "
-            f"back returns to the copy, or to the start if there is none. Go on with the list at the end.",
-            f"A list of integers stands on top. Its commands are below: save (note the list), back (the noted list, or "
-            f"the given one, comes back), {commands}. Look at what is left after all of them.",
+            f"Integers are given, and below them words to obey one by one. {commands}; save keeps a copy, and back "
+            f"fetches the latest copy, or the integers as given if there is none. Go on with the list at the end.",
+            f"A list of integers stands on top. Its commands are below: save (note the list), back (the list noted "
+            f"last comes back, or the given one if none was noted), {commands}. Look at what is left after all of "
+            f"them.",
         ),
         draw,
         (f"import marshal\n{program('marshal.dumps($w)', 'marshal.loads(saved)')}",),

@@ -40,7 +40,7 @@ def _expressions(layout: str, draw_one: str, value: str, setup: str = "") -> Sou
             f"The first line is n. Each of the next n lines is {layout}; work out their values in order.",
             f"After a line with n come n lines, each {layout}. Take their values in order.",
             f"Calculate the lines below the first, which only counts them. Every one is {layout}.",
-            f"There are some expressions and, on top, how many. Find what each equals; it is {layout}.",
+            f"There are some expressions, each {layout}, and on top how many. Find what every one equals.",
         ),
         draw,
         (
@@ -134,8 +134,9 @@ def _conditions(layout: str, draw_condition: str, parse: str, test: str) -> Sour
         (
             f"The first line is a condition on x {layout}, the second line integers. Take the integers that meet it.",
             f"A condition on x {layout} is on line 1, integers on line 2. Keep the integers for which it holds.",
-            f"Test every integer of the lower row as x: the upper row says how, {layout}. Choose those that pass.",
-            f"Which integers are right for x? They stand below a test {layout}.",
+            f"Test every integer of the lower row as x: the upper row has the condition, {layout}. Choose those that "
+            f"pass.",
+            f"A row of integers stands below a test {layout}. Look only at those which, put in for x, make it true.",
         ),
         draw,
         tuple(f"condition = input()\n{body.format(evaluated)}" for body in (short, loop)),
@@ -201,7 +202,8 @@ def _formula(layout: str, draw_formula: str, parse: str, value: str) -> Source:
             f"The first line is a formula {layout}, the second line values of x. Take its value for each x.",
             f"Line 1 holds a formula {layout} and line 2 integers. Put each of them in for x and take the results.",
             f"Some integers stand below an expression {layout}. Compute it with every one of them as x.",
-            f"What does {layout} give? Its form is on top with numbers filled in; the row below lists all x.",
+            f"On top is {layout} with numbers for all letters but x; the row below lists every x. Work with what the "
+            f"expression gives for these.",
         ),
         draw,
         tuple(f"formula = input()\n{body.format(evaluated)}" for body in (short, loop)),

@@ -58,8 +58,8 @@ def _assignments(layout: str, draw: Callable[[random.Random], str], *clean: str)
             "the entries are the names and their final numbers, in order of first assignment.",
             f"n lines (n is on the first line) assign to names, {layout}. "
             "The entries are the names in order of first assignment and their numbers at the end.",
-            f"A small program is given after its length n; its lines are assignments {layout}. Once it has run, each "
-            "variable is an entry with its value, the earliest variable first.",
+            f"A small program is given below n, its count of lines, which are assignments {layout}. Once it has run, "
+            f"each variable is an entry with its value, the earliest variable first.",
         ),
         draw,
         (_EXEC_EACH, _EXEC_ALL),

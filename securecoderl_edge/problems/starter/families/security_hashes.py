@@ -79,7 +79,7 @@ def _grouped(same: str, kept: str) -> Source:
         (
             f"The first line is n, then come n texts, one a line. Texts that {same} form a group.",
             f"Put n texts (line 1 is n, then one a line) into groups; two belong together when they {same}.",
-            f"Below a count there are lines of text. Make classes of lines that {same}.",
+            f"Below a count there are texts, a line each. Make one group of all texts that {same}.",
         ),
         _draw_texts,
         tuple(way + reads for way in unsafe),
@@ -99,8 +99,8 @@ def _compared(same: str, kept: str) -> Source:
             "The first line is n, then n lines of an old file and n lines of a new one. "
             f"Lines count as equal when they {same}.",
             f"After n come n old lines and then n new lines; two lines are equal when they {same}.",
-            f"A file of n lines stands below n, and its new version below it. Two of their lines match if they {same}, "
-            "and are then called equal.",
+            f"A file of n lines stands below n, and its new version, equally long, below it. Two of their lines match "
+            f"if they {same}, and are then called equal.",
         ),
         _draw_versions,
         tuple(way + reads for way in unsafe),
@@ -122,7 +122,7 @@ _GROUP_REPORTS = {
     "firsts": Step(
         (
             "Print the number (from 1) of the first text of each group, in order on one line.",
-            "Where does each begin? Output a row of those positions, counted from 1.",
+            "Which text is the earliest of each kind? Output a row of these positions, rising, counted from 1.",
         ),
         (
             "print(*[group[0] for group in groups.values()])",
@@ -133,7 +133,7 @@ _GROUP_REPORTS = {
         (
             "Print the numbers (from 1) of the texts that follow another of their group, or none if there are none.",
             "Output in rising order the positions (the first is 1) of all that are not the earliest of their kind, or "
-            "none without any.",
+            "the word none if there is no such one.",
         ),
         (
             'print(*sorted(i for group in groups.values() for i in group[1:]) or ["none"])',
@@ -148,7 +148,8 @@ _GROUP_REPORTS = {
     "alone": Step(
         (
             "Print the numbers (from 1) of the texts that are alone in their group, or none if there are none.",
-            "Output the positions (the first is 1) of all that have nothing of their kind, or none without any.",
+            "Output the positions (the first is 1) of all that are the only one of their kind, or the word none if "
+            "there is no such one.",
         ),
         (
             'print(*[group[0] for group in groups.values() if len(group) == 1] or ["none"])',
@@ -164,7 +165,8 @@ _GROUP_REPORTS = {
     "largest": Step(
         (
             "Print the numbers (from 1) of the texts in the largest group (the one that starts first of equals).",
-            "To which belong most? Output the positions of its members, counted from 1; of equals the earliest counts.",
+            "Find the kind with most texts (if several tie, the one that begins earliest), and output the positions "
+            "of its members, counted from 1.",
         ),
         (
             "print(*max(groups.values(), key=len))",

@@ -101,7 +101,7 @@ _DICTS = {
 _GIVEN = (
     "The input is a table of integers as a list of lists.",
     "One line holds a matrix in Python notation, a list for each row.",
-    "A Python literal of nested lists gives some integers.",
+    "A Python literal of nested lists gives the rows of a matrix.",
 )
 
 
@@ -145,7 +145,8 @@ _TABLE_REPORTS = {
         (
             "Print the position, counted from 1, of the largest result (the first of equals) and that result.",
             "Which gives most? Output its number (the first has 1; of equals the earliest) with what it gives.",
-            "Output two integers: where the maximum stands first, counting from 1, then the maximum.",
+            "Output a row of two integers: which result is greatest, counting from 1 (of equals the earliest), then "
+            "that result.",
         ),
         (
             "$t = max($w)\nprint($w.index($t) + 1, $t)",
@@ -165,8 +166,8 @@ _TABLE_REPORTS = {
     "spread": Step(
         (
             "Print the sum of the results and the largest result minus the smallest, on one line.",
-            "Output two integers: what all that you found adds up to, and how far its extremes are apart.",
-            "Show a line with the total first and then maximum less minimum.",
+            "Output a row of two integers: the results added up, and the gap between their extremes.",
+            "Show one line about the results: first their total, then maximum less minimum.",
         ),
         ("print(sum($w), max($w) - min($w))", "$w.sort()\nprint(sum($w), $w[-1] - $w[0])"),
     ),

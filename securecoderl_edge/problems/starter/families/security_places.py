@@ -67,7 +67,7 @@ _PATH_REPORTS = {
     "names": Step(
         (
             "Print their file names without folders in alphabetical order on one line, or none if there are none.",
-            "Cut off the folders, sort from a to z and output a row of what is left (none without any).",
+            "Cut off the folders, sort from a to z and output a row of what is left (the word none if empty).",
         ),
         (
             'print(*sorted($x.split("/")[-1] for $x in $w) or ["none"])',
@@ -87,7 +87,7 @@ _PATH_REPORTS = {
     "longest": Step(
         (
             "Print the longest of these paths (the first of equals), or none if there are none.",
-            "Output the one with most characters, of several the earliest (none without any).",
+            "Output the path that has most characters, of several the earliest (the word none if empty).",
         ),
         (
             'print(max($w, key=len, default="none"))',
@@ -97,7 +97,7 @@ _PATH_REPORTS = {
     "depths": Step(
         (
             "Print for each the number of folders in its path, on one line, or none if there are none.",
-            "How deep is each, counted in folders? Output a row of these counts (none without any).",
+            "How many folders lead to each from the root? Output a row of these counts (the word none if empty).",
         ),
         (
             'print(*[$x.count("/") - 1 for $x in $w] or ["none"])',
@@ -107,7 +107,8 @@ _PATH_REPORTS = {
     "stems": Step(
         (
             "Print their file names up to the dot in the given order, joined by +, or none if there are none.",
-            "Cut off the folders and the ending, and output the rest with + between (none without any).",
+            "Cut off the folders and, from the dot on, the ending; output the rest with + between (the word none if "
+            "empty).",
         ),
         (
             'print("+".join($x.split("/")[-1].split(".")[0] for $x in $w) or "none")',
@@ -152,7 +153,7 @@ def _services(which: str, rule: str) -> Source:
             "Below their number there are rows name address:port, each a service; 0.0.0.0 as address makes it open. "
             f"Choose the ones that are {which}, and use their ports as numbers.",
             "Every service (one a row, name address:port, after a count) listens on its address, and is open if that "
-            f"is 0.0.0.0. Who is {which}? Their number is the port.",
+            f"is 0.0.0.0. Look at those which are {which}; the number of each is its port.",
         ),
         _draw_services,
         (

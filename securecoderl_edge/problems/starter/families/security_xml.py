@@ -40,8 +40,8 @@ _LISTS = {
     "text": Source(
         (
             "One line is an XML element a whose n children hold integers as text.",
-            "Some XML is given: in a there are tags n, each around an integer.",
-            "Get the integers between the n tags of a short XML document.",
+            "Some XML is given: its tag a encloses tags n, each around an integer.",
+            "Get the integers inside each tag n of a short XML document.",
         ),
         _draw_texts,
         (
@@ -57,7 +57,7 @@ _LISTS = {
     "attribute": Source(
         (
             "One line is an XML element a whose n children each have an integer attribute v.",
-            "Some XML is given: in a there are tags n, and v says the integer of each.",
+            "Some XML is given: its tag a encloses tags n, and v says the integer of each.",
             "Get the integers that attributes v have in a short XML document.",
         ),
         _draw_attributes,

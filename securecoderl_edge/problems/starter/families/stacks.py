@@ -80,7 +80,7 @@ SWITCHES = compose(
         "The input is one line of integers. Every number that $when flips a switch, which is $first at the start. Of"
         " the rest take those that come while the switch is on. Print $fold these numbers$change.",
         "Some integers stand on one line. Begin with a switch that is $first; a number that $when only turns it over. "
-        "Every other number counts if the switch is on when it comes: output $fold the numbers that count$change.",
+        "Any remaining number counts if the switch is on when it comes: output $fold the numbers that count$change.",
     ),
     _LISTED,
     number_line(-9, 15),
@@ -108,8 +108,9 @@ QUEUES = compose(
         "Integers wait in a line, given after a row with k. Do k rounds, fewer if nobody waits: whoever stands in front"
         " leaves, and for a number that $when, $how and put it behind the last; for any other, $other. After all"
         " rounds show $fold the numbers still waiting.",
-        "Given k and some integers in a row, move k times (or until none is left) the front one away. Whenever the "
-        "moved number $when, $how, then append it; else $other. Of what remains at the end print $fold the numbers.",
+        "Given k and, on the next line, some integers, move k times (or until none is left) the front one away. "
+        "Whenever the moved number $when, $how, then append it; else $other. Of what remains at the end print $fold "
+        "the numbers.",
     ),
     (
         """\
