@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from securecoderl_edge.problems.near_duplicates import SIMILARITY, jaccard, word_pairs
@@ -24,7 +25,8 @@ class Apart:
         return self._solutions.isdisjoint(problem.solutions) and not self._is_near(word_pairs(problem))
 
     def _is_near(self, pairs: frozenset[str]) -> bool:
-        # At a similarity of one half, half of the pairs are shared, and so is one of the rarest half and one more.
-        rarest = sorted(pairs, key=lambda pair: (len(self._places.get(pair, ())), pair))[: len(pairs) // 2 + 1]
+        # A near-duplicate shares so many of the pairs that it has one of any larger number than it may lack.
+        lacked = len(pairs) - math.ceil(SIMILARITY * len(pairs))
+        rarest = sorted(pairs, key=lambda pair: (len(self._places.get(pair, ())), pair))[: lacked + 1]
         places = set().union(*(self._places.get(pair, ()) for pair in rarest))
         return any(jaccard(pairs, self._pairs[place]) >= SIMILARITY for place in places)
