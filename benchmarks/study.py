@@ -9,10 +9,10 @@
     python benchmarks/study.py paper-starter --json benchmarks/results/study-paper-starter.json
     python benchmarks/study.py paper-mbpp --json benchmarks/results/study-paper-mbpp.json
 
-``table3`` does the same as ``sce reproduce table3 --variants sft,simple,fresh,cont,sched --jobs 2 --out runs/study``.
-All studies share one folder, so a variant of two studies is trained once. Finished steps are not repeated; ``--record``
-runs nothing and writes the results that exist. ``--only`` runs single variants; the column "reproduce with" of
-docs/study-tables.md names them.
+``table3`` does the same as ``sce reproduce table3 --variants sft,simple,fresh,cont,sched --jobs 2``. All studies share one
+folder, so a variant of two studies is trained once. Finished arms are not repeated: their figures and the log of steps
+are committed, so a study resumes on another machine. ``--record`` runs nothing and writes the results that exist.
+``--only`` runs single variants; the column "reproduce with" of docs/study-tables.md names them.
 """
 
 from __future__ import annotations
@@ -280,7 +280,7 @@ def main() -> None:
     """Parse the command line, run, print and save."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("study", choices=STUDIES)
-    parser.add_argument("--runs", type=Path, default=Path("runs/study"), help="folder for the runs")
+    parser.add_argument("--runs", type=Path, default=Path("benchmarks/results/study"), help="folder for the runs and their figures")
     parser.add_argument("--jobs", type=int, default=2, help="trainings in parallel")
     parser.add_argument("--only", action="append", metavar="VARIANT", help="run only this variant (repeatable)")
     parser.add_argument("--seeds", type=int, metavar="N", help="run only the first N seeds")

@@ -23,7 +23,7 @@ from typing import Any
 from study import STUDIES
 
 from securecoderl_edge.config import current_keys
-from securecoderl_edge.evaluation.study.record import STUDY_METRICS
+from securecoderl_edge.evaluation.study.figures import STUDY_METRICS
 from securecoderl_edge.evaluation.study.tables import (
     difference_table,
     interval_of,

@@ -190,6 +190,8 @@ def pretrain(
         [len(a) + len(b) for a, b in zip(prompts, programs, strict=True)], batch_size, random.Random(seed)
     )
     tokens_seen, running = 0, 0.0
+    # A processor without AVX-512 emulates bfloat16, which takes many times longer than float32.
+    has_bfloat16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
     for step in range(1, steps + 1):
         rows = next(chooser)
         width = max(len(prompts[row]) + len(programs[row]) for row in rows)
@@ -202,7 +204,7 @@ def pretrain(
         warm, cooled = min(1.0, step / 100), max(final_rate, 1 - step / steps)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate * warm * cooled
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=has_bfloat16):
             hidden = encode(input_ids=tokens[:, :-1], use_cache=False).last_hidden_state[answer]
             logits = hidden @ output_weight(model).T
         loss = functional.cross_entropy(logits.float(), tokens[:, 1:][answer])

@@ -21,8 +21,9 @@ import pytest
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.evaluation.study import steps
 from securecoderl_edge.evaluation.study.arms import Measured, Split, Study
+from securecoderl_edge.evaluation.study.figures import Figures
 from securecoderl_edge.evaluation.study.run_log import STEPS, RunLog, Step
-from securecoderl_edge.evaluation.study.steps import all_steps, chains, preparations, run_study
+from securecoderl_edge.evaluation.study.steps import Chain, all_steps, chains, preparations, run_study
 from securecoderl_edge.evaluation.study.table3 import PRESETS, table3
 from securecoderl_edge.problems.problem import Problem, Test, write_problems
 from securecoderl_edge.system.files import locked
@@ -77,10 +78,11 @@ def script(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Study
         def step(text: str) -> Step:
             return Step(f"step {text}", ("worker", *text.split()), folder / "study" / "log" / f"{text[:1]}.log", ())
 
-        def chain(texts: list[str]) -> Callable[[], list[Step]]:
-            return lambda: [step(text) for text in texts]
+        def chain(texts: list[str]) -> Chain:
+            file = folder / "study" / f"{texts[0][:1]}.json.gz"
+            return Chain(lambda: [step(text) for text in texts], file, lambda keys: Figures(list(keys), [], {}, []))
 
-        monkeypatch.setattr(steps, "preparations", lambda study: [])
+        monkeypatch.setattr(steps, "preparations", lambda missing: [])
         monkeypatch.setattr(steps, "chains", lambda study, jobs: map(chain, plan))
         return Study("test", "starter", folder / "study", (), (42,), 1)
 
@@ -151,6 +153,7 @@ def test_a_line_that_a_crash_cut_short_is_a_step_to_make_again(folder: Path, scr
     file = study.folder / STEPS
     content = file.read_text()
     file.write_text(content[: content.rindex('"succeeded"')])
+    (study.folder / "a.json.gz").unlink()
     run_study(study, 1, quietly)
     run_study(study, 1, quietly)
     assert ran(folder) == ["a", "b", "b"]
@@ -158,7 +161,7 @@ def test_a_line_that_a_crash_cut_short_is_a_step_to_make_again(folder: Path, scr
 
 def test_a_step_whose_output_is_gone_is_made_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     step = Step("a", ("worker", "a", "make:made"), folder / "a.log", (folder / "made",))
-    monkeypatch.setattr(steps, "preparations", lambda study: [step])
+    monkeypatch.setattr(steps, "preparations", lambda missing: [step])
     monkeypatch.setattr(steps, "chains", lambda study, jobs: iter(()))
     study = Study("test", "starter", folder / "study", (), (42,), 1)
     run_study(study, 1, quietly)
@@ -167,6 +170,37 @@ def test_a_step_whose_output_is_gone_is_made_again(folder: Path, monkeypatch: py
     (folder / "made").unlink()
     run_study(study, 1, quietly)
     assert ran(folder) == ["a", "a"]
+
+
+def test_figures_are_enough_to_go_on_with(folder: Path, script: Callable[..., Study]) -> None:
+    study = script(["a make:made", "b"], ["c"])
+    run_study(study, 1, quietly)
+    (folder / "made").unlink()
+    (study.folder / STEPS).unlink()
+    (study.folder / "c.json.gz").unlink()
+    run_study(study, 1, quietly)
+    assert ran(folder) == ["a", "b", "c", "c"]
+
+
+def test_figures_of_other_steps_are_made_again(folder: Path, script: Callable[..., Study]) -> None:
+    run_study(script(["a", "b"]), 1, quietly)
+    run_study(script(["a", "changed"]), 1, quietly)
+    assert ran(folder) == ["a", "b", "changed"]
+
+
+def test_an_interrupted_arm_has_no_figures(folder: Path, script: Callable[..., Study]) -> None:
+    study = script(["a", "b fail"])
+    with pytest.raises(SceError):
+        run_study(study, 1, quietly)
+    assert not (study.folder / "a.json.gz").exists()
+
+
+def test_damaged_figures_are_reported_with_what_to_do(folder: Path, script: Callable[..., Study]) -> None:
+    study = script(["a"])
+    run_study(study, 1, quietly)
+    (study.folder / "a.json.gz").write_bytes(b"{}")
+    with pytest.raises(SceError, match=r"a\.json\.gz is damaged .*delete it"):
+        run_study(study, 1, quietly)
 
 
 def test_a_closed_terminal_ends_the_steps_that_run(folder: Path, script: Callable[..., Study]) -> None:
@@ -345,7 +379,7 @@ def test_a_base_model_in_a_gguf_file_keeps_its_own_precision(tmp_path: Path) -> 
 
 def test_seeds_are_worked_through_a_few_at_a_time_and_neighbors_share_no_seed() -> None:
     study = table3("starter", Path("runs"), seeds=4)
-    trainings = [chain()[0].title for chain in chains(study, 2) if "training" in chain()[0].title]
+    trainings = [title for chain in chains(study, 2) if "training" in (title := chain.steps()[0].title)]
     seeds = [int(title.partition("seed ")[2].partition(":")[0]) for title in trainings]
     assert set(seeds[: len(seeds) // 2]) == {42, 43}
     assert all(first != second for first, second in itertools.pairwise(seeds))
@@ -368,7 +402,7 @@ def test_snapshots_are_counted_over_all_phases_and_end_before_the_last() -> None
 
 def test_a_base_model_of_its_own_is_made_first_and_trained_from() -> None:
     study = table3("starter", Path("runs"))
-    (step,) = preparations(study)
+    (step,) = preparations(list(chains(study, 1)))
     assert step.command.startswith("python -m securecoderl_edge.training.pretrain --init nano")
     for arm in study.arms:
         model = study.settings(arm, 42).model
@@ -414,7 +448,7 @@ def test_a_step_imports_what_we_do_and_nothing_of_the_folder_it_runs_in(tmp_path
 def test_a_quick_study_has_every_step_of_the_whole_one_and_less_in_each() -> None:
     whole, quick = (table3("starter", Path("runs"), seeds=1, is_quick=is_quick) for is_quick in (False, True))
     assert [step.title for step in all_steps(quick, 2)] == [step.title for step in all_steps(whole, 2)]
-    (base,) = preparations(quick)
+    (base,) = preparations(list(chains(quick, 2)))
     assert base.words[base.words.index("--steps") + 1] == "20"
     for arm in quick.arms:
         reinforced = sum(count for phase, count in phase_steps(quick.settings(arm, 42)).items() if phase != "sft")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +15,10 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.seeds import difference_over_seeds, rate_over_seeds
 from securecoderl_edge.evaluation.study import steps
 from securecoderl_edge.evaluation.study.arms import Arm, Base, Split, Study
+from securecoderl_edge.evaluation.study.figures import save_figures
 from securecoderl_edge.evaluation.study.record import study_record, training_curves
 from securecoderl_edge.evaluation.study.run_log import RunLog
-from securecoderl_edge.evaluation.study.steps import preparations
+from securecoderl_edge.evaluation.study.steps import chains, preparations
 from securecoderl_edge.evaluation.study.table3 import table3
 from securecoderl_edge.evaluation.study.tables import (
     difference_table,
@@ -106,13 +108,25 @@ def finished(tmp_path: Path) -> Study:
     return study
 
 
+def collect(study: Study) -> None:
+    """Write the figures of everything, as at the end of each arm."""
+    run_log = RunLog(study.folder)
+    for chain in steps.chains(study, 1):
+        save_figures(chain.collect(chain.keys(run_log)), chain.file)
+
+
+def figures_record(study: Study) -> dict[str, Any]:
+    collect(study)
+    return study_record(study, 1)
+
+
 def results(record: dict[str, Any], arm: str) -> dict[tuple[str, str], dict[str, Any]]:
     (found,) = (each for each in record["arms"] if each["name"] == arm)
     return {(each["split"], each["model"]): each for each in found["results"]}
 
 
 def test_rates_are_over_all_seeds_and_problems(finished: Study) -> None:
-    record = study_record(finished, 1)
+    record = figures_record(finished)
     found = results(record, "eval-simple")["eval", "policy"]
     values = [[[float(ok) for ok in problem] for problem in passes(seed, skill)] for seed, skill in ((42, 5), (43, 4))]
     interval = rate_over_seeds(values)
@@ -139,7 +153,7 @@ def test_rates_are_over_all_seeds_and_problems(finished: Study) -> None:
 
 
 def test_differences_are_paired_by_seed_and_problem(finished: Study) -> None:
-    (found,) = study_record(finished, 1)["comparisons"]
+    (found,) = figures_record(finished)["comparisons"]
     first, second = (
         [
             [[float(ok) for ok in problem] for problem in passes(seed, skill)]
@@ -157,12 +171,36 @@ def test_differences_are_paired_by_seed_and_problem(finished: Study) -> None:
 
 def test_what_is_not_done_is_missing_and_nothing_else(finished: Study) -> None:
     arm = finished.arms[1]
+    collect(finished)
+    finished.figures_file(arm, 43).unlink()
     for split in arm.measured_on:
         (finished.bench_folder(arm, 43, split) / "bench.json").unlink()
     record = study_record(finished, 1)
     assert record["steps_done"] == record["steps"] - 2
     assert results(record, "eval-simple")["eval", "policy"]["metrics"]["all_tests_rate"]["n"] == 2 * PROBLEMS
     assert record["comparisons"][0]["metrics"]["seeds"] == [42]
+
+
+def test_a_record_needs_no_runs_once_there_are_figures(finished: Study) -> None:
+    before = figures_record(finished)
+    for folder in finished.folder.iterdir():
+        if folder.is_dir():
+            for inner in folder.iterdir():
+                if inner.is_dir():
+                    shutil.rmtree(inner)
+    assert study_record(finished, 1) == before
+    assert before["steps_done"] == before["steps"]
+
+
+def test_figures_of_the_same_rows_are_the_same_bytes(finished: Study) -> None:
+    collect(finished)
+    file = finished.figures_file(finished.arms[1], 42)
+    first = file.read_bytes()
+    collect(finished)
+    assert file.read_bytes() == first
+    assert finished.figures_file(finished.arms[1], 42) != replace(finished, own_draws=True).figures_file(
+        finished.arms[1], 42
+    )
 
 
 def test_snapshots_that_a_run_did_not_get_to_are_not_measured(finished: Study) -> None:
@@ -176,7 +214,7 @@ def test_rows_that_are_missing_are_noticed(finished: Study) -> None:
     (log,) = finished.bench_folder(finished.arms[1], 42, HARD).glob("model-0/rows.jsonl")
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:-2]))
     with pytest.raises(SceError, match="39 of 40 rows are left; delete it"):
-        study_record(finished, 1)
+        figures_record(finished)
 
 
 @pytest.mark.parametrize("name", ["samples", "limit", "problems"])
@@ -186,14 +224,14 @@ def test_a_bench_of_another_study_is_not_taken_for_ones_own(finished: Study, nam
     document["settings"][name] = 7
     file.write_text(json.dumps(document))
     with pytest.raises(SceError, match="not an evaluation of this study"):
-        study_record(finished, 1)
+        figures_record(finished)
 
 
 @pytest.mark.parametrize("text", ["[]", '{"models": []}', '{"settings": {}, "models": [{}]}'])
 def test_a_damaged_bench_is_reported_with_what_to_do(finished: Study, text: str) -> None:
     (finished.bench_folder(finished.arms[1], 42, HARD) / "bench.json").write_text(text)
     with pytest.raises(SceError):
-        study_record(finished, 1)
+        figures_record(finished)
 
 
 def test_rows_are_not_read_from_elsewhere(finished: Study) -> None:
@@ -202,14 +240,14 @@ def test_rows_are_not_read_from_elsewhere(finished: Study) -> None:
     document["models"][0]["log"] = "../eval-x2/model-0"
     file.write_text(json.dumps(document))
     with pytest.raises(SceError, match=r"damaged .*not the name of a folder in it.*; delete it"):
-        study_record(finished, 1)
+        figures_record(finished)
 
 
 def test_arms_that_were_measured_on_other_problems_are_not_compared(finished: Study) -> None:
     for file in finished.bench_folder(finished.arms[1], 43, EVAL).glob("*/rows.jsonl"):
         file.write_text(file.read_text().replace('"p07"', '"q07"'))
     with pytest.raises(SceError, match="different problems"):
-        study_record(finished, 1)
+        figures_record(finished)
 
 
 def test_a_study_of_some_arms_measures_the_base_models_of_all(tmp_path: Path) -> None:
@@ -236,7 +274,7 @@ def test_a_second_look_trains_nothing_anew_and_draws_by_seed(tmp_path: Path) -> 
 
 
 def test_transfer_is_compared_with_the_warm_start_that_trained_there(finished: Study) -> None:
-    record = study_record(finished, 1)
+    record = figures_record(finished)
     rows = [dict(each, split="hard") for each in record["comparisons"] if each["split"] == "eval"]
     table = transfer_difference_table({**record, "comparisons": [*record["comparisons"], *rows]}, "hard")
     assert [row[0] for row in table.rows] == ["simple − SFT, trained on eval"]
@@ -250,7 +288,7 @@ def test_other_numbers_of_samples_and_problems_are_other_folders(tmp_path: Path)
 
 
 def test_learning_curves_are_means_of_updates_and_bounds_of_runs(finished: Study) -> None:
-    record = study_record(finished, 1)
+    record = figures_record(finished)
     (curve,) = (each["training"] for each in record["arms"] if "training" in each)
     assert curve["updates"] == [1, 2, 3, 4]
     assert curve["all_tests_rate"]["low"] == pytest.approx([42.1, 42.2, 42.3, 42.4])
@@ -261,14 +299,14 @@ def test_learning_curves_are_means_of_updates_and_bounds_of_runs(finished: Study
 
 
 def test_the_cost_of_a_training_counts_completions_and_tokens_of_references(finished: Study) -> None:
-    sft, simple = (each["cost"] for each in study_record(finished, 1)["arms"])
+    sft, simple = (each["cost"] for each in figures_record(finished)["arms"])
     assert sft == {"updates": 2, "completions": 0, "reference_tokens": 1001}
     # ReLIFT's counter of the last update, 4 x 42 and 4 x 43, is added to the tokens of SFT.
     assert simple == {"updates": 6, "completions": 256, "reference_tokens": 1001 + 170}
 
 
 def test_tables_have_the_papers_columns_and_a_row_for_every_model(finished: Study) -> None:
-    record = study_record(finished, 1)
+    record = figures_record(finished)
     table = result_table(record, "eval")
     names = [("base model", ""), ("SFT", "float"), ("SFT", "q8_0"), ("PPO-simple", "float")]
     assert [row[:2] for row in table.rows] == names
@@ -287,9 +325,9 @@ def test_a_record_can_be_written_before_anything_is_done(tmp_path: Path) -> None
 
 
 def test_a_base_is_only_made_where_a_slice_has_one(tmp_path: Path) -> None:
-    assert preparations(small_study(tmp_path)) == []
+    assert preparations(list(chains(small_study(tmp_path), 1))) == []
     own = Split("own", "a.jsonl", "b.jsonl", Base("mine", 3, ()))
     study = Study("s", "starter", tmp_path, (Arm("x", "X", own, ("sft",), (), (own,)),), (42,), 1)
-    (step,) = preparations(study)
+    (step,) = preparations(list(chains(study, 1)))
     assert step.words[-2:] == ("--out", str(tmp_path / "bases/mine"))
     assert sys.executable not in step.command

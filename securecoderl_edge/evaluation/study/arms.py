@@ -129,8 +129,20 @@ class Study:
 
     def bench_name(self, split: Split) -> str:
         """The name of the folder for evaluations of this size."""
+        return f"{split.name}{self._size}"
+
+    def figures_file(self, arm: Arm, seed: int) -> Path:
+        """The figures of one arm, see `figures`."""
+        return self.run_folder(arm, seed).with_name(f"{arm.name}{self._size}.json.gz")
+
+    def base_figures_file(self, split: Split) -> Path:
+        """The figures of the base model on a split."""
+        return self.base_folder(split).with_name(f"{self.bench_name(split)}.json.gz")
+
+    @property
+    def _size(self) -> str:
         problems = "" if self.limit is None else f"-{self.limit}"
-        return f"{split.name}{problems}-x{self.samples}{'-own' if self.own_draws else ''}"
+        return f"{problems}-x{self.samples}{'-own' if self.own_draws else ''}"
 
     def model(self, split: Split) -> str | None:
         """The base model of a split, if it is not the recipe's."""

@@ -1,71 +1,47 @@
-"""The JSON record of a study, from its files: results with intervals over seeds and problems, and differences."""
+"""The JSON record of a study, from its figures: results with intervals over seeds and problems, and differences."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.seeds import Values, difference_over_seeds, mean_over_seeds, rate_over_seeds
-from securecoderl_edge.evaluation.study.arms import FINAL, Arm, Measured, Split, Study
+from securecoderl_edge.evaluation.study.arms import FINAL, Arm, Split, Study
+from securecoderl_edge.evaluation.study.figures import CURVES, STUDY_METRICS, Evaluated, Figures, nested
 from securecoderl_edge.evaluation.study.run_log import RunLog
-from securecoderl_edge.evaluation.study.steps import all_steps, base_step, bench_step, prepare_step, train_step
-from securecoderl_edge.evaluation.tables import interval_record
-from securecoderl_edge.runs import Run
-from securecoderl_edge.runtimes.manifests import is_plain_name
-from securecoderl_edge.scoring.metrics import METRICS, Metric, Row, by_problem, values_of
-from securecoderl_edge.scoring.signs import CONSTANT_OUTPUT, CRASH_AFTER_OUTPUT, SAMPLE_COPY
-from securecoderl_edge.scoring.statistics import Interval
-from securecoderl_edge.system.files import read_json
-from securecoderl_edge.system.machine import describe_machine
-from securecoderl_edge.system.rows import RowFile
-
-
-def _has_sign(sign: str) -> Metric:
-    return Metric(sign, sign.replace("_", " ").capitalize() + " %", True, lambda row: sign in row["signs"])
-
-
-def _is_right_and_clean(row: Row) -> bool:
-    return bool(0 < row["total"] == row["passed"] and row["severity"] == 0)
-
-
-# With k samples for each problem this is pass@k.
-SOLVED = Metric("solved_rate", "Solved %", True, lambda row: bool(0 < row["total"] == row["passed"]))
-
-# A policy could raise its reward with shorter programs, or with wrong ones; these columns would show it.
-STUDY_METRICS = (
-    *METRICS,
-    SOLVED,
-    Metric("secure_all_tests_rate", "All-P, clean %", True, _is_right_and_clean),
-    Metric("findings", "Findings/100", False, lambda row: 100.0 * len(row["findings"]), 1),
-    Metric("tokens", "Tokens", False, lambda row: row["completion_tokens"], 1),
-    _has_sign(CONSTANT_OUTPUT),
-    _has_sign(SAMPLE_COPY),
-    _has_sign(CRASH_AFTER_OUTPUT),
+from securecoderl_edge.evaluation.study.steps import (
+    all_steps,
+    arm_chain,
+    base_chain,
+    chains,
+    prepare_step,
+    train_step,
 )
-CURVES = (
-    "objective/reward", "objective/kl", "syntax_rate", "any_test_rate", "all_tests_rate", "r_tests", "secure_rate",
-    "truncated_rate", CONSTANT_OUTPUT, SAMPLE_COPY, CRASH_AFTER_OUTPUT,
-)  # fmt: skip
+from securecoderl_edge.evaluation.tables import interval_record
+from securecoderl_edge.scoring.metrics import METRICS, Metric, Row
+from securecoderl_edge.scoring.statistics import Interval
+from securecoderl_edge.system.machine import describe_machine
+
 _BY_SEED = {
     f"{name}_by_seed": metric for name in ("all_tests", "syntax") for metric in METRICS if metric.name == f"{name}_rate"
 }
 _POINTS = 15
 
-Samples = dict[int, list[Row]]  # by seed
+Samples = dict[int, Evaluated]  # by seed
 
 
 def study_record(study: Study, jobs: int) -> dict[str, Any]:
     """The record of all finished arms and seeds; ``seeds`` and ``steps_done`` show what is missing.
 
     Raises:
-        SceError: a file of a finished step is damaged, or its problems cannot be read.
+        SceError: a file of figures is damaged, or problems cannot be read.
     """
     run_log = RunLog(study.folder)
-    found = {arm.name: _samples_of(study, arm, run_log) for arm in study.arms}
-    steps = all_steps(study, jobs)
+    every = list(chains(study, jobs))
+    found = {arm.name: _figures_of(study, arm, run_log) for arm in study.arms}
+    samples = {name: _samples_of(figures) for name, figures in found.items()}
     return {
         "study": study.name,
         "recipe": study.recipe,
@@ -73,67 +49,33 @@ def study_record(study: Study, jobs: int) -> dict[str, Any]:
         "samples": study.samples,
         "limit": study.limit,
         "splits": [_split_record(study, each, run_log) for each in study.splits],
-        "arms": [_arm_record(study, arm, found[arm.name], run_log) for arm in study.arms],
+        "arms": [_arm_record(study, arm, found[arm.name], samples[arm.name], run_log) for arm in study.arms],
         "comparisons": [
             comparison
             for first, second in study.comparisons
-            for comparison in _compare(first, second, found[first], found[second])
+            for comparison in _compare(first, second, samples[first], samples[second])
         ],
-        "steps": len(steps),
-        "steps_done": sum(map(run_log.is_done, steps)),
+        "steps": sum(len(chain.steps()) for chain in every),
+        "steps_done": sum(chain.count_done(run_log) for chain in every),
         "jobs": jobs,
-        "wall_seconds": round(run_log.wall_seconds(steps)),
+        "wall_seconds": round(run_log.wall_seconds(all_steps(study, jobs))),
         "machine": describe_machine(),
     }
 
 
-def _samples_of(study: Study, arm: Arm, run_log: RunLog) -> dict[tuple[str, str], Samples]:
-    """Rows by split and evaluated model, then by seed."""
+def _figures_of(study: Study, arm: Arm, run_log: RunLog) -> dict[int, Figures]:
+    """The figures of an arm, by seed."""
+    found = {seed: arm_chain(study, arm, seed).figures(run_log) for seed in study.seeds}
+    return {seed: figures for seed, figures in found.items() if figures}
+
+
+def _samples_of(figures: Mapping[int, Figures]) -> dict[tuple[str, str], Samples]:
+    """Evaluations by split and evaluated model, then by seed."""
     found: dict[tuple[str, str], Samples] = {}
-    for seed in study.seeds:
-        for split in arm.measured_on:
-            if run_log.is_done(train_step(study, arm, seed)) and run_log.is_done(bench_step(study, arm, seed, split)):
-                models = study.measured(arm, seed, split)
-                rows = read_rows(study, study.bench_folder(arm, seed, split), split, len(models))
-                for model, of_model in zip(models, rows, strict=True):
-                    found.setdefault((split.name, model.name), {})[seed] = of_model
+    for seed, of_seed in figures.items():
+        for each in of_seed.evaluated:
+            found.setdefault((each.split, each.name), {})[seed] = each
     return found
-
-
-def read_rows(study: Study, folder: Path, split: Split, models: int) -> list[list[Row]]:
-    """The rows of each model of an evaluation, in its order.
-
-    Raises:
-        SceError: the folder was not written by the study's ``sce bench``, or is damaged.
-    """
-    again = "delete it, and run the same command again"
-    wanted = {"problems": split.eval, "samples": study.samples, "limit": study.limit}
-    found: list[list[Row]] = []
-    try:
-        document = read_json(folder / "bench.json")
-        if {name: document["settings"][name] for name in wanted} != wanted or len(document["models"]) != models:
-            raise SceError(f"{folder}: not an evaluation of this study; {again}")
-        for model in document["models"]:
-            log, count = str(model["log"]), int(model["samples"])
-            if not is_plain_name(log):
-                raise ValueError(f"{log!r} is not the name of a folder in it")
-            # A later row of the same sample replaces an earlier one.
-            rows = {(row["id"], row["sample"]): row for row in _rows(folder / log / "rows.jsonl")}
-            if len(rows) != count:
-                raise SceError(f"{folder}: {len(rows)} of {count} rows are left; {again}")
-            found.append([rows[key] for key in sorted(rows)])
-    except (KeyError, TypeError, ValueError) as error:
-        raise SceError(f"{folder} is damaged ({error!r}); {again}") from None
-    return found
-
-
-def nested(samples: Samples, metric: Metric) -> Values:
-    """Values of a metric by seed, problem and sample; problems in the order of their ids.
-
-    `SOLVED` has one value per problem: that of its best sample.
-    """
-    values = [[values_of(metric, rows) for rows in by_problem(each).values()] for each in samples.values()]
-    return [[[max(problem)] for problem in each] for each in values] if metric is SOLVED else values
 
 
 def estimate(samples: Samples, metric: Metric) -> Interval | None:
@@ -160,54 +102,55 @@ def _metrics_record(samples: Samples) -> dict[str, Any]:
 
 def _split_record(study: Study, split: Split, run_log: RunLog) -> dict[str, Any]:
     record: dict[str, Any] = {"name": split.name, "train": split.train, "eval": split.eval}
-    prepare, measured = prepare_step(study, split), base_step(study, split)
+    prepare = prepare_step(study, split)
     if prepare is not None:
         record |= {"prepare": prepare.command, "prepare_seconds": round(run_log.seconds(prepare))}
-    if run_log.is_done(measured):
-        (rows,) = read_rows(study, study.base_folder(split), split, 1)
-        record |= {"problems": len(by_problem(rows)), "base": _metrics_record({study.seeds[0]: rows})}
+    figures = base_chain(study, split).figures(run_log)
+    if figures:
+        (base,) = figures.evaluated
+        record |= {"problems": len(base.problems), "base": _metrics_record({study.seeds[0]: base})}
     return record
 
 
-def _arm_record(study: Study, arm: Arm, found: Mapping[tuple[str, str], Samples], run_log: RunLog) -> dict[str, Any]:
+def _arm_record(
+    study: Study,
+    arm: Arm,
+    figures: Mapping[int, Figures],
+    found: Mapping[tuple[str, str], Samples],
+    run_log: RunLog,
+) -> dict[str, Any]:
     trained = {seed: train_step(study, arm, seed) for seed in study.seeds}
-    seeds = [seed for seed, step in trained.items() if run_log.is_done(step)]
     record: dict[str, Any] = {
         "name": arm.name,
         "title": arm.title,
         "split": arm.split.name,
         "phases": list(arm.phases),
         "settings": list(arm.settings),
-        "seeds": seeds,
+        "seeds": list(figures),
         "command": trained[study.seeds[0]].command,
-        "train_seconds": [round(run_log.seconds(trained[seed])) for seed in seeds],
-        "kept": [{phase: facts["chosen_step"] for phase, facts in _run(study, arm, seed).outcomes()} for seed in seeds],
+        "train_seconds": [round(run_log.seconds(trained[seed])) for seed in figures],
+        "kept": [each.kept for each in figures.values()],
         "results": [],
     }
-    points = {each.name: each for seed in seeds for split in study.splits for each in study.measured(arm, seed, split)}
     for (split_name, name), samples in found.items():
-        point: Measured = points[name]
+        (updates,) = {each.updates for each in samples.values()}
         result: dict[str, Any] = {"split": split_name, "model": name, "metrics": _metrics_record(samples)}
-        if point.updates is not None:
-            result["updates"] = point.updates
+        if updates is not None:
+            result["updates"] = updates
         if name == FINAL:
             for key, metric in _BY_SEED.items():
-                each_seed = (estimate({seed: rows}, metric) for seed, rows in samples.items())
+                each_seed = (estimate({seed: each}, metric) for seed, each in samples.items())
                 result[key] = [None if each is None else round(each.value, 4) for each in each_seed]
-        elif (split_name, FINAL) in found and point.updates is None:
+        elif (split_name, FINAL) in found and updates is None:
             result["minus_policy"] = _difference(found[split_name, FINAL], samples)
         record["results"].append(result)
-    runs = [_run(study, arm, seed) for seed in seeds]
-    if runs:
-        record["cost"] = training_cost(runs)
-    curves = training_curves(runs)
+    rows = [each.rows for each in figures.values()]
+    if rows:
+        record["cost"] = training_cost(rows)
+    curves = training_curves(rows)
     if curves:
         record["training"] = curves
     return record
-
-
-def _run(study: Study, arm: Arm, seed: int) -> Run:
-    return Run(study.run_folder(arm, seed))
 
 
 def _compare(
@@ -233,7 +176,7 @@ def _difference(before: Samples, after: Samples) -> dict[str, Any]:
     """Paired differences of all metrics, over the seeds that both have."""
     seeds = [seed for seed in before if seed in after]
     found: dict[str, Any] = {"seeds": seeds}
-    if len({tuple(by_problem(side[seed])) for side in (before, after) for seed in seeds}) != 1:
+    if len({tuple(side[seed].problems) for side in (before, after) for seed in seeds}) != 1:
         raise SceError("the two sides of a comparison have different problems")
     for metric in STUDY_METRICS:
         first, second = (nested({seed: side[seed] for seed in seeds}, metric) for side in (before, after))
@@ -242,30 +185,26 @@ def _difference(before: Samples, after: Samples) -> dict[str, Any]:
     return found
 
 
-def _rows(file: Path) -> list[dict[str, Any]]:
-    try:
-        return RowFile(file).read()
-    except SceError as error:
-        raise ValueError(str(error)) from None
+def training_cost(trainings: Sequence[Sequence[Row]]) -> dict[str, int]:
+    """What a training used, the mean of several: updates, sampled completions, and tokens of reference solutions.
 
-
-def training_cost(runs: Sequence[Run]) -> dict[str, int]:
-    """What a training used, the mean of the runs: updates, sampled completions, and tokens of reference solutions."""
+    Args:
+        trainings: of each training the rows of its updates.
+    """
     total: Counter[str] = Counter(updates=0, completions=0, reference_tokens=0)
-    for run in runs:
-        rows = RowFile(run.path / "metrics.jsonl").read()
+    for rows in trainings:
         for row in rows:
             total["updates"] += 1
             total["reference_tokens"] += row["tokens"] if row["phase"] == "sft" else 0
         for row in {row["phase"]: row for row in rows}.values():  # the last one of each phase
             total["completions"] += row.get("episode", 0)
             total["reference_tokens"] += row.get("relift/tokens", 0)
-    return {name: round(count / len(runs)) for name, count in total.items()}
+    return {name: round(count / len(trainings)) for name, count in total.items()}
 
 
-def training_curves(runs: Sequence[Run]) -> dict[str, Any]:
-    """Metrics of the RL updates, averaged over several updates; mean, minimum and maximum over the runs."""
-    rows = [[row for row in RowFile(run.path / "metrics.jsonl").read() if row["phase"] != "sft"] for run in runs]
+def training_curves(trainings: Sequence[Sequence[Row]]) -> dict[str, Any]:
+    """Metrics of the RL updates, averaged over several updates; mean, minimum and maximum over the trainings."""
+    rows = [[row for row in each if row["phase"] != "sft"] for each in trainings]
     count = min(map(len, rows), default=0)
     if not count:
         return {}

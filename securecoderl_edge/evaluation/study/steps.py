@@ -8,9 +8,11 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -18,6 +20,13 @@ from typing import NoReturn
 from securecoderl_edge.config import to_table
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.study.arms import Arm, Split, Study
+from securecoderl_edge.evaluation.study.figures import (
+    Figures,
+    figures_of_arm,
+    figures_of_base,
+    load_figures,
+    save_figures,
+)
 from securecoderl_edge.evaluation.study.run_log import RunLog, Step, evaluation_problems, training_problems
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.system.files import locked
@@ -98,13 +107,58 @@ def arm_steps(study: Study, arm: Arm, seed: int) -> list[Step]:
     return [train_step(study, arm, seed), *([] if export is None else [export]), *measured]
 
 
-# Called again before each step: training decides which models are evaluated.
-Chain = Callable[[], list[Step]]
+@dataclass(frozen=True)
+class Chain:
+    """Steps that need each other, of one arm and seed or of a base model.
+
+    Attributes:
+        steps: called again before each step, because training decides which models are evaluated.
+        file: for the figures that the steps end in; a chain with figures is done.
+        collect: makes them of the keys of the steps.
+    """
+
+    steps: Callable[[], list[Step]]
+    file: Path
+    collect: Callable[[Sequence[str]], Figures]
+
+    def figures(self, run_log: RunLog) -> Figures | None:
+        """The figures of these very steps, if they are done.
+
+        Raises:
+            SceError: the file is damaged.
+        """
+        found = load_figures(self.file)
+        return found if found and found.keys == self.keys(run_log) else None
+
+    def keys(self, run_log: RunLog) -> list[str]:
+        """The keys of the steps in the log."""
+        return [run_log.key(step) for step in self.steps()]
+
+    def count_done(self, run_log: RunLog) -> int:
+        """The number of steps that are done."""
+        steps = self.steps()
+        return len(steps) if self.figures(run_log) else sum(map(run_log.is_done, steps))
 
 
-def preparations(study: Study) -> list[Step]:
-    """The steps that all others need: the base models of the study."""
-    return list(filter(None, dict.fromkeys(prepare_step(study, split) for split in study.splits)))
+def arm_chain(study: Study, arm: Arm, seed: int) -> Chain:
+    """The steps of an arm."""
+    return Chain(
+        lambda: arm_steps(study, arm, seed),
+        study.figures_file(arm, seed),
+        partial(figures_of_arm, study, arm, seed),
+    )
+
+
+def base_chain(study: Study, split: Split) -> Chain:
+    """The evaluation of a base model."""
+    return Chain(
+        lambda: [base_step(study, split)], study.base_figures_file(split), partial(figures_of_base, study, split)
+    )
+
+
+def preparations(chains: Iterable[Chain]) -> list[Step]:
+    """The steps that chains need before their first one: the base models of the study."""
+    return list(dict.fromkeys(first.after for chain in chains if (first := chain.steps()[0]).after))
 
 
 def chains(study: Study, jobs: int) -> Iterator[Chain]:
@@ -114,16 +168,17 @@ def chains(study: Study, jobs: int) -> Iterator[Chain]:
     parallel chains usually have different seeds: two parallel arms of one seed would train their common phases twice.
     """
     for split in study.splits:
-        yield lambda split=split: [base_step(study, split)]  # type: ignore[misc]
+        yield base_chain(study, split)
     for start in range(0, len(study.seeds), jobs):
         for arm in study.arms:
             for seed in study.seeds[start : start + jobs]:
-                yield lambda arm=arm, seed=seed: arm_steps(study, arm, seed)  # type: ignore[misc]
+                yield arm_chain(study, arm, seed)
 
 
 def all_steps(study: Study, jobs: int) -> list[Step]:
     """Every step in about the order in which they run."""
-    return [*preparations(study), *(step for chain in chains(study, jobs) for step in chain())]
+    every = list(chains(study, jobs))
+    return [*preparations(every), *(step for chain in every for step in chain.steps())]
 
 
 def check_study(study: Study) -> None:
@@ -219,12 +274,13 @@ class _Runner:
         self._done = self._total = 0
 
     def run(self) -> None:
-        first, every = preparations(self._study), list(chains(self._study, self._jobs))
-        steps = [*first, *(step for chain in every for step in chain())]
-        self._total, self._done = len(steps), sum(map(self._run_log.is_done, steps))
-        missing = [chain for chain in every if not all(map(self._run_log.is_done, chain()))]
+        every = list(chains(self._study, self._jobs))
+        missing = [chain for chain in every if not chain.figures(self._run_log)]
+        first = preparations(missing)
+        self._total = len(first) + sum(len(chain.steps()) for chain in every)
+        self._done = sum(map(self._run_log.is_done, first)) + sum(each.count_done(self._run_log) for each in every)
         with ThreadPoolExecutor(self._jobs) as pool, self._ends_children():
-            pool.submit(self._run_chain, lambda: first).result()
+            pool.submit(self._run_steps, lambda: first).result()
             self._threads = max(1, cpu_count() // self._jobs)
             futures: set[Future[None]] = {pool.submit(self._run_chain, chain) for chain in missing}
             while futures:
@@ -244,8 +300,14 @@ class _Runner:
                     process.send_signal(signal.SIGINT)
 
     def _run_chain(self, chain: Chain) -> None:
-        for number in range(len(chain())):
-            step = chain()[number]
+        self._run_steps(chain.steps)
+        if not self._stops:
+            with self._lock:
+                save_figures(chain.collect(chain.keys(self._run_log)), chain.file)
+
+    def _run_steps(self, steps: Callable[[], list[Step]]) -> None:
+        for number in range(len(steps())):
+            step = steps()[number]
             with self._lock:
                 is_done = self._run_log.is_done(step)
             if not is_done:
