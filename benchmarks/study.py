@@ -1,6 +1,7 @@
 """The studies behind docs/study.md and docs/study-tables.md, each one a resumable command.
 
     python benchmarks/study.py table3 --json benchmarks/results/study-table3.json
+    python benchmarks/study.py recipe --json benchmarks/results/study-recipe.json
     python benchmarks/study.py compute --json benchmarks/results/study-compute.json
     python benchmarks/study.py confirm --json benchmarks/results/study-confirm.json
     python benchmarks/study.py security --json benchmarks/results/study-security.json
@@ -9,9 +10,9 @@
     python benchmarks/study.py paper-starter --json benchmarks/results/study-paper-starter.json
     python benchmarks/study.py paper-mbpp --json benchmarks/results/study-paper-mbpp.json
 
-``table3`` does the same as ``sce reproduce table3 --variants sft,simple,fresh,cont,sched --jobs 2``. All studies share one
-folder, so a variant of two studies is trained once. Finished arms are not repeated: their figures and the log of steps
-are committed, so a study resumes on another machine. ``--record`` runs nothing and writes the results that exist.
+``table3`` does the same as ``sce reproduce table3 --variants sft,simple,fresh,cont,sched --jobs 2``. All studies share
+one folder, so a variant of two studies is trained once. Finished arms are not repeated. Their figures and the log of
+steps are committed, so a study resumes on another machine. ``--record`` runs nothing and writes the results that exist.
 ``--only`` runs single variants; the column "reproduce with" of docs/study-tables.md names them.
 """
 
@@ -32,9 +33,10 @@ from securecoderl_edge.evaluation.study.arms import FIRST_SEED, Arm, Base, Split
 from securecoderl_edge.evaluation.study.record import study_record
 from securecoderl_edge.evaluation.study.run_log import Step
 from securecoderl_edge.evaluation.study.steps import all_steps, run_study
-from securecoderl_edge.evaluation.study.table3 import NANO_HARD, PPO_VARIANTS, VARIANTS, table3
+from securecoderl_edge.evaluation.study.table3 import NANO_HARD, PPO_VARIANTS, PRESETS, VARIANTS, table3
 from securecoderl_edge.evaluation.study.tables import study_tables
 from securecoderl_edge.evaluation.tables import to_markdown
+from securecoderl_edge.training.settings import CURRICULUM
 
 BETAS = (0.0, 0.2, 0.4, 0.6, 0.8)
 PAPERS_BETA = 0.4
@@ -60,21 +62,36 @@ def main_table(folder: Path) -> Study:
     return table3("starter", folder, variants=PPO_VARIANTS)
 
 
+def recipe(folder: Path) -> Study:
+    """The recipe `starter`, its warm start, SFT of about equal time, and the recipe before it."""
+    split = PRESETS["starter"].splits[0]
+    plain = replace(split, name="plain", train="starter:plain-train")
+    before = ("sft.steps=10", "sft.learning_rate=3e-4", "sft.solutions=any", "binary.steps=125", "partial.steps=10")
+    arm = partial(Arm, split=split, measured_on=(split,), settings=())
+    arms = [
+        arm("eval-sft", "SFT", phases=("sft",)),
+        arm("recipe", "recipe starter", phases=CURRICULUM),
+        arm("recipe-before", "recipe before", split=plain, phases=CURRICULUM, settings=before),
+        arm("sft-240", "SFT, 240 updates", phases=("sft",), settings=("sft.steps=240",)),
+    ]
+    pairs = [(first, "recipe") for first in ("recipe-before", "eval-sft", "sft-240")]
+    return replace(_study("recipe", folder, arms, [*pairs, ("recipe-before", "eval-sft")], seeds=5), samples=2)
+
+
 def compute(folder: Path) -> Study:
     """The variants of table3, longer SFT, and references inside RL.
 
-    All but short SFT have 120 updates after the same SFT policy. An update of RL, RFT or SSD samples 64 programs, one
-    of SFT reads 32 references and takes about as long.
+    All but SFT have 60 updates after the same SFT policy. An update of RL, RFT or SSD samples 64 programs and takes
+    about as long as two of SFT, which read 32 references each.
     """
     main = table3("starter", folder)
     known = {arm.name: arm for arm in main.arms}
     arms, pairs = [], []
     for split in main.splits:
         sft, simple = known[f"{split.name}-sft"], known[f"{split.name}-simple"]
-        longer = "sft-130" if split.name == "eval" else f"{split.name}-sft-130"  # names that the ablations have, too
         own = [
             *(arm for arm in main.arms if arm.split == split),
-            _changed(sft, longer, "SFT, 130 updates", ("sft.steps=130",)),
+            _changed(sft, f"{split.name}-sft-290", "SFT, 290 updates", ("sft.steps=290",)),
             _changed(simple, f"{split.name}-hints", "PPO-simple, hints", ("references.hints=0.75",)),
             _changed(simple, f"{split.name}-relift", "PPO-simple, ReLIFT", ("references.relift_batch_size=16",)),
         ]
@@ -219,6 +236,7 @@ def _papers(
 
 STUDIES: dict[str, Callable[[Path], Study]] = {
     "table3": main_table,
+    "recipe": recipe,
     "compute": compute,
     "confirm": confirm,
     "security": security,
@@ -280,7 +298,9 @@ def main() -> None:
     """Parse the command line, run, print and save."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("study", choices=STUDIES)
-    parser.add_argument("--runs", type=Path, default=Path("benchmarks/results/study"), help="folder for the runs and their figures")
+    parser.add_argument(
+        "--runs", type=Path, default=Path("benchmarks/results/study"), help="folder for the runs and their figures"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="trainings in parallel")
     parser.add_argument("--only", action="append", metavar="VARIANT", help="run only this variant (repeatable)")
     parser.add_argument("--seeds", type=int, metavar="N", help="run only the first N seeds")

@@ -23,10 +23,12 @@ from typing import Any
 from study import STUDIES
 
 from securecoderl_edge.config import current_keys
+from securecoderl_edge.evaluation.study.arms import FINAL
 from securecoderl_edge.evaluation.study.figures import STUDY_METRICS
 from securecoderl_edge.evaluation.study.tables import (
     difference_table,
     interval_of,
+    metric_cells,
     quantization_table,
     result_rows,
     result_table,
@@ -247,6 +249,19 @@ def results(records: Records, study: str, split: str, names: str = MAIN, weights
     return _markdown(Table((*table.columns, "seeds", "training", "reproduce with"), tuple(rows)))
 
 
+def equal_cost(records: Records, study: str, split: str, names: str = MAIN) -> str:
+    """The results on a split with the cost of a training: its updates, samples, tokens of references, and time."""
+    record, columns = records[study], _columns(names)
+    rows = []
+    for arm, result in result_rows(record, split):
+        if result["model"] == FINAL:
+            used = (f"{arm['cost'][name]:,}" for name in ("updates", "completions", "reference_tokens"))
+            cells = metric_cells(result["metrics"], columns, lines=1)
+            rows.append((arm["title"], str(len(arm["seeds"])), *used, _minutes(arm), *cells))
+    titles = ("Variant", "seeds", "updates", "samples", "reference tokens", "training")
+    return _markdown(Table((*titles, *(each.title for each in columns)), tuple(rows)))
+
+
 def differences(records: Records, study: str, split: str, names: str = MAIN, first: str = "") -> str:
     """Paired differences on a split; ``first`` picks those from one arm."""
     return _markdown(difference_table(records[study], split, _columns(names), first=first or None))
@@ -302,7 +317,7 @@ DIRECTIVES: dict[str, Callable[..., str]] = {
     each.__name__: each
     for each in (
         value, bounds, interval, higher, lower, no_difference, bench, count, quantized_count, by_seed, kept, kept_base,
-        minutes, over_training, results, differences, transfer, transfer_differences,
+        minutes, over_training, results, equal_cost, differences, transfer, transfer_differences,
         quantized, costs, base_model_time, figure, machine,
     )
 }  # fmt: skip

@@ -109,9 +109,14 @@ def test_apart_compares_every_pair_as_a_slow_loop_does() -> None:
     assert expected[-2:] == [False, False]
 
 
-def test_the_plain_lists_are_a_part_of_the_training_problems() -> None:
-    everything = {problem.id for problem in load_split("train")}
-    assert {problem.id for problem in load_split("plain-train")} < everything
+def test_the_training_problems_are_the_general_ones_with_the_plain_lists_and_those_of_security() -> None:
+    everything, general, plain, security = (
+        {problem.id for problem in load_split(split)}
+        for split in ("train", "general-train", "plain-train", "security-train")
+    )
+    assert plain < general
+    assert general | security == everything
+    assert not general & security
 
 
 def test_eval_has_200_held_out_problems_of_most_families() -> None:

@@ -68,11 +68,11 @@ class Preset:
 PRESETS = {
     "starter": Preset(
         (
-            Split("eval", "starter:plain-train", "starter:eval"),
+            Split("eval", "starter:general-train", "starter:eval"),
             Split("hard", "starter:hard-train", "starter:hard", NANO_HARD),
         ),
-        updates=120,
-        snapshot_every=40,
+        updates=60,
+        snapshot_every=20,
         variants=tuple(VARIANTS),
         threads=1,
     ),

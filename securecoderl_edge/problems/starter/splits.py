@@ -9,6 +9,7 @@
 | ``shown``, ``shown-train`` | ``hard`` and ``hard-train`` with the example of a statement as a test | |
 | ``security`` | families whose short obvious solution has a Bandit finding | held out of ``train`` |
 | ``security-train`` | the security part of ``train`` | |
+| ``general-train`` | the rest of ``train``: no solution has a Bandit finding | |
 | ``plain-train`` | the part of ``train`` that keeps, changes and folds numbers of the input or of one expression | |
 
 No training problem is a near-duplicate of a problem for evaluation or shares a solution with one (`apart`): it has the
@@ -31,7 +32,10 @@ EVAL_SEED = 42
 EVAL_SIZE = 200
 # Wordings of a composition that are tried; nearly all compositions have one that is far from all evaluation problems.
 WORDINGS = 12
-SPLITS = ("train", "eval", "hard", "hard-train", "shown", "shown-train", "security", "security-train", "plain-train")
+SPLITS = (
+    *("train", "eval", "hard", "hard-train", "shown", "shown-train", "security", "security-train"),
+    *("general-train", "plain-train"),
+)
 
 
 def load_split(split: str) -> list[Problem]:
@@ -49,8 +53,10 @@ def load_split(split: str) -> list[Problem]:
 def _build(split: str) -> tuple[Problem, ...]:
     from securecoderl_edge.problems.starter.families.catalogue import GENERAL, HARD, PLAIN_LISTS, SECURITY
 
+    if split == "train":
+        return _build("general-train") + _build("security-train")
     training = {
-        "train": GENERAL,
+        "general-train": GENERAL,
         "security-train": SECURITY,
         "plain-train": PLAIN_LISTS,
         "hard-train": HARD,
@@ -60,8 +66,7 @@ def _build(split: str) -> tuple[Problem, ...]:
     if split in training:
         known = compositions(training[split], held_out=False)
         built = (build_for_training(family, key, range(WORDINGS), shows_a_test=shows_a_test) for family, key in known)
-        own = tuple(problem for problem in built if problem)
-        return own + _build("security-train") if split == "train" else own
+        return tuple(problem for problem in built if problem)
     families = {"eval": GENERAL, "hard": HARD, "shown": HARD, "security": SECURITY}[split]
     held_out = list(compositions(families, held_out=True))
     # A uniform sample.
