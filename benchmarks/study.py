@@ -72,9 +72,9 @@ def recipe(folder: Path) -> Study:
         arm("eval-sft", "SFT", phases=("sft",)),
         arm("recipe", "recipe starter", phases=CURRICULUM),
         arm("recipe-before", "recipe before", split=plain, phases=CURRICULUM, settings=before),
-        arm("sft-240", "SFT, 240 updates", phases=("sft",), settings=("sft.steps=240",)),
+        arm("sft-280", "SFT, 280 updates", phases=("sft",), settings=("sft.steps=280",)),
     ]
-    pairs = [(first, "recipe") for first in ("recipe-before", "eval-sft", "sft-240")]
+    pairs = [(first, "recipe") for first in ("recipe-before", "eval-sft", "sft-280")]
     return replace(_study("recipe", folder, arms, [*pairs, ("recipe-before", "eval-sft")], seeds=5), samples=2)
 
 
@@ -91,7 +91,7 @@ def compute(folder: Path) -> Study:
         sft, simple = known[f"{split.name}-sft"], known[f"{split.name}-simple"]
         own = [
             *(arm for arm in main.arms if arm.split == split),
-            _changed(sft, f"{split.name}-sft-290", "SFT, 290 updates", ("sft.steps=290",)),
+            _changed(sft, f"{split.name}-sft-310", "SFT, 310 updates", ("sft.steps=310",)),
             _changed(simple, f"{split.name}-hints", "PPO-simple, hints", ("references.hints=0.75",)),
             _changed(simple, f"{split.name}-relift", "PPO-simple, ReLIFT", ("references.relift_batch_size=16",)),
         ]

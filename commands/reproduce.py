@@ -52,7 +52,7 @@ class Table3Config:
     samples: int = setting(2, "Completions per evaluation problem.", minimum=1)
     updates: int | None = setting(
         None,
-        "Updates of each variant after SFT.  [default: 120 for starter, else those of the recipe]",
+        "Updates of each variant after SFT.  [default: 60 for starter, else those of the recipe]",
         minimum=2,
         metavar="N",
     )

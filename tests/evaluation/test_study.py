@@ -300,7 +300,7 @@ def test_all_variants_of_the_starter_table_have_as_many_updates() -> None:
     for arm in study.arms:
         steps_of = phase_steps(study.settings(arm, 42))
         updates = sum(count for phase, count in steps_of.items() if phase != "sft")
-        assert updates == (0 if steps_of.keys() == {"sft"} else 120)
+        assert updates == (0 if steps_of.keys() == {"sft"} else 60)
 
 
 def test_the_papers_recipe_keeps_the_papers_updates() -> None:
@@ -392,8 +392,8 @@ def test_snapshots_are_counted_over_all_phases_and_end_before_the_last() -> None
     run = "runs/seed-42/eval-cont"
     assert found == [
         Measured("policy", run),
-        Measured("step-40", f"{run}/phases/2-binary/snapshots/step-000040", 40),
-        Measured("step-100", f"{run}/phases/3-partial/snapshots/step-000040", 100),
+        Measured("step-20", f"{run}/phases/2-binary/snapshots/step-000020", 20),
+        Measured("step-50", f"{run}/phases/3-partial/snapshots/step-000020", 50),
         Measured("q8_0", f"{run}/exports/eval-cont-q8_0.gguf"),
     ]
     elsewhere = study.measured(arms["eval-cont"], 42, arms["hard-cont"].split)
