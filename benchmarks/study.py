@@ -66,7 +66,10 @@ def recipe(folder: Path) -> Study:
     """The recipe `starter`, its warm start, SFT of about equal time, and the recipe before it."""
     split = PRESETS["starter"].splits[0]
     plain = replace(split, name="plain", train="starter:plain-train")
-    before = ("sft.steps=10", "sft.learning_rate=3e-4", "sft.solutions=any", "binary.steps=125", "partial.steps=10")
+    before = (
+        *("sft.steps=10", "sft.learning_rate=3e-4", "sft.solutions=any"),
+        *("binary.steps=125", "partial.steps=10", "ppo.learning_rate=1e-3"),
+    )
     arm = partial(Arm, split=split, measured_on=(split,), settings=())
     arms = [
         arm("eval-sft", "SFT", phases=("sft",)),
@@ -93,7 +96,12 @@ def compute(folder: Path) -> Study:
             *(arm for arm in main.arms if arm.split == split),
             _changed(sft, f"{split.name}-sft-310", "SFT, 310 updates", ("sft.steps=310",)),
             _changed(simple, f"{split.name}-hints", "PPO-simple, hints", ("references.hints=0.75",)),
-            _changed(simple, f"{split.name}-relift", "PPO-simple, ReLIFT", ("references.relift_batch_size=16",)),
+            _changed(
+                simple,
+                f"{split.name}-relift",
+                "PPO-simple, ReLIFT",
+                ("references.relift_batch_size=16", "references.relift_learning_rate=1e-3"),
+            ),
         ]
         arms += own
         pairs += [(first.name, second.name) for first, second in itertools.combinations(own, 2)]
