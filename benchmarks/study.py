@@ -111,11 +111,13 @@ def compute(folder: Path) -> Study:
 def security(folder: Path) -> Study:
     """The weight of R_sec, and Bandit's severities against severities by CWE."""
     arm = partial(Arm, split=SECURITY, measured_on=(SECURITY,), snapshot_every=20)
-    arms = [arm("security-sft", "SFT", phases=("sft",), settings=())]
+    # The shortest solution is often the unsafe one.
+    both = ("sft.solutions=any",)
+    arms = [arm("security-sft", "SFT", phases=("sft",), settings=both)]
     for beta in BETAS:
-        settings: tuple[str, ...] = ("partial.steps=60", f"reward.security_weight={beta}")
+        settings: tuple[str, ...] = (*both, "partial.steps=60", f"reward.security_weight={beta}")
         arms.append(arm(f"security-beta-{beta}", f"beta {beta}", phases=("sft", "partial"), settings=settings))
-    settings = ("partial.steps=60", f"reward.security_weight={PAPERS_BETA}", "reward.severity=cwe")
+    settings = (*both, "partial.steps=60", f"reward.security_weight={PAPERS_BETA}", "reward.severity=cwe")
     arms.append(arm("security-cwe", f"beta {PAPERS_BETA}, CWE", phases=("sft", "partial"), settings=settings))
     without, papers = "security-beta-0.0", f"security-beta-{PAPERS_BETA}"
     pairs = [("security-sft", each.name) for each in arms[1:]]
@@ -132,16 +134,14 @@ def ablations(folder: Path) -> Study:
         *("ppo.drop_zero_variance_groups=false", "ppo.value_warmup_steps=10"),
     )
     changed = (
-        ("eval-sft", "sft-130", "SFT, 130 updates", ("sft.steps=130",)),
+        ("eval-sft", "sft-any", "SFT on any solution", ("sft.solutions=any",)),
+        ("eval-sft", "sft-rate-1e-3", "SFT, learning rate 1e-3", ("sft.learning_rate=1e-3",)),
+        ("eval-sft", "sft-rate-3e-4", "SFT, learning rate 3e-4", ("sft.learning_rate=3e-4",)),
         ("eval-simple", "gae", "GAE and a value head", with_values),
         ("eval-simple", "groups-4", "4 samples per prompt", ("ppo.samples_per_prompt=4",)),
         ("eval-simple", "groups-16", "16 samples per prompt", ("ppo.samples_per_prompt=16",)),
-        ("eval-simple", "rate-3e-4", "learning rate 3e-4", ("ppo.learning_rate=3e-4",)),
-        ("eval-simple", "rate-3e-3", "learning rate 3e-3", ("ppo.learning_rate=3e-3",)),
-        ("eval-cont", "binary-30", "30 binary updates of 120", ("binary.steps=30", "partial.steps=90")),
-        ("eval-cont", "binary-90", "90 binary updates of 120", ("binary.steps=90", "partial.steps=30")),
-        ("eval-sched", "switch", "mixture: hard switch", ("scheduled.mixture=step",)),
-        ("eval-sched", "pass-rate", "mixture: by pass rate", ("scheduled.mixture=pass-rate",)),
+        ("eval-simple", "rate-5e-5", "learning rate 5e-5", ("ppo.learning_rate=5e-5",)),
+        ("eval-simple", "rate-1e-3", "learning rate 1e-3", ("ppo.learning_rate=1e-3",)),
         # The clip acts with more than one optimizer step on a batch.
         ("eval-simple", "minibatches-2", "2 minibatches", ("ppo.minibatches=2",)),
         ("eval-simple", "epochs-2", "2 epochs", ("ppo.epochs=2",)),
@@ -149,7 +149,9 @@ def ablations(folder: Path) -> Study:
         ("eval-simple", "refill", "dropped groups refilled", ("ppo.refill=2",)),
         ("eval-simple", "separate", "R_func and R_sec scaled apart", ("ppo.separate_rewards=true",)),
         ("eval-simple", "prompts-by-rate", "prompts by pass rate", ("ppo.prompts=pass-rate",)),
-        ("hard-sft", "hard-sft-130", "SFT, 130 updates", ("sft.steps=130",)),
+        ("eval-sched", "switch", "mixture: hard switch", ("scheduled.mixture=step",)),
+        ("eval-sched", "pass-rate", "mixture: by pass rate", ("scheduled.mixture=pass-rate",)),
+        ("hard-simple", "hard-rate-1e-3", "learning rate 1e-3", ("ppo.learning_rate=1e-3",)),
         ("hard-simple", "hard-minibatches-2", "2 minibatches", ("ppo.minibatches=2",)),
         ("hard-simple", "hard-epochs-2", "2 epochs", ("ppo.epochs=2",)),
         ("hard-simple", "hard-groups-32", "32 samples per prompt", ("ppo.samples_per_prompt=32",)),
@@ -167,8 +169,6 @@ def ablations(folder: Path) -> Study:
         from_arm = known[reference]
         arms.append(_changed(from_arm, name, title, settings))
         pairs.append((reference, name))
-    # The same number of updates, on reference solutions or on rewards.
-    pairs += [("sft-130", "eval-simple"), ("hard-sft-130", "hard-simple"), ("hard-sft-130", "hard-fresh")]
     # If unparsable output is rewarded, which reward teaches syntax?
     pairs += [("hard-sft", "hard-simple-paper"), ("hard-sft", "hard-fresh-paper")]
     pairs += [("hard-simple-paper", "hard-fresh-paper")]
@@ -307,7 +307,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("study", choices=STUDIES)
     parser.add_argument(
-        "--runs", type=Path, default=Path("benchmarks/results/study"), help="folder for the runs and their figures"
+        "--runs", type=Path, default=Path("benchmarks/results/study"), help="folder for the runs and their results"
     )
     parser.add_argument("--jobs", type=int, default=2, help="trainings in parallel")
     parser.add_argument("--only", action="append", metavar="VARIANT", help="run only this variant (repeatable)")

@@ -50,8 +50,8 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(tiny_model: Path, problems
     text = result.stdout
     assert "18 of 18 fit the context; 2 more for validation" in text
     lines = {line.split()[0]: line.split() for line in text.splitlines() if line.strip()}
-    assert lines["sft"][1:4] == ["2", "0.0003", "4"]
-    assert lines["binary"][1:7] == ["2", "0.001", "2", "x", "4", "2"]
+    assert lines["sft"][1:4] == ["2", "0.004", "4"]
+    assert lines["binary"][1:7] == ["2", "0.0002", "2", "x", "4", "2"]
     assert "at most 160 sampled tokens" in text
     assert "s in all, estimated from one update" in text
 
@@ -62,7 +62,7 @@ def test_a_dry_run_shows_what_phases_without_rl_sample_and_need(
     result = train(tiny_model, problems, tmp_path / "run", "--dry-run", "--phases", "rft,binary,ssd")
     assert result.exit_code == 0
     lines = {line.split()[0]: line.split() for line in result.stdout.splitlines() if line.strip()}
-    assert lines["rft"][1:7] == lines["ssd"][1:7] == ["25", "0.0003", "2", "x", "4", "14"]
+    assert lines["rft"][1:7] == lines["ssd"][1:7] == ["25", "0.001", "2", "x", "4", "14"]
     assert lines["memory,"][2:] == ["rft", "ppo", "ssd"]
 
 
