@@ -188,7 +188,8 @@ def test_a_record_needs_no_runs_once_there_are_figures(finished: Study) -> None:
             for inner in folder.iterdir():
                 if inner.is_dir():
                     shutil.rmtree(inner)
-    assert study_record(finished, 1) == before
+    after = study_record(finished, 1)
+    assert after | {"machine": before["machine"]} == before  # its load changes
     assert before["steps_done"] == before["steps"]
 
 
