@@ -365,14 +365,18 @@ def test_settings_that_would_do_nothing_are_refused(overrides: tuple[str, ...], 
 
 def test_the_learning_rate_is_that_of_sft_unless_the_phase_has_its_own() -> None:
     overrides = ("lr_schedule=linear", "warmup_steps=0", "rft.steps=4", "ssd.learning_rate=0.5")
-    settings = resolve("starter", overrides, {"phases": ("sft", "rft")})
+    settings = resolve("smollm2", overrides, {"phases": ("sft", "rft")})
     assert [peak_rate(settings, phase) for phase in ("rft", "ssd")] == [settings.sft.learning_rate, 0.5]
     assert [rate_share(settings, "rft", step) for step in range(1, 5)] == [1, 0.75, 0.5, 0.25]
 
 
 @pytest.mark.parametrize(
     ("override", "reused"),
-    [("sft.learning_rate=0.1", 0), ("rft.per_problem=1", 0), ("ppo.temperature=0.5", 0), ("ssd.top_k=3", 1)],
+    [
+        *(("rft.learning_rate=0.1", 0), ("rft.per_problem=1", 0), ("ppo.temperature=0.5", 0)),
+        # The recipe has a rate for RFT alone.
+        *(("sft.learning_rate=0.1", 1), ("ssd.top_k=3", 1)),
+    ],
 )
 def test_a_phase_is_reused_if_nothing_that_it_depends_on_changed(
     override: str, reused: int, epoch_settings: Callable[..., TrainSettings], tmp_path: Path
