@@ -78,7 +78,7 @@ def recipe(folder: Path) -> Study:
         arm("sft-280", "SFT, 280 updates", phases=("sft",), settings=("sft.steps=280",)),
     ]
     pairs = [(first, "recipe") for first in ("recipe-before", "eval-sft", "sft-280")]
-    return replace(_study("recipe", folder, arms, [*pairs, ("recipe-before", "eval-sft")], seeds=5), samples=2)
+    return _study("recipe", folder, arms, [*pairs, ("recipe-before", "eval-sft")], seeds=5)
 
 
 def compute(folder: Path) -> Study:

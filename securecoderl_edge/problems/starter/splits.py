@@ -9,7 +9,7 @@
 | ``shown``, ``shown-train`` | ``hard`` and ``hard-train`` with the example of a statement as a test | |
 | ``security`` | families whose short obvious solution has a Bandit finding | held out of ``train`` |
 | ``security-train`` | the security part of ``train`` | |
-| ``general-train`` | the rest of ``train``: no solution has a Bandit finding | |
+| ``general-train`` | the rest of ``train`` | |
 | ``plain-train`` | the part of ``train`` that keeps, changes and folds numbers of the input or of one expression | |
 
 No training problem is a near-duplicate of a problem for evaluation or shares a solution with one (`apart`): it has the
