@@ -2,7 +2,6 @@
 
     python benchmarks/study.py table3 --json benchmarks/results/study-table3.json
     python benchmarks/study.py recipe --json benchmarks/results/study-recipe.json
-    python benchmarks/study.py compute --json benchmarks/results/study-compute.json
     python benchmarks/study.py confirm --json benchmarks/results/study-confirm.json
     python benchmarks/study.py security --json benchmarks/results/study-security.json
     python benchmarks/study.py ablations --json benchmarks/results/study-ablations.json
@@ -33,7 +32,7 @@ from securecoderl_edge.evaluation.study.arms import FIRST_SEED, Arm, Base, Split
 from securecoderl_edge.evaluation.study.record import study_record
 from securecoderl_edge.evaluation.study.run_log import Step
 from securecoderl_edge.evaluation.study.steps import all_steps, run_study
-from securecoderl_edge.evaluation.study.table3 import NANO_HARD, PPO_VARIANTS, PRESETS, VARIANTS, table3
+from securecoderl_edge.evaluation.study.table3 import NANO_HARD, PPO_VARIANTS, VARIANTS, table3
 from securecoderl_edge.evaluation.study.tables import study_tables
 from securecoderl_edge.evaluation.tables import to_markdown
 from securecoderl_edge.training.settings import CURRICULUM
@@ -58,54 +57,49 @@ HIDDEN = Split("hard", "starter:hard-train", "starter:hard", NANO_HARD)
 
 
 def main_table(folder: Path) -> Study:
-    """SFT and the four PPO variants on both splits, before and after quantization."""
-    return table3("starter", folder, variants=PPO_VARIANTS)
+    """The variants of `sce reproduce table3`, SFT of about equal time, and references inside RL.
+
+    All but SFT have 40 updates after the same SFT policy, as many as in the recipe. An update of RL, RFT or SSD, which
+    samples 64 programs, takes about as long as one and a half of SFT, which read 32 references each.
+    """
+    preset = table3("starter", folder, quants=())
+    arms, pairs = [], []
+    for split in preset.splits:
+        known = {arm.name: replace(arm, measured_on=(split,), snapshot_every=None) for arm in preset.arms}
+        sft, simple, *others = (arm for arm in known.values() if arm.split == split)
+        # Before the variants, which can then reuse the finished SFT.
+        longer = _changed(sft, f"{split.name}-sft-260", "SFT, 260 updates", ("sft.steps=260",))
+        relift = ("references.relift_batch_size=16", "references.relift_learning_rate=1e-3")
+        variants = [
+            simple,
+            *others,
+            _changed(simple, f"{split.name}-hints", "PPO-simple, hints", ("references.hints=0.75",)),
+            _changed(simple, f"{split.name}-relift", "PPO-simple, ReLIFT", relift),
+        ]
+        arms += [sft, longer, *variants]
+        papers = [arm for arm in variants if arm.name.removeprefix(f"{split.name}-") in PPO_VARIANTS]
+        pairs += [(sft, longer), *itertools.product((sft, longer), variants), *itertools.combinations(papers, 2)]
+    return _study("table3", folder, arms, [(first.name, second.name) for first, second in pairs], seeds=5)
 
 
 def recipe(folder: Path) -> Study:
     """The recipe `starter`, its warm start, SFT of about equal time, and the recipe before it."""
-    split = PRESETS["starter"].splits[0]
-    plain = replace(split, name="plain", train="starter:plain-train")
+    sft, longer = main_table(folder).arms[:2]
+    plain = replace(sft.split, name="plain", train="starter:plain-train")
     before = (
         *("sft.steps=10", "sft.learning_rate=3e-4", "sft.solutions=any"),
         *("binary.steps=125", "partial.steps=10", "ppo.learning_rate=1e-3"),
     )
-    arm = partial(Arm, split=split, measured_on=(split,), settings=())
+    arm = partial(Arm, phases=CURRICULUM, measured_on=(sft.split,))
     arms = [
-        arm("eval-sft", "SFT", phases=("sft",)),
-        arm("recipe", "recipe starter", phases=CURRICULUM),
-        arm("recipe-before", "recipe before", split=plain, phases=CURRICULUM, settings=before),
-        arm("sft-280", "SFT, 280 updates", phases=("sft",), settings=("sft.steps=280",)),
+        sft,
+        # Before `recipe`, which can then reuse the finished SFT.
+        arm("recipe-before", "recipe before", plain, settings=before),
+        longer,
+        arm("recipe", "recipe starter", sft.split, settings=()),
     ]
-    pairs = [(first, "recipe") for first in ("recipe-before", "eval-sft", "sft-280")]
-    return _study("recipe", folder, arms, [*pairs, ("recipe-before", "eval-sft")], seeds=5)
-
-
-def compute(folder: Path) -> Study:
-    """The variants of table3, longer SFT, and references inside RL.
-
-    All but SFT have 60 updates after the same SFT policy. An update of RL, RFT or SSD samples 64 programs and takes
-    about as long as two of SFT, which read 32 references each.
-    """
-    main = table3("starter", folder)
-    known = {arm.name: arm for arm in main.arms}
-    arms, pairs = [], []
-    for split in main.splits:
-        sft, simple = known[f"{split.name}-sft"], known[f"{split.name}-simple"]
-        own = [
-            *(arm for arm in main.arms if arm.split == split),
-            _changed(sft, f"{split.name}-sft-310", "SFT, 310 updates", ("sft.steps=310",)),
-            _changed(simple, f"{split.name}-hints", "PPO-simple, hints", ("references.hints=0.75",)),
-            _changed(
-                simple,
-                f"{split.name}-relift",
-                "PPO-simple, ReLIFT",
-                ("references.relift_batch_size=16", "references.relift_learning_rate=1e-3"),
-            ),
-        ]
-        arms += own
-        pairs += [(first.name, second.name) for first, second in itertools.combinations(own, 2)]
-    return _study("compute", folder, arms, pairs, seeds=5)
+    pairs = [(each.name, "recipe") for each in arms[:3]]
+    return _study("recipe", folder, arms, [*pairs, ("recipe-before", sft.name)], seeds=5)
 
 
 def security(folder: Path) -> Study:
@@ -245,7 +239,6 @@ def _papers(
 STUDIES: dict[str, Callable[[Path], Study]] = {
     "table3": main_table,
     "recipe": recipe,
-    "compute": compute,
     "confirm": confirm,
     "security": security,
     "ablations": ablations,

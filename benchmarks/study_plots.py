@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import html
 import io
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,14 +29,9 @@ if TYPE_CHECKING:
 Record = Mapping[str, Any]
 Records = Mapping[str, Record]
 
-PASS, PARSE, CLEAN, BOTH = "all_tests_rate", "syntax_rate", "secure_rate", "secure_all_tests_rate"
+PASS, CLEAN, BOTH = "all_tests_rate", "secure_rate", "secure_all_tests_rate"
 _WIDTH = 7.3  # inches, which is 700 CSS pixels
-_REWARDS = {
-    ("binary",): "binary reward",
-    ("partial",): "partial credit",
-    ("binary", "partial"): "binary, then partial",
-    ("scheduled",): "scheduled mixture",
-}
+_PLOTTED = {"table3": "Variants", "ablations": "Ablations"}
 # (second, first) of a comparison -> the difference in plain words.
 _ABLATIONS = {
     ("sft-130", "eval-sft"): "SFT: 130 − 10 updates",
@@ -103,102 +97,6 @@ def alt_text(name: str, records: Records) -> str:
     """
     plot = PLOTS[name]
     return plot.describe(records[plot.study])
-
-
-# ---- learning curves: means of checkpoints, and the paired differences of the final policies ----
-
-
-def _learning_title(record: Record, split: str) -> str:
-    gains = {metric: _gains_over_sft(record, split, metric) for metric in (PASS, PARSE)}
-    better = {metric: sum(each.interval.low > 0 for each in found) for metric, found in gains.items()}
-    count = len(gains[PASS])
-    return (
-        f"{split}: pass rate significantly higher than SFT in {better[PASS]} of {count} variants, "
-        f"parse rate in {better[PARSE]}"
-    )
-
-
-def _learning_text(record: Record, split: str) -> str:
-    sentences = [
-        f"Learning curves and paired differences from SFT (at most {_sft_updates(record, split)} updates) on {split}: "
-        f"{_sizes(record, split)}."
-    ]
-    for metric, rate in ((PASS, "programs that pass all tests"), (PARSE, "programs that parse")):
-        gains = _gains_over_sft(record, split, metric)
-        sentences.append(f"Rate of {rate}: {_verdict(gains)}: {_listed(gains)} points.")
-    return " ".join(sentences)
-
-
-def _draw_learning(new_figure: type[Figure], record: Record, split: str) -> Figure:
-    """For the pass rate and the parse rate: means over the updates, and differences of the selected checkpoints."""
-    figure = new_figure(figsize=(_WIDTH, 5.0), layout="constrained")
-    panels = figure.subplots(2, 2, width_ratios=(1.25, 1), sharex="col")
-    variants = [arm for arm in _arms(record, split) if arm["phases"] != ["sft"]]
-    rows = ((PASS, "passes all tests, %"), (PARSE, "parses, %"))
-    curves = {metric: [_curve(record, split, arm, metric) for arm in variants] for metric, _ in rows}
-    # Both rates get axes of the same span, so that equal changes look equal.
-    ends = {metric: sorted(y for curve in found for _, y in curve) for metric, found in curves.items()}
-    span = 5 * max(math.ceil(found[-1] / 5) - math.floor(found[0] / 5) for found in ends.values())
-    for (left, right), (metric, title) in zip(panels, rows, strict=True):
-        for curve, (color, marker) in zip(curves[metric], PALETTE, strict=False):
-            left.plot(
-                *zip(*curve, strict=True), color=color, marker=marker, markersize=4.5, linewidth=1.5, clip_on=False
-            )
-        bottom = min(100 - span, 5 * math.floor(ends[metric][0] / 5))
-        left.set_ylim(bottom, bottom + span)
-        left.set_title(f"{title}: mean at each checkpoint", loc="left")
-        _label_ends(left, [(curve[-1], _short(arm)) for curve, arm in zip(curves[metric], variants, strict=True)])
-        left.grid(axis="y")
-        right.set_title("paired difference from SFT, points", loc="left")
-        gains = _gains_over_sft(record, split, metric)
-        _forest(right, gains, [color for color, _ in PALETTE], [marker for _, marker in PALETTE])
-        names = [f"{_short(arm)}\n{_REWARDS.get(tuple(arm['phases'][1:]), arm['title'])}" for arm in variants]
-        right.set_yticks(range(len(gains)), names, fontsize=8)
-    for axes in panels[:, 0]:
-        last = max(x for curve in curves[PASS] for x, _ in curve)
-        axes.set_xlim(-0.03 * last, 1.26 * last)
-        axes.set_xticks([last * third / 3 for third in range(4)])
-        axes.spines["bottom"].set_bounds(0, last)
-    panels[1, 0].set_xlabel(f"RL updates after SFT (at most {_sft_updates(record, split)} updates)", x=0.45)
-    panels[1, 1].set_xlabel("lines: 95 % CI; filled: it excludes 0")
-    _head(figure, _learning_title(record, split), f"{_sizes(record, split)}. Last point: the selected checkpoint.")
-    return figure
-
-
-def _curve(record: Record, split: str, arm: Record, metric: str) -> list[tuple[float, float]]:
-    """(updates, percent) from SFT over the intermediate checkpoints to the one that was selected."""
-    results = [each for each in arm["results"] if each["split"] == split]
-    points = [(0, _final(_sft(record, split), split, metric))]
-    points += [(each["updates"], each["metrics"][metric]) for each in results if "updates" in each]
-    points.append((max(arm["training"]["updates"]), _final(arm, split, metric)))
-    return [(float(x), 100 * found["value"]) for x, found in sorted(points, key=lambda point: point[0]) if found]
-
-
-def _sft_updates(record: Record, split: str) -> int:
-    """The updates of the selected SFT checkpoint, of the seed that has most."""
-    return max(int(seed["sft"]) for seed in _sft(record, split)["kept"])
-
-
-def _label_ends(axes: Axes, ends: Sequence[tuple[tuple[float, float], str]]) -> None:
-    """Names next to the ends of the lines, moved apart where they would overlap."""
-    low, high = axes.get_ylim()
-    places = _apart([y for (_, y), _ in ends], 0.09 * (high - low), low, high)
-    for ((x, y), name), place, (color, _) in zip(ends, places, PALETTE, strict=False):
-        axes.plot([1.03 * x, 1.075 * x], [y, place], color=color, linewidth=0.7, clip_on=False)
-        axes.text(1.085 * x, place, name, va="center", fontsize=8.5, color=_dark(color), fontweight="bold")
-
-
-def _apart(values: Sequence[float], least: float, low: float, high: float) -> list[float]:
-    """Places near the values and in their order, between two bounds, at least ``least`` from each other."""
-    order = sorted(range(len(values)), key=lambda index: values[index])
-    spread = [values[index] for index in order]
-    for rank in range(1, len(spread)):
-        spread[rank] = max(spread[rank], spread[rank - 1] + least)
-    # The labels as a block are as high as the ends of their lines.
-    shift = sum(values) / len(values) - sum(spread) / len(spread)
-    shift = max(low + least / 2 - spread[0], min(high - least / 2 - spread[-1], shift))
-    places = dict(zip(order, (place + shift for place in spread), strict=True))
-    return [places[index] for index in range(len(values))]
 
 
 # ---- security: the trade-off between clean and correct programs ----
@@ -300,30 +198,37 @@ def _draw_security(new_figure: type[Figure], record: Record) -> Figure:
     return figure
 
 
-# ---- ablations: paired differences, one configuration from another ----
+# ---- paired differences, one configuration from another ----
 
 
-def _ablation_gains(record: Record, split: str) -> list[Gain]:
-    titles = {arm["name"]: arm["title"] for arm in record["arms"]}
-    splits = {arm["name"]: arm["split"] for arm in record["arms"]}
+def _gains(record: Record, split: str) -> list[Gain]:
+    """The differences in the pass rate, the largest first."""
+    arms = {arm["name"]: arm for arm in record["arms"]}
     gains = []
     for each in record["comparisons"]:
+        first, second = arms[each["first"]], arms[each["second"]]
         interval = interval_of(each["metrics"][PASS])
-        if each["split"] == split == splits[each["second"]] and interval is not None:
-            first, second = each["first"], each["second"]
-            gains.append(Gain(_ABLATIONS.get((second, first), f"{titles[second]} − {titles[first]}"), interval))
+        if each["split"] == split == second["split"] and interval is not None and _is_shown(record, first):
+            plain = f"{_short(second)} − {_short(first)}"
+            gains.append(Gain(_ABLATIONS.get((second["name"], first["name"]), plain), interval))
     return sorted(gains, key=lambda gain: -gain.interval.value)
 
 
-def _ablations_title(record: Record) -> str:
-    gains = [gain for split in record["splits"] for gain in _ablation_gains(record, split["name"])]
-    return f"Ablations: {sum(map(_is_significant, gains))} of {len(gains)} differences in the pass rate are significant"
+def _is_shown(record: Record, first: Record) -> bool:
+    """Of the variants, the differences from the two trainings without RL: there are many others."""
+    return bool(record["study"] != "table3" or first["phases"] == ["sft"])
 
 
-def _ablations_text(record: Record) -> str:
+def _gains_title(record: Record) -> str:
+    gains = [gain for split in record["splits"] for gain in _gains(record, split["name"])]
+    found = f"{sum(map(_is_significant, gains))} of {len(gains)} differences in the pass rate are significant"
+    return f"{_PLOTTED[record['study']]}: {found}"
+
+
+def _gains_text(record: Record) -> str:
     sentences = ["Paired differences in the rate of programs that pass all tests, in points, sorted."]
     for split in record["splits"]:
-        gains = _ablation_gains(record, split["name"])
+        gains = _gains(record, split["name"])
         significant = [gain for gain in gains if _is_significant(gain)]
         found = f"{len(significant)} of {len(gains)} differences are significant"
         listed = f": {_listed(significant)}" if significant else ""
@@ -331,9 +236,9 @@ def _ablations_text(record: Record) -> str:
     return " ".join(sentences).replace("−", "minus")
 
 
-def _draw_ablations(new_figure: type[Figure], record: Record) -> Figure:
+def _draw_gains(new_figure: type[Figure], record: Record) -> Figure:
     """One panel per split, one line per difference, the largest first."""
-    gains = {split["name"]: _ablation_gains(record, split["name"]) for split in record["splits"]}
+    gains = {split["name"]: _gains(record, split["name"]) for split in record["splits"]}
     rows = [len(each) for each in gains.values()]
     figure = new_figure(figsize=(_WIDTH, 1.7 + 0.235 * sum(rows)), layout="constrained")
     panels = figure.subplots(len(gains), 1, sharex=True, height_ratios=rows, squeeze=False)[:, 0]
@@ -350,7 +255,7 @@ def _draw_ablations(new_figure: type[Figure], record: Record) -> Figure:
             )  # fmt: skip
     panels[-1].set_xlabel("difference in the rate of programs that pass all tests, points")
     filled = "Filled: it excludes 0 (not corrected for their number). Hollow: it includes 0."
-    _head(figure, _ablations_title(record), f"{others}. {filled}")
+    _head(figure, _gains_title(record), f"{others}. {filled}")
     return figure
 
 
@@ -399,10 +304,6 @@ def _arms(record: Record, split: str) -> Iterator[Record]:
     return (arm for arm in record["arms"] if arm["split"] == split)
 
 
-def _sft(record: Record, split: str) -> Record:
-    return next(arm for arm in _arms(record, split) if arm["phases"] == ["sft"])
-
-
 def _final(arm: Record, split: str, metric: str) -> Any:
     """The rate of the selected checkpoint; None without one."""
     found = (each for each in arm["results"] if (each["split"], each["model"]) == (split, "policy"))
@@ -418,12 +319,6 @@ def _gain(record: Record, first: str, second: str, metric: str) -> Interval:
     return interval
 
 
-def _gains_over_sft(record: Record, split: str, metric: str) -> list[Gain]:
-    start = _sft(record, split)
-    variants = (arm for arm in _arms(record, split) if arm is not start)
-    return [Gain(_short(arm), _gain(record, start["name"], arm["name"], metric)) for arm in variants]
-
-
 def _short(arm: Record) -> str:
     title: str = arm["title"]
     return title.removeprefix("PPO-")
@@ -431,15 +326,6 @@ def _short(arm: Record) -> str:
 
 def _is_significant(gain: Gain) -> bool:
     return gain.interval.excludes_zero
-
-
-def _verdict(gains: Sequence[Gain]) -> str:
-    """How many variants differ from SFT."""
-    higher, lower = sum(each.interval.low > 0 for each in gains), sum(each.interval.high < 0 for each in gains)
-    parts = [f"higher in {higher}"] * bool(higher) + [f"lower in {lower}"] * bool(lower)
-    if not parts:
-        return f"no significant difference in any of {len(gains)} variants"
-    return f"significantly {' and '.join(parts)} of {len(gains)} variants"
 
 
 def _listed(gains: Sequence[Gain]) -> str:
@@ -457,18 +343,8 @@ def _sizes(record: Record, split: str) -> str:
     )
 
 
-def _learning(split: str) -> Plot:
-    return Plot(
-        "table3",
-        lambda record: _learning_title(record, split),
-        lambda record: _learning_text(record, split),
-        lambda new_figure, record: _draw_learning(new_figure, record, split),
-    )
-
-
 PLOTS: dict[str, Plot] = {
-    "learning-eval": _learning("eval"),
-    "learning-hard": _learning("hard"),
+    "variants": Plot("table3", _gains_title, _gains_text, _draw_gains),
     "security": Plot("security", _security_title, _security_text, _draw_security),
-    "ablations": Plot("ablations", _ablations_title, _ablations_text, _draw_ablations),
+    "ablations": Plot("ablations", _gains_title, _gains_text, _draw_gains),
 }

@@ -250,15 +250,16 @@ def results(records: Records, study: str, split: str, names: str = MAIN, weights
 
 
 def equal_cost(records: Records, study: str, split: str, names: str = MAIN) -> str:
-    """The results on a split with the cost of a training: its updates, samples, tokens of references, and time."""
+    """The results on a split with the cost of a training: updates, samples, tokens of references, and time."""
     record, columns = records[study], _columns(names)
     rows = []
     for arm, result in result_rows(record, split):
         if result["model"] == FINAL:
             used = (f"{arm['cost'][name]:,}" for name in ("updates", "completions", "reference_tokens"))
             cells = metric_cells(result["metrics"], columns, lines=1)
-            rows.append((arm["title"], str(len(arm["seeds"])), *used, _minutes(arm), *cells))
-    titles = ("Variant", "seeds", "updates", "samples", "reference tokens", "training")
+            time = _duration(arm["cost"]["seconds"])
+            rows.append((arm["title"], str(len(arm["seeds"])), *used, time, *cells))
+    titles = ("Variant", "seeds", "updates", "samples", "reference tokens", "time of updates")
     return _markdown(Table((*titles, *(each.title for each in columns)), tuple(rows)))
 
 

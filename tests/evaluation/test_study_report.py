@@ -38,7 +38,7 @@ def arm(name: str, rate: float) -> dict[str, Any]:
     result = {"split": "eval", "model": "policy", "metrics": metrics, "all_tests_by_seed": [rate, rate + 0.01]}
     return {
         "name": name, "title": name.upper(), "split": "eval", "seeds": [42, 43], "command": f"sce train {name}",
-        "cost": {"updates": 120, "completions": 7680, "reference_tokens": 51000},
+        "cost": {"updates": 120, "completions": 7680, "reference_tokens": 51000, "seconds": 150},
         "train_seconds": [60, 90], "results": [result], "kept": [{"sft": 0}, {"sft": 10}],
         "training": {"updates": [20, 40, 60, 80], "sample_copy": {"mean": [0.01, 0.03, 0.04, 0.06]}},
     }  # fmt: skip
@@ -115,7 +115,7 @@ def test_tables_have_a_row_for_each_arm_with_the_command_that_repeats_it(report:
 
 def test_a_table_at_equal_cost_says_what_each_training_used(report: Any) -> None:
     shown = report.render("{{equal_cost table3 eval all_tests_rate}}", records())
-    assert "| B | 2 | 120 | 7,680 | 51,000 | 1.2 min | 50.0 [40.0, 60.0] |" in shown
+    assert "| B | 2 | 120 | 7,680 | 51,000 | 2.5 min | 50.0 [40.0, 60.0] |" in shown
     assert "q8_0" not in shown
 
 

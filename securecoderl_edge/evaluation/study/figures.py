@@ -52,7 +52,7 @@ CURVES = (
     "truncated_rate", CONSTANT_OUTPUT, SAMPLE_COPY, CRASH_AFTER_OUTPUT,
 )  # fmt: skip
 # Counters of a row of metrics.jsonl.
-_COUNTS = ("tokens", "episode", "relift/tokens")
+_COUNTS = ("tokens", "episode", "relift/tokens", "seconds")
 
 
 @dataclass(frozen=True)

@@ -186,15 +186,18 @@ def _difference(before: Samples, after: Samples) -> dict[str, Any]:
 
 
 def training_cost(trainings: Sequence[Sequence[Row]]) -> dict[str, int]:
-    """What a training used, the mean of several: updates, sampled completions, and tokens of reference solutions.
+    """What a training used, the mean of several: updates, completions, tokens of reference solutions, seconds of updates.
+
+    A phase that was reused from another run counts like one that was trained.
 
     Args:
         trainings: of each training the rows of its updates.
     """
-    total: Counter[str] = Counter(updates=0, completions=0, reference_tokens=0)
+    total: Counter[str] = Counter(updates=0, completions=0, reference_tokens=0, seconds=0)
     for rows in trainings:
         for row in rows:
             total["updates"] += 1
+            total["seconds"] += row["seconds"]
             total["reference_tokens"] += row["tokens"] if row["phase"] == "sft" else 0
         for row in {row["phase"]: row for row in rows}.values():  # the last one of each phase
             total["completions"] += row.get("episode", 0)

@@ -71,7 +71,7 @@ PRESETS = {
             Split("eval", "starter:general-train", "starter:eval"),
             Split("hard", "starter:hard-train", "starter:hard", NANO_HARD),
         ),
-        updates=60,
+        updates=40,
         snapshot_every=20,
         variants=tuple(VARIANTS),
         threads=1,
