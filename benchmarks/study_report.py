@@ -221,7 +221,7 @@ def kept_base(records: Records, study: str, arm: str, phase: str) -> str:
 
 
 def minutes(records: Records, study: str, arm: str) -> str:
-    """The mean time of one training."""
+    """The mean time of one training, with the phases that it reused from another."""
     return _minutes(_arm(records, study, arm))
 
 
@@ -257,9 +257,8 @@ def equal_cost(records: Records, study: str, split: str, names: str = MAIN) -> s
         if result["model"] == FINAL:
             used = (f"{arm['cost'][name]:,}" for name in ("updates", "completions", "reference_tokens"))
             cells = metric_cells(result["metrics"], columns, lines=1)
-            time = _duration(arm["cost"]["seconds"])
-            rows.append((arm["title"], str(len(arm["seeds"])), *used, time, *cells))
-    titles = ("Variant", "seeds", "updates", "samples", "reference tokens", "time of updates")
+            rows.append((arm["title"], str(len(arm["seeds"])), *used, _minutes(arm), *cells))
+    titles = ("Variant", "seeds", "updates", "samples", "reference tokens", "training")
     return _markdown(Table((*titles, *(each.title for each in columns)), tuple(rows)))
 
 
@@ -377,8 +376,9 @@ def _markdown(table: Table) -> str:
 
 
 def _minutes(arm: Mapping[str, Any]) -> str:
-    seconds = arm["train_seconds"]
-    return f"{sum(seconds) / len(seconds) / 60:.1f} min"
+    """The mean time of a training: of all its updates, or in older results of what it trained itself."""
+    trained = arm["train_seconds"]
+    return f"{arm.get('cost', {}).get('seconds', sum(trained) / len(trained)) / 60:.1f} min"
 
 
 def _duration(seconds: float) -> str:

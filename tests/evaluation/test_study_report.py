@@ -82,7 +82,7 @@ def records(low: float = 0.05) -> dict[str, dict[str, Any]]:
         ("{{by_seed table3 b}}", "50.0, 51.0"),
         ("{{kept table3 b sft}}", "0, 10"),
         ("{{kept_base table3 b sft}}", "1 of 2"),
-        ("{{minutes table3 b}}", "1.2 min"),
+        ("{{minutes table3 b}}", "2.5 min"),
         ("{{over_training table3 b sample_copy 1 40}}", "2.0 %"),
         ("{{over_training table3 b sample_copy 41 80}}", "5.0 %"),
         ("{{base_model_time table3 eval}}", "1.5 min"),
@@ -109,7 +109,7 @@ def test_a_sentence_that_the_results_contradict_is_an_error(report: Any, directi
 
 def test_tables_have_a_row_for_each_arm_with_the_command_that_repeats_it(report: Any) -> None:
     shown = report.render("{{results table3 eval all_tests_rate}}", records())
-    assert "| B | float | 50.0 [40.0, 60.0] | 2 | 1.2 min | `table3 --only b` |" in shown
+    assert "| B | float | 50.0 [40.0, 60.0] | 2 | 2.5 min | `table3 --only b` |" in shown
     assert "8 of 9 | 1.5 h" in report.render("{{costs}}", records())
 
 
