@@ -300,7 +300,7 @@ def test_all_variants_of_the_starter_table_have_as_many_updates() -> None:
     for arm in study.arms:
         steps_of = phase_steps(study.settings(arm, 42))
         updates = sum(count for phase, count in steps_of.items() if phase != "sft")
-        assert updates == (0 if steps_of.keys() == {"sft"} else 60)
+        assert updates == (0 if steps_of.keys() == {"sft"} else 40)
 
 
 def test_the_papers_recipe_keeps_the_papers_updates() -> None:
@@ -386,7 +386,7 @@ def test_seeds_are_worked_through_a_few_at_a_time_and_neighbors_share_no_seed() 
 
 
 def test_snapshots_are_counted_over_all_phases_and_end_before_the_last() -> None:
-    study = table3("starter", Path("runs"), seeds=1)
+    study = table3("starter", Path("runs"), seeds=1, updates=60)
     arms = {arm.name: arm for arm in study.arms}
     found = study.measured(arms["eval-cont"], 42, arms["eval-cont"].split)
     run = "runs/seed-42/eval-cont"
