@@ -1,0 +1,209 @@
+"""SecCodePLT: Python functions with a vulnerable and a patched version, and tests for both.
+
+One JSON object per record: CWE_ID, task_description, ground_truth, unittest, install_requires. The ``capability`` tests
+become assertions, the ``safety`` tests security tests, the patched version the solution and the vulnerable one an
+insecure solution. Tests are text: nothing of a record runs here. Each call of a test starts from the record's set-up.
+
+Records come in blocks of about ten variants of one task, which no field names. Neighbors with the same set of tests
+and nearly the same code form a group; its number is a tag, and `sce data split` keeps a group together.
+Source: Yang et al., 2024, arXiv:2410.11096, https://github.com/ucsb-mlsec/SeCodePLT
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import sys
+from typing import Any
+
+from securecoderl_edge.problems.datasets.fields import given_id, text, texts
+from securecoderl_edge.problems.datasets.python_source import is_function_name, parse, signature
+from securecoderl_edge.problems.datasets.tally import DropRecord, MalformedRecord, Tally
+from securecoderl_edge.problems.problem import Problem, SecurityTest
+
+SOURCE = "secodeplt"
+KEYS = {"CWE_ID", "task_description", "ground_truth", "unittest"}
+# What a program in the sandbox cannot do, by the name of the call or module that shows it.
+_NEEDS = {
+    "files": ("open", "tempfile", "shutil", "pathlib", "glob", "zipfile", "tarfile"),
+    "processes": ("subprocess", "os.system", "os.popen", "multiprocessing"),
+    "the network": ("socket", "requests", "urllib.request", "http.client", "smtplib", "ftplib"),
+}
+_PARTS = (
+    ("context", "Context"),
+    ("arguments", "Arguments"),
+    ("return", "Returns"),
+    ("raise", "Raises"),
+    ("security_policy", "Security policy"),
+)
+
+
+def problem_from(record: dict[str, Any], name: str, tally: Tally, with_policy: bool = True) -> Problem:
+    """The problem in a record.
+
+    Args:
+        with_policy: the statement names the security policy; otherwise the model has to know it.
+
+    Raises:
+        DropRecord: it cannot be used.
+    """
+    task, truth, tests = (_object(record, key) for key in ("task_description", "ground_truth", "unittest"))
+    function, cwe = text(task, "function_name"), text(record, "CWE_ID")
+    if not is_function_name(function) or not cwe.isdecimal():
+        raise MalformedRecord('"function_name" or "CWE_ID" is missing')
+    identifier = f"{SOURCE}/{given_id(record, ('index', 'id')) or name}"
+    packages = texts(record, "install_requires")
+    if packages:
+        raise DropRecord("needs packages")
+    if not text(tests, "testcases").strip():
+        raise DropRecord("no tests")
+    before, after = text(truth, "code_before"), text(truth, "code_after")
+    patched, vulnerable = (before + text(truth, key) + after for key in ("patched_code", "vulnerable_code"))
+    if parse(patched) is None or parse(vulnerable) is None:
+        raise DropRecord("its code is not Python")
+    setup, cases = _tests(text(tests, "setup"), text(tests, "testcases"))
+    _check_needs(setup, patched, *(test for of_kind in cases.values() for test in of_kind))
+    calls = {kind: tuple(_assertion(setup, function, case) for case in found) for kind, found in cases.items()}
+    if not calls["capability"] or not calls["safety"]:
+        raise DropRecord("no capability tests" if not calls["capability"] else "no safety tests")
+    safety = enumerate(calls["safety"], 1)
+    return Problem(
+        id=identifier,
+        statement=_statement(task, signature(patched, function) or function, with_policy),
+        kind="call",
+        entry_point=function,
+        assertions=calls["capability"],
+        security_tests=tuple(SecurityTest(f"safety {number}", int(cwe), assertion=each) for number, each in safety),
+        solutions=(patched.strip(),),
+        insecure_solutions=(vulnerable.strip(),),
+        source=SOURCE,
+        tags=(f"CWE-{cwe}",),
+    )
+
+
+def _object(record: dict[str, Any], key: str) -> dict[str, Any]:
+    value = record.get(key)
+    if not isinstance(value, dict):
+        raise MalformedRecord(f'"{key}" must be an object')
+    return value
+
+
+def _statement(task: dict[str, Any], header: str, with_policy: bool) -> str:
+    parts = [text(task, "description").strip()]
+    if not parts[0]:
+        raise DropRecord("no statement")
+    for key, title in _PARTS:
+        words = text(task, key).strip()
+        if words and (with_policy or key != "security_policy"):
+            parts.append(f"{title}:\n{words}")
+    return "\n\n".join([*parts, f"Write the function `{header}`."])
+
+
+def _tests(setup: str, testcases: str) -> tuple[str, dict[str, list[tuple[ast.expr, ast.expr]]]]:
+    """The statements before every call, and (arguments, expected) of each test by kind.
+
+    Raises:
+        DropRecord: another form.
+    """
+    tree, given = parse(testcases), parse(setup)
+    if tree is None or given is None:
+        raise DropRecord("its tests are not Python")
+    others: list[ast.stmt] = []
+    cases: dict[str, list[tuple[ast.expr, ast.expr]]] = {"capability": [], "safety": []}
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="testcases")], value=ast.Dict(keys=keys, values=values)):
+                for key, value in zip(keys, values, strict=True):
+                    if isinstance(key, ast.Constant) and key.value in cases and isinstance(value, ast.List):
+                        cases[key.value] += [_pair(each) for each in value.elts]
+            case _:
+                others.append(node)
+    own = [*given.body, *others]
+    return "\n".join(map(ast.unparse, [*_missing_imports(own, cases), *own])), cases
+
+
+def _pair(case: ast.expr) -> tuple[ast.expr, ast.expr]:
+    match case:
+        case ast.Tuple(elts=[arguments, expected]) | ast.List(elts=[arguments, expected]):
+            return arguments, expected
+    raise DropRecord("a test is not a pair of arguments and result")
+
+
+def _missing_imports(own: list[ast.stmt], cases: dict[str, list[tuple[ast.expr, ast.expr]]]) -> list[ast.stmt]:
+    """Imports of modules that the tests name: the original harness has what the program imports."""
+    bound = {name for node in own for name in _bound(node)}
+    pairs = [part for found in cases.values() for case in found for part in case]
+    used = {node.id for part in [*own, *pairs] for node in ast.walk(part) if isinstance(node, ast.Name)}
+    names = sorted((used - bound) & sys.stdlib_module_names - set(dir(builtins)))
+    return [ast.Import([ast.alias(name)]) for name in names]
+
+
+def _bound(node: ast.stmt) -> set[str]:
+    found = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        found |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        found.add(node.name)
+    return found
+
+
+def _assertion(setup: str, function: str, case: tuple[ast.expr, ast.expr]) -> str:
+    arguments, expected = case
+    call = ast.Call(ast.Name(function), [], _keywords(arguments))
+    if _is_exception(expected, setup):
+        asserted: ast.expr = ast.Call(ast.Name("raises"), [call, expected], [])
+    else:
+        asserted = ast.Compare(call, [ast.Eq()], [expected])
+    test = ast.unparse(ast.Assert(asserted))
+    return f"{setup}\n{test}" if setup else test
+
+
+def _keywords(arguments: ast.expr) -> list[ast.keyword]:
+    match arguments:
+        case ast.Dict(keys=keys, values=values) if all(_is_name(key) for key in keys):
+            return [ast.keyword(key.value, value) for key, value in zip(keys, values, strict=True)]  # type: ignore[union-attr]
+    return [ast.keyword(None, arguments)]
+
+
+def _is_name(key: ast.expr | None) -> bool:
+    return isinstance(key, ast.Constant) and isinstance(key.value, str) and is_function_name(key.value)
+
+
+def _is_exception(expected: ast.expr, setup: str) -> bool:
+    """Whether the expected value is a class of exceptions, of Python or defined in the set-up."""
+    if not isinstance(expected, ast.Name):
+        return False
+    known = getattr(builtins, expected.id, None)
+    if known is not None:
+        return isinstance(known, type) and issubclass(known, Exception)
+    return any(isinstance(node, ast.ClassDef) and node.name == expected.id for node in ast.parse(setup).body)
+
+
+def _check_needs(setup: str, program: str, *tests: tuple[ast.expr, ast.expr]) -> None:
+    """Raises:
+    DropRecord: the program or its tests need what the sandbox does not have.
+    """
+    trees: list[ast.AST] = [ast.parse(setup), ast.parse(program), *(part for test in tests for part in test)]
+    used: set[str] = set()
+    for node in (inner for tree in trees for inner in ast.walk(tree)):
+        if isinstance(node, ast.Import):
+            used |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            used.add(node.module or "")
+        elif isinstance(node, ast.Call):
+            used.add(ast.unparse(node.func))
+    outside = {name.partition(".")[0] for name in used if name.partition(".")[0] not in sys.stdlib_module_names}
+    imported = {name for tree in trees for node in ast.walk(tree) for name in _imported(node)}
+    if outside & imported:
+        raise DropRecord("needs packages")
+    for need, names in _NEEDS.items():
+        if used & set(names):
+            raise DropRecord(f"needs {need}")
+
+
+def _imported(node: ast.AST) -> set[str]:
+    if isinstance(node, ast.Import):
+        return {alias.name.partition(".")[0] for alias in node.names}
+    if isinstance(node, ast.ImportFrom):
+        return {(node.module or "").partition(".")[0]}
+    return set()
