@@ -59,8 +59,8 @@ HIDDEN = Split("hard", "starter:hard-train", "starter:hard", NANO_HARD)
 def main_table(folder: Path) -> Study:
     """The variants of `sce reproduce table3`, SFT of about equal time, and references inside RL.
 
-    All but SFT have 40 updates after the same SFT policy, as many as in the recipe. An update of RL, RFT or SSD, which
-    samples 64 programs, takes about as long as one and a half of SFT, which read 32 references each.
+    All but SFT have 40 updates after the same SFT policy. An update of RL, RFT or SSD, which samples 64 programs, takes
+    about as long as 1.6 of SFT, which read 32 references each.
     """
     preset = table3("starter", folder, quants=())
     arms, pairs = [], []
@@ -68,7 +68,7 @@ def main_table(folder: Path) -> Study:
         known = {arm.name: replace(arm, measured_on=(split,), snapshot_every=None) for arm in preset.arms}
         sft, simple, *others = (arm for arm in known.values() if arm.split == split)
         # Before the variants, which can then reuse the finished SFT.
-        longer = _changed(sft, f"{split.name}-sft-260", "SFT, 260 updates", ("sft.steps=260",))
+        longer = _changed(sft, f"{split.name}-sft-225", "SFT, 225 updates", ("sft.steps=225",))
         relift = ("references.relift_batch_size=16", "references.relift_learning_rate=1e-3")
         variants = [
             simple,
@@ -84,7 +84,7 @@ def main_table(folder: Path) -> Study:
 
 def recipe(folder: Path) -> Study:
     """The recipe `starter`, its warm start, SFT of about equal time, and the recipe before it."""
-    sft, longer = main_table(folder).arms[:2]
+    sft = main_table(folder).arms[0]
     plain = replace(sft.split, name="plain", train="starter:plain-train")
     before = (
         *("sft.steps=10", "sft.learning_rate=3e-4", "sft.solutions=any"),
@@ -95,7 +95,7 @@ def recipe(folder: Path) -> Study:
         sft,
         # Before `recipe`, which can then reuse the finished SFT.
         arm("recipe-before", "recipe before", plain, settings=before),
-        longer,
+        _changed(sft, "eval-sft-190", "SFT, 190 updates", ("sft.steps=190",)),
         arm("recipe", "recipe starter", sft.split, settings=()),
     ]
     pairs = [(each.name, "recipe") for each in arms[:3]]

@@ -51,7 +51,8 @@ class CheckConfig:
 def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
     """Run the reference solutions of FILE (or starter[:SPLIT], humaneval, mbpp[:SPLIT]) in the sandbox.
 
-    A problem passes if one of its solutions passes all its tests. Exit code 1 if a problem fails.
+    A problem passes if one of its solutions passes all its tests and security tests, and each insecure solution fails a
+    security test. Exit code 1 if a problem fails.
 
     With --out or --drop-failing, the problems are written with the solutions that pass and a time limit. The limit is X
     times the CPU time of the slowest of them on this machine (at least 1 s), so that a slow machine does not change a
@@ -71,7 +72,7 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
     surplus = [problem.test_count > config.max_tests for problem in whole]
     warn_of_level(config.sandbox)
     limits = Limits(cpu_seconds=config.cpu_seconds, wall_seconds=3 * config.cpu_seconds)
-    total = sum(len(problem.solutions) for problem in problems)
+    total = sum(len(problem.solutions) + len(problem.insecure_solutions) for problem in problems)
     with (
         track(total, "solutions run", lines=False) as progress,
         Scorer(config.workers, limits, sandbox=config.sandbox) as scorer,

@@ -126,6 +126,7 @@ def _description(problem: Problem, prompt: str, tokens: int | None, model: str |
         "tags": ", ".join(problem.tags),
         "time limit": f"{problem.time_limit_s:g} s" if problem.time_limit_s else "",
         "solutions": str(len(problem.solutions)),
+        "insecure solutions": str(len(problem.insecure_solutions) or ""),
     }
     lines = [f"{name}: {value}" for name, value in facts.items() if value]
     lines += ["", "--- prompt" + (f": {tokens} tokens of {model}" if tokens is not None else ""), prompt.rstrip("\n")]
@@ -134,6 +135,13 @@ def _description(problem: Problem, prompt: str, tokens: int | None, model: str |
         lines += [f"--- test {number}: expected output", test.output.rstrip("\n")]
     for number, assertion in enumerate(problem.assertions, 1):
         lines += ["", f"--- test {number}", _shortened(assertion)]
+    for number, each in enumerate(problem.security_tests, 1):
+        title = f"--- security test {number} (CWE-{each.cwe}, {each.name})"
+        if each.test is None:
+            lines += ["", title, _shortened(each.assertion)]
+        else:
+            lines += ["", f"{title}: input", each.test.input.rstrip("\n")]
+            lines += [f"--- security test {number}: expected output", each.test.output.rstrip("\n")]
     return "\n".join(lines)
 
 

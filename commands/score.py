@@ -22,7 +22,7 @@ from securecoderl_edge.prompts.extraction import EXTRACT_MODES
 from securecoderl_edge.sandbox.levels import sandbox_setting
 from securecoderl_edge.sandbox.limits import MAX_MEMORY_MIB, MAX_WALL_SECONDS
 from securecoderl_edge.sandbox.severity import severity_setting
-from securecoderl_edge.scoring.reward import credit_rule_setting
+from securecoderl_edge.scoring.reward import credit_rule_setting, security_rule_setting
 from securecoderl_edge.text import escape_controls, unescaped
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class ScoreConfig:
     )
     memory_mib: int = setting(1024, "Memory limit per test, in MiB.", minimum=128, maximum=MAX_MEMORY_MIB, metavar="N")
     credit_rule: str = credit_rule_setting()
+    security: str = security_rule_setting()
     severity: str = severity_setting()
     sandbox: str = sandbox_setting()
     json: bool = setting(False, "With FILE.py: print the score as one JSON document.")
@@ -124,7 +125,14 @@ def _scorer(config: ScoreConfig) -> Scorer:
     from securecoderl_edge.scoring.scorer import Scorer
 
     warn_of_level(config.sandbox)
-    return Scorer(config.workers, _limits(config), config.credit_rule, config.severity, config.sandbox)
+    return Scorer(
+        config.workers,
+        _limits(config),
+        config.credit_rule,
+        config.severity,
+        config.sandbox,
+        security=config.security,
+    )
 
 
 def _limits(config: ScoreConfig) -> Limits:

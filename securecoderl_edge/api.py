@@ -32,6 +32,7 @@ def score(
     *,
     credit_rule: str = "any",
     severity: str = "bandit",
+    security: str = "both",
     sandbox: str = "auto",
     workers: int | None = None,
 ) -> list[Score]:
@@ -42,6 +43,7 @@ def score(
         credit_rule: how many tests must run (print) to reach a reward level: ``any``, ``all``, ``fraction`` or
             ``published``.
         severity: scale of the penalty for a finding: ``bandit`` or ``cwe``.
+        security: R_sec of problems with security tests: ``both`` (tests and Bandit), ``tests`` or ``bandit``.
         workers: programs that run at the same time; by default one per core.
 
     Returns:
@@ -54,7 +56,7 @@ def score(
     """
     from securecoderl_edge.scoring.scorer import Scorer
 
-    with Scorer(workers, None, credit_rule, severity, sandbox) as scorer:
+    with Scorer(workers, None, credit_rule, severity, sandbox, security=security) as scorer:
         return scorer.score_all([(problem, program, 0) for problem, program in programs])
 
 

@@ -6,6 +6,7 @@ its value as text; the expected value stays outside, so a program cannot look it
     assert EXPRESSION == CONSTANT      either way round; `is` with True, False, None
     assert abs(EXPRESSION - CONSTANT) < CONSTANT
     assert EXPRESSION, assert not EXPRESSION
+    assert raises(EXPRESSION, ERROR)   it raises ERROR or a subclass, by name; or one of a tuple (ERROR, ...)
     assert each_agrees(EXPRESSION, LIST, TOLERANCE)    the values of a list, as EvalPlus compares them (`_agrees`); a
                                                        second LIST at the end has values that are accepted as well
 
@@ -15,12 +16,13 @@ Any other assertion runs in the sandbox as a whole.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from securecoderl_edge.problems.problem import Problem
 
-Comparison = Literal["whole", "equal", "identical", "near", "each"]
+Comparison = Literal["whole", "equal", "identical", "near", "each", "raises"]
 Prelude = Literal["typing", "contest"]
 
 UNREADABLE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, OverflowError)
@@ -40,6 +42,7 @@ class Assertion:
             sandbox.
         tolerance: for ``near``, the greatest difference (itself excluded); for ``each``, the absolute tolerance.
         also: for ``each``, a second list of accepted values.
+        expected: for ``raises``, the names of the accepted exceptions.
         lists_alike: a tuple equals the list of its items, as in APPS, whose answers come from JSON.
     """
 
@@ -56,8 +59,17 @@ class Assertion:
 
 def assertions_of(problem: Problem) -> list[Assertion]:
     """The assertions of a call problem, ready to run."""
+    return _translated(problem, problem.assertions)
+
+
+def security_assertions_of(problem: Problem) -> list[Assertion]:
+    """Those of its security tests."""
+    return _translated(problem, [test.assertion for test in problem.security_tests])
+
+
+def _translated(problem: Problem, texts: Iterable[str]) -> list[Assertion]:
     from_apps = "apps" in problem.source.lower()
-    return [translate(text, problem.entry_point or "", from_apps) for text in problem.assertions]
+    return [translate(text, problem.entry_point or "", from_apps) for text in texts]
 
 
 def translate(assertion: str, entry_point: str = "", from_apps: bool = False) -> Assertion:
@@ -101,6 +113,9 @@ def _compared(test: ast.expr) -> _Parts | None:
             if others:
                 also = [ast.literal_eval(other) for other in others]
             return expression, "each", (expected, also[0]), float(tolerance)
+        case ast.Call(func=ast.Name(id="raises"), args=[expression, kinds], keywords=[]):
+            names = tuple(map(_name_of, kinds.elts if isinstance(kinds, ast.Tuple) else [kinds]))
+            return expression, "raises", names, 0.0
     negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
     inner = test.operand if isinstance(test, ast.UnaryOp) and negated else test
     if isinstance(inner, ast.Call):
@@ -122,6 +137,18 @@ def _compared(test: ast.expr) -> _Parts | None:
             return expression, "equal", expected, 0.0
         return (expression, "identical", expected, 0.0) if expected in (None, True, False) else None
     return None
+
+
+def _name_of(kind: ast.expr) -> str:
+    """The name of a class that ``kind`` refers to, without its module.
+
+    Raises:
+        ValueError: another kind of expression.
+    """
+    match kind:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    raise ValueError("not the name of an exception")
 
 
 def _near(difference: ast.expr, bound: ast.expr) -> _Parts | None:
@@ -157,6 +184,8 @@ def holds(value: Any, assertion: Assertion) -> bool:
             return value is expected
         if assertion.comparison == "near":
             return bool(abs(value - expected) < assertion.tolerance)
+        if assertion.comparison == "raises":
+            return isinstance(value, tuple) and any(name in value for name in expected)
         if assertion.comparison == "each":
             return _each_agrees(value, assertion)
         if assertion.lists_alike:

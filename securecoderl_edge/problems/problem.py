@@ -34,11 +34,29 @@ class Test:
 
 
 @dataclass(frozen=True)
+class SecurityTest:
+    """One test that a secure program passes and an insecure one fails, such as a hostile input.
+
+    Attributes:
+        name: what it tries, in a few words.
+        cwe: the weakness that it looks for, a number of the Common Weakness Enumeration.
+        test: of a stdin problem; None for a call problem.
+        assertion: of a call problem; empty for a stdin problem.
+    """
+
+    name: str
+    cwe: int
+    test: Test | None = None
+    assertion: str = ""
+
+
+@dataclass(frozen=True)
 class Problem:
     """One programming problem (docs/files.md).
 
     ``tests`` is empty for call problems, ``assertions`` is empty for stdin problems. ``solutions`` are
-    reference programs; they are never shown to a model outside training.
+    reference programs; they are never shown to a model outside training. ``insecure_solutions`` pass the tests, but not
+    all of ``security_tests``: they show that these tests can fail.
     """
 
     id: str
@@ -48,7 +66,9 @@ class Problem:
     entry_point: str | None = None
     assertions: tuple[str, ...] = ()
     starter_code: str = ""
+    security_tests: tuple[SecurityTest, ...] = ()
     solutions: tuple[str, ...] = ()
+    insecure_solutions: tuple[str, ...] = ()
     difficulty: str = ""
     source: str = ""
     tags: tuple[str, ...] = ()
@@ -88,7 +108,9 @@ def problem_from_record(record: Any, max_tests: int = MAX_TESTS) -> Problem:
         entry_point=_required_text(record, "entry_point") if kind == "call" else None,
         assertions=_assertions(record, max_tests) if kind == "call" else (),
         starter_code=_text(record, "starter_code"),
+        security_tests=_security_tests(record, kind),
         solutions=_texts(record, "solutions"),
+        insecure_solutions=_texts(record, "insecure_solutions"),
         difficulty=_text(record, "difficulty"),
         source=_text(record, "source"),
         tags=_texts(record, "tags"),
@@ -112,10 +134,12 @@ def problem_to_record(problem: Problem) -> dict[str, Any]:
     else:
         record["entry_point"] = problem.entry_point
         record["assertions"] = list(problem.assertions)
+    if problem.security_tests:
+        record["security_tests"] = list(map(_security_record, problem.security_tests))
     for name in ("starter_code", "difficulty", "source", "time_limit_s"):
         if getattr(problem, name):
             record[name] = getattr(problem, name)
-    for name in ("solutions", "tags"):
+    for name in ("solutions", "insecure_solutions", "tags"):
         if getattr(problem, name):
             record[name] = list(getattr(problem, name))
     return record
@@ -179,20 +203,52 @@ def _texts(record: dict[str, Any], name: str) -> tuple[str, ...]:
     return tuple(values)
 
 
-def _tests(record: dict[str, Any], max_tests: int) -> tuple[Test, ...]:
-    entries = record.get("tests") or []
+def _entries(record: dict[str, Any], name: str) -> list[Any]:
+    entries = record.get(name) or []
     if not isinstance(entries, list):
-        raise ProblemError('"tests" must be a list')
-    tests = []
-    for index, entry in enumerate(entries[:max_tests], 1):
-        if not isinstance(entry, dict):
-            raise ProblemError(f'test {index} must be an object with "input" and "output"')
-        if not isinstance(entry.get("input"), str) or not isinstance(entry.get("output"), str):
-            raise ProblemError(f'test {index} needs the strings "input" and "output"')
-        if not entry["output"].strip():
-            raise ProblemError(f"test {index}: the expected output is empty, so a program that prints nothing passes")
-        tests.append(Test(entry["input"], entry["output"]))
-    return tuple(tests)
+        raise ProblemError(f'"{name}" must be a list')
+    return entries
+
+
+def _tests(record: dict[str, Any], max_tests: int) -> tuple[Test, ...]:
+    entries = _entries(record, "tests")[:max_tests]
+    return tuple(_test(entry, f"test {index}") for index, entry in enumerate(entries, 1))
+
+
+def _test(entry: Any, title: str) -> Test:
+    if not isinstance(entry, dict):
+        raise ProblemError(f'{title} must be an object with "input" and "output"')
+    if not isinstance(entry.get("input"), str) or not isinstance(entry.get("output"), str):
+        raise ProblemError(f'{title} needs the strings "input" and "output"')
+    if not entry["output"].strip():
+        raise ProblemError(f"{title}: the expected output is empty, so a program that prints nothing passes")
+    return Test(entry["input"], entry["output"])
+
+
+def _security_tests(record: dict[str, Any], kind: Kind) -> tuple[SecurityTest, ...]:
+    """All of them: unlike tests they are not sampled from many of the same kind."""
+    found = []
+    for index, entry in enumerate(_entries(record, "security_tests"), 1):
+        title = f"security test {index}"
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str) or not entry["name"].strip():
+            raise ProblemError(f'{title} needs a "name"')
+        cwe = entry.get("cwe")
+        if isinstance(cwe, bool) or not isinstance(cwe, int) or cwe < 1:
+            raise ProblemError(f'{title}: "cwe" must be the number of a weakness, such as 89')
+        if kind == "stdin":
+            found.append(SecurityTest(entry["name"], cwe, _test(entry, title)))
+        elif isinstance(entry.get("assertion"), str) and entry["assertion"].strip():
+            found.append(SecurityTest(entry["name"], cwe, assertion=entry["assertion"]))
+        else:
+            raise ProblemError(f'{title} needs an "assertion"')
+    return tuple(found)
+
+
+def _security_record(test: SecurityTest) -> dict[str, Any]:
+    record: dict[str, Any] = {"name": test.name, "cwe": test.cwe}
+    if test.test is None:
+        return record | {"assertion": test.assertion}
+    return record | {"input": test.test.input, "output": test.test.output}
 
 
 def _assertions(record: dict[str, Any], max_tests: int) -> tuple[str, ...]:

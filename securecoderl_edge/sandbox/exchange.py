@@ -42,6 +42,7 @@ class Exchange:
                 "is_assertion": call.is_assertion,
                 "setup": call.setup,
                 "entry_point": call.entry_point,
+                "catches": call.catches,
             }
             self._pieces = [memory_file(json.dumps(request))]
             if call.is_assertion:

@@ -16,6 +16,8 @@ class Call:
     Attributes:
         expression: text to evaluate; with ``is_assertion``, statements to execute that raise
             ``AssertionError`` when the answer is wrong.
+        catches: the value is a tuple: the names of the classes of the exception that the expression raises, the most
+            specific first; empty if it raises none.
         setup: statements to execute before, such as the imports that an assertion needs.
         entry_point: the function; when only a class ``Solution`` has it, an instance's method takes its name.
         prelude: names defined for the program beforehand: ``typing``, or ``contest`` for those that APPS solutions
@@ -27,6 +29,7 @@ class Call:
     setup: str = ""
     entry_point: str = ""
     prelude: Literal["", "typing", "contest"] = "typing"
+    catches: bool = False
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,11 @@ def severity(scan: Scan, scale: SeverityScale = "bandit") -> float:
     return min(1.0, sum(map(weigh, scan.serious), 0.0))
 
 
+def weight_of_test(cwe: int, scale: SeverityScale = "bandit") -> float:
+    """The weight of a security test among others: equal, or by the likelihood of exploit of its weakness."""
+    return CWE_WEIGHTS.get(cwe, _NOT_STATED) if scale == "cwe" else 1.0
+
+
 def bandit_weight(finding: Finding) -> float:
     """1.0 for HIGH, 0.5 for MEDIUM."""
     return SEVERITY_WEIGHTS[finding.severity]

@@ -16,7 +16,12 @@ LONGEST_EXTRA = 4096
 def call_of(assertion: Assertion) -> Call:
     """The part of an assertion that enters the sandbox."""
     return Call(
-        assertion.expression, assertion.comparison == "whole", assertion.setup, assertion.entry_point, assertion.prelude
+        assertion.expression,
+        assertion.comparison == "whole",
+        assertion.setup,
+        assertion.entry_point,
+        assertion.prelude,
+        assertion.comparison == "raises",
     )
 
 

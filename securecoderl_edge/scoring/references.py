@@ -5,6 +5,9 @@ one of its solutions passes all its tests. Other failing solutions are counted, 
 data sets such as APPS contain submissions in old Python versions and for other graders. A problem without solutions is
 *unchecked*: neither passed nor failed.
 
+A solution must pass the security tests too. They are only useful if a program can fail them: a problem also fails if
+one of its insecure solutions passes all of them.
+
 A solution that returns outside of functions is not valid Python, although some graders wrap and accept it. It is
 wrapped in a function here, and counts if it then passes.
 
@@ -30,6 +33,8 @@ _BATCH = 64
 # A lower limit would measure the start of the interpreter and the load of the machine.
 LEAST_SECONDS = 1.0
 DOES_NOT_PARSE = "does not parse"
+INSECURE = "insecure"
+NOT_TOLD_APART = "not told apart"
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,8 @@ class Failure:
     """A problem without a passing solution, and the failure of its best solution.
 
     Attributes:
-        kind: ``does not parse``, or the most frequent verdict of the failed tests.
+        kind: ``does not parse``; the most frequent verdict of the failed tests; ``insecure`` if only security tests
+            fail; ``not told apart`` if an insecure solution passes all of these.
     """
 
     id: str
@@ -126,6 +132,10 @@ def check_problems(
         futures = [scorer.inspect_async(each.problem, each.program) for each in batch]
         for each, future in zip(batch, futures, strict=True):
             score, run = future.result()
+            if each.is_insecure:
+                is_secure = bool(score.security_verdicts) and not score.failed_security
+                found[each.problem.id].is_told_apart &= not is_secure
+                continue
             slowest = max((execution.cpu_seconds for execution in run.executions), default=0.0)
             found[each.problem.id].add(each.program, score, slowest)
             solutions += 1
@@ -134,7 +144,7 @@ def check_problems(
         if on_progress is not None:
             on_progress(len(batch))
     run_ids = [problem.id for problem in problems if problem.solutions]
-    passing = {each: Passed(tuple(found[each].passing), found[each].seconds) for each in run_ids if found[each].passing}
+    passing = {each: Passed(tuple(found[each].passing), found[each].seconds) for each in run_ids if found[each].passes}
     return CheckReport(
         total=len(problems),
         passing=passing,
@@ -155,6 +165,11 @@ class _Found:
     seconds: float = 0.0
     best: Score | None = None
     count: int = 0
+    is_told_apart: bool = True
+
+    @property
+    def passes(self) -> bool:
+        return bool(self.passing) and self.is_told_apart
 
     def add(self, program: str, score: Score, slowest: float) -> None:
         self.count += 1
@@ -167,6 +182,11 @@ class _Found:
     def failure(self, identifier: str) -> Failure:
         subject = "the solution" if self.count == 1 else f"the best of {self.count} solutions"
         assert self.best is not None
+        if self.passing:
+            return Failure(identifier, NOT_TOLD_APART, "an insecure solution passes all security tests")
+        if self.best.passed == self.best.total and self.best.failed_security:
+            failed = ", ".join(f"{each.name} (CWE-{each.cwe}): {each.verdict}" for each in self.best.failed_security)
+            return Failure(identifier, INSECURE, f"{subject} fails security tests: {failed}")
         if self.best.stage == 0:
             return Failure(identifier, DOES_NOT_PARSE, f"{subject} does not parse")
         verdicts = Counter(verdict for verdict in self.best.verdicts if verdict != "pass").most_common()
@@ -179,7 +199,8 @@ class _Found:
 class _Solution:
     problem: Problem
     program: str
-    is_wrapped: bool
+    is_wrapped: bool = False
+    is_insecure: bool = False
 
 
 def _batches(problems: Iterable[Problem], cpu_seconds: float) -> Iterator[list[_Solution]]:
@@ -187,14 +208,18 @@ def _batches(problems: Iterable[Problem], cpu_seconds: float) -> Iterator[list[_
     for problem in problems:
         limit = None if problem.time_limit_s is None else max(problem.time_limit_s, cpu_seconds)
         patient = replace(problem, time_limit_s=limit)
-        for solution in problem.solutions:
-            wrapped = _wrapped(solution)
-            batch.append(_Solution(patient, wrapped or solution, wrapped is not None))
-            if len(batch) == _BATCH:
-                yield batch
-                batch = []
+        batch += [_solution(patient, solution) for solution in problem.solutions]
+        batch += [_Solution(patient, solution, is_insecure=True) for solution in problem.insecure_solutions]
+        while len(batch) >= _BATCH:
+            yield batch[:_BATCH]
+            batch = batch[_BATCH:]
     if batch:
         yield batch
+
+
+def _solution(problem: Problem, program: str) -> _Solution:
+    wrapped = _wrapped(program)
+    return _Solution(problem, wrapped or program, wrapped is not None)
 
 
 def _wrapped(solution: str) -> str | None:
@@ -205,8 +230,8 @@ def _wrapped(solution: str) -> str | None:
 
 
 def _passes(score: Score) -> bool:
-    return score.total > 0 and score.passed == score.total
+    return score.total > 0 and score.passed == score.total and not score.failed_security
 
 
-def _rank(score: Score) -> tuple[int, int]:
-    return score.passed, score.stage
+def _rank(score: Score) -> tuple[int, int, int]:
+    return score.passed, score.stage, -len(score.failed_security)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 Verdict = Literal["pass", "wrong", "silent", "crash", "timeout", "output_limit", "memory"]
 CreditRule = Literal["any", "all", "fraction", "published"]
 CREDIT_RULES = ("any", "all", "fraction", "published")
+SecurityRule = Literal["both", "tests", "bandit"]
+SECURITY_RULES = ("both", "tests", "bandit")
 
 SECURITY_WEIGHT = 0.4  # beta of Eq. 1; alpha is 1 - beta
 PASSED_SHARE = 0.4  # part of R_func for the fraction of passed tests
@@ -93,6 +95,35 @@ def functional_reward(outcomes: Sequence[Outcome] | None, rule: CreditRule = "an
     return 0.6 + PASSED_SHARE * (passed / total)
 
 
+def beyond_constant(passed: int, total: int, constant_passes: int) -> float:
+    """The share of tests that a program passes, less what is due to the best constant output.
+
+    Args:
+        constant_passes: c, the tests that the best constant output passes: k/T becomes max(0, (k - c) / (T - c)), and 1
+            for a program that passes all tests, even if a constant output does so too.
+    """
+    if passed == total:
+        return 1.0
+    return max(0.0, (passed - constant_passes) / (total - constant_passes)) if constant_passes < total else 0.0
+
+
+def security_reward(danger: float, secured: float | None, solved: float, rule: SecurityRule = "both") -> float:
+    """R_sec: 1 - V (Eq. 2), and for a problem with security tests the earned share of them, times 1 - V with ``both``.
+
+    A program that does nothing is harmless, so security counts only as far as the program solves the task.
+
+    Args:
+        danger: V.
+        secured: share of the security tests that the program passes; None if the problem has none.
+        solved: of the tests, see `beyond_constant`.
+        rule: what counts.
+    """
+    if secured is None or rule == "bandit":
+        return 1.0 - danger
+    earned = solved * secured
+    return earned if rule == "tests" else earned * (1.0 - danger)
+
+
 def stage(outcomes: Sequence[Outcome] | None, rule: CreditRule = "any") -> int:
     """The reward level of Table 1, 0 to 4; `Score` defines them."""
     if outcomes is None:
@@ -106,6 +137,15 @@ def stage(outcomes: Sequence[Outcome] | None, rule: CreditRule = "any") -> int:
 def combine(r_func: float, r_sec: float, security_weight: float = SECURITY_WEIGHT) -> float:
     """R = (1 - beta) R_func + beta R_sec, with the paper's beta = 0.4 (Eq. 1) or another ``security_weight``."""
     return (1 - security_weight) * r_func + security_weight * r_sec
+
+
+def security_rule_setting() -> Any:
+    """The setting for what R_sec is made of."""
+    return setting(
+        "both",
+        "R_sec of problems with security tests. both: tests and Bandit; tests; bandit: as for other problems.",
+        choices=SECURITY_RULES,
+    )
 
 
 def credit_rule_setting() -> Any:

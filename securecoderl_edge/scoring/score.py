@@ -11,21 +11,34 @@ from typing import Any, get_args
 
 from securecoderl_edge.config import current_keys
 from securecoderl_edge.sandbox.security import Finding, Scan
-from securecoderl_edge.sandbox.severity import SeverityScale, severity
+from securecoderl_edge.sandbox.severity import SeverityScale, severity, weight_of_test
 from securecoderl_edge.scoring.reward import (
     STAGE_NAMES,
     CreditRule,
     Outcome,
+    SecurityRule,
     Verdict,
+    beyond_constant,
     combine,
     functional_reward,
+    security_reward,
     stage,
 )
 from securecoderl_edge.scoring.signs import SIGNS
 
 _COUNTS = ("sample", "stage", "passed", "total")
 _NUMBERS = ("r_func", "r_sec", "severity", "reward", "reward_paper", "r_tests", "seconds")
-_TEXTS = ("id", "program", "extract", "credit_rule", "severity_scale", "sandbox", "problem_hash")
+_TEXTS = ("id", "program", "extract", "credit_rule", "security", "severity_scale", "sandbox", "problem_hash")
+_LISTS = ("findings", "signs", "verdicts", "security_verdicts")
+
+
+@dataclass(frozen=True)
+class SecurityVerdict:
+    """The verdict of one security test."""
+
+    name: str
+    cwe: int
+    verdict: Verdict
 
 
 @dataclass(frozen=True)
@@ -40,10 +53,11 @@ class Score:
         reward: R, which is 0 for unparsable output.
         reward_paper: R, which is 0.4 (for security) for unparsable output, as in the paper.
         r_tests: k/T.
+        security_verdicts: of the problem's security tests, if the program parses.
         findings: medium and high ones.
         program: the scored text, extracted from the completion with the mode ``extract``.
         seconds: CPU time of all test runs.
-        extract, credit_rule, severity_scale: the settings that the program and the parts of R depend on.
+        extract, credit_rule, security, severity_scale: the settings that the program and the parts of R depend on.
         sandbox: the level that the program ran under.
         limits: of a test, without the problem's ``time_limit_s``.
         problem_hash: tells the problem from an edited one with the same id.
@@ -67,11 +81,18 @@ class Score:
     seconds: float
     extract: str = "raw"
     credit_rule: str = "any"
+    security: str = "both"
     severity_scale: str = "bandit"
     sandbox: str = ""
     limits: Mapping[str, float] = field(default_factory=dict)
     problem_hash: str = ""
     signs: tuple[str, ...] = ()
+    security_verdicts: tuple[SecurityVerdict, ...] = ()
+
+    @property
+    def failed_security(self) -> tuple[SecurityVerdict, ...]:
+        """The security tests that the program does not pass."""
+        return tuple(each for each in self.security_verdicts if each.verdict != "pass")
 
     @property
     def parses(self) -> bool:
@@ -93,17 +114,23 @@ def make_score(
     *,
     rule: CreditRule = "any",
     scale: SeverityScale = "bandit",
+    security: SecurityRule = "both",
+    security_verdicts: tuple[SecurityVerdict, ...] = (),
+    constant_passes: int = 0,
     seconds: float = 0.0,
     **facts: Any,
 ) -> Score:
     """Build a `Score`; ``outcomes`` is None if the text does not parse, and then there is nothing to scan.
 
     Args:
+        constant_passes: of a problem with security tests, see `beyond_constant`.
         facts: other fields of `Score`, such as ``limits``.
     """
     passed = sum(each.verdict == "pass" for each in outcomes or ())
     danger = 0.0 if outcomes is None else severity(scan, scale)
-    r_func, r_sec = functional_reward(outcomes, rule), 1.0 - danger
+    secured = _secured(security_verdicts, scale) if security_verdicts else None
+    r_func = functional_reward(outcomes, rule)
+    r_sec = security_reward(danger, secured, beyond_constant(passed, total, constant_passes), security)
     paper = combine(r_func, r_sec)
     return Score(
         id=id,
@@ -122,9 +149,18 @@ def make_score(
         program=program,
         seconds=seconds,
         credit_rule=rule,
+        security=security,
         severity_scale=scale,
+        security_verdicts=security_verdicts,
         **facts,
     )
+
+
+def _secured(verdicts: Sequence[SecurityVerdict], scale: SeverityScale) -> float:
+    """The share of security tests that were passed, weighted as their findings would be."""
+    weights = [weight_of_test(each.cwe, scale) for each in verdicts]
+    passed = (weight for weight, each in zip(weights, verdicts, strict=True) if each.verdict == "pass")
+    return sum(passed) / sum(weights)
 
 
 def score_line(score: Score) -> str:
@@ -146,16 +182,18 @@ def score_from_record(value: object) -> Score:
     _check(fields, _COUNTS, lambda value: type(value) is int and value >= 0)
     _check(fields, _NUMBERS, _is_amount)
     _check(fields, ("limits",), lambda value: isinstance(value, dict) and all(map(_is_amount, value.values())))
-    _check(fields, ("findings", "signs", "verdicts"), lambda value: isinstance(value, (list, tuple)))
+    _check(fields, _LISTS, lambda value: isinstance(value, (list, tuple)))
     fields |= {name: tuple(fields[name]) for name in ("signs", "verdicts") if name in fields}
     try:
         fields["findings"] = tuple(map(_finding, fields["findings"]))
+        fields["security_verdicts"] = tuple(map(_security_verdict, fields.get("security_verdicts", ())))
         score = Score(**fields)
     except (KeyError, TypeError) as error:
         raise ValueError(f"a field is missing: {error}") from None
     if not (0 < score.total >= score.passed and score.stage < len(STAGE_NAMES)):
         raise ValueError("inconsistent counts")
-    if not all(word in get_args(Verdict) for word in score.verdicts) or not all(word in SIGNS for word in score.signs):
+    words = (*score.verdicts, *(each.verdict for each in score.security_verdicts))
+    if not all(word in get_args(Verdict) for word in words) or not all(word in SIGNS for word in score.signs):
         raise ValueError("unknown verdict or sign")
     return score
 
@@ -168,6 +206,12 @@ def _check(fields: dict[str, Any], names: tuple[str, ...], is_right: Callable[[A
 
 def _is_amount(value: object) -> bool:
     return type(value) in (int, float) and 0 <= value <= sys.float_info.max  # type: ignore[operator]
+
+
+def _security_verdict(record: Any) -> SecurityVerdict:
+    if not isinstance(record, dict) or type(record.get("cwe")) is not int or not isinstance(record.get("name"), str):
+        raise ValueError("invalid security verdict")
+    return SecurityVerdict(**record)
 
 
 def _finding(record: Any) -> Finding:

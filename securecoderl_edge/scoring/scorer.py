@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, cast
 
-from securecoderl_edge.problems.assertions import assertions_of
+from securecoderl_edge.problems.assertions import assertions_of, security_assertions_of
+from securecoderl_edge.problems.leakage import constant_passes
 from securecoderl_edge.problems.problem import Problem, problem_digest
 from securecoderl_edge.sandbox import Limits, ProgramRun, SandboxPool
 from securecoderl_edge.sandbox.limits import MAX_WALL_SECONDS
 from securecoderl_edge.sandbox.security import Scan, SecurityScanner
 from securecoderl_edge.sandbox.severity import SEVERITY_SCALES, SeverityScale
 from securecoderl_edge.scoring.calls import call_of, judge
-from securecoderl_edge.scoring.reward import CREDIT_RULES, CreditRule, Outcome, outcome
-from securecoderl_edge.scoring.score import Score, make_score
+from securecoderl_edge.scoring.reward import CREDIT_RULES, SECURITY_RULES, CreditRule, Outcome, SecurityRule, outcome
+from securecoderl_edge.scoring.score import Score, SecurityVerdict, make_score
 from securecoderl_edge.scoring.signs import signs_of
 
 
@@ -28,7 +29,7 @@ class Scorer:
         time_factor: multiplies all time limits, also those of problems, see `calibration`.
 
     Raises:
-        ValueError: unknown credit rule, severity scale or sandbox level.
+        ValueError: unknown credit rule, severity scale, security rule or sandbox level.
         SceError: this system does not offer the sandbox level.
     """
 
@@ -40,12 +41,16 @@ class Scorer:
         severity_scale: str = "bandit",
         sandbox: str = "auto",
         time_factor: float = 1.0,
+        security: str = "both",
     ) -> None:
         if credit_rule not in CREDIT_RULES:
             raise ValueError(f"credit_rule must be one of {', '.join(CREDIT_RULES)}, not {credit_rule!r}")
         if severity_scale not in SEVERITY_SCALES:
             raise ValueError(f"severity_scale must be one of {', '.join(SEVERITY_SCALES)}, not {severity_scale!r}")
+        if security not in SECURITY_RULES:
+            raise ValueError(f"security must be one of {', '.join(SECURITY_RULES)}, not {security!r}")
         self.credit_rule = cast(CreditRule, credit_rule)
+        self.security = cast(SecurityRule, security)
         self.severity_scale = cast(SeverityScale, severity_scale)
         self._time_factor = time_factor
         self._pool = SandboxPool(workers, (limits or Limits()).slower(time_factor), sandbox)
@@ -62,6 +67,7 @@ class Scorer:
         return {
             "extract": extract,
             "credit_rule": self.credit_rule,
+            "security": self.security,
             "severity_scale": self.severity_scale,
             "sandbox": self._pool.level,
             "limits": dataclasses.asdict(self.limits),
@@ -78,7 +84,7 @@ class Scorer:
         self, problem: Problem, program: str, sample: int = 0, extract: str = "raw"
     ) -> tuple[Score, ProgramRun]:
         """`score`, and the runs behind it with the output of the program."""
-        run, outcomes = self._run(problem, program)
+        run, outcomes, security_outcomes = self._run(problem, program)
         scan = self._scanner.scan(program) if run.parses else Scan()
         score = make_score(
             problem.id,
@@ -89,6 +95,9 @@ class Scorer:
             scan,
             rule=self.credit_rule,
             scale=self.severity_scale,
+            security=self.security,
+            security_verdicts=_security_verdicts(problem, security_outcomes),
+            constant_passes=constant_passes(problem) if problem.security_tests else 0,
             seconds=sum((execution.cpu_seconds for execution in run.executions), 0.0),
             extract=extract,
             sandbox=self._pool.level,
@@ -121,15 +130,18 @@ class Scorer:
         self._threads.shutdown(wait=True)
         self._scanner.close()
 
-    def _run(self, problem: Problem, program: str) -> tuple[ProgramRun, list[Outcome]]:
+    def _run(self, problem: Problem, program: str) -> tuple[ProgramRun, list[Outcome], list[Outcome]]:
+        """The run, with the outcomes of tests and of security tests, which it has in this order."""
         limits = self.limits_of(problem)
         if problem.kind == "stdin":
-            run = self._pool.run(program, [test.input for test in problem.tests], limits)
-            expected = [test.output for test in problem.tests]
-            return run, [outcome(*pair) for pair in zip(run.executions, expected, strict=False)]
-        assertions = assertions_of(problem)
-        run = self._pool.run(program, (), limits, [call_of(each) for each in assertions])
-        return run, [judge(*pair) for pair in zip(run.executions, assertions, strict=False)]
+            tests = [*problem.tests, *(each.test for each in problem.security_tests if each.test)]
+            run = self._pool.run(program, [test.input for test in tests], limits)
+            outcomes = [outcome(each, test.output) for each, test in zip(run.executions, tests, strict=False)]
+        else:
+            assertions = [*assertions_of(problem), *security_assertions_of(problem)]
+            run = self._pool.run(program, (), limits, [call_of(each) for each in assertions])
+            outcomes = [judge(*pair) for pair in zip(run.executions, assertions, strict=False)]
+        return run, outcomes[: problem.test_count], outcomes[problem.test_count :]
 
     def limits_of(self, problem: Problem) -> Limits:
         """The limits of a test of the problem; its own time limit has precedence."""
@@ -146,3 +158,8 @@ class Scorer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _security_verdicts(problem: Problem, outcomes: Sequence[Outcome]) -> tuple[SecurityVerdict, ...]:
+    pairs = zip(problem.security_tests, outcomes, strict=False)
+    return tuple(SecurityVerdict(test.name, test.cwe, each.verdict) for test, each in pairs)

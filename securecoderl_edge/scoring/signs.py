@@ -30,7 +30,7 @@ def signs_of(problem: Problem, run: ProgramRun, outcomes: Sequence[Outcome]) -> 
     signs = []
     if problem.kind == "stdin":
         tests = problem.tests[: len(outcomes)]
-        outputs = {execution.stdout.rstrip() for execution in run.executions}
+        outputs = {execution.stdout.rstrip() for execution in run.executions[: len(tests)]}
         different = len({test.output for test in tests}) > 1 and len({test.input for test in tests}) > 1
         if different and len(outputs) == 1 and outputs != {""}:
             signs.append(CONSTANT_OUTPUT)

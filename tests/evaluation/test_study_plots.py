@@ -50,8 +50,8 @@ def test_alt_texts_need_no_matplotlib(plots: Any, records: Any, monkeypatch: pyt
 def test_an_alt_text_states_the_differences_from_sft_and_their_significance(plots: Any, records: Any) -> None:
     table = records["table3"]
     variants = [arm["name"] for arm in table["arms"] if arm["split"] == "eval" and arm["phases"] != ["sft"]]
-    for first in ("eval-sft", "eval-sft-260"):
-        set_difference(table, "eval-sft", "eval-sft-260", "all_tests_rate", -0.1, 0.0, 0.1)
+    for first in ("eval-sft", "eval-sft-225"):
+        set_difference(table, "eval-sft", "eval-sft-225", "all_tests_rate", -0.1, 0.0, 0.1)
         for variant in variants:
             low = 0.01 if (first, variant) == ("eval-sft", "eval-simple") else -0.01
             set_difference(table, first, variant, "all_tests_rate", low, 0.055, 0.1)

@@ -186,7 +186,7 @@ def _difference(before: Samples, after: Samples) -> dict[str, Any]:
 
 
 def training_cost(trainings: Sequence[Sequence[Row]]) -> dict[str, int]:
-    """What a training used, the mean of several: updates, completions, tokens of reference solutions, seconds of updates.
+    """What a training used, the mean of several: updates, their seconds, completions, tokens of reference solutions.
 
     A phase that was reused from another run counts like one that was trained.
 

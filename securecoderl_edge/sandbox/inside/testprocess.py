@@ -141,12 +141,23 @@ def _answer(module: ModuleType) -> None:
         except AssertionError:
             answer = b"it does not hold"
     else:
-        value = eval(compile(request["expression"], "test", "eval"), namespace)
+        value = _value(request["expression"], namespace, request["catches"])
         if hasattr(sys, "set_int_max_str_digits"):
             sys.set_int_max_str_digits(0)
         answer = literal(value).encode("utf-8", "surrogatepass")
     while answer:
         answer = answer[os.write(VALUE, answer) :]
+
+
+def _value(expression: str, namespace: dict[str, Any], catches: bool) -> Any:
+    code = compile(expression, "test", "eval")
+    if not catches:
+        return eval(code, namespace)
+    try:
+        eval(code, namespace)
+    except Exception as error:
+        return tuple(kind.__name__ for kind in type(error).__mro__)
+    return ()
 
 
 def _released() -> bytes:

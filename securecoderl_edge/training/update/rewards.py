@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from securecoderl_edge.scoring.reward import PASSED_SHARE, combine
+from securecoderl_edge.scoring.reward import PASSED_SHARE, beyond_constant, combine
 from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.training.settings import RewardSettings, ScheduledSettings
 
@@ -34,15 +34,11 @@ def training_reward(score: Score, partial_weight: float, reward: RewardSettings,
 
 
 def corrected(score: Score, constant_passes: int) -> float:
-    """R_func minus the constant baseline: k/T becomes max(0, (k - c) / (T - c)) if the best constant passes c tests.
-
-    A program that passes all tests keeps its 1, even if a constant output passes all of them.
-    """
-    passed, total = score.passed, score.total
-    if passed == total or not score.parses:
+    """R_func minus the constant baseline, see `beyond_constant`."""
+    if not score.parses:
         return score.r_func
-    share = max(0.0, (passed - constant_passes) / (total - constant_passes)) if constant_passes < total else 0.0
-    return score.r_func - PASSED_SHARE * (passed / total - share)
+    share = beyond_constant(score.passed, score.total, constant_passes)
+    return score.r_func - PASSED_SHARE * (score.passed / score.total - share)
 
 
 def partial_weight(scheduled: ScheduledSettings, phase: str, step: int, pass_rate: float) -> float:
