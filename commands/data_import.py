@@ -46,6 +46,9 @@ class ImportConfig:
     files: str | None = setting(
         None, "Files of a Hugging Face repo to read: a shell pattern, such as test*.", metavar="PATTERN"
     )
+    security_policy: bool = setting(
+        True, "SecCodePLT: put the security policy into the statement; without it the model has to know."
+    )
     strict: bool = setting(False, "Stop with an error at the first unusable record, and write nothing.")
     force: bool = setting(False, "Overwrite --out when it exists.")
     sandbox: str = sandbox_setting()
@@ -61,7 +64,7 @@ def import_(source: str, config: ImportConfig) -> None:
     SRC is a file (JSON, JSONL, .jsonl.gz or Parquet), a folder, a Hugging Face repo id (owner/name), which is
     downloaded, or a set that needs no file (starter[:SPLIT], humaneval, mbpp[:SPLIT]). Known formats: APPS (a folder or
     JSONL), APPS+ (data.json), MBPP (full or sanitized), HumanEval, HumanEval+ and MBPP+ (EvalPlus), CodeContests,
-    SecureCodeRL (ppo_prompts_with_tests.json), and problem files of sce, to filter them.
+    SecCodePLT, SecureCodeRL (ppo_prompts_with_tests.json), and problem files of sce, to filter them.
 
     Files of EvalPlus have no expected outputs: their reference solutions run in the sandbox, which takes minutes.
 
@@ -86,7 +89,7 @@ def _imported(source: str, paths: list[Path], config: ImportConfig, stack: ExitS
         return import_loaded(load_problems(source, sys.maxsize, say), source.replace(":", "-"), *choice)
     format = detect_format(paths[0]) if config.format == "auto" else config.format
     if format != "evalplus":
-        return import_problems(paths, format, *choice)
+        return import_problems(paths, format, *choice, with_policy=config.security_policy)
     from securecoderl_edge.scoring.expected import reference_outputs
 
     warn_of_level(config.sandbox)

@@ -11,6 +11,7 @@ Does not detect the same task in entirely different words or in another language
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -85,7 +86,8 @@ def pairs_between(
 
 
 def clusters(problems: Sequence[Problem], similarity: float = SIMILARITY) -> list[list[int]]:
-    """Group positions: near-duplicates, and near-duplicates of those, are together; in order of the first member.
+    """Group positions: near-duplicates, near-duplicates of those, and problems with the same `Problem.group` are
+    together; in order of the first member.
 
     Errors as in `similar_pairs`.
     """
@@ -97,7 +99,12 @@ def clusters(problems: Sequence[Problem], similarity: float = SIMILARITY) -> lis
             place = parent[place]
         return place
 
-    for first, second, _ in similar_pairs(problems, similarity):
+    first_of: dict[str, int] = {}
+    of_group = [
+        (first_of.setdefault(problem.group, place), place) for place, problem in enumerate(problems) if problem.group
+    ]
+    near = ((first, second) for first, second, _ in similar_pairs(problems, similarity))
+    for first, second in itertools.chain(of_group, near):
         low, high = sorted((root(first), root(second)))
         parent[high] = low
     groups: dict[int, list[int]] = {}

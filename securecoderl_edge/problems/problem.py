@@ -56,7 +56,7 @@ class Problem:
 
     ``tests`` is empty for call problems, ``assertions`` is empty for stdin problems. ``solutions`` are
     reference programs; they are never shown to a model outside training. ``insecure_solutions`` pass the tests, but not
-    all of ``security_tests``: they show that these tests can fail.
+    all of ``security_tests``: they show that these tests can fail. Variants of one task have the same ``group``.
     """
 
     id: str
@@ -72,6 +72,7 @@ class Problem:
     difficulty: str = ""
     source: str = ""
     tags: tuple[str, ...] = ()
+    group: str = ""
     time_limit_s: float | None = None
 
     @property
@@ -114,6 +115,7 @@ def problem_from_record(record: Any, max_tests: int = MAX_TESTS) -> Problem:
         difficulty=_text(record, "difficulty"),
         source=_text(record, "source"),
         tags=_texts(record, "tags"),
+        group=_text(record, "group"),
         time_limit_s=float(time_limit) if time_limit is not None else None,
     )
     if problem.test_count == 0:
@@ -136,7 +138,7 @@ def problem_to_record(problem: Problem) -> dict[str, Any]:
         record["assertions"] = list(problem.assertions)
     if problem.security_tests:
         record["security_tests"] = list(map(_security_record, problem.security_tests))
-    for name in ("starter_code", "difficulty", "source", "time_limit_s"):
+    for name in ("starter_code", "difficulty", "source", "group", "time_limit_s"):
         if getattr(problem, name):
             record[name] = getattr(problem, name)
     for name in ("solutions", "insecure_solutions", "tags"):

@@ -17,17 +17,19 @@ from securecoderl_edge.problems.datasets import (
     humaneval,
     mbpp,
     native,
+    secodeplt,
     securecoderl,
 )
 from securecoderl_edge.problems.datasets.evalplus_tests import Evaluate
 from securecoderl_edge.problems.datasets.records import Unreadable, form_of, read_records
 from securecoderl_edge.problems.datasets.tally import DropRecord, MalformedRecord, Tally
+from securecoderl_edge.problems.datasets.variants import Variants
 from securecoderl_edge.problems.problem import Problem, with_few_tests
 
 # (record, its name in the file, tally) -> problem.
 _Reader = Callable[[dict[str, Any], str, Tally], Problem]
 
-FORMATS = ("apps", "apps-plus", "mbpp", "humaneval", "evalplus", "code-contests", "securecoderl", "jsonl")
+FORMATS = ("apps", "apps-plus", "mbpp", "humaneval", "evalplus", "code-contests", "secodeplt", "securecoderl", "jsonl")
 KINDS = ("stdin", "call", "all")
 # Some data sets have thousands of tests per problem; training and evaluation use the first few.
 MAX_TESTS_KEPT = 100
@@ -37,6 +39,7 @@ _KEYS_OF_FORMAT = {
     "mbpp": {"task_id", "test_list"},
     "humaneval": {"task_id", "prompt", "entry_point", "test"},
     "code-contests": {"name", "description", "public_tests"},
+    "secodeplt": secodeplt.KEYS,
     "securecoderl": {"prompt", "test_cases"},
     "jsonl": {"id", "statement"},
 }
@@ -64,6 +67,7 @@ def import_problems(
     max_tests: int = MAX_TESTS_KEPT,
     strict: bool = False,
     evaluate: Evaluate | None = None,
+    with_policy: bool = True,
 ) -> Imported:
     """Read problems in another dataset format, in constant memory.
 
@@ -76,6 +80,7 @@ def import_problems(
         max_tests: keep at most this many tests per problem, the first ones.
         strict: an unusable record, test or solution is an error.
         evaluate: runs reference solutions in the sandbox, for formats without expected outputs (EvalPlus).
+        with_policy: SecCodePLT: statements name the security policy.
 
     Raises:
         UsageError: unknown file, format or kind, a format that cannot be detected, or one that needs ``evaluate``.
@@ -96,7 +101,7 @@ def import_problems(
     if found == "evalplus" and evaluate is None:
         raise UsageError(f"{paths[0]}: EvalPlus files have no expected outputs. First run: sce data import {paths[0]}")
     tally = Tally()
-    problems = (found_at for path in paths for found_at in _read(path, found, tally, evaluate))
+    problems = (found_at for path in paths for found_at in _read(path, found, tally, evaluate, with_policy))
     return Imported(found, _filtered(problems, kind, max_tests, tally, strict), tally)
 
 
@@ -149,12 +154,14 @@ def _refuse(path: Path, record: dict[str, Any]) -> str:
     raise UsageError(f"{path}: unknown format, expected {', '.join(FORMATS)} (keys of the first record: {keys})")
 
 
-def _reader(format: str, path: Path, evaluate: Evaluate | None) -> _Reader:
+def _reader(format: str, path: Path, evaluate: Evaluate | None, with_policy: bool) -> _Reader:
     if format == "evalplus":
         assert evaluate is not None
         return partial(evalplus.problem_from, evaluate=evaluate)
     if format in ("apps", "apps-plus"):
         return partial(apps_file.problem_from, source=format)
+    if format == "secodeplt":
+        return partial(secodeplt.problem_from, variants=Variants(), with_policy=with_policy)
     if format == "securecoderl":
         return partial(securecoderl.problem_from, drawn=securecoderl.drawn_by_the_paper(path))
     readers: dict[str, _Reader] = {
@@ -166,12 +173,14 @@ def _reader(format: str, path: Path, evaluate: Evaluate | None) -> _Reader:
     return readers[format]
 
 
-def _read(path: Path, format: str, tally: Tally, evaluate: Evaluate | None) -> Iterator[tuple[str, Problem]]:
+def _read(
+    path: Path, format: str, tally: Tally, evaluate: Evaluate | None, with_policy: bool
+) -> Iterator[tuple[str, Problem]]:
     """The problems of one file or folder, each with its place; dropped ones are counted in the tally."""
     if path.is_dir():
         yield from ((problem.id, problem) for problem in apps.read(path, tally))
         return
-    reader = _reader(format, path, evaluate)
+    reader = _reader(format, path, evaluate, with_policy)
     before, others = tally.kept, None
     for record in read_records(path):
         where = f"{path.name}:{record.place}"

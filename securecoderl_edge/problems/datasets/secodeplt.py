@@ -4,8 +4,8 @@ One JSON object per record: CWE_ID, task_description, ground_truth, unittest, in
 become assertions, the ``safety`` tests security tests, the patched version the solution and the vulnerable one an
 insecure solution. Tests are text: nothing of a record runs here. Each call of a test starts from the record's set-up.
 
-Records come in blocks of about ten variants of one task, which no field names. Neighbors with the same set of tests
-and nearly the same code form a group; its number is a tag, and `sce data split` keeps a group together.
+Records come in blocks of about ten variants of one task, which no field names. `Variants` groups them by their code, so
+that `sce data split` keeps them together.
 Source: Yang et al., 2024, arXiv:2410.11096, https://github.com/ucsb-mlsec/SeCodePLT
 """
 
@@ -19,6 +19,7 @@ from typing import Any
 from securecoderl_edge.problems.datasets.fields import given_id, text, texts
 from securecoderl_edge.problems.datasets.python_source import is_function_name, parse, signature
 from securecoderl_edge.problems.datasets.tally import DropRecord, MalformedRecord, Tally
+from securecoderl_edge.problems.datasets.variants import Variants
 from securecoderl_edge.problems.problem import Problem, SecurityTest
 
 SOURCE = "secodeplt"
@@ -38,16 +39,19 @@ _PARTS = (
 )
 
 
-def problem_from(record: dict[str, Any], name: str, tally: Tally, with_policy: bool = True) -> Problem:
+def problem_from(
+    record: dict[str, Any], name: str, _tally: Tally, variants: Variants, with_policy: bool = True
+) -> Problem:
     """The problem in a record.
 
     Args:
+        variants: the groups of the records so far.
         with_policy: the statement names the security policy; otherwise the model has to know it.
 
     Raises:
         DropRecord: it cannot be used.
     """
-    task, truth, tests = (_object(record, key) for key in ("task_description", "ground_truth", "unittest"))
+    task, tests = _object(record, "task_description"), _object(record, "unittest")
     function, cwe = text(task, "function_name"), text(record, "CWE_ID")
     if not is_function_name(function) or not cwe.isdecimal():
         raise MalformedRecord('"function_name" or "CWE_ID" is missing')
@@ -57,8 +61,7 @@ def problem_from(record: dict[str, Any], name: str, tally: Tally, with_policy: b
         raise DropRecord("needs packages")
     if not text(tests, "testcases").strip():
         raise DropRecord("no tests")
-    before, after = text(truth, "code_before"), text(truth, "code_after")
-    patched, vulnerable = (before + text(truth, key) + after for key in ("patched_code", "vulnerable_code"))
+    patched, vulnerable = programs_of(record)
     if parse(patched) is None or parse(vulnerable) is None:
         raise DropRecord("its code is not Python")
     setup, cases = _tests(text(tests, "setup"), text(tests, "testcases"))
@@ -78,7 +81,19 @@ def problem_from(record: dict[str, Any], name: str, tally: Tally, with_policy: b
         insecure_solutions=(vulnerable.strip(),),
         source=SOURCE,
         tags=(f"CWE-{cwe}",),
+        group=f"{SOURCE}/{cwe}/{variants.group_of(cwe, patched)}",
     )
+
+
+def programs_of(record: dict[str, Any]) -> tuple[str, str]:
+    """The patched and the vulnerable program of a record.
+
+    Raises:
+        MalformedRecord: it has none.
+    """
+    truth = _object(record, "ground_truth")
+    before, after = text(truth, "code_before"), text(truth, "code_after")
+    return before + text(truth, "patched_code") + after, before + text(truth, "vulnerable_code") + after
 
 
 def _object(record: dict[str, Any], key: str) -> dict[str, Any]:
