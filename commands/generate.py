@@ -147,14 +147,15 @@ def generate(
         raise UsageError("--jsonl FILE has its own prompts and tests. Leave out PROMPT, --test and --tests.")
     if jsonl is not None and code_only is not None:
         raise UsageError("--code-only and --raw have no effect with --jsonl: each line has both fields.")
-    given = read_tests(tests_file) if tests_file else []
+    given, security_tests = read_tests(tests_file) if tests_file else ([], [])
     given += [parse_test(text) for text in tests]
     if jsonl is not None:
         problems = read_requests(jsonl)
     else:
         # A process may be started without a standard input or output.
         text = read_prompt(prompt, sys.stdin.buffer if sys.stdin else io.BytesIO())
-        problems = [Problem("prompt", text, tests=tuple(given or example_tests(text)))]
+        shown_tests = tuple(given or example_tests(text))
+        problems = [Problem("prompt", text, tests=shown_tests, security_tests=tuple(security_tests))]
     spec = resolve_model(model)
     if config.max_tokens is None and (run := spec.run()) is not None:
         config = replace(config, max_tokens=run.budget.max_tokens)

@@ -155,7 +155,7 @@ def _show_summary(scores: Sequence[Score]) -> None:
     from rich import box
     from rich.table import Table
 
-    from securecoderl_edge.scoring.metrics import METRICS, mean_of_scores
+    from securecoderl_edge.scoring.metrics import EVERY_METRIC, mean_of_scores
     from securecoderl_edge.scoring.reward import STAGE_NAMES
     from securecoderl_edge.scoring.signs import SIGNS
 
@@ -169,7 +169,9 @@ def _show_summary(scores: Sequence[Score]) -> None:
     )
     for heading, justify in (("metric", "left"), ("value", "right")):
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]
-    for metric in METRICS:
+    for metric in EVERY_METRIC:
+        if metric.name not in summary:
+            continue
         value = summary[metric.name]
         shown = "-" if value is None else f"{value * 100:.1f}" if metric.is_rate else f"{value:.3f}"
         table.add_row(metric.title, shown)

@@ -8,11 +8,11 @@ A row is a `Score` record (docs/files.md) with, if a model wrote the program, ``
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from securecoderl_edge.runtimes.protocol import Usage
-from securecoderl_edge.scoring.metrics import METRICS, Row, by_problem, values_of
+from securecoderl_edge.scoring.metrics import EVERY_METRIC, Row, by_problem, is_right_and_secure, values_of
 from securecoderl_edge.scoring.statistics import (
     Interval,
     bootstrap_mean,
@@ -45,6 +45,7 @@ class EvaluationSummary:
         stages: rows by reward level 0-4 of the paper's Table 1.
         truncated_rate: fraction of completions cut off at ``max_tokens``.
         pass_at: by k, the probability that one of k samples passes all tests; empty with one sample per problem.
+        func_sec_at: the same of passing all tests and security tests; empty if a problem has no security tests.
         prompt_style: the prompt style. cut_prompts: problems with a truncated statement.
         prompt_tokens_per_second, decode_tokens_per_second: of the whole batch; None if nothing was timed.
         first_token, between_tokens: percentiles of the seconds from the start of a prompt's processing to its first
@@ -71,6 +72,7 @@ class EvaluationSummary:
     file_bytes: int | None
     bits_per_weight: float | None = None
     pass_at: Mapping[int, Interval] = field(default_factory=dict)
+    func_sec_at: Mapping[int, Interval] = field(default_factory=dict)
     prompt_style: str = ""
     cut_prompts: int = 0
     device: str = "cpu"
@@ -111,7 +113,8 @@ def summarize(
         peak_gpu_bytes=(usage.peak_gpu_bytes or None) if usage else None,
         file_bytes=file_bytes,
         bits_per_weight=bits_per_weight,
-        pass_at=_pass_at(list(groups.values())),
+        pass_at=_pass_at(list(groups.values()), lambda row: 0 < row["total"] == row["passed"]),
+        func_sec_at=_pass_at(list(groups.values()), is_right_and_secure),
         prompt_style=prompt_style,
         cut_prompts=sum(any(row.get("prompt_cut") for row in samples) for samples in groups.values()),
     )
@@ -119,7 +122,7 @@ def summarize(
 
 def _estimates(groups: Sequence[Sequence[Row]]) -> dict[str, Interval]:
     found = {}
-    for metric in METRICS:
+    for metric in EVERY_METRIC:
         values = [values_of(metric, rows) for rows in groups]
         if not any(values):
             continue
@@ -130,13 +133,16 @@ def _estimates(groups: Sequence[Sequence[Row]]) -> dict[str, Interval]:
     return found
 
 
-def _pass_at(groups: Sequence[Sequence[Row]]) -> dict[int, Interval]:
-    """pass@k for the values of `PASS_AT` up to the least number of samples of a problem, and for that number."""
+def _pass_at(groups: Sequence[Sequence[Row]], is_right: Callable[[Row], bool | None]) -> dict[int, Interval]:
+    """pass@k for the values of `PASS_AT` up to the least number of samples of a problem, and for that number.
+
+    Empty if ``is_right`` does not apply to a sample.
+    """
     least = min(len(rows) for rows in groups)
-    if least < 2:
+    if least < 2 or any(is_right(row) is None for rows in groups for row in rows):
         return {}
     ks = sorted({k for k in (*PASS_AT, least) if k <= least})
-    counts = [(len(rows), sum(0 < row["total"] == row["passed"] for row in rows)) for rows in groups]
+    counts = [(len(rows), sum(map(bool, map(is_right, rows)))) for rows in groups]
     samples = sum(n for n, _ in counts)
     return {k: share_interval([pass_at_k(n, passed, k) for n, passed in counts], samples) for k in ks}
 

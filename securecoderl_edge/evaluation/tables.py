@@ -14,7 +14,7 @@ from typing import Any
 
 from securecoderl_edge.evaluation.evaluate import Evaluation
 from securecoderl_edge.evaluation.summary import EvaluationSummary, Percentiles
-from securecoderl_edge.scoring.metrics import METRICS, Metric, by_problem, values_of
+from securecoderl_edge.scoring.metrics import EVERY_METRIC, METRICS, SECURITY_METRICS, Metric, by_problem, values_of
 from securecoderl_edge.scoring.statistics import Interval, mcnemar_exact, paired_difference
 
 ABSENT = "–"
@@ -85,7 +85,7 @@ def compare(first: Evaluation, second: Evaluation) -> Comparison:
     grouped = [by_problem([side[key] for key in shared]) for side in sides]
     pairs = [(grouped[0][problem], grouped[1][problem]) for problem in grouped[0]]
     differences = []
-    for metric in METRICS:
+    for metric in EVERY_METRIC:
         before, after = ([values_of(metric, pair[side]) for pair in pairs] for side in (0, 1))
         if any(before) and any(after):
             interval = paired_difference(before, after)
@@ -110,16 +110,17 @@ def interval_cell(interval: Interval | None, metric: Metric, *, signed: bool = F
 
 
 def quality_table(summaries: Sequence[EvaluationSummary], *, lines: int = 1) -> Table:
-    """One row per model, one column per metric; with two ``lines`` the interval is below the value."""
-    columns = ("Model", *(metric.title for metric in METRICS))
+    """One row per model, one column per metric; with two ``lines`` the interval is below the value.
+
+    `SECURITY_METRICS` are left out if no problem has security tests.
+    """
+    found = [metric for metric in SECURITY_METRICS if any(metric.name in summary.metrics for summary in summaries)]
+    shown = (*METRICS, *found)
     rows = [
-        (
-            summary.label,
-            *(interval_cell(summary.metrics.get(metric.name), metric, lines=lines) for metric in METRICS),
-        )
+        (summary.label, *(interval_cell(summary.metrics.get(metric.name), metric, lines=lines) for metric in shown))
         for summary in summaries
     ]
-    return Table(columns, tuple(rows))
+    return Table(("Model", *(metric.title for metric in shown)), tuple(rows))
 
 
 def speed_table(summaries: Sequence[EvaluationSummary]) -> Table:
@@ -165,16 +166,21 @@ def stage_table(summaries: Sequence[EvaluationSummary]) -> Table:
 
 
 def pass_table(summaries: Sequence[EvaluationSummary], *, lines: int = 1) -> Table | None:
-    """pass@k in percent, one row per model; None with one sample per problem."""
+    """pass@k and func-sec@k in percent, one row per model; None with one sample per problem."""
     ks = sorted({k for summary in summaries for k in summary.pass_at})
+    secure_ks = sorted({k for summary in summaries for k in summary.func_sec_at})
     if not ks:
         return None
     as_rate = Metric("", "", True, lambda row: None)
     rows = [
-        (summary.label, *(interval_cell(summary.pass_at.get(k), as_rate, lines=lines) for k in ks))
+        (
+            summary.label,
+            *(interval_cell(summary.pass_at.get(k), as_rate, lines=lines) for k in ks),
+            *(interval_cell(summary.func_sec_at.get(k), as_rate, lines=lines) for k in secure_ks),
+        )
         for summary in summaries
     ]
-    return Table(("Model", *(f"pass@{k} %" for k in ks)), tuple(rows))
+    return Table(("Model", *(f"pass@{k} %" for k in ks), *(f"func-sec@{k} %" for k in secure_ks)), tuple(rows))
 
 
 def prompts_in_words(summaries: Sequence[EvaluationSummary]) -> list[str]:
@@ -213,8 +219,9 @@ def summary_record(summary: EvaluationSummary) -> dict[str, Any]:
         "model": summary.label,
         "problems": summary.problems,
         "samples": summary.samples,
-        **{metric.name: interval_record(summary.metrics.get(metric.name)) for metric in METRICS},
+        **{metric.name: interval_record(summary.metrics.get(metric.name)) for metric in EVERY_METRIC},
         **{f"pass_at_{k}": interval_record(interval) for k, interval in summary.pass_at.items()},
+        **{f"func_sec_at_{k}": interval_record(interval) for k, interval in summary.func_sec_at.items()},
         "stages": list(summary.stages),
         "completion_tokens_mean": summary.completion_tokens_mean,
         "truncated_rate": summary.truncated_rate,
@@ -258,7 +265,7 @@ def to_csv(summaries: Sequence[EvaluationSummary]) -> str:
         for name, value in summary_record(summary).items():
             if isinstance(value, list):
                 row.update({f"stage_{stage}": count for stage, count in enumerate(value)})
-            elif name.startswith("pass_at_") or any(name == metric.name for metric in METRICS):
+            elif name.startswith(("pass_at_", "func_sec_at_")) or any(name == each.name for each in EVERY_METRIC):
                 parts = value or dict.fromkeys(("value", "low", "high", "n"))
                 row[name] = parts["value"]
                 row.update({f"{name}_{part}": parts[part] for part in ("low", "high", "n")})

@@ -38,10 +38,10 @@ class Candidate:
 
     @property
     def is_accepted(self) -> bool:
-        """The program is not empty, parses, has no medium or high finding, and passes all tests."""
+        """The program is not empty, parses, has no medium or high finding, and passes all tests and security tests."""
         is_program = self.score.parses and bool(self.score.program.strip())
         is_right = not self.is_tested or self.score.passed == self.score.total
-        return is_program and self.score.severity == 0 and is_right
+        return is_program and self.score.severity == 0 and is_right and not self.score.failed_security
 
     def verdict(self, tests: str = "tests") -> str:
         """The check in words: ``passed 3/3 tests, Bandit: no findings``; ``tests`` names what was run."""
@@ -55,9 +55,15 @@ class Candidate:
             kinds = ", ".join(f"{count} {kind}" for kind, count in failed.most_common())
             passed = f"passed {self.score.passed}/{self.score.total} {tests}"
             parts = [f"{passed} ({kinds})" if kinds else passed]
-        return ", ".join([*parts, self._security()])
+        return ", ".join([*parts, *self._security_tests(), self._bandit()])
 
-    def _security(self) -> str:
+    def _security_tests(self) -> list[str]:
+        if failed := self.score.failed_security:
+            return [f"failed security tests: {', '.join(f'{each.name} (CWE-{each.cwe})' for each in failed)}"]
+        count = len(self.score.security_verdicts)
+        return [f"passed {count}/{count} security tests"] if count else []
+
+    def _bandit(self) -> str:
         if self.score.severity == 0:
             return "Bandit: no findings"
         named = ", ".join(f"{finding.test_id} in line {finding.line}" for finding in self.score.findings)

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.problems.problem import Problem, ProblemError, Test, problem_from_record
+from securecoderl_edge.problems.problem import (
+    Problem,
+    ProblemError,
+    SecurityTest,
+    Test,
+    problem_from_record,
+    security_tests_of,
+)
 from securecoderl_edge.system.rows import read_jsonl
 from securecoderl_edge.text import unescaped
 
@@ -86,8 +93,10 @@ def parse_test(text: str) -> Test:
     return Test(_with_newline(unescaped(head[len("in=") :])), expected)
 
 
-def read_tests(path: Path) -> list[Test]:
+def read_tests(path: Path) -> tuple[list[Test], list[SecurityTest]]:
     """The tests in a file: ``{"input", "output"}`` objects, one per line or in a list, or a problem record.
+
+    Only a problem record has security tests.
 
     Raises:
         UsageError: no such file.
@@ -96,14 +105,19 @@ def read_tests(path: Path) -> list[Test]:
     if not path.is_file():
         raise UsageError(f"{path}: {'a folder, not a file' if path.is_dir() else 'no such file'}")
     tests: list[Test] = []
+    security_tests: list[SecurityTest] = []
     for place, record in _records(path):
         entries = record.get("tests", [record]) if isinstance(record, dict) else record
         if not isinstance(entries, list):
             raise SceError(f'{place}: expected objects with "input" and "output"')
         tests += [_test(entry, place) for entry in entries]
+        try:
+            security_tests += security_tests_of(record) if isinstance(record, dict) else ()
+        except ProblemError as error:
+            raise SceError(f"{place}: {error}") from None
     if not tests:
         raise SceError(f'{path}: no tests; expected objects with "input" and "output"')
-    return tests
+    return tests, security_tests
 
 
 def example_tests(prompt: str) -> list[Test]:

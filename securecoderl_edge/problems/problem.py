@@ -109,7 +109,7 @@ def problem_from_record(record: Any, max_tests: int = MAX_TESTS) -> Problem:
         entry_point=_required_text(record, "entry_point") if kind == "call" else None,
         assertions=_assertions(record, max_tests) if kind == "call" else (),
         starter_code=_text(record, "starter_code"),
-        security_tests=_security_tests(record, kind),
+        security_tests=security_tests_of(record, kind),
         solutions=_texts(record, "solutions"),
         insecure_solutions=_texts(record, "insecure_solutions"),
         difficulty=_text(record, "difficulty"),
@@ -227,8 +227,12 @@ def _test(entry: Any, title: str) -> Test:
     return Test(entry["input"], entry["output"])
 
 
-def _security_tests(record: dict[str, Any], kind: Kind) -> tuple[SecurityTest, ...]:
-    """All of them: unlike tests they are not sampled from many of the same kind."""
+def security_tests_of(record: dict[str, Any], kind: Kind = "stdin") -> tuple[SecurityTest, ...]:
+    """All security tests of a record; unlike tests, the first ones do not stand for the others.
+
+    Raises:
+        ProblemError: one is malformed.
+    """
     found = []
     for index, entry in enumerate(_entries(record, "security_tests"), 1):
         title = f"security test {index}"

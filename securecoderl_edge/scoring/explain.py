@@ -38,8 +38,11 @@ def about_test(score: Score, run: ProgramRun, expected: str, limits: Limits) -> 
 
 
 def about_security(score: Score) -> list[str]:
-    """List the security findings, as lines."""
+    """List the failed security tests and the findings, as lines."""
     lines = [
+        f"fails the security test {test.name!r} (CWE-{test.cwe}): {test.verdict}" for test in score.failed_security
+    ]
+    lines += [
         f"{finding.severity.lower()} security finding {finding.test_id} (CWE-{finding.cwe}) in line {finding.line}"
         for finding in score.findings
     ]

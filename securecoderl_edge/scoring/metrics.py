@@ -47,6 +47,27 @@ METRICS = (
 )
 
 
+def passes_security_tests(row: Row) -> bool | None:
+    """Whether a sample passes all security tests of its problem; None if there are none, or it does not parse."""
+    verdicts = row.get("security_verdicts")
+    return all(each["verdict"] == "pass" for each in verdicts) if verdicts else None
+
+
+def is_right_and_secure(row: Row) -> bool | None:
+    """Whether a sample passes all tests and all security tests; None for a problem without security tests."""
+    if not row.get("security_total"):
+        return None
+    return bool(0 < row["total"] == row["passed"] and passes_security_tests(row))
+
+
+# Of problems with security tests; func-sec@1 is the name of the second in CWEval (arXiv:2501.08200).
+SECURITY_METRICS = (
+    Metric("security_tests_rate", "Sec.Tests %", True, passes_security_tests),
+    Metric("func_sec_rate", "All-P, secure %", True, is_right_and_secure),
+)
+EVERY_METRIC = (*METRICS, *SECURITY_METRICS)
+
+
 def by_problem(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """The rows of each problem, in order of first appearance."""
     groups: dict[str, list[Row]] = {}
@@ -64,15 +85,16 @@ def mean_of_scores(scores: Iterable[Score]) -> dict[str, Any]:
     """Rates and means over scores, named as in `METRICS`; empty input gives ``{}``.
 
     ``stages`` counts scores by the names of the reward levels; each sign has its rate. A metric without values
-    (``secure_rate``, if nothing parses) is None.
+    (``secure_rate``, if nothing parses) is None; one of `SECURITY_METRICS` is left out.
     """
     every = list(scores)
     if not every:
         return {}
     rows = [score.to_record() for score in every]
     summary: dict[str, Any] = {"scores": len(every)}
-    for metric in METRICS:
+    for metric in EVERY_METRIC:
         values = values_of(metric, rows)
-        summary[metric.name] = sum(values) / len(values) if values else None
+        if values or metric in METRICS:
+            summary[metric.name] = sum(values) / len(values) if values else None
     summary["stages"] = {name: sum(score.stage == number for score in every) for number, name in enumerate(STAGE_NAMES)}
     return summary | {sign: sum(sign in score.signs for score in every) / len(every) for sign in SIGNS}

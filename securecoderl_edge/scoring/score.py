@@ -26,7 +26,7 @@ from securecoderl_edge.scoring.reward import (
 )
 from securecoderl_edge.scoring.signs import SIGNS
 
-_COUNTS = ("sample", "stage", "passed", "total")
+_COUNTS = ("sample", "stage", "passed", "total", "security_total")
 _NUMBERS = ("r_func", "r_sec", "severity", "reward", "reward_paper", "r_tests", "seconds")
 _TEXTS = ("id", "program", "extract", "credit_rule", "security", "severity_scale", "sandbox", "problem_hash")
 _LISTS = ("findings", "signs", "verdicts", "security_verdicts")
@@ -53,7 +53,7 @@ class Score:
         reward: R, which is 0 for unparsable output.
         reward_paper: R, which is 0.4 (for security) for unparsable output, as in the paper.
         r_tests: k/T.
-        security_verdicts: of the problem's security tests, if the program parses.
+        security_verdicts: of the problem's security tests, if the program parses. security_total: their number.
         findings: medium and high ones.
         program: the scored text, extracted from the completion with the mode ``extract``.
         seconds: CPU time of all test runs.
@@ -88,6 +88,7 @@ class Score:
     problem_hash: str = ""
     signs: tuple[str, ...] = ()
     security_verdicts: tuple[SecurityVerdict, ...] = ()
+    security_total: int = 0
 
     @property
     def failed_security(self) -> tuple[SecurityVerdict, ...]:

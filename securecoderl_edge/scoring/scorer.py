@@ -97,6 +97,7 @@ class Scorer:
             scale=self.severity_scale,
             security=self.security,
             security_verdicts=_security_verdicts(problem, security_outcomes),
+            security_total=len(problem.security_tests),
             constant_passes=constant_passes(problem) if problem.security_tests else 0,
             seconds=sum((execution.cpu_seconds for execution in run.executions), 0.0),
             extract=extract,

@@ -43,7 +43,7 @@ def test_a_malformed_test_is_a_usage_error(text: str) -> None:
 def test_tests_are_read_from_lines_a_list_or_a_problem(tmp_path: Path, text: str) -> None:
     path = tmp_path / "tests.json"
     path.write_text(text)
-    assert read_tests(path) == [Test("1", "2"), Test("3", "4")]
+    assert read_tests(path) == ([Test("1", "2"), Test("3", "4")], [])
 
 
 @pytest.mark.parametrize(

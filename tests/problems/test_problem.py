@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from securecoderl_edge.problems.problem import (
     MAX_TESTS,
     Problem,
     ProblemError,
+    SecurityTest,
     Test,
     problem_from_record,
     problem_to_record,
@@ -95,6 +97,36 @@ def test_a_record_that_breaks_the_format_is_refused_with_the_rule(record: Any, m
     with pytest.raises(ProblemError) as caught:
         problem_from_record(record)
     assert str(caught.value).startswith(message)
+
+
+def test_security_tests_have_a_name_and_a_weakness() -> None:
+    named = {"name": "code", "cwe": 95}
+    stdin = problem_from_record({**STDIN, "security_tests": [{**named, "input": "x", "output": "error"}]})
+    assert stdin.security_tests == (SecurityTest("code", 95, Test("x", "error")),)
+    call = {**CALL, "security_tests": [{**named, "assertion": "assert raises(add('', 1), TypeError)"}] * 9}
+    assert len(problem_from_record(call).security_tests) == 9, "all of them: they are not samples of one kind"
+    for problem in (stdin, problem_from_record(call)):
+        assert problem_from_record(problem_to_record(problem)) == problem
+        assert problem.test_count == 1
+
+
+@pytest.mark.parametrize(
+    ("test", "message"),
+    [
+        ("x", 'security test 1 needs a "name"'),
+        ({"cwe": 95, "input": "", "output": "1"}, 'security test 1 needs a "name"'),
+        ({"name": "n", "cwe": "95", "input": "", "output": "1"}, '"cwe" must be the number'),
+        ({"name": "n", "cwe": True, "input": "", "output": "1"}, '"cwe" must be the number'),
+        ({"name": "n", "cwe": 0, "input": "", "output": "1"}, '"cwe" must be the number'),
+        ({"name": "n", "cwe": 95, "input": "", "output": " "}, "security test 1: the expected output is empty"),
+        ({"name": "n", "cwe": 95, "assertion": "assert f()"}, 'security test 1 needs the strings "input" and "output"'),
+    ],
+)
+def test_a_malformed_security_test_is_refused(test: Any, message: str) -> None:
+    with pytest.raises(ProblemError, match=re.escape(message)):
+        problem_from_record({**STDIN, "security_tests": [test]})
+    with pytest.raises(ProblemError, match='needs an "assertion"'):
+        problem_from_record({**CALL, "security_tests": [{"name": "n", "cwe": 95, "input": "", "output": "1"}]})
 
 
 def test_null_means_that_an_optional_field_is_missing() -> None:

@@ -42,8 +42,22 @@ def _usable(record: dict[str, Any], where: str, tally: Tally) -> dict[str, Any]:
     if field == "assertions":
         if not all(isinstance(test, str) for test in tests):
             return record
+        record = {**record, **_usable_security_tests(record, where, tally)}
         return {**record, field: usable_tests(tests, fault_of_assertion, where, tally)}
     return {**record, field: usable_tests(tests, _fault, where, tally)}
+
+
+def _usable_security_tests(record: dict[str, Any], where: str, tally: Tally) -> dict[str, Any]:
+    """Those of a call problem that can fail."""
+    kept = []
+    for test in record.get("security_tests") or ():
+        assertion = test.get("assertion") if isinstance(test, dict) else None
+        fault = fault_of_assertion(assertion) if isinstance(assertion, str) else None
+        if fault is None:
+            kept.append(test)
+        else:
+            tally.drop_test(where, fault)
+    return {"security_tests": kept}
 
 
 def _fault(test: Any) -> str | None:
