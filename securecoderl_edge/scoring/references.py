@@ -34,7 +34,7 @@ _BATCH = 64
 LEAST_SECONDS = 1.0
 DOES_NOT_PARSE = "does not parse"
 INSECURE = "insecure"
-NOT_TOLD_APART = "not told apart"
+INSECURE_PASSES = "insecure solution passes"
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Failure:
 
     Attributes:
         kind: ``does not parse``; the most frequent verdict of the failed tests; ``insecure`` if only security tests
-            fail; ``not told apart`` if an insecure solution passes all of these.
+            fail; ``insecure solution passes`` if one passes all of these.
     """
 
     id: str
@@ -134,7 +134,7 @@ def check_problems(
             score, run = future.result()
             if each.is_insecure:
                 is_secure = bool(score.security_verdicts) and not score.failed_security
-                found[each.problem.id].is_told_apart &= not is_secure
+                found[each.problem.id].insecure_fail &= not is_secure
                 continue
             slowest = max((execution.cpu_seconds for execution in run.executions), default=0.0)
             found[each.problem.id].add(each.program, score, slowest)
@@ -165,11 +165,11 @@ class _Found:
     seconds: float = 0.0
     best: Score | None = None
     count: int = 0
-    is_told_apart: bool = True
+    insecure_fail: bool = True
 
     @property
     def passes(self) -> bool:
-        return bool(self.passing) and self.is_told_apart
+        return bool(self.passing) and self.insecure_fail
 
     def add(self, program: str, score: Score, slowest: float) -> None:
         self.count += 1
@@ -183,7 +183,7 @@ class _Found:
         subject = "the solution" if self.count == 1 else f"the best of {self.count} solutions"
         assert self.best is not None
         if self.passing:
-            return Failure(identifier, NOT_TOLD_APART, "an insecure solution passes all security tests")
+            return Failure(identifier, INSECURE_PASSES, "an insecure solution passes all security tests")
         if self.best.passed == self.best.total and self.best.failed_security:
             failed = ", ".join(f"{each.name} (CWE-{each.cwe}): {each.verdict}" for each in self.best.failed_security)
             return Failure(identifier, INSECURE, f"{subject} fails security tests: {failed}")

@@ -133,6 +133,29 @@ def test_a_check_lists_failing_problems_and_exits_with_1() -> None:
     ]
 
 
+def test_a_check_fails_security_tests_that_nothing_fails() -> None:
+    test = {"name": "code", "cwe": 95, "input": "exit()", "output": "1"}
+    both = {**GOOD, "security_tests": [test], "insecure_solutions": ["print(1 if input() else 2)"]}
+    write_lines(
+        Path("p.jsonl"), [both, {**both, "id": "other", "insecure_solutions": ["print(len(input()) // 7 or 1)\n1/0"]}]
+    )
+    result = run("check", "p.jsonl", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["kinds"] == {"insecure solution passes": 1}
+    write_lines(
+        Path("p.jsonl"),
+        [
+            {
+                **both,
+                "solutions": ["input()", "import sys\nprint(1)\nassert not sys.stdin.read()"],
+                "insecure_solutions": [],
+            }
+        ],
+    )
+    listed = run("check", "p.jsonl").stdout
+    assert listed == "good: the best of 2 solutions fails security tests: code (CWE-95): crash\n"
+
+
 def test_the_exit_code_of_a_check_reaches_the_shell() -> None:
     write_lines(Path("p.jsonl"), [BAD])
     with pytest.raises(SystemExit) as left:
@@ -196,6 +219,14 @@ def test_a_problem_is_shown_as_the_model_sees_it() -> None:
     ):
         assert expected in result.stdout
     assert "print(1)" not in result.stdout
+
+
+def test_security_tests_are_shown_with_their_names() -> None:
+    test = {"name": "no\x1b[31m text", "cwe": 20, "input": "3", "output": "4"}
+    write_lines(Path("p.jsonl"), [{**GOOD, "security_tests": [test]}])
+    shown = run("show", "p.jsonl", "good").stdout
+    assert "\n--- security test 1 (CWE-20, no\\x1b[31m text): input\n3\n" in shown
+    assert "\n--- security test 1: expected output\n4\n" in shown
 
 
 def test_a_call_problem_is_shown_with_its_assertions() -> None:

@@ -61,6 +61,26 @@ def test_a_program_that_fails_its_tests_is_an_exit_code_of_1(use: Use) -> None:
     assert err.startswith("failed: passed 0/1 tests (1 wrong), Bandit: no findings")
 
 
+def test_a_program_that_fails_a_security_test_is_named_with_it(use: Use, tmp_path: Path) -> None:
+    record = {"tests": [{"input": "4", "output": "8"}]}
+    record["security_tests"] = [{"name": "a letter", "cwe": 20, "input": "x", "output": "no"}]
+    (tmp_path / "tests.json").write_text(json.dumps(record))
+    checks = "text = input()\nprint(2 * int(text) if text.isdigit() else 'no')\n"
+    use(RIGHT)
+    code, _, err = run(PROMPT, "--tests", "tests.json")
+    assert code == 1
+    assert err.startswith("failed: passed 1/1 tests, failed security tests: a letter (CWE-20), Bandit: no findings")
+    use(RIGHT, checks)
+    code, out, err = run(PROMPT, "--tests", "tests.json", "-n", "2")
+    assert (code, out) == (0, checks)
+    assert "passed 1/1 tests, passed 1/1 security tests, Bandit: no findings" in err
+    record["security_tests"] = [{"name": "a letter"}]
+    (tmp_path / "tests.json").write_text(json.dumps(record))
+    code, _, err = run(PROMPT, "--tests", "tests.json")
+    assert code == 1
+    assert 'tests.json: security test 1: "cwe" must be the number of a weakness' in err
+
+
 def test_text_that_is_no_python_fails(use: Use) -> None:
     use(BROKEN)
     code, _, err = run(PROMPT)

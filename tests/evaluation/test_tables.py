@@ -21,6 +21,7 @@ from securecoderl_edge.evaluation.tables import (
     comparison_record,
     comparison_table,
     interval_cell,
+    pass_table,
     quality_table,
     speed_table,
     stage_table,
@@ -189,6 +190,30 @@ def test_a_comparison_is_strict_json_and_has_a_line_a_metric() -> None:
     assert json.loads(json.dumps(record, allow_nan=False)) == record
     assert set(record["differences"]) == {metric.name for metric in METRICS}
     assert len(comparison_table(comparison).rows) == len(METRICS)
+
+
+def test_columns_for_security_tests_are_shown_where_problems_have_some() -> None:
+    def with_security(number: int, solved: bool, verdict: str, sample: int = 0) -> dict[str, Any]:
+        verdicts = [{"name": "n", "cwe": 79, "verdict": verdict}] if verdict else []
+        return row(number, solved, sample=sample) | {"security_verdicts": verdicts, "security_total": 1}
+
+    rows = (
+        with_security(1, True, "pass"), with_security(1, True, "wrong", 1),
+        with_security(2, False, "pass"), with_security(2, True, "", 1),
+    )  # fmt: skip
+    summary = Evaluation("m", rows, USAGE).summary()
+    table = quality_table([summary])
+    assert table.columns[-2:] == ("Sec.Tests %", "All-P, secure %")
+    assert [cell.partition(" ")[0] for cell in table.rows[0][-2:]] == ["66.7", "25.0"]
+    passes = pass_table([summary])
+    assert passes is not None
+    assert passes.columns == ("Model", "pass@1 %", "pass@2 %", "func-sec@1 %", "func-sec@2 %")
+    assert [cell.partition(" ")[0] for cell in passes.rows[0][1:]] == ["75.0", "100.0", "25.0", "50.0"]
+    assert summary_record(summary)["func_sec_rate"]["value"] == 0.25
+    assert "func_sec_at_2_low" in to_csv([summary])
+    plain = evaluation([True, False], "a").summary()
+    assert quality_table([plain]).columns == quality_table([plain]).columns[:8]
+    assert summary_record(plain)["func_sec_rate"] is None
 
 
 def test_an_interval_without_bounds_distinguishes_nothing() -> None:
