@@ -2,6 +2,7 @@
 
     python benchmarks/study.py table3 --json benchmarks/results/study-table3.json
     python benchmarks/study.py recipe --json benchmarks/results/study-recipe.json
+    python benchmarks/study.py weak-sft --json benchmarks/results/study-weak-sft.json
     python benchmarks/study.py confirm --json benchmarks/results/study-confirm.json
     python benchmarks/study.py security --json benchmarks/results/study-security.json
     python benchmarks/study.py ablations --json benchmarks/results/study-ablations.json
@@ -9,8 +10,8 @@
     python benchmarks/study.py paper-starter --json benchmarks/results/study-paper-starter.json
     python benchmarks/study.py paper-mbpp --json benchmarks/results/study-paper-mbpp.json
 
-``table3`` does the same as ``sce reproduce table3 --variants sft,simple,fresh,cont,sched --jobs 2``. All studies share
-one folder, so a variant of two studies is trained once. Finished arms are not repeated. Their figures and the log of
+``table3`` has the variants of ``sce reproduce table3`` and some more. All studies share one folder, so a variant of two
+studies is trained once. Finished arms are not repeated. Their figures and the log of
 steps are committed, so a study resumes on another machine. ``--record`` runs nothing and writes the results that exist.
 ``--only`` runs single variants; the column "reproduce with" of docs/study-tables.md names them.
 """
@@ -102,6 +103,22 @@ def recipe(folder: Path) -> Study:
     return _study("recipe", folder, arms, [*pairs, ("recipe-before", sft.name)], seeds=5)
 
 
+def weak_sft(folder: Path) -> Study:
+    """The paper's variants on `hard` after an SFT as weak as the paper's: few programs pass all tests after it."""
+    overrides = ("sft.steps=10", "sft.learning_rate=3e-4", "sft.solutions=any", "ppo.learning_rate=1e-3")
+    study = table3(
+        "starter",
+        folder / "weak-sft",
+        splits=(HIDDEN,),
+        variants=PPO_VARIANTS,
+        updates=120,
+        quants=(),
+        overrides=overrides,
+    )
+    arms = tuple(replace(arm, snapshot_every=None) for arm in study.arms)
+    return replace(study, name="weak-sft", arms=arms)
+
+
 def security(folder: Path) -> Study:
     """The weight of R_sec, and Bandit's severities against severities by CWE."""
     arm = partial(Arm, split=SECURITY, measured_on=(SECURITY,), snapshot_every=20)
@@ -170,11 +187,11 @@ def ablations(folder: Path) -> Study:
 
 
 def confirm(folder: Path) -> Study:
-    """The variants of table3 trained for `eval`, evaluated again: 8 programs per problem, another seed for each run."""
+    """Some variants of table3 for `eval`, evaluated again: 8 programs per problem, another seed for each run."""
     main = main_table(folder)
-    arms = tuple(replace(arm, measured_on=(arm.split,), quants=()) for arm in main.arms if arm.split.name == "eval")
-    names = {arm.name for arm in arms}
-    pairs = tuple(pair for pair in main.comparisons if set(pair) <= names)
+    names = [f"eval-{name}" for name in ("sft", "sft-225", "simple", "relift")]
+    arms = tuple(arm for arm in main.arms if arm.name in names)
+    pairs = tuple(pair for pair in main.comparisons if set(pair) <= set(names))
     return replace(main, name="confirm", arms=arms, samples=8, comparisons=pairs, own_draws=True)
 
 
@@ -239,6 +256,7 @@ def _papers(
 STUDIES: dict[str, Callable[[Path], Study]] = {
     "table3": main_table,
     "recipe": recipe,
+    "weak-sft": weak_sft,
     "confirm": confirm,
     "security": security,
     "ablations": ablations,

@@ -29,11 +29,9 @@ from securecoderl_edge.evaluation.study.tables import (
     difference_table,
     interval_of,
     metric_cells,
-    quantization_table,
     result_rows,
     result_table,
     split_of,
-    transfer_difference_table,
     transfer_table,
 )
 from securecoderl_edge.evaluation.tables import Table, interval_cell, to_markdown
@@ -187,27 +185,21 @@ def count(records: Records, claim: str, study: str, second: str, first: str, nam
     return _of(found)
 
 
-def quantized_count(records: Records, claim: str, study: str, names: str = MAIN) -> str:
-    """In how many of the differences between exports and their policies a claim is right."""
-    differences = (
-        result["minus_policy"]
-        for arm in records[study]["arms"]
-        for result in arm["results"]
-        if "minus_policy" in result
-    )
-    return _of([_verdict(interval_of(each[name])) == claim for each in differences for name in names.split(",")])
-
-
 def _of(found: list[bool]) -> str:
     if not found:
         raise KeyError("no such comparison")
     return f"{sum(found)} of {len(found)}"
 
 
-def by_seed(records: Records, study: str, arm: str, rate: str = "all_tests") -> str:
+def seeds(records: Records, study: str) -> str:
+    """The number of seeds, as a word."""
+    return ("no", "one", "two", "three", "four", "five")[len(records[study]["seeds"])]
+
+
+def by_seed(records: Records, study: str, arm: str, rate: str = "all_tests", split: str = "") -> str:
     """The rate of programs that pass all tests, or with ``syntax`` of those that parse, of each seed, in percent."""
     found = _arm(records, study, arm)
-    return ", ".join(f"{100 * each:.1f}" for each in _result(found, found["split"])[f"{rate}_by_seed"])
+    return ", ".join(f"{100 * each:.1f}" for each in _result(found, split or found["split"])[f"{rate}_by_seed"])
 
 
 def kept(records: Records, study: str, arm: str, phase: str) -> str:
@@ -272,16 +264,6 @@ def transfer(records: Records, study: str, split: str, names: str = MAIN) -> str
     return _markdown(transfer_table(records[study], split, _columns(names)))
 
 
-def transfer_differences(records: Records, study: str, split: str, names: str = MAIN) -> str:
-    """Paired differences on a split, of arms that were trained for another one, from the SFT of that other one."""
-    return _markdown(transfer_difference_table(records[study], split, _columns(names)))
-
-
-def quantized(records: Records, study: str, split: str, names: str = MAIN) -> str:
-    """Paired differences of each export from its policy."""
-    return _markdown(quantization_table(records[study], split, _columns(names)))
-
-
 def costs(records: Records) -> str:
     """Size and time of each study, and its command."""
     rows = []
@@ -316,9 +298,9 @@ def machine(records: Records) -> str:
 DIRECTIVES: dict[str, Callable[..., str]] = {
     each.__name__: each
     for each in (
-        value, bounds, interval, higher, lower, no_difference, bench, count, quantized_count, by_seed, kept, kept_base,
-        minutes, over_training, results, equal_cost, differences, transfer, transfer_differences,
-        quantized, costs, base_model_time, figure, machine,
+        value, bounds, interval, higher, lower, no_difference, bench, count, seeds, by_seed,
+        kept, kept_base, minutes, over_training, results, equal_cost, differences, transfer, costs,
+        base_model_time, figure, machine,
     )
 }  # fmt: skip
 

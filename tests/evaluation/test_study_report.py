@@ -78,7 +78,7 @@ def records(low: float = 0.05) -> dict[str, dict[str, Any]]:
         ("{{no_difference table3 b a tokens}}", "+2.0 tokens [-1.0, +5.0]"),
         ("{{count higher table3 b a all_tests_rate,reward}}", "1 of 2"),
         ("{{count lower table3 * * all_tests_rate,reward}}", "1 of 2"),
-        ("{{quantized_count higher table3 all_tests_rate,reward}}", "1 of 2"),
+        ("{{seeds table3}}", "two"),
         ("{{by_seed table3 b}}", "50.0, 51.0"),
         ("{{kept table3 b sft}}", "0, 10"),
         ("{{kept_base table3 b sft}}", "1 of 2"),
@@ -164,7 +164,7 @@ def test_an_interval_is_not_broken_over_two_lines(report: Any) -> None:
 
 
 def test_the_committed_pages_are_what_the_results_make(report: Any, committed: dict[str, Any]) -> None:
-    assert set(report.STUDIES) - set(committed) <= {"compute"}, "not run yet; no page shows it"
+    assert set(report.STUDIES) - set(committed) <= {"confirm"}, "not run yet; no page shows it"
     made = report.pages(committed)
     assert {path.name for path in made} == {path.name for path in report.TEMPLATES.glob("*.md")} - {"readme.md"}
     for path, text in made.items():
