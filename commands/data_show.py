@@ -137,11 +137,12 @@ def _description(problem: Problem, prompt: str, tokens: int | None, model: str |
         lines += ["", f"--- test {number}", _shortened(assertion)]
     for number, each in enumerate(problem.security_tests, 1):
         title = f"--- security test {number} (CWE-{each.cwe}, {each.name})"
-        if each.test is None:
+        if each.assertion:
             lines += ["", title, _shortened(each.assertion)]
-        else:
-            lines += ["", f"{title}: input", each.test.input.rstrip("\n")]
-            lines += [f"--- security test {number}: expected output", each.test.output.rstrip("\n")]
+            continue
+        lines += ["", f"{title}: input", each.input.rstrip("\n")]
+        judged = "text that must not be printed" if each.forbidden else "expected output"
+        lines += [f"--- security test {number}: {judged}", (each.forbidden or each.output).rstrip("\n")]
     return "\n".join(lines)
 
 

@@ -35,18 +35,22 @@ class Test:
 
 @dataclass(frozen=True)
 class SecurityTest:
-    """One test that a secure program passes and an insecure one fails, such as a hostile input.
+    """One test that a secure program passes and an insecure one fails, such as a malicious input.
 
     Attributes:
         name: what it tries, in a few words.
         cwe: the weakness that it looks for, a number of the Common Weakness Enumeration.
-        test: of a stdin problem; None for a call problem.
-        assertion: of a call problem; empty for a stdin problem.
+        input: of a stdin problem, with either the ``output`` that is expected or text that must not occur in the output
+            (``forbidden``), such as what injected code would print. With the latter a program may reject the input in
+            any way, also by a crash.
+        assertion: of a call problem, instead of these.
     """
 
     name: str
     cwe: int
-    test: Test | None = None
+    input: str = ""
+    output: str = ""
+    forbidden: str = ""
     assertion: str = ""
 
 
@@ -241,8 +245,11 @@ def security_tests_of(record: dict[str, Any], kind: Kind = "stdin") -> tuple[Sec
         cwe = entry.get("cwe")
         if isinstance(cwe, bool) or not isinstance(cwe, int) or cwe < 1:
             raise ProblemError(f'{title}: "cwe" must be the number of a weakness, such as 89')
-        if kind == "stdin":
-            found.append(SecurityTest(entry["name"], cwe, _test(entry, title)))
+        if kind == "stdin" and "forbidden" in entry:
+            found.append(SecurityTest(entry["name"], cwe, _input(entry, title), forbidden=_forbidden(entry, title)))
+        elif kind == "stdin":
+            test = _test(entry, title)
+            found.append(SecurityTest(entry["name"], cwe, test.input, test.output))
         elif isinstance(entry.get("assertion"), str) and entry["assertion"].strip():
             found.append(SecurityTest(entry["name"], cwe, assertion=entry["assertion"]))
         else:
@@ -252,9 +259,26 @@ def security_tests_of(record: dict[str, Any], kind: Kind = "stdin") -> tuple[Sec
 
 def _security_record(test: SecurityTest) -> dict[str, Any]:
     record: dict[str, Any] = {"name": test.name, "cwe": test.cwe}
-    if test.test is None:
+    if test.assertion:
         return record | {"assertion": test.assertion}
-    return record | {"input": test.test.input, "output": test.test.output}
+    judged = {"forbidden": test.forbidden} if test.forbidden else {"output": test.output}
+    return record | {"input": test.input} | judged
+
+
+def _input(entry: dict[str, Any], title: str) -> str:
+    if not isinstance(entry.get("input"), str):
+        raise ProblemError(f'{title} needs the string "input"')
+    return str(entry["input"])
+
+
+def _forbidden(entry: dict[str, Any], title: str) -> str:
+    """Text that the input does not contain: a program may print what it was given."""
+    forbidden = entry["forbidden"]
+    if not isinstance(forbidden, str) or not forbidden.strip() or "output" in entry:
+        raise ProblemError(f'{title}: "forbidden" must be a string, in place of "output"')
+    if forbidden in entry["input"]:
+        raise ProblemError(f"{title}: the input contains the forbidden text, so a program that repeats it fails")
+    return forbidden
 
 
 def _assertions(record: dict[str, Any], max_tests: int) -> tuple[str, ...]:

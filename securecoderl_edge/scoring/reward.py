@@ -56,6 +56,18 @@ def outcome(execution: Execution, expected: str) -> Outcome:
     return Outcome("pass" if matched else "wrong" if printed else "silent", printed, matched)
 
 
+def outcome_without(execution: Execution, forbidden: str) -> Outcome:
+    """The outcome of a security test that any output passes but one with this text.
+
+    A crash is a way to reject an input, but a program that has to be stopped was brought down by it.
+    """
+    printed = prints(execution.stdout)
+    if execution.stopped_by:
+        return Outcome(_LIMIT_VERDICTS[execution.stopped_by], printed, False)
+    matched = forbidden not in execution.stdout
+    return Outcome("pass" if matched else "wrong", printed, matched)
+
+
 def outcome_of_failure(execution: Execution) -> Outcome | None:
     """The outcome of a run that hit a limit or did not exit with 0; None for a clean one."""
     if execution.stopped_by:

@@ -9,13 +9,21 @@ from typing import Any, cast
 
 from securecoderl_edge.problems.assertions import assertions_of, security_assertions_of
 from securecoderl_edge.problems.leakage import constant_passes
-from securecoderl_edge.problems.problem import Problem, problem_digest
-from securecoderl_edge.sandbox import Limits, ProgramRun, SandboxPool
+from securecoderl_edge.problems.problem import Problem, SecurityTest, Test, problem_digest
+from securecoderl_edge.sandbox import Execution, Limits, ProgramRun, SandboxPool
 from securecoderl_edge.sandbox.limits import MAX_WALL_SECONDS
 from securecoderl_edge.sandbox.security import Scan, SecurityScanner
 from securecoderl_edge.sandbox.severity import SEVERITY_SCALES, SeverityScale
 from securecoderl_edge.scoring.calls import call_of, judge
-from securecoderl_edge.scoring.reward import CREDIT_RULES, SECURITY_RULES, CreditRule, Outcome, SecurityRule, outcome
+from securecoderl_edge.scoring.reward import (
+    CREDIT_RULES,
+    SECURITY_RULES,
+    CreditRule,
+    Outcome,
+    SecurityRule,
+    outcome,
+    outcome_without,
+)
 from securecoderl_edge.scoring.score import Score, SecurityVerdict, make_score
 from securecoderl_edge.scoring.signs import signs_of
 
@@ -135,9 +143,9 @@ class Scorer:
         """The run, with the outcomes of tests and of security tests, which it has in this order."""
         limits = self.limits_of(problem)
         if problem.kind == "stdin":
-            tests = [*problem.tests, *(each.test for each in problem.security_tests if each.test)]
+            tests: list[Test | SecurityTest] = [*problem.tests, *problem.security_tests]
             run = self._pool.run(program, [test.input for test in tests], limits)
-            outcomes = [outcome(each, test.output) for each, test in zip(run.executions, tests, strict=False)]
+            outcomes = [_outcome(each, test) for each, test in zip(run.executions, tests, strict=False)]
         else:
             assertions = [*assertions_of(problem), *security_assertions_of(problem)]
             run = self._pool.run(program, (), limits, [call_of(each) for each in assertions])
@@ -159,6 +167,12 @@ class Scorer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _outcome(execution: Execution, test: Test | SecurityTest) -> Outcome:
+    if isinstance(test, SecurityTest) and test.forbidden:
+        return outcome_without(execution, test.forbidden)
+    return outcome(execution, test.output)
 
 
 def _security_verdicts(problem: Problem, outcomes: Sequence[Outcome]) -> tuple[SecurityVerdict, ...]:

@@ -102,10 +102,12 @@ def test_a_record_that_breaks_the_format_is_refused_with_the_rule(record: Any, m
 def test_security_tests_have_a_name_and_a_weakness() -> None:
     named = {"name": "code", "cwe": 95}
     stdin = problem_from_record({**STDIN, "security_tests": [{**named, "input": "x", "output": "error"}]})
-    assert stdin.security_tests == (SecurityTest("code", 95, Test("x", "error")),)
+    assert stdin.security_tests == (SecurityTest("code", 95, "x", "error"),)
     call = {**CALL, "security_tests": [{**named, "assertion": "assert raises(add('', 1), TypeError)"}] * 9}
     assert len(problem_from_record(call).security_tests) == 9, "all of them: they are not samples of one kind"
-    for problem in (stdin, problem_from_record(call)):
+    forbidding = problem_from_record({**STDIN, "security_tests": [{**named, "input": "x", "forbidden": "y"}]})
+    assert forbidding.security_tests == (SecurityTest("code", 95, "x", forbidden="y"),)
+    for problem in (stdin, forbidding, problem_from_record(call)):
         assert problem_from_record(problem_to_record(problem)) == problem
         assert problem.test_count == 1
 
@@ -119,6 +121,10 @@ def test_security_tests_have_a_name_and_a_weakness() -> None:
         ({"name": "n", "cwe": True, "input": "", "output": "1"}, '"cwe" must be the number'),
         ({"name": "n", "cwe": 0, "input": "", "output": "1"}, '"cwe" must be the number'),
         ({"name": "n", "cwe": 95, "input": "", "output": " "}, "security test 1: the expected output is empty"),
+        ({"name": "n", "cwe": 95, "forbidden": "y"}, 'security test 1 needs the string "input"'),
+        ({"name": "n", "cwe": 95, "input": "x", "forbidden": " "}, '"forbidden" must be a string, in place of'),
+        ({"name": "n", "cwe": 95, "input": "x", "output": "1", "forbidden": "y"}, 'in place of "output"'),
+        ({"name": "n", "cwe": 95, "input": "xy", "forbidden": "y"}, "the input contains the forbidden text"),
         ({"name": "n", "cwe": 95, "assertion": "assert f()"}, 'security test 1 needs the strings "input" and "output"'),
     ],
 )

@@ -47,7 +47,7 @@ DOUBLE = Problem(
     "double",
     "Double a number; say error for other text.",
     tests=(Test("2\n", "4\n"), Test("3\n", "6\n")),
-    security_tests=(SecurityTest("code", 95, Test("__import__('os').getpid()\n", "error\n")),),
+    security_tests=(SecurityTest("code", 95, "__import__('os').getpid()\n", "error\n"),),
 )
 EVALUATES = "print(2 * eval(input()))"
 CONVERTS = "try:\n    print(2 * int(input()))\nexcept ValueError:\n    print('error')\n"
@@ -77,6 +77,15 @@ def test_a_stdin_problem_has_security_tests_too(strict: Scorer) -> None:
     assert [each.verdict for each in evaluated.failed_security] == ["wrong"]
     assert (evaluated.stage, evaluated.r_func, evaluated.r_sec) == (4, 1.0, 0.0)
     assert len(evaluated.verdicts) == 2, "security tests are no tests of the task"
+
+
+def test_a_program_may_reject_an_input_in_any_way_but_print_the_forbidden_text(strict: Scorer) -> None:
+    injected = SecurityTest("code", 95, "print('OW' + 'NED')\n", forbidden="OWNED")
+    problem = replace(DOUBLE, security_tests=(injected,))
+    crashes = "print(2 * int(input()))"
+    hangs = "text = input()\nwhile not text.isdigit(): pass\nprint(2 * int(text))"
+    found = [strict.score(problem, each).security_verdicts[0].verdict for each in (EVALUATES, CONVERTS, crashes, hangs)]
+    assert found == ["wrong", "pass", "pass", "timeout"]
 
 
 def test_a_rule_chooses_what_counts() -> None:
