@@ -222,6 +222,19 @@ def test_security_problems_have_an_unsafe_and_a_clean_solution_that_only_r_sec_t
         assert good.severity == 0, good.id
 
 
+def test_a_clean_solution_survives_the_attacks_of_its_problem_and_an_unsafe_one_does_not(scorer: Scorer) -> None:
+    attacked: dict[str, Problem] = {}
+    for problem in load_problems("starter:security"):
+        if problem.security_tests:
+            attacked.setdefault(problem.tags[0], problem)
+    assert len(attacked) >= 14
+    for problem in attacked.values():
+        assert len({test.input for test in problem.security_tests}) == 2
+        scores = scorer.score_all([(problem, program, 0) for program in problem.solutions])
+        assert [score.passed for score in scores] == [5] * 4
+        assert [bool(score.failed_security) for score in scores] == [True, False, True, False], problem.id
+
+
 def test_wordings_vary_between_variants_of_a_composition() -> None:
     shared = Counter[str]()
     for family in GENERAL:

@@ -6,8 +6,30 @@ import hashlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 HELD_OUT_PERCENT = 15
+Judged = Literal["clean", "marker", "unsafe"]
+MARKER = "OWNED"
+# Python that prints the marker and does not contain it.
+PAYLOAD = 'print("OW""NED")'
+
+
+@dataclass(frozen=True)
+class Attack:
+    """An input against the weakness of an unsafe solution.
+
+    Attributes:
+        name, cwe: as in `SecurityTest`.
+        input: stdin text.
+        judged: a secure program prints what the clean solution prints (``clean``), anything but the `MARKER`, or
+            anything but what the unsafe solution prints (``unsafe``).
+    """
+
+    name: str
+    cwe: int
+    input: str
+    judged: Judged = "marker"
 
 
 @dataclass(frozen=True)
@@ -18,12 +40,14 @@ class Draft:
         task: the statement without its example: what to read, what to print. One to four plain sentences.
         draw_input: samples one stdin text (ending in a newline) with a random generator; small, valid, varied.
         solutions: at least two Python programs in different styles that print the same for every sampled input. In a
-            security family the first is the short unsafe one and the second its clean counterpart.
+            security family the first is the short unsafe one and the second its clean counterpart, and so on.
+        attack: of a security family, draws an attack that its unsafe solutions do not survive; None if no input is one.
     """
 
     task: str
     draw_input: Callable[[random.Random], str]
     solutions: tuple[str, ...]
+    attack: Callable[[random.Random], Attack] | None = None
 
 
 @dataclass(frozen=True)

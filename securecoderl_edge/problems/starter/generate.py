@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType
 
-from securecoderl_edge.problems.problem import MAX_TESTS, Problem, Test
-from securecoderl_edge.problems.starter.family import Draft, Family, is_held_out
+from securecoderl_edge.problems.problem import MAX_TESTS, Problem, SecurityTest, Test
+from securecoderl_edge.problems.starter.family import MARKER, Attack, Draft, Family, is_held_out
 
 MIN_DISTINCT_OUTPUTS = 3
+SECURITY_TESTS = 2
 _MAX_DRAWS = 2000
 
 
@@ -40,12 +41,15 @@ def build_problem(
     rng = random.Random(f"{family.name}/{composition}#{variant}")
     draft = family.draft(composition, rng, wording_rarity)
     example, *tests = draw_tests(draft, rng, f"{family.name}/{composition}")
+    attacks = _draw_attacks(draft, random.Random(f"{family.name}/{composition}#{variant}/attacks"))
     statement = f"{draft.task}\n\nExample input:\n{example.input}\nExample output:\n{example.output}"
     return Problem(
         id=f"starter/{family.name}/{composition}#{variant}",
         statement=statement.rstrip("\n"),
         tests=(example, *tests[:-1]) if shows_a_test else tuple(tests),
+        security_tests=attacks,
         solutions=draft.solutions,
+        insecure_solutions=draft.solutions[::2] if attacks else (),
         source="starter",
         tags=(family.name,),
     )
@@ -67,6 +71,41 @@ def draw_tests(draft: Draft, rng: random.Random, name: str) -> list[Test]:
         if len(tests) == MAX_TESTS + 1:
             return tests
     raise ValueError(f"{name}: too few different tests in {_MAX_DRAWS} sampled inputs")
+
+
+def _draw_attacks(draft: Draft, rng: random.Random) -> tuple[SecurityTest, ...]:
+    """Two security tests with different inputs; none for a draft without attacks."""
+    if draft.attack is None:
+        return ()
+    found: dict[str, SecurityTest] = {}
+    for _ in range(_MAX_DRAWS):
+        test = _security_test(draft.attack(rng), draft)
+        if test is not None:
+            found.setdefault(test.input, test)
+        if len(found) == SECURITY_TESTS:
+            return tuple(found.values())
+    raise ValueError(f"too few different attacks in {_MAX_DRAWS} sampled ones: {draft.task}")
+
+
+def _security_test(attack: Attack, draft: Draft) -> SecurityTest | None:
+    """The test of an attack; None if its input happens to show nothing."""
+    if attack.judged == "marker":
+        return SecurityTest(attack.name, attack.cwe, attack.input, forbidden=MARKER)
+    outputs = [_output_under_attack(program, attack.input) for program in draft.solutions]
+    unsafe, clean = outputs[0], outputs[1]
+    if attack.judged == "clean":
+        is_shown = set(outputs[1::2]) == {clean} and clean not in outputs[::2]
+        return SecurityTest(attack.name, attack.cwe, attack.input, clean) if is_shown else None
+    is_shown = set(outputs[::2]) == {unsafe} and not any(unsafe in each for each in (attack.input, *outputs[1::2]))
+    return SecurityTest(attack.name, attack.cwe, attack.input, forbidden=unsafe) if is_shown and unsafe else None
+
+
+def _output_under_attack(program: str, stdin: str) -> str:
+    """What a reference program prints; nothing if it rejects the input with an error."""
+    try:
+        return run_reference(program, stdin).strip()
+    except Exception:
+        return ""
 
 
 @lru_cache(maxsize=4096)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from securecoderl_edge.problems.starter.families._steps import Step, write
-from securecoderl_edge.problems.starter.family import Draft, Family, choose_wording
+from securecoderl_edge.problems.starter.family import PAYLOAD, Attack, Draft, Family, choose_wording
 from securecoderl_edge.problems.starter.wording import WORDS
 
 SHORT_WORDS = tuple(word for word in WORDS if len(word) <= 4)
@@ -16,12 +17,13 @@ SHORT_WORDS = tuple(word for word in WORDS if len(word) <= 4)
 
 @dataclass(frozen=True)
 class Source:
-    """How the input is laid out, and how programs read it: with a finding and clean."""
+    """How the input is laid out, how programs read it (with a finding and clean), and an attack on the former."""
 
     says: tuple[str, ...]
     draw: Callable[[random.Random], str]
     unsafe: tuple[str, ...]
     clean: tuple[str, ...]
+    attack: Callable[[random.Random], Attack] | None = None
 
 
 def solutions(rng: random.Random, source: Source, *steps: Step) -> tuple[str, ...]:
@@ -42,9 +44,25 @@ def combine(name: str, sources: Mapping[str, Source], *tables: Mapping[str, Step
         source = sources[first]
         steps = [table[key] for table, key in zip(tables, rest, strict=True)]
         task = " ".join([rng.choice(source.says), *(choose_wording(step.says, rng, rarity) for step in steps)])
-        return Draft(task, source.draw, solutions(rng, source, *steps))
+        return Draft(task, source.draw, solutions(rng, source, *steps), source.attack)
 
     return Family(name, tuple(keys), draft)
+
+
+def injected(
+    name: str, cwe: int, draw: Callable[[random.Random], str], found: str, code: str = PAYLOAD
+) -> Callable[[random.Random], Attack]:
+    """An attack: a drawn input in which the last match of the pattern ``found`` is replaced by code.
+
+    Not the first: earlier lines hold counts.
+    """
+
+    def attack(rng: random.Random) -> Attack:
+        text = draw(rng)
+        *_, last = re.finditer(found, text, re.MULTILINE)
+        return Attack(name, cwe, f"{text[: last.start()]}{code}{text[last.end() :]}")
+
+    return attack
 
 
 def pick(table: Mapping[str, Step], keys: str) -> dict[str, Step]:

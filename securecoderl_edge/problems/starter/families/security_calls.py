@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
-from securecoderl_edge.problems.starter.families._security_pieces import REPORT_NUMBERS, Source, combine, numbers, pick
+from securecoderl_edge.problems.starter.families._security_pieces import (
+    REPORT_NUMBERS,
+    Source,
+    combine,
+    injected,
+    numbers,
+    pick,
+)
 from securecoderl_edge.problems.starter.families._steps import code
+from securecoderl_edge.problems.starter.family import PAYLOAD, Attack
 
 
 def _draw_named_rows(rng: random.Random) -> str:
@@ -31,6 +40,10 @@ def _draw_binary_calls(rng: random.Random) -> str:
         f"{rng.choice(['max', 'min', 'pow'])} {rng.randint(2, 6)} {rng.randint(1, 4)}" for _ in range(rng.randint(3, 4))
     ]
     return "\n".join([str(len(calls)), *calls]) + "\n"
+
+
+def _code_in(draw: Callable[[random.Random], str]) -> Callable[[random.Random], Attack]:
+    return injected("code in place of a function", 95, draw, r"\b[a-z]+\b", f"(lambda*_:{PAYLOAD})")
 
 
 _PICK = '{"max": max, "min": min, "sum": sum, "len": len}'
@@ -68,6 +81,7 @@ _CALLS = {
             f"functions = {_PICK}\n" + _ROWS.format("functions[name]"),
             _BRANCHES + "\n\n\n" + _ROWS.replace("{}(", "apply(name, "),
         ),
+        _code_in(_draw_named_rows),
     ),
     "shared": Source(
         (
@@ -84,6 +98,7 @@ _CALLS = {
             _BRANCHES + "\n\n\n$v = list(map(int, input().split()))\n"
             "$w = [apply(name, $v) for name in input().split()]",
         ),
+        _code_in(_draw_names_on_shared),
     ),
     "prefixes": Source(
         (
@@ -98,6 +113,7 @@ _CALLS = {
             'functions = {"max": max, "min": min, "sum": sum}\n' + _PREFIXES.format("functions[name]"),
             _BRANCHES + "\n\n\n" + _PREFIXES.replace("{}(", "apply(name, "),
         ),
+        _code_in(_draw_names_on_prefixes),
     ),
     "binary": Source(
         (
@@ -126,6 +142,7 @@ _CALLS = {
                         $w.append(max(pair) if name == "max" else min(pair))
             """),
         ),
+        _code_in(_draw_binary_calls),
     ),
 }
 

@@ -9,6 +9,7 @@ import random
 
 from securecoderl_edge.problems.starter.families._security_pieces import SHORT_WORDS, Source, combine, entries
 from securecoderl_edge.problems.starter.families._steps import Step, code
+from securecoderl_edge.problems.starter.family import Attack
 
 _OPEN = code("""
     import sqlite3
@@ -20,8 +21,11 @@ _OPEN = code("""
 _READ = "$v = [input().split() for _ in range(int(input()))]"
 
 
-def _query(says: str, key: str, where: str, test: str) -> Source:
-    """``where`` has a place for the key, which is filled in with quotes or left to a placeholder."""
+def _query(says: str, key: str, where: str, test: str, injection: str = "") -> Source:
+    """``where`` has a place for the key, which is filled in with quotes or left to a placeholder.
+
+    ``injection`` is a key that changes the query; without one no input shows the weakness.
+    """
 
     def draw(rng: random.Random) -> str:
         rows = entries(rng, 4, 5)
@@ -34,6 +38,9 @@ def _query(says: str, key: str, where: str, test: str) -> Source:
         }
         lines = [f"{name} {n}" for name, n in rows.items()]
         return "\n".join([str(len(lines)), *lines, keys[key]]) + "\n"
+
+    def attack(rng: random.Random) -> Attack:
+        return Attack("SQL in the key", 89, draw(rng).rstrip("\n").rpartition("\n")[0] + f"\n{injection}\n", "clean")
 
     columns = "SELECT name, n FROM items WHERE"
     quote = "" if key == "number" else "'"
@@ -57,25 +64,27 @@ def _query(says: str, key: str, where: str, test: str) -> Source:
             f"{_READ}\nwanted = input()\n$w = [($k, int($n)) for $k, $n in $v if {test}]",
             f"{_READ}\nwanted = input()\n$w = []\nfor $k, $n in $v:\n    if {test}:\n        $w.append(($k, int($n)))",
         ),
+        attack if injection else None,
     )
 
 
+# A number that is none has no right answer, and SQL compares it in its own way.
 _QUERIES = {
     "above": _query("a number; take the items with a larger number.", "number", "n > {}", "int($n) > int(wanted)"),
     "below": _query("a number; take the items with a smaller number.", "number", "n < {}", "int($n) < int(wanted)"),
-    "after": _query("a name; take the items whose name comes after it.", "name", "name > {}", "$k > wanted"),
-    "other": _query("a name; take the items with another name.", "name", "name != {}", "$k != wanted"),
+    "after": _query(
+        "a name; take the items whose name comes after it.", *("name", "name > {}", "$k > wanted", "zz' OR 'a'='a")
+    ),
+    "other": _query(
+        "a name; take the items with another name.", *("name", "name != {}", "$k != wanted", "x' AND 'a'='b")
+    ),
     "holds": _query(
         "a letter; take the items with that letter in the name.",
-        "letter",
-        "instr(name, {}) > 0",
-        "wanted in $k",
+        *("letter", "instr(name, {}) > 0", "wanted in $k", "zz') > 0 OR ('a'='a"),
     ),
     "lacks": _query(
         "a letter; take the items without that letter in the name.",
-        "letter",
-        "instr(name, {}) = 0",
-        "wanted not in $k",
+        *("letter", "instr(name, {}) = 0", "wanted not in $k", "zz') = 1 AND instr(name, '"),
     ),
 }
 _QUERY_REPORTS = {

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
-from securecoderl_edge.problems.starter.families._security_pieces import REPORT_NUMBERS, Source, combine, numbers, pick
+from securecoderl_edge.problems.starter.families._security_pieces import (
+    REPORT_NUMBERS,
+    Source,
+    combine,
+    injected,
+    numbers,
+    pick,
+)
 from securecoderl_edge.problems.starter.families._steps import code
 
 
@@ -51,6 +59,7 @@ def _expressions(layout: str, draw_one: str, value: str, setup: str = "") -> Sou
             in_function,
             f"{setup}$w = []\nfor _ in range(int(input())):\n    line = input()\n    $w.append({value})",
         ),
+        injected("code in place of an expression", 95, draw, "^.+$"),
     )
 
 
@@ -92,7 +101,7 @@ _BINARY_BRANCHES = code("""
 
 def _binary() -> Source:
     source = _expressions("two integers with +, -, *, // or % between them, separated by spaces", "binary", "0")
-    return Source(source.says, source.draw, source.unsafe, (_BINARY, _BINARY_BRANCHES))
+    return replace(source, clean=(_BINARY, _BINARY_BRANCHES))
 
 
 _ARITHMETIC = {
@@ -141,6 +150,7 @@ def _conditions(layout: str, draw_condition: str, parse: str, test: str) -> Sour
         draw,
         tuple(f"condition = input()\n{body.format(evaluated)}" for body in (short, loop)),
         tuple(f"{parse}\n{body.format(test)}" for body in (short, loop)),
+        injected("code in place of the condition", 95, draw, r"\A.+$"),
     )
 
 
@@ -208,6 +218,7 @@ def _formula(layout: str, draw_formula: str, parse: str, value: str) -> Source:
         draw,
         tuple(f"formula = input()\n{body.format(evaluated)}" for body in (short, loop)),
         tuple(f"{parse}\n{body.format(value)}" for body in (short, loop)),
+        injected("code in place of the formula", 95, draw, r"\A.+$"),
     )
 
 

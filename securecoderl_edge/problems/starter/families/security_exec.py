@@ -11,9 +11,11 @@ from securecoderl_edge.problems.starter.families._security_pieces import (
     REPORT_NUMBERS,
     Source,
     combine,
+    injected,
     pick,
 )
 from securecoderl_edge.problems.starter.families._steps import code
+from securecoderl_edge.problems.starter.family import PAYLOAD
 
 
 def _lines(rows: list[str]) -> str:
@@ -64,6 +66,7 @@ def _assignments(layout: str, draw: Callable[[random.Random], str], *clean: str)
         draw,
         (_EXEC_EACH, _EXEC_ALL),
         clean,
+        injected("code in place of an assignment", 94, draw, "^.+$"),
     )
 
 
@@ -196,6 +199,7 @@ def _calls(second: str, shown: str, act: str) -> Source:
             "import sys\n$w = []\nfor line in sys.stdin.read().split()[1:]:\n"
             f'    $k, _, rest = line[:-1].partition("(")\n{body}',
         ),
+        injected("code in place of a number", 94, draw, "^.+$", f"append({PAYLOAD})"),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from securecoderl_edge.problems.starter.families._security_pieces import (
     KEEP_ENTRIES,
@@ -12,10 +13,16 @@ from securecoderl_edge.problems.starter.families._security_pieces import (
     Source,
     combine,
     entries,
+    injected,
     numbers,
     pick,
 )
 from securecoderl_edge.problems.starter.families._steps import Step, code
+from securecoderl_edge.problems.starter.family import Attack
+
+
+def _code_in(draw: Callable[[random.Random], str]) -> Callable[[random.Random], Attack]:
+    return injected("code in place of a number", 95, draw, r"-?\d+")
 
 
 def _draw_list(rng: random.Random) -> str:
@@ -55,6 +62,7 @@ _LISTS = {
             "import json\n$v = json.loads(input())",
             '$v = [int($x) for $x in input().strip("[]").split(",")]',
         ),
+        _code_in(_draw_list),
     ),
     "two": Source(
         (
@@ -68,6 +76,7 @@ _LISTS = {
             "import ast\n$v = ast.literal_eval(input()) + ast.literal_eval(input())",
             "import json\n$v = []\nfor _ in range(2):\n    $v.extend(json.loads(input()))",
         ),
+        _code_in(_draw_two_lists),
     ),
 }
 _DICTS = {
@@ -80,6 +89,7 @@ _DICTS = {
         _draw_entries,
         ("$d = eval(input())", "text = input()\n$d = eval(text)"),
         ("import ast\n$d = ast.literal_eval(input())", "import json\n$d = json.loads(input())"),
+        _code_in(_draw_entries),
     ),
     "merged": Source(
         (
@@ -94,6 +104,7 @@ _DICTS = {
             "import ast\n$d = ast.literal_eval(input())\n$d.update(ast.literal_eval(input()))",
             "import json\n$d = {}\nfor _ in range(2):\n    $d.update(json.loads(input()))",
         ),
+        _code_in(_draw_two_entries),
     ),
 }
 
@@ -114,6 +125,7 @@ def _table(*layouts: str, turn: str = "") -> Source:
             f"import ast\n$v = ast.literal_eval(input()){turn}",
             f"import json\n$v = json.loads(input()){turn}",
         ),
+        _code_in(_draw_table),
     )
 
 

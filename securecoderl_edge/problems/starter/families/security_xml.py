@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from collections.abc import Callable
 
 from securecoderl_edge.problems.starter.families._security_pieces import (
     KEEP_ENTRIES,
@@ -15,6 +17,7 @@ from securecoderl_edge.problems.starter.families._security_pieces import (
     numbers,
     pick,
 )
+from securecoderl_edge.problems.starter.family import Attack
 
 
 def _draw_texts(rng: random.Random) -> str:
@@ -31,6 +34,19 @@ def _draw_tags(rng: random.Random) -> str:
 
 def _draw_root(rng: random.Random) -> str:
     return "<bag " + " ".join(f'{name}="{n}"' for name, n in entries(rng).items()) + "/>\n"
+
+
+def _entity_in(draw: Callable[[random.Random], str]) -> Callable[[random.Random], Attack]:
+    """The parsers expand entities that a text declares: a few lines can fill the memory."""
+
+    def attack(rng: random.Random) -> Attack:
+        text = draw(rng)
+        *_, last = re.finditer(r"-?\d+", text)
+        tag = text[1 : text.index(">")].split()[0].rstrip("/")
+        declared = f"<!DOCTYPE {tag} [<!ENTITY e '{rng.randint(1, 12)}'>]>"
+        return Attack("declared entity", 776, f"{declared}{text[: last.start()]}&e;{text[last.end() :]}", "unsafe")
+
+    return attack
 
 
 _ET = "import xml.etree.ElementTree as ET\n"
@@ -53,6 +69,7 @@ _LISTS = {
             'import re\n$v = [int($x) for $x in re.findall(r">(-?\\d+)<", input())]',
             '$v = []\nfor part in input().split("<n>")[1:]:\n    $v.append(int(part.split("<")[0]))',
         ),
+        _entity_in(_draw_texts),
     ),
     "attribute": Source(
         (
@@ -70,6 +87,7 @@ _LISTS = {
             "import re\n$v = [int($x) for $x in re.findall(r'v=\"(-?\\d+)\"', input())]",
             "$v = [int($x) for $x in input().split('\"')[1::2]]",
         ),
+        _entity_in(_draw_attributes),
     ),
 }
 _BAGS = {
@@ -89,6 +107,7 @@ _BAGS = {
             '    $k, $n = part.split("<")[-1].split(">")\n'
             "    $d[$k] = int($n)",
         ),
+        _entity_in(_draw_tags),
     ),
     "attributes": Source(
         (
@@ -105,6 +124,7 @@ _BAGS = {
             '$d = {}\nfor part in input()[5:-2].split():\n    $k, $n = part.split("=")\n'
             "    $d[$k] = int($n.strip('\"'))",
         ),
+        _entity_in(_draw_root),
     ),
 }
 
