@@ -78,6 +78,15 @@ CHARTS = (
     ),
     Chart("Programs that pass all tests", _rate("all_tests_rate"), is_share=True),
     Chart("Programs that parse", _rate("syntax_rate"), is_share=True),
+    Chart(
+        "Security",
+        (
+            Line("secure_rate", "no Bandit finding"),
+            Line("security_tests_rate", "pass all security tests"),
+            Line("func_sec_rate", "pass all tests and security tests"),
+        ),
+        is_share=True,
+    ),
     Chart("KL from the reference policy, nats per completion", (Line("objective/kl", "KL"),)),
     Chart("Clip fraction", (Line("policy/clipfrac", "policy"), Line("val/clipfrac", "value")), is_share=True),
     Chart("Gradient norm", (Line("grad_norm", "before clipping"),)),
