@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from securecoderl_edge.config import to_table
+from securecoderl_edge.config import changed_values
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.study.arms import Arm, Split, Study
 from securecoderl_edge.evaluation.study.figures import (
@@ -68,7 +68,7 @@ def train_step(study: Study, arm: Arm, seed: int) -> Step:
         _log(study, arm, seed),
         (study.run_folder(arm, seed) / "policy",),
         after=prepare_step(study, arm.split),
-        facts=json.dumps(to_table(study.settings(arm, seed)), sort_keys=True),
+        facts=json.dumps(changed_values(study.settings(arm, seed)), sort_keys=True),
         learns_from=arm.split.train,
     )
 
