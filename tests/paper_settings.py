@@ -81,6 +81,7 @@ ROWS = {
         ours=f"{_CODE}; the PDF does not say", improved="a sentence before a program is not a syntax error"
     ),
     "reward.security_weight": Row("0.4"),
+    "reward.security": Row("Bandit", improved="security tests find what patterns miss"),
     "reward.severity": Row("high 1.0, medium 0.5"),
     "reward.credit_rule": Row(ours="Table 1 does not say how many tests must run"),
     "reward.subtract_constant_baseline": Row(ours="the paper has no such correction"),

@@ -13,7 +13,7 @@ from securecoderl_edge.prompts.styles import TRAINED_STYLES
 from securecoderl_edge.sandbox.levels import sandbox_setting
 from securecoderl_edge.sandbox.limits import MAX_MEMORY_MIB, MAX_WALL_SECONDS
 from securecoderl_edge.sandbox.severity import severity_setting
-from securecoderl_edge.scoring.reward import credit_rule_setting
+from securecoderl_edge.scoring.reward import credit_rule_setting, security_rule_setting
 
 RL_PHASES = ("binary", "scheduled", "partial")
 SELF_TRAINING = ("rft", "ssd")
@@ -265,6 +265,7 @@ class RewardSettings:
         choices=EXTRACT_MODES,
     )
     credit_rule: str = credit_rule_setting()
+    security: str = security_rule_setting()
     severity: str = severity_setting()
     visible_tests: str = setting(
         "keep",

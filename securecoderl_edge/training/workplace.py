@@ -192,7 +192,9 @@ def workplace(
     reward = settings.reward
     limits = Limits(reward.cpu_seconds, reward.wall_seconds, reward.memory_mib)
     workers = None if team.local_count == 1 else max(1, cpu_count() // team.local_count)
-    with Scorer(workers, limits, reward.credit_rule, reward.severity, reward.sandbox) as scorer:
+    with Scorer(
+        workers, limits, reward.credit_rule, reward.severity, reward.sandbox, security=reward.security
+    ) as scorer:
         yield Workplace(
             run, settings, sources.inputs, architecture, model, tokenizer, compute, team, fitted, held_out,
             format, scorer, log, say, should_stop,
