@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from small_runs import rows, weights
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.loading import load_base
-from securecoderl_edge.problems.problem import Problem, Test, write_problems
+from securecoderl_edge.problems.problem import Problem, SecurityTest, Test, write_problems
 from securecoderl_edge.runs import Run
 from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.scoring.scorer import Scorer
@@ -215,6 +217,28 @@ def test_each_phase_is_paid_by_its_own_reward_in_the_reading_asked_for(
     monkeypatch.setattr(rollout, "training_reward", pay)
     train(epoch_settings("reward.unparsable=paper"), tmp_path / "run")
     assert paid == [(0.0, "paper")] * 2 * 8 + [(1.0, "paper")] * 3 * 8
+
+
+def test_security_tests_are_part_of_the_reward_and_of_the_metrics(
+    epoch_settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attack = (SecurityTest("code", 95, 'print("OW""NED")\n', forbidden="OWNED"),)
+    problems = [
+        Problem(f"p{n}", f"Print n + 1. {n}", tests=(Test("1\n", "2\n"), Test("3\n", "4\n")), security_tests=attack)
+        for n in range(20)
+    ]
+    write_problems(tmp_path / "attacked.jsonl", [replace(problem, solutions=SOLUTIONS) for problem in problems])
+    programs = itertools.cycle(("print(eval(input()) + 1)", SOLUTIONS[0]))
+    monkeypatch.setattr(rollout, "extract_program", lambda *_: next(programs))
+    found: dict[str, list[dict[str, Any]]] = {}
+    for rule in ("both", "bandit"):
+        settings = epoch_settings(f"reward.security={rule}", problems=str(tmp_path / "attacked.jsonl"))
+        run = train(settings, tmp_path / rule)
+        found[rule] = [row for row in rows(run) if row["phase"] == "partial"]
+    for rule, rewards in (("both", (0.6, 1.0)), ("bandit", (0.8, 1.0))):
+        for row in found[rule]:
+            assert (row["all_tests_rate"], row["func_sec_rate"], row["security_tests_rate"]) == (1.0, 0.5, 0.5)
+            assert row["reward"] == pytest.approx(sum(rewards) / 2)
 
 
 def test_the_kl_penalty_changes_the_result(epoch_settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
