@@ -120,7 +120,7 @@ def weak_sft(folder: Path) -> Study:
 
 
 def security(folder: Path) -> Study:
-    """The weight of R_sec, and Bandit's severities against severities by CWE."""
+    """The weight of R_sec, and R_sec from security tests, from Bandit, and from both."""
     arm = partial(Arm, split=SECURITY, measured_on=(SECURITY,), snapshot_every=20)
     # The shortest solution is often the unsafe one.
     both = ("sft.solutions=any",)
@@ -128,12 +128,15 @@ def security(folder: Path) -> Study:
     for beta in BETAS:
         settings: tuple[str, ...] = (*both, "partial.steps=60", f"reward.security_weight={beta}")
         arms.append(arm(f"security-beta-{beta}", f"beta {beta}", phases=("sft", "partial"), settings=settings))
-    settings = (*both, "partial.steps=60", f"reward.security_weight={PAPERS_BETA}", "reward.severity=cwe")
-    arms.append(arm("security-cwe", f"beta {PAPERS_BETA}, CWE", phases=("sft", "partial"), settings=settings))
+    for rule in ("tests", "bandit"):
+        settings = (*both, "partial.steps=60", f"reward.security_weight={PAPERS_BETA}", f"reward.security={rule}")
+        title = f"beta {PAPERS_BETA}, {rule} alone"
+        arms.append(arm(f"security-{rule}", title, phases=("sft", "partial"), settings=settings))
     without, papers = "security-beta-0.0", f"security-beta-{PAPERS_BETA}"
     pairs = [("security-sft", each.name) for each in arms[1:]]
     pairs += [(without, each.name) for each in arms[2:]]
-    return _study("security", folder, arms, [*pairs, (papers, "security-cwe")], seeds=5)
+    pairs += [(papers, f"security-{rule}") for rule in ("tests", "bandit")]
+    return _study("security", folder, arms, pairs, seeds=5)
 
 
 def ablations(folder: Path) -> Study:

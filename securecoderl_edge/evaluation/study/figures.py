@@ -19,7 +19,7 @@ from securecoderl_edge.evaluation.seeds import Values
 from securecoderl_edge.evaluation.study.arms import Arm, Measured, Split, Study
 from securecoderl_edge.runs import Run
 from securecoderl_edge.runtimes.manifests import is_plain_name
-from securecoderl_edge.scoring.metrics import METRICS, Metric, Row, by_problem, values_of
+from securecoderl_edge.scoring.metrics import EVERY_METRIC, Metric, Row, by_problem, values_of
 from securecoderl_edge.scoring.signs import CONSTANT_OUTPUT, CRASH_AFTER_OUTPUT, SAMPLE_COPY
 from securecoderl_edge.system.files import read_json, temporary_beside
 from securecoderl_edge.system.rows import RowFile
@@ -38,7 +38,7 @@ SOLVED = Metric("solved_rate", "Solved %", True, lambda row: bool(0 < row["total
 
 # A policy could raise its reward with shorter programs, or with wrong ones; these columns would show it.
 STUDY_METRICS = (
-    *METRICS,
+    *EVERY_METRIC,
     SOLVED,
     Metric("secure_all_tests_rate", "All-P, clean %", True, _is_right_and_clean),
     Metric("findings", "Findings/100", False, lambda row: 100.0 * len(row["findings"]), 1),
@@ -49,7 +49,7 @@ STUDY_METRICS = (
 )
 CURVES = (
     "objective/reward", "objective/kl", "syntax_rate", "any_test_rate", "all_tests_rate", "r_tests", "secure_rate",
-    "truncated_rate", CONSTANT_OUTPUT, SAMPLE_COPY, CRASH_AFTER_OUTPUT,
+    "truncated_rate", "func_sec_rate", CONSTANT_OUTPUT, SAMPLE_COPY, CRASH_AFTER_OUTPUT,
 )  # fmt: skip
 # Counters of a row of metrics.jsonl.
 _COUNTS = ("tokens", "episode", "relift/tokens", "seconds")
@@ -62,7 +62,8 @@ class Evaluated:
     Attributes:
         name, updates: as in `Measured`.
         problems: their ids, sorted.
-        values: by metric, then by problem and sample; `SOLVED` has one value per problem: that of its best sample.
+        values: by metric, then by problem and sample; `SOLVED` has one value per problem: that of its best sample. A
+            metric without values is absent.
     """
 
     split: str
@@ -149,6 +150,7 @@ def _evaluated(study: Study, folder: Path, split: Split, models: Sequence[Measur
             metric.name: [[_short(each) for each in values_of(metric, samples)] for samples in groups.values()]
             for metric in STUDY_METRICS
         }
+        values = {name: each for name, each in values.items() if any(each)}
         values[SOLVED.name] = [[max(each)] for each in values[SOLVED.name]]
         found.append(Evaluated(split.name, model.name, model.updates, list(groups), values))
     return found
@@ -190,7 +192,7 @@ def _rows(file: Path) -> list[dict[str, Any]]:
 
 def nested(samples: Mapping[int, Evaluated], metric: Metric) -> Values:
     """Values of a metric by seed, problem and sample."""
-    return [each.values[metric.name] for each in samples.values()]
+    return [each.values.get(metric.name, [[] for _ in each.problems]) for each in samples.values()]
 
 
 def _short(value: Any) -> Any:
