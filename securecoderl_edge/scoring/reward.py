@@ -59,9 +59,11 @@ def outcome(execution: Execution, expected: str) -> Outcome:
 def outcome_without(execution: Execution, forbidden: str) -> Outcome:
     """The outcome of a security test that any output passes but one with this text.
 
-    A crash is a way to reject an input, but a program that has to be stopped was brought down by it.
+    A crash is a way to reject an input, but a program that has to be stopped, or dies of a signal, was brought down.
     """
     printed = prints(execution.stdout)
+    if execution.returncode < 0 and not execution.stopped_by:
+        return Outcome("crash", printed, False)
     if execution.stopped_by:
         return Outcome(_LIMIT_VERDICTS[execution.stopped_by], printed, False)
     matched = forbidden not in execution.stdout

@@ -84,8 +84,10 @@ def test_a_program_may_reject_an_input_in_any_way_but_print_the_forbidden_text(s
     problem = replace(DOUBLE, security_tests=(injected,))
     crashes = "print(2 * int(input()))"
     hangs = "text = input()\nwhile not text.isdigit(): pass\nprint(2 * int(text))"
-    found = [strict.score(problem, each).security_verdicts[0].verdict for each in (EVALUATES, CONVERTS, crashes, hangs)]
-    assert found == ["wrong", "pass", "pass", "timeout"]
+    dies = "import os\ntext = input()\ntext.isdigit() or os.abort()\nprint(2 * int(text))"
+    programs = (EVALUATES, CONVERTS, crashes, hangs, dies)
+    found = [strict.score(problem, each).security_verdicts[0].verdict for each in programs]
+    assert found == ["wrong", "pass", "pass", "timeout", "crash"]
 
 
 def test_a_rule_chooses_what_counts() -> None:
