@@ -195,22 +195,17 @@ def _is_exception(expected: ast.expr, setup: str) -> bool:
 
 
 def _check_needs(setup: str, program: str, *tests: tuple[ast.expr, ast.expr]) -> None:
-    """Raises:
-    DropRecord: the program or its tests need what the sandbox does not have.
+    """Check that the program and its tests need nothing that the sandbox does not have.
+
+    Raises:
+        DropRecord: they do.
     """
     trees: list[ast.AST] = [ast.parse(setup), ast.parse(program), *(part for test in tests for part in test)]
-    used: set[str] = set()
-    for node in (inner for tree in trees for inner in ast.walk(tree)):
-        if isinstance(node, ast.Import):
-            used |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            used.add(node.module or "")
-        elif isinstance(node, ast.Call):
-            used.add(ast.unparse(node.func))
-    outside = {name.partition(".")[0] for name in used if name.partition(".")[0] not in sys.stdlib_module_names}
-    imported = {name for tree in trees for node in ast.walk(tree) for name in _imported(node)}
-    if outside & imported:
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    modules = {name for node in nodes for name in _imported(node)}
+    if {name.partition(".")[0] for name in modules} - sys.stdlib_module_names:
         raise DropRecord("needs packages")
+    used = modules | {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
     for need, names in _NEEDS.items():
         if used & set(names):
             raise DropRecord(f"needs {need}")
@@ -218,7 +213,5 @@ def _check_needs(setup: str, program: str, *tests: tuple[ast.expr, ast.expr]) ->
 
 def _imported(node: ast.AST) -> set[str]:
     if isinstance(node, ast.Import):
-        return {alias.name.partition(".")[0] for alias in node.names}
-    if isinstance(node, ast.ImportFrom):
-        return {(node.module or "").partition(".")[0]}
-    return set()
+        return {alias.name for alias in node.names}
+    return {node.module or ""} if isinstance(node, ast.ImportFrom) else set()
