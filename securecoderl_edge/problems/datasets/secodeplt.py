@@ -62,10 +62,11 @@ def problem_from(
     if not text(tests, "testcases").strip():
         raise DropRecord("no tests")
     patched, vulnerable = programs_of(record)
-    if parse(patched) is None or parse(vulnerable) is None:
+    code = parse(patched)
+    if code is None or parse(vulnerable) is None:
         raise DropRecord("its code is not Python")
     setup, cases = _tests(text(tests, "setup"), text(tests, "testcases"))
-    _check_needs(setup, patched, *(test for of_kind in cases.values() for test in of_kind))
+    _check_needs(code, *setup, *(part for of_kind in cases.values() for test in of_kind for part in test))
     calls = {kind: tuple(_assertion(setup, function, case) for case in found) for kind, found in cases.items()}
     if not calls["capability"] or not calls["safety"]:
         raise DropRecord("no capability tests" if not calls["capability"] else "no safety tests")
@@ -114,7 +115,7 @@ def _statement(task: dict[str, Any], header: str, with_policy: bool) -> str:
     return "\n\n".join([*parts, f"Write the function `{header}`."])
 
 
-def _tests(setup: str, testcases: str) -> tuple[str, dict[str, list[tuple[ast.expr, ast.expr]]]]:
+def _tests(setup: str, testcases: str) -> tuple[list[ast.stmt], dict[str, list[tuple[ast.expr, ast.expr]]]]:
     """The statements before every call, and (arguments, expected) of each test by kind.
 
     Raises:
@@ -134,7 +135,7 @@ def _tests(setup: str, testcases: str) -> tuple[str, dict[str, list[tuple[ast.ex
             case _:
                 others.append(node)
     own = [*given.body, *others]
-    return "\n".join(map(ast.unparse, [*_missing_imports(own, cases), *own])), cases
+    return [*_missing_imports(own, cases), *own], cases
 
 
 def _pair(case: ast.expr) -> tuple[ast.expr, ast.expr]:
@@ -162,15 +163,14 @@ def _bound(node: ast.stmt) -> set[str]:
     return found
 
 
-def _assertion(setup: str, function: str, case: tuple[ast.expr, ast.expr]) -> str:
+def _assertion(setup: list[ast.stmt], function: str, case: tuple[ast.expr, ast.expr]) -> str:
     arguments, expected = case
     call = ast.Call(ast.Name(function), [], _keywords(arguments))
     if _is_exception(expected, setup):
         asserted: ast.expr = ast.Call(ast.Name("raises"), [call, expected], [])
     else:
         asserted = ast.Compare(call, [ast.Eq()], [expected])
-    test = ast.unparse(ast.Assert(asserted))
-    return f"{setup}\n{test}" if setup else test
+    return "\n".join(map(ast.unparse, [*setup, ast.Assert(asserted)]))
 
 
 def _keywords(arguments: ast.expr) -> list[ast.keyword]:
@@ -184,23 +184,22 @@ def _is_name(key: ast.expr | None) -> bool:
     return isinstance(key, ast.Constant) and isinstance(key.value, str) and is_function_name(key.value)
 
 
-def _is_exception(expected: ast.expr, setup: str) -> bool:
+def _is_exception(expected: ast.expr, setup: list[ast.stmt]) -> bool:
     """Whether the expected value is a class of exceptions, of Python or defined in the set-up."""
     if not isinstance(expected, ast.Name):
         return False
     known = getattr(builtins, expected.id, None)
     if known is not None:
         return isinstance(known, type) and issubclass(known, Exception)
-    return any(isinstance(node, ast.ClassDef) and node.name == expected.id for node in ast.parse(setup).body)
+    return any(isinstance(node, ast.ClassDef) and node.name == expected.id for node in setup)
 
 
-def _check_needs(setup: str, program: str, *tests: tuple[ast.expr, ast.expr]) -> None:
-    """Check that the program and its tests need nothing that the sandbox does not have.
+def _check_needs(*trees: ast.AST) -> None:
+    """Check that a program and its tests need nothing that the sandbox does not have.
 
     Raises:
         DropRecord: they do.
     """
-    trees: list[ast.AST] = [ast.parse(setup), ast.parse(program), *(part for test in tests for part in test)]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     modules = {name for node in nodes for name in _imported(node)}
     if {name.partition(".")[0] for name in modules} - sys.stdlib_module_names:

@@ -6,6 +6,8 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 
+from securecoderl_edge.problems.datasets.python_source import parse
+
 _SIMILARITY = 0.5
 # Of each group the oldest and the newest are compared: variants follow one another, with strays in between.
 _COMPARED = 4
@@ -47,7 +49,7 @@ def _some_of(group: list[_Structure]) -> Iterator[_Structure]:
 def _structure(program: str) -> _Structure:
     nodes = [
         type(node).__name__ + (node.attr if isinstance(node, ast.Attribute) else "")
-        for node in ast.walk(ast.parse(program))
+        for node in ast.walk(parse(program) or ast.Module([], []))
     ]
     return Counter(zip(nodes, nodes[1:], nodes[2:], strict=False))
 
