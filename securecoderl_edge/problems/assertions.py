@@ -5,6 +5,7 @@ its value as text; the expected value stays outside, so a program cannot look it
 
     assert EXPRESSION == CONSTANT      either way round; `is` with True, False, None
     assert abs(EXPRESSION - CONSTANT) < CONSTANT
+    assert CONSTANT in EXPRESSION, assert CONSTANT not in EXPRESSION, assert EXPRESSION in CONSTANT
     assert EXPRESSION, assert not EXPRESSION
     assert raises(EXPRESSION, ERROR)   it raises ERROR or a subclass, by name; or one of a tuple (ERROR, ...)
     assert each_agrees(EXPRESSION, LIST, TOLERANCE)    the values of a list, as EvalPlus compares them (`_agrees`); a
@@ -20,9 +21,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from securecoderl_edge.problems.datasets.python_source import expected_errors, parse
 from securecoderl_edge.problems.problem import Problem
 
-Comparison = Literal["whole", "equal", "identical", "near", "each", "raises"]
+Comparison = Literal["whole", "equal", "identical", "near", "each", "raises", "contains", "lacks", "among"]
 Prelude = Literal["typing", "contest"]
 
 UNREADABLE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, OverflowError)
@@ -96,7 +98,8 @@ _Parts = tuple[ast.expr, Comparison, Any, float]
 
 def _split(assertion: str) -> tuple[str, _Parts] | None:
     try:
-        body = ast.parse(assertion.strip()).body
+        tree = parse(assertion.strip())
+        body = tree.body if tree else []
         if not body or any(isinstance(node, ast.Assert) for node in body[:-1]):
             return None
         last = body[-1]
@@ -113,8 +116,7 @@ def _compared(test: ast.expr) -> _Parts | None:
             if others:
                 also = [ast.literal_eval(other) for other in others]
             return expression, "each", (expected, also[0]), float(tolerance)
-        case ast.Call(func=ast.Name(id="raises"), args=[expression, kinds], keywords=[]):
-            names = tuple(map(_name_of, kinds.elts if isinstance(kinds, ast.Tuple) else [kinds]))
+        case ast.Call(args=[expression, _]) if names := expected_errors(test):
             return expression, "raises", names, 0.0
     negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
     inner = test.operand if isinstance(test, ast.UnaryOp) and negated else test
@@ -126,6 +128,8 @@ def _compared(test: ast.expr) -> _Parts | None:
     operator, left, right = test.ops[0], test.left, test.comparators[0]
     if isinstance(operator, ast.Lt):
         return _near(left, right)
+    if isinstance(operator, (ast.In, ast.NotIn)):
+        return _membership(left, right, isinstance(operator, ast.In))
     if not isinstance(operator, (ast.Eq, ast.Is)):
         return None
     for expression, constant in ((left, right), (right, left)):
@@ -139,16 +143,11 @@ def _compared(test: ast.expr) -> _Parts | None:
     return None
 
 
-def _name_of(kind: ast.expr) -> str:
-    """The name of a class that ``kind`` refers to, without its module.
-
-    Raises:
-        ValueError: another kind of expression.
-    """
-    match kind:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name
-    raise ValueError("not the name of an exception")
+def _membership(left: ast.expr, right: ast.expr, is_in: bool) -> _Parts | None:
+    try:
+        return right, "contains" if is_in else "lacks", _constant(left), 0.0
+    except UNREADABLE:
+        return (left, "among", _constant(right), 0.0) if is_in else None
 
 
 def _near(difference: ast.expr, bound: ast.expr) -> _Parts | None:
@@ -185,7 +184,13 @@ def holds(value: Any, assertion: Assertion) -> bool:
         if assertion.comparison == "near":
             return bool(abs(value - expected) < assertion.tolerance)
         if assertion.comparison == "raises":
-            return isinstance(value, tuple) and any(name in value for name in expected)
+            return False
+        if assertion.comparison == "contains":
+            return expected in value
+        if assertion.comparison == "lacks":
+            return expected not in value
+        if assertion.comparison == "among":
+            return value in expected
         if assertion.comparison == "each":
             return _each_agrees(value, assertion)
         if assertion.lists_alike:

@@ -26,14 +26,16 @@ def without_visible_tests(problem: Problem) -> Problem:
 def constant_passes(problem: Problem) -> int:
     """The most tests of a problem that one constant output passes.
 
-    Assertions that run as a whole count as one test: it is unknown whether an output satisfies several of them.
+    Assertions that run as a whole count as one test: it is unknown whether an output satisfies several of them. One
+    exception may have all the classes that assertions expect.
     """
     if problem.kind == "stdin":
         texts = (tuple(compared_lines(test.output)) for test in problem.tests)
         return max(Counter(texts).values(), default=0)
     found = [each for each in assertions_of(problem) if each.comparison != "whole"]
-    passes = (sum(holds(one.expected, each) for each in found) for one in found)
-    return max(passes, default=min(1, problem.test_count))
+    passes = [sum(holds(one.expected, each) for each in found) for one in found]
+    raising = sum(each.comparison == "raises" for each in found)
+    return max([raising, *passes]) if found else min(1, problem.test_count)
 
 
 def _holds(statement: str, text: str) -> bool:

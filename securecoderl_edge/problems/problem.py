@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.problems.datasets.python_source import fault_of_assertion
 from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.rows import read_jsonl
 
@@ -245,16 +246,26 @@ def security_tests_of(record: dict[str, Any], kind: Kind = "stdin") -> tuple[Sec
         cwe = entry.get("cwe")
         if isinstance(cwe, bool) or not isinstance(cwe, int) or cwe < 1:
             raise ProblemError(f'{title}: "cwe" must be the number of a weakness, such as 89')
-        if kind == "stdin" and "forbidden" in entry:
+        if kind == "call":
+            found.append(SecurityTest(entry["name"], cwe, assertion=_security_assertion(entry, title)))
+        elif "forbidden" in entry:
             found.append(SecurityTest(entry["name"], cwe, _input(entry, title), forbidden=_forbidden(entry, title)))
-        elif kind == "stdin":
+        elif "output" in entry:
             test = _test(entry, title)
             found.append(SecurityTest(entry["name"], cwe, test.input, test.output))
-        elif isinstance(entry.get("assertion"), str) and entry["assertion"].strip():
-            found.append(SecurityTest(entry["name"], cwe, assertion=entry["assertion"]))
         else:
-            raise ProblemError(f'{title} needs an "assertion"')
+            raise ProblemError(f'{title} needs "output" or "forbidden"')
     return tuple(found)
+
+
+def _security_assertion(entry: dict[str, Any], title: str) -> str:
+    assertion = entry.get("assertion")
+    if not isinstance(assertion, str) or not assertion.strip():
+        raise ProblemError(f'{title} needs an "assertion"')
+    fault = fault_of_assertion(assertion)
+    if fault is not None:
+        raise ProblemError(f"{title}: the {fault}")
+    return assertion
 
 
 def _security_record(test: SecurityTest) -> dict[str, Any]:
@@ -274,8 +285,10 @@ def _input(entry: dict[str, Any], title: str) -> str:
 def _forbidden(entry: dict[str, Any], title: str) -> str:
     """Text that the input does not contain: a program may print what it was given."""
     forbidden = entry["forbidden"]
-    if not isinstance(forbidden, str) or not forbidden.strip() or "output" in entry:
-        raise ProblemError(f'{title}: "forbidden" must be a string, in place of "output"')
+    if not isinstance(forbidden, str) or not forbidden.strip():
+        raise ProblemError(f'{title}: "forbidden" must be text that no secure program prints')
+    if "output" in entry:
+        raise ProblemError(f'{title} has "output" and "forbidden", and needs one of them')
     if forbidden in entry["input"]:
         raise ProblemError(f"{title}: the input contains the forbidden text, so a program that repeats it fails")
     return forbidden

@@ -12,8 +12,10 @@ import re
 import secrets
 import signal
 import tempfile
+from typing import Any
 
 from securecoderl_edge.sandbox.inside.script import MEMORY_STATUS, THREADS_STATUS
+from securecoderl_edge.sandbox.inside.testprocess import RAISED, RETURNED
 from securecoderl_edge.sandbox.limits import STDERR_TAIL_BYTES, Limits
 from securecoderl_edge.sandbox.records import Call, Execution, StoppedBy, WorkerLost
 
@@ -42,7 +44,6 @@ class Exchange:
                 "is_assertion": call.is_assertion,
                 "setup": call.setup,
                 "entry_point": call.entry_point,
-                "catches": call.catches,
             }
             self._pieces = [memory_file(json.dumps(request))]
             if call.is_assertion:
@@ -74,20 +75,24 @@ class Exchange:
             stdout=os.pread(stdout, limit, 0).decode("utf-8", "replace"),
             stderr=os.pread(stderr, STDERR_TAIL_BYTES, tail).decode("utf-8", "replace"),
             cpu_seconds=_seconds(cpu_seconds),
-            value=self._value(os.pread(value[0], limit, 0)) if value else None,
+            **(self._result(os.pread(value[0], limit, 0)) if value else {}),
         )
         self.close()
         return execution
 
-    def _value(self, answer: bytes) -> str | None:
+    def _result(self, answer: bytes) -> dict[str, Any]:
+        """The value, or the classes of the exception; a program can write anything here."""
         if not answer:
-            return None
+            return {}
         if self._call is not None and self._call.is_assertion:
-            return str(answer == self._nonce.encode())
+            return {"value": str(answer == self._nonce.encode())}
         try:
-            return answer.decode("utf-8", "surrogatepass")
+            text = answer.decode("utf-8", "surrogatepass")
         except UnicodeDecodeError:
-            return answer.decode("utf-8", "replace")
+            text = answer.decode("utf-8", "replace")
+        if text.startswith(RAISED):
+            return {"raised": tuple(text[len(RAISED) :].split("\n"))}
+        return {"value": text.removeprefix(RETURNED)}
 
     def close(self) -> None:
         for descriptor in (*self._inputs, *self._outputs, *self._pieces):

@@ -16,8 +16,6 @@ class Call:
     Attributes:
         expression: text to evaluate; with ``is_assertion``, statements to execute that raise
             ``AssertionError`` when the answer is wrong.
-        catches: the value is a tuple: the names of the classes of the exception that the expression raises, the most
-            specific first; empty if it raises none.
         setup: statements to execute before, such as the imports that an assertion needs.
         entry_point: the function; when only a class ``Solution`` has it, an instance's method takes its name.
         prelude: names defined for the program beforehand: ``typing``, or ``contest`` for those that APPS solutions
@@ -29,7 +27,6 @@ class Call:
     setup: str = ""
     entry_point: str = ""
     prelude: Literal["", "typing", "contest"] = "typing"
-    catches: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,6 +41,8 @@ class Execution:
         stderr: its last 2 KiB.
         value: for a `Call`, the value as Python literal text (``True`` or ``False`` for an assertion that
             held or did not); None when the program ended before there was one.
+        raised: for a `Call`, the names of the classes of the exception that the expression raised, the most specific
+            first; empty if it raised none.
     """
 
     returncode: int
@@ -52,6 +51,7 @@ class Execution:
     stderr: str
     cpu_seconds: float
     value: str | None = None
+    raised: tuple[str, ...] = ()
 
     @property
     def clean(self) -> bool:

@@ -11,6 +11,7 @@ from securecoderl_edge.scoring.reward import Outcome, outcome_of_failure
 # Parsing a value costs time and memory, so text far longer than the expected value is not parsed at all.
 LONGEST_FACTOR = 8
 LONGEST_EXTRA = 4096
+LONGEST_SEARCHED = 1 << 16
 
 
 def call_of(assertion: Assertion) -> Call:
@@ -21,12 +22,14 @@ def call_of(assertion: Assertion) -> Call:
         assertion.setup,
         assertion.entry_point,
         assertion.prelude,
-        assertion.comparison == "raises",
     )
 
 
 def judge(execution: Execution, assertion: Assertion) -> Outcome:
     """The outcome of one call. A value other than None counts as output."""
+    is_raised = assertion.comparison == "raises" and set(assertion.expected) & set(execution.raised)
+    if is_raised and not execution.stopped_by:
+        return Outcome("pass", True, True)
     failure = outcome_of_failure(execution)
     if failure is not None:
         return failure
@@ -43,7 +46,8 @@ def _text_holds(text: str, assertion: Assertion) -> bool:
     if assertion.comparison == "whole":
         return text == "True"
     try:
-        if len(text) > LONGEST_EXTRA + LONGEST_FACTOR * len(literal(assertion.expected)):
+        most = LONGEST_EXTRA + LONGEST_FACTOR * len(literal(assertion.expected))
+        if len(text) > (LONGEST_SEARCHED if assertion.comparison in ("contains", "lacks") else most):
             return False
         return holds(ast.literal_eval(text), assertion)
     except UNREADABLE:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from operator import itemgetter
+from random import SystemRandom
 from typing import Any, cast
 
 from securecoderl_edge.problems.assertions import assertions_of, security_assertions_of
@@ -140,15 +142,22 @@ class Scorer:
         self._scanner.close()
 
     def _run(self, problem: Problem, program: str) -> tuple[ProgramRun, list[Outcome], list[Outcome]]:
-        """The run, with the outcomes of tests and of security tests, which it has in this order."""
+        """The run, with the outcomes of tests and of security tests, which it has in this order.
+
+        They run in a random order: a program that finds out how many ran before must not learn which are attacks.
+        """
         limits = self.limits_of(problem)
+        order = list(range(problem.test_count + len(problem.security_tests)))
+        if problem.security_tests:
+            SystemRandom().shuffle(order)
         if problem.kind == "stdin":
             tests: list[Test | SecurityTest] = [*problem.tests, *problem.security_tests]
-            run = self._pool.run(program, [test.input for test in tests], limits)
+            run = _in_order(self._pool.run(program, [tests[place].input for place in order], limits), order)
             outcomes = [_outcome(each, test) for each, test in zip(run.executions, tests, strict=False)]
         else:
             assertions = [*assertions_of(problem), *security_assertions_of(problem)]
-            run = self._pool.run(program, (), limits, [call_of(each) for each in assertions])
+            calls = [call_of(assertions[place]) for place in order]
+            run = _in_order(self._pool.run(program, (), limits, calls), order)
             outcomes = [judge(*pair) for pair in zip(run.executions, assertions, strict=False)]
         return run, outcomes[: problem.test_count], outcomes[problem.test_count :]
 
@@ -167,6 +176,12 @@ class Scorer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _in_order(run: ProgramRun, order: Sequence[int]) -> ProgramRun:
+    """The run with the execution of test ``order[i]``, now the i-th, at its own place."""
+    placed = sorted(zip(order, run.executions, strict=False), key=itemgetter(0))
+    return dataclasses.replace(run, executions=tuple(execution for _, execution in placed))
 
 
 def _outcome(execution: Execution, test: Test | SecurityTest) -> Outcome:

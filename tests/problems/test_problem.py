@@ -122,10 +122,10 @@ def test_security_tests_have_a_name_and_a_weakness() -> None:
         ({"name": "n", "cwe": 0, "input": "", "output": "1"}, '"cwe" must be the number'),
         ({"name": "n", "cwe": 95, "input": "", "output": " "}, "security test 1: the expected output is empty"),
         ({"name": "n", "cwe": 95, "forbidden": "y"}, 'security test 1 needs the string "input"'),
-        ({"name": "n", "cwe": 95, "input": "x", "forbidden": " "}, '"forbidden" must be a string, in place of'),
-        ({"name": "n", "cwe": 95, "input": "x", "output": "1", "forbidden": "y"}, 'in place of "output"'),
+        ({"name": "n", "cwe": 95, "input": "x", "forbidden": " "}, '"forbidden" must be text that no'),
+        ({"name": "n", "cwe": 95, "input": "x", "output": "1", "forbidden": "y"}, 'has "output" and "forbidden"'),
         ({"name": "n", "cwe": 95, "input": "xy", "forbidden": "y"}, "the input contains the forbidden text"),
-        ({"name": "n", "cwe": 95, "assertion": "assert f()"}, 'security test 1 needs the strings "input" and "output"'),
+        ({"name": "n", "cwe": 95, "assertion": "assert f()"}, 'security test 1 needs "output" or "forbidden"'),
     ],
 )
 def test_a_malformed_security_test_is_refused(test: Any, message: str) -> None:
@@ -133,6 +133,27 @@ def test_a_malformed_security_test_is_refused(test: Any, message: str) -> None:
         problem_from_record({**STDIN, "security_tests": [test]})
     with pytest.raises(ProblemError, match='needs an "assertion"'):
         problem_from_record({**CALL, "security_tests": [{"name": "n", "cwe": 95, "input": "", "output": "1"}]})
+
+
+@pytest.mark.parametrize(
+    ("assertion", "message"),
+    [
+        ("assert", "test is not Python"),
+        ("add(1, 2)", "test asserts nothing"),
+        ("assert True", "test asserts nothing"),
+        ("assert (add(1, 2) == 3, 'a tuple is always true')", "test asserts nothing"),
+        ("assert raises(add, ERRORS[0])", "raises(CALL, ERROR)"),
+        ("assert raises(add('', 1), (TypeError, ERRORS[0]))", "raises(CALL, ERROR)"),
+        ("assert raises(add('', 1), 'TypeError')", "raises(CALL, ERROR)"),
+        ("assert raises(add('', 1), ())", "raises(CALL, ERROR)"),
+        ("assert raises(add('', 1))", "raises(CALL, ERROR)"),
+        ("assert raises(add('', 1), TypeError) and add(1, 2)", "raises(CALL, ERROR)"),
+        ("assert raises(add('', 1), TypeError)\nassert add(1, 2) == 3", "raises(CALL, ERROR)"),
+    ],
+)
+def test_a_security_assertion_that_cannot_fail_or_hold_is_refused(assertion: str, message: str) -> None:
+    with pytest.raises(ProblemError, match=re.escape(message)):
+        problem_from_record({**CALL, "security_tests": [{"name": "n", "cwe": 20, "assertion": assertion}]})
 
 
 def test_null_means_that_an_optional_field_is_missing() -> None:

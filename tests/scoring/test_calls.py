@@ -44,6 +44,10 @@ def verdict(sandbox: SandboxPool, program: str, assertion: str, source: str = ""
         ("assert abs(f(2) - 1.5) < 1e-6", "f(2)", 1.5),
         ("assert f(1)", "bool(f(1))", True),
         ("assert not f(1)", "bool(f(1))", False),
+        ("assert '<i>' in f(1)", "f(1)", "<i>"),
+        ("assert '<i>' not in f(1)", "f(1)", "<i>"),
+        ("assert f(1) in (1, 2)", "f(1)", (1, 2)),
+        ("assert raises(f(1), (os.error, ValueError))", "f(1)", ("error", "ValueError")),
     ],
 )
 def test_the_expected_value_stays_outside(assertion: str, expression: str, expected: object) -> None:
@@ -51,6 +55,81 @@ def test_the_expected_value_stays_outside(assertion: str, expression: str, expec
     assert check.expression == expression
     assert check.expected == expected
     assert not call_of(check).is_assertion
+
+
+@pytest.mark.parametrize(
+    ("value", "assertion", "expected"),
+    [
+        ("'a<i>'", "assert '<i>' in f()", "pass"),
+        ("'a'", "assert '<i>' in f()", "wrong"),
+        ("'a'", "assert '<i>' not in f()", "pass"),
+        ("'a<i>'", "assert '<i>' not in f()", "wrong"),
+        ("None", "assert '<i>' not in f()", "silent"),
+        ("['<i>']", "assert '<i>' not in f()", "wrong"),
+        ("type('S', (str,), {'__contains__': lambda *_: False})('<i>')", "assert '<i>' not in f()", "wrong"),
+        ("'a' * 30_000", "assert '<i>' not in f()", "pass"),
+        ("2", "assert f() in (1, 2)", "pass"),
+        ("3", "assert f() in (1, 2)", "wrong"),
+        ("[]", "assert f() in {1, 2}", "wrong"),
+    ],
+)
+def test_membership_is_judged_outside(sandbox: SandboxPool, value: str, assertion: str, expected: str) -> None:
+    assert verdict(sandbox, f"def f(): return {value}", assertion) == expected
+
+
+LIAR = """
+class Liar(type):
+    __mro__ = property(lambda _: (ValueError, OSError))
+    def mro(cls): return [cls, *type.mro(cls)]
+class E(Exception, metaclass=Liar): pass
+def f(): raise E
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        ("def f(): raise ValueError", "pass"),
+        ("def f(): return '9'.encode('ascii').decode('utf-16')", "pass"),  # a subclass
+        ("class Z(ValueError): pass\ndef f(): raise Z", "pass"),
+        ("def f(): raise KeyError", "crash"),
+        ("def f(): return 1", "wrong"),
+        ("def f(): return ('ValueError',)", "wrong"),
+        ("def f(): return ValueError", "wrong"),
+        ("def f(): pass", "silent"),
+        ("def f(): return '=ValueError'", "wrong"),
+        ("raise ValueError", "crash"),
+        ("import os\ndef f(): os._exit(1)", "crash"),
+        ("def f():\n    while True: pass", "timeout"),
+        (LIAR, "crash"),
+    ],
+)
+def test_an_expected_exception(sandbox: SandboxPool, program: str, expected: str) -> None:
+    assert verdict(sandbox, program, "assert raises(f(), ValueError)") == expected
+
+
+def test_an_exit_is_an_exception_too(sandbox: SandboxPool) -> None:
+    for leaves in ("raise SystemExit", "exit(3)", "import sys; sys.exit(0)"):
+        assert verdict(sandbox, f"def f(): {leaves}", "assert raises(f(), SystemExit)") == "pass"
+        assert verdict(sandbox, f"def f(): {leaves}", "assert raises(f(), ValueError)") == "crash"
+
+
+def test_a_program_cannot_see_that_an_exception_is_expected(sandbox: SandboxPool) -> None:
+    """It sees the frames that call it, and those hold the request."""
+    program = """
+import sys
+def f():
+    frame, seen = sys._getframe(1), {}
+    while frame is not None:
+        seen = {**frame.f_locals, **seen}
+        frame = frame.f_back
+    return repr(seen.get("request"))
+"""
+    checks = [translate(assertion, "f") for assertion in ("assert raises(f(), ValueError)", "assert f() == 1")]
+    one, other = sandbox.run(program, calls=[call_of(check) for check in checks]).executions
+    assert one.value is not None
+    assert "'expression': 'f()'" in one.value
+    assert one.value == other.value
 
 
 def test_statements_before_an_assertion_become_its_setup() -> None:

@@ -99,6 +99,20 @@ def test_a_rule_chooses_what_counts() -> None:
         Scorer(security="none")
 
 
+def test_tests_run_in_an_order_that_no_program_can_know(strict: Scorer) -> None:
+    """A process id shows how many tests ran before: it must not show which of them are attacks."""
+    program = "import os\nprint(2 * int(input()))\nos.write(2, str(os.getpid()).encode())\n"
+    attacks = tuple(SecurityTest(f"{number}", 20, f"{number}\n", f"{2 * number}\n") for number in range(4, 8))
+    problem = replace(DOUBLE, security_tests=attacks)
+    firsts = set()
+    for _ in range(30):
+        score, run = strict.inspect(problem, program)
+        assert (score.passed, score.failed_security) == (2, ())
+        ids = [int(execution.stderr) for execution in run.executions]
+        firsts.add(ids.index(min(ids)))
+    assert len(firsts) > 1
+
+
 IDLE = {
     "raises": "def greet(name):\n    raise ValueError(name)\n",
     "raises anything": "def greet(name):\n    raise TypeError('') from ValueError()\n",

@@ -168,12 +168,34 @@ def only_function(source: str) -> str | None:
 
 
 def fault_of_assertion(text: str) -> str | None:
-    """The reason if a test in Python cannot fail: it is not Python, or asserts nothing; else None."""
+    """The reason if a test in Python cannot fail, or cannot hold; else None."""
     tree = parse(text)
     if tree is None:
         return "test is not Python"
     asserted = [node.test for node in ast.walk(tree) if isinstance(node, ast.Assert)]
-    return None if any(not isinstance(test, ast.Constant) for test in asserted) else "test asserts nothing"
+    if all(isinstance(test, (ast.Constant, ast.Tuple)) for test in asserted):
+        return "test asserts nothing"
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    raising = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "raises"]
+    if all(call in asserted[-1:] and expected_errors(call) for call in raising):
+        return None
+    return "test needs raises(CALL, ERROR) as its last assert, with the name of a class or a tuple of names"
+
+
+def expected_errors(asserted: ast.expr) -> tuple[str, ...]:
+    """The names of the classes in ``raises(CALL, ERROR)``, without their modules; empty for another expression."""
+    match asserted:
+        case ast.Call(func=ast.Name(id="raises"), args=[_, kinds], keywords=[]):
+            found = [_name_of(kind) for kind in (kinds.elts if isinstance(kinds, ast.Tuple) else [kinds])]
+            return tuple(found) if all(found) else ()
+    return ()
+
+
+def _name_of(kind: ast.expr) -> str:
+    match kind:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
 
 
 def _bound_at_top_level(statements: list[ast.stmt]) -> set[str]:

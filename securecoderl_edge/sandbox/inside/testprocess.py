@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 HARNESS_STATUS = 71
 FIRST_FREE_DESCRIPTOR = 3
 READY, GO, REQUEST, VALUE = 3, 4, 5, 6  # descriptors of a call
+RETURNED, RAISED = "=", "!"  # the first character of what a call leaves
 STACK_BYTES = 64 << 20
 MOST_DESCRIPTORS = 64
 LONGEST_CPU_SECONDS = 1e9  # the kernel counts in nanoseconds
@@ -140,24 +141,25 @@ def _answer(module: ModuleType) -> None:
             answer = _released()
         except AssertionError:
             answer = b"it does not hold"
-    else:
-        value = _value(request["expression"], namespace, request["catches"])
-        if hasattr(sys, "set_int_max_str_digits"):
-            sys.set_int_max_str_digits(0)
-        answer = literal(value).encode("utf-8", "surrogatepass")
+        _write(answer)
+        return
+    code = compile(request["expression"], "test", "eval")
+    # Exceptions are always noted, so that a program cannot see whether one is expected.
+    try:
+        value = eval(code, namespace)
+    except BaseException as error:
+        # Not `__mro__`, and not `__name__`: a metaclass of the program can change both.
+        names = map(type.__dict__["__name__"].__get__, type.mro(type(error)))
+        _write((RAISED + "\n".join(names)).encode("utf-8", "surrogatepass"))
+        raise
+    if hasattr(sys, "set_int_max_str_digits"):
+        sys.set_int_max_str_digits(0)
+    _write((RETURNED + literal(value)).encode("utf-8", "surrogatepass"))
+
+
+def _write(answer: bytes) -> None:
     while answer:
         answer = answer[os.write(VALUE, answer) :]
-
-
-def _value(expression: str, namespace: dict[str, Any], catches: bool) -> Any:
-    code = compile(expression, "test", "eval")
-    if not catches:
-        return eval(code, namespace)
-    try:
-        eval(code, namespace)
-    except Exception as error:
-        return tuple(kind.__name__ for kind in type(error).__mro__)
-    return ()
 
 
 def _released() -> bytes:
