@@ -222,17 +222,86 @@ def test_security_problems_have_an_unsafe_and_a_clean_solution_that_only_r_sec_t
         assert good.severity == 0, good.id
 
 
-def test_a_clean_solution_survives_the_attacks_of_its_problem_and_an_unsafe_one_does_not(scorer: Scorer) -> None:
-    attacked: dict[str, Problem] = {}
+def one_of_each_security_family() -> dict[str, Problem]:
+    found: dict[str, Problem] = {}
     for problem in load_problems("starter:security"):
-        if problem.security_tests:
-            attacked.setdefault(problem.tags[0], problem)
-    assert len(attacked) >= 14
+        found.setdefault(problem.tags[0], problem)
+    return found
+
+
+def test_a_clean_solution_survives_the_attacks_of_its_problem_and_an_unsafe_one_does_not(scorer: Scorer) -> None:
+    attacked = one_of_each_security_family()
+    assert set(attacked) == {family.name for family in SECURITY}
     for problem in attacked.values():
         assert len({test.input for test in problem.security_tests}) == 2
         scores = scorer.score_all([(problem, program, 0) for program in problem.solutions])
         assert [score.passed for score in scores] == [5] * 4
         assert [bool(score.failed_security) for score in scores] == [True, False, True, False], problem.id
+
+
+SUMS, ASSIGNED = "arithmetic/products/sum", "exec-assignments/constants/shared/total"
+LACKS, REPEATS = "sql-queries/lacks/count-total", "fingerprint-groups/finish/repeats"
+SUM = "print(sum({} for _ in range(int(input()))))"
+OTHER_UNSAFE_PROGRAMS = {
+    "evaluates without built-ins": (SUMS, SUM.format("eval(input(), {'__builtins__': {}})")),
+    "hides what code prints": (
+        SUMS,
+        "import io, sys\nout, sys.stdout = sys.stdout, io.StringIO()\n"
+        + SUM[:-1].format("eval(input())")
+        + ", file=out)",
+    ),
+    "forbids one kind of quotes": (SUMS, SUM.format("eval(exit() if '\\'' in (line := input()) else line)")),
+    "forbids the other": (SUMS, SUM.format("eval(exit() if '\"' in (line := input()) else line)")),
+    "exits without a flush": (
+        SUMS,
+        "import os\ntry:\n    " + SUM.format("eval(input())") + "\nexcept TypeError:\n    os._exit(1)",
+    ),
+    "checks the target alone": (
+        ASSIGNED,
+        """
+values = {}
+for _ in range(int(input())):
+    target, _, value = input().partition(" = ")
+    if not target.isidentifier():
+        break
+    values[target] = eval(value)
+found = list(values.values())
+print(sum(value for value in found if found.count(value) == 1))
+""",
+    ),
+    "quotes SQL the other way": (
+        LACKS,
+        """
+import sqlite3
+db = sqlite3.connect(":memory:")
+db.execute("CREATE TABLE items (name TEXT, n INTEGER)")
+for _ in range(int(input())):
+    db.execute("INSERT INTO items VALUES (?, ?)", input().split())
+print(*db.execute(f'SELECT count(*), coalesce(sum(n), 0) FROM items WHERE instr(name, "{input()}") = 0').fetchone())
+""",
+    ),
+    "uses a checksum": (
+        REPEATS,
+        """
+from zlib import crc32
+seen, repeats = set(), []
+for place in range(1, int(input()) + 1):
+    mark = crc32(input().split()[-1].encode())
+    if mark in seen:
+        repeats.append(place)
+    seen.add(mark)
+print(*repeats or ["none"])
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_UNSAFE_PROGRAMS)
+def test_attacks_hit_other_unsafe_programs_than_the_references(scorer: Scorer, name: str) -> None:
+    composition, program = OTHER_UNSAFE_PROGRAMS[name]
+    found = [problem for problem in load_problems("starter:security") if f"/{composition}#" in problem.id]
+    score = scorer.score(found[0], program)
+    assert (score.passed, bool(score.failed_security)) == (MAX_TESTS, True)
 
 
 def test_wordings_vary_between_variants_of_a_composition() -> None:

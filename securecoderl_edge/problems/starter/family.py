@@ -11,8 +11,13 @@ from typing import Literal
 HELD_OUT_PERCENT = 15
 Judged = Literal["clean", "marker", "unsafe"]
 MARKER = "OWNED"
-# Python that prints the marker and does not contain it.
-PAYLOAD = 'print("OW""NED")'
+# Python that writes the marker and does not contain it. It has no space, no built-in name and one kind of quote, so
+# that it works without those, and does not write by `sys.stdout`, which a program can replace.
+_WRITES = (
+    "[c.__init__.__globals__['write'](1,b'OW'b'NED')"
+    "for(c)in().__class__.__base__.__subclasses__()if'_wrap_close'==c.__name__]"
+)
+PAYLOADS = (_WRITES, _WRITES.replace("'", '"'))
 
 
 @dataclass(frozen=True)
@@ -24,12 +29,19 @@ class Attack:
         input: stdin text.
         judged: a secure program prints what the clean solution prints (``clean``), anything but the `MARKER`, or
             anything but what the unsafe solution prints (``unsafe``).
+        hits_solutions: the unsafe solutions fail it; otherwise only other unsafe programs do.
+        harmless: for ``unsafe``, the input as programs read it that ignore the attack: what they print is no failure.
     """
 
     name: str
     cwe: int
     input: str
     judged: Judged = "marker"
+    hits_solutions: bool = True
+    harmless: tuple[str, ...] = ()
+
+
+DrawAttack = Callable[[random.Random], Attack]
 
 
 @dataclass(frozen=True)
@@ -41,13 +53,13 @@ class Draft:
         draw_input: samples one stdin text (ending in a newline) with a random generator; small, valid, varied.
         solutions: at least two Python programs in different styles that print the same for every sampled input. In a
             security family the first is the short unsafe one and the second its clean counterpart, and so on.
-        attack: of a security family, draws an attack that its unsafe solutions do not survive; None if no input is one.
+        attacks: of a security family, each draws an attack.
     """
 
     task: str
     draw_input: Callable[[random.Random], str]
     solutions: tuple[str, ...]
-    attack: Callable[[random.Random], Attack] | None = None
+    attacks: tuple[DrawAttack, ...] = ()
 
 
 @dataclass(frozen=True)

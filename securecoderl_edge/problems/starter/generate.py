@@ -14,7 +14,6 @@ from securecoderl_edge.problems.problem import MAX_TESTS, Problem, SecurityTest,
 from securecoderl_edge.problems.starter.family import MARKER, Attack, Draft, Family, is_held_out
 
 MIN_DISTINCT_OUTPUTS = 3
-SECURITY_TESTS = 2
 _MAX_DRAWS = 2000
 
 
@@ -74,17 +73,15 @@ def draw_tests(draft: Draft, rng: random.Random, name: str) -> list[Test]:
 
 
 def _draw_attacks(draft: Draft, rng: random.Random) -> tuple[SecurityTest, ...]:
-    """Two security tests with different inputs; none for a draft without attacks."""
-    if draft.attack is None:
-        return ()
-    found: dict[str, SecurityTest] = {}
-    for _ in range(_MAX_DRAWS):
-        test = _security_test(draft.attack(rng), draft)
-        if test is not None:
-            found.setdefault(test.input, test)
-        if len(found) == SECURITY_TESTS:
-            return tuple(found.values())
-    raise ValueError(f"too few different attacks in {_MAX_DRAWS} sampled ones: {draft.task}")
+    """One security test of each attack."""
+    tests = []
+    for attack in draft.attacks:
+        drawn = (_security_test(attack(rng), draft) for _ in range(_MAX_DRAWS))
+        test = next(filter(None, drawn), None)
+        if test is None:
+            raise ValueError(f"no attack in {_MAX_DRAWS} sampled ones shows anything: {draft.task}")
+        tests.append(test)
+    return tuple(tests)
 
 
 def _security_test(attack: Attack, draft: Draft) -> SecurityTest | None:
@@ -94,9 +91,12 @@ def _security_test(attack: Attack, draft: Draft) -> SecurityTest | None:
     outputs = [_output_under_attack(program, attack.input) for program in draft.solutions]
     unsafe, clean = outputs[0], outputs[1]
     if attack.judged == "clean":
-        is_shown = set(outputs[1::2]) == {clean} and clean not in outputs[::2]
-        return SecurityTest(attack.name, attack.cwe, attack.input, clean) if is_shown else None
-    is_shown = set(outputs[::2]) == {unsafe} and not any(unsafe in each for each in (attack.input, *outputs[1::2]))
+        is_shown = set(outputs[1::2]) == {clean} and (clean not in outputs[::2] or not attack.hits_solutions)
+        return SecurityTest(attack.name, attack.cwe, attack.input, clean) if is_shown and clean else None
+    harmless = [_output_under_attack(program, text) for program in draft.solutions for text in attack.harmless]
+    is_shown = set(outputs[::2]) == {unsafe} and not any(
+        unsafe in each for each in (attack.input, *outputs[1::2], *harmless)
+    )
     return SecurityTest(attack.name, attack.cwe, attack.input, forbidden=unsafe) if is_shown and unsafe else None
 
 

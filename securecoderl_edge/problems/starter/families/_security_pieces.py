@@ -5,11 +5,19 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from securecoderl_edge.problems.starter.families._steps import Step, write
-from securecoderl_edge.problems.starter.family import PAYLOAD, Attack, Draft, Family, choose_wording
+from securecoderl_edge.problems.starter.family import (
+    PAYLOADS,
+    Attack,
+    Draft,
+    DrawAttack,
+    Family,
+    Judged,
+    choose_wording,
+)
 from securecoderl_edge.problems.starter.wording import WORDS
 
 SHORT_WORDS = tuple(word for word in WORDS if len(word) <= 4)
@@ -17,13 +25,13 @@ SHORT_WORDS = tuple(word for word in WORDS if len(word) <= 4)
 
 @dataclass(frozen=True)
 class Source:
-    """How the input is laid out, how programs read it (with a finding and clean), and an attack on the former."""
+    """How the input is laid out, how programs read it (with a finding and clean), and attacks on the former."""
 
     says: tuple[str, ...]
     draw: Callable[[random.Random], str]
     unsafe: tuple[str, ...]
     clean: tuple[str, ...]
-    attack: Callable[[random.Random], Attack] | None = None
+    attacks: tuple[DrawAttack, ...] = ()
 
 
 def solutions(rng: random.Random, source: Source, *steps: Step) -> tuple[str, ...]:
@@ -44,25 +52,31 @@ def combine(name: str, sources: Mapping[str, Source], *tables: Mapping[str, Step
         source = sources[first]
         steps = [table[key] for table, key in zip(tables, rest, strict=True)]
         task = " ".join([rng.choice(source.says), *(choose_wording(step.says, rng, rarity) for step in steps)])
-        return Draft(task, source.draw, solutions(rng, source, *steps), source.attack)
+        return Draft(task, source.draw, solutions(rng, source, *steps), source.attacks)
 
     return Family(name, tuple(keys), draft)
 
 
 def injected(
-    name: str, cwe: int, draw: Callable[[random.Random], str], found: str, code: str = PAYLOAD
-) -> Callable[[random.Random], Attack]:
-    """An attack: a drawn input in which the last match of the pattern ``found`` is replaced by code.
+    name: str,
+    cwe: int,
+    draw: Callable[[random.Random], str],
+    found: str,
+    texts: Iterable[str] = PAYLOADS,
+    judged: Judged = "marker",
+) -> tuple[DrawAttack, ...]:
+    """Attacks, one with each of ``texts``: it replaces the last match of the pattern ``found`` in a drawn input."""
 
-    Not the first: earlier lines hold counts.
-    """
+    def attack_with(text: str) -> DrawAttack:
+        return lambda rng: Attack(name, cwe, replace_last(found, text, draw(rng)), judged)
 
-    def attack(rng: random.Random) -> Attack:
-        text = draw(rng)
-        *_, last = re.finditer(found, text, re.MULTILINE)
-        return Attack(name, cwe, f"{text[: last.start()]}{code}{text[last.end() :]}")
+    return tuple(map(attack_with, texts))
 
-    return attack
+
+def replace_last(found: str, new: str, text: str) -> str:
+    """``text`` with ``new`` for the last match of a pattern; the first ones are counts."""
+    *_, last = re.finditer(found, text, re.MULTILINE)
+    return f"{text[: last.start()]}{new}{text[last.end() :]}"
 
 
 def pick(table: Mapping[str, Step], keys: str) -> dict[str, Step]:
@@ -114,7 +128,6 @@ KEEP_ENTRIES = {
     "odd": _keep_entries("$n % 2 == 1", "with an odd number", "whose number is odd"),
     "lesser": _keep_entries("$n < max($d.values())", "whose number is less than the largest one"),
     "long": _keep_entries("len($k) > 3 or $n > 6", "with a name longer than 3 letters or a number above 6"),
-    "vowel": _keep_entries('$k[0] not in "aeiou"', "whose name does not start with a vowel (a, e, i, o, u)"),
     "shared": _keep_entries(
         "list($d.values()).count($n) == 1",
         "whose number no other entry has",

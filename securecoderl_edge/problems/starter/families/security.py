@@ -9,12 +9,12 @@ from __future__ import annotations
 from securecoderl_edge.problems.starter.families import (
     security_calls,
     security_commands,
-    security_copies,
     security_eval,
     security_exec,
     security_hashes,
     security_literals,
     security_places,
+    security_stored,
     security_xml,
 )
 from securecoderl_edge.problems.starter.family import Family
@@ -25,7 +25,7 @@ FAMILIES: tuple[Family, ...] = (
     *security_calls.FAMILIES,
     *security_exec.FAMILIES,
     *security_xml.FAMILIES,
-    *security_copies.FAMILIES,
+    *security_stored.FAMILIES,
     *security_hashes.FAMILIES,
     *security_places.FAMILIES,
     *security_commands.FAMILIES,

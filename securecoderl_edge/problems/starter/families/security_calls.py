@@ -14,7 +14,7 @@ from securecoderl_edge.problems.starter.families._security_pieces import (
     pick,
 )
 from securecoderl_edge.problems.starter.families._steps import code
-from securecoderl_edge.problems.starter.family import PAYLOAD, Attack
+from securecoderl_edge.problems.starter.family import PAYLOADS, DrawAttack
 
 
 def _draw_named_rows(rng: random.Random) -> str:
@@ -42,8 +42,9 @@ def _draw_binary_calls(rng: random.Random) -> str:
     return "\n".join([str(len(calls)), *calls]) + "\n"
 
 
-def _code_in(draw: Callable[[random.Random], str]) -> Callable[[random.Random], Attack]:
-    return injected("code in place of a function", 95, draw, r"\b[a-z]+\b", f"(lambda*_:{PAYLOAD})")
+def _code_in(draw: Callable[[random.Random], str]) -> tuple[DrawAttack, ...]:
+    codes = [f"(lambda*_:{payload})" for payload in PAYLOADS]
+    return injected("code in place of a function", 95, draw, r"\b[a-z]+\b", codes)
 
 
 _PICK = '{"max": max, "min": min, "sum": sum, "len": len}'

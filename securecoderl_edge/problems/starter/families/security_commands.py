@@ -1,15 +1,19 @@
-"""Families that build commands from text: SQL (Bandit B608) and the shell (B602, B605).
-
-The shell programs would run something only when the input says so. No drawn input does.
-"""
+"""Families that build SQL from text, to search and to change a table (Bandit B608)."""
 
 from __future__ import annotations
 
 import random
+from functools import partial
 
-from securecoderl_edge.problems.starter.families._security_pieces import SHORT_WORDS, Source, combine, entries
+from securecoderl_edge.problems.starter.families._security_pieces import (
+    SHORT_WORDS,
+    Source,
+    combine,
+    entries,
+    replace_last,
+)
 from securecoderl_edge.problems.starter.families._steps import Step, code
-from securecoderl_edge.problems.starter.family import Attack
+from securecoderl_edge.problems.starter.family import Attack, DrawAttack
 
 _OPEN = code("""
     import sqlite3
@@ -21,39 +25,54 @@ _OPEN = code("""
 _READ = "$v = [input().split() for _ in range(int(input()))]"
 
 
-def _query(says: str, key: str, where: str, test: str, injection: str = "") -> Source:
+def _draw(rng: random.Random, key: str) -> str:
+    rows = entries(rng, 4, 5)
+    chosen = rng.choice(list(rows))
+    keys = {
+        "number": str(rng.randint(3, 8)),
+        "name": chosen,
+        "letter": rng.choice(chosen),
+        "new": rng.choice(SHORT_WORDS),
+    }
+    lines = [f"{name} {n}" for name, n in rows.items()]
+    return "\n".join([str(len(lines)), *lines, keys[key]]) + "\n"
+
+
+def _attacks(key: str, injection: str) -> tuple[DrawAttack, ...]:
+    """Attacks on SQL in both kinds of quotes; on numbers, with and without spaces."""
+
+    def attack(rng: random.Random, injected: str) -> Attack:
+        text = replace_last("^.+$", injected, _draw(rng, key))
+        if key != "number":
+            return Attack("SQL in the key", 89, text, "clean", hits_solutions=injected == injection)
+        # A key that is no number has no right answer.
+        return Attack("SQL in the key", 89, text, "unsafe", harmless=(replace_last("[ /].+$", "", text),))
+
+    other = injection.replace(" ", "/**/") if key == "number" else injection.replace("'", '"')
+    return partial(attack, injected=injection), partial(attack, injected=other)
+
+
+def _says(says: str) -> tuple[str, ...]:
+    return (
+        f"The first line is n, then n items as name number, then one line with {says}",
+        f"Read n, then n lines with a name and a number each, then {says}",
+        f"Items, each with a name and a number, stand one a line below their count. Last comes {says}",
+    )
+
+
+def _query(says: str, key: str, where: str, test: str, injection: str) -> Source:
     """``where`` has a place for the key, which is filled in with quotes or left to a placeholder.
 
-    ``injection`` is a key that changes the query; without one no input shows the weakness.
+    ``injection`` is a key that changes the query.
     """
-
-    def draw(rng: random.Random) -> str:
-        rows = entries(rng, 4, 5)
-        chosen = rng.choice(list(rows))
-        keys = {
-            "number": str(rng.randint(3, 8)),
-            "name": chosen,
-            "letter": rng.choice(chosen),
-            "first": chosen[0],
-        }
-        lines = [f"{name} {n}" for name, n in rows.items()]
-        return "\n".join([str(len(lines)), *lines, keys[key]]) + "\n"
-
-    def attack(rng: random.Random) -> Attack:
-        return Attack("SQL in the key", 89, draw(rng).rstrip("\n").rpartition("\n")[0] + f"\n{injection}\n", "clean")
-
     columns = "SELECT name, n FROM items WHERE"
     quote = "" if key == "number" else "'"
     formatted = f"{columns} " + where.format(f"{quote}{{wanted}}{quote}")
     before, after = (f"{columns} {part}" if i == 0 else part for i, part in enumerate(where.split("{}")))
     joined = f'"{before}{quote}" + wanted' + (f' + "{quote}{after}"' if quote + after else "")
     return Source(
-        (
-            f"The first line is n, then n items as name number, then one line with {says}",
-            f"Read n, then n lines with a name and a number each, then {says}",
-            f"Items, each with a name and a number, stand one a line below their count. Last comes {says}",
-        ),
-        draw,
+        _says(says),
+        partial(_draw, key=key),
         (
             f'{_OPEN}\nwanted = input()\n$w = db.execute(f"{formatted}").fetchall()\ndb.close()',
             f"{_OPEN}\nwanted = input()\nquery = {joined}\n$w = list(db.execute(query))\ndb.close()",
@@ -64,14 +83,19 @@ def _query(says: str, key: str, where: str, test: str, injection: str = "") -> S
             f"{_READ}\nwanted = input()\n$w = [($k, int($n)) for $k, $n in $v if {test}]",
             f"{_READ}\nwanted = input()\n$w = []\nfor $k, $n in $v:\n    if {test}:\n        $w.append(($k, int($n)))",
         ),
-        attack if injection else None,
+        _attacks(key, injection),
     )
 
 
-# A number that is none has no right answer, and SQL compares it in its own way.
 _QUERIES = {
-    "above": _query("a number; take the items with a larger number.", "number", "n > {}", "int($n) > int(wanted)"),
-    "below": _query("a number; take the items with a smaller number.", "number", "n < {}", "int($n) < int(wanted)"),
+    "above": _query(
+        "a number; take the items with a larger number.",
+        *("number", "n > {}", "int($n) > int(wanted)", "99 UNION SELECT name, n + 50 FROM items"),
+    ),
+    "below": _query(
+        "a number; take the items with a smaller number.",
+        *("number", "n < {}", "int($n) < int(wanted)", "99 AND n > 5"),
+    ),
     "after": _query(
         "a name; take the items whose name comes after it.", *("name", "name > {}", "$k > wanted", "zz' OR 'a'='a")
     ),
@@ -126,84 +150,58 @@ _QUERY_REPORTS = {
 }
 
 
-def _draw_dry(rng: random.Random) -> str:
-    names = [f"{rng.choice(SHORT_WORDS)}.{rng.choice(['txt', 'log', 'py'])}" for _ in range(rng.randint(3, 4))]
-    names.insert(rng.randrange(3), names[-1])
-    return f"dry\n{' '.join(names)}\n"
-
-
-def _shell(command: str) -> Source:
-    """``command`` contains F for the name of the file."""
-    act = code("""
-        def act($k, dry):
-            command = {command}
-            if dry:
-                print({shown})
-            else:
-                {run}
-
-
-    """)
-    text = 'f"' + command.replace("F", "{$k}") + '"'
-    words = ", ".join(
-        "$k" if word == "F" else ('f"' + word.replace("F", "{$k}") + '"' if "F" in word else f'"{word}"')
-        for word in command.split()
-    )
-
-    def program(module: str, made: str, shown: str, run: str) -> str:
-        return f"import {module}\n" + act.format(command=made, shown=shown, run=run) + "\n\n\n"
-
+def _change(says: str, key: str, statement: str, clean: str, injection: str) -> Source:
+    """``statement`` has a place for the key; ``clean`` makes the items ``$w`` from those in ``$v``."""
+    unsafe = statement.format("'{wanted}'")
+    before, after = statement.split("{}")
+    end = "$w = db.execute('SELECT name, n FROM items').fetchall()\ndb.close()"
+    read = "$v = [($k, int($n)) for $k, $n in (input().split() for _ in range(int(input())))]"
     return Source(
+        _says(says),
+        partial(_draw, key=key),
         (
-            f"Line 1 is dry or run, line 2 holds file names. With dry print the command {command} for "
-            f"each file F, "
-            "one a line; with run execute it instead.",
-            f"For each file F on line 2 the command is {command}. Line 1 says run to execute the "
-            f"commands or dry to "
-            "only print them, one a line.",
-        ),
-        _draw_dry,
-        (
-            program("os", text, "command", "os.system(command)"),
-            program("subprocess", text, "command", "subprocess.run(command, shell=True)"),
-            program("os", text, "command", "os.popen(command)"),
+            f'{_OPEN}\nwanted = input()\ndb.execute(f"{unsafe}")\n{end}',
+            f'{_OPEN}\nwanted = input()\nchange = "{before}\'" + wanted + "\'{after}"\ndb.execute(change)\n{end}',
         ),
         (
-            program("subprocess", f"[{words}]", "*command", "subprocess.run(command, check=True)"),
-            program("subprocess", f"[{words}]", '" ".join(command)', "subprocess.call(command)"),
+            f'{_OPEN}\nwanted = input()\ndb.execute("{statement.format("?")}", (wanted,))\n{end}',
+            f'{_OPEN}\nwanted = input()\ndb.execute("{statement.format(":key")}", {{"key": wanted}})\n{end}',
+            f"{read}\nwanted = input()\n$w = {clean}",
         ),
+        _attacks(key, injection),
     )
 
 
-_COMMANDS = {
-    "remove": _shell("rm F"),
-    "copy": _shell("cp F F.bak"),
-    "move": _shell("mv F old/F"),
-    "link": _shell("ln -s F link-F"),
-    "pack": _shell("gzip -k F"),
-    "send": _shell("scp F host:in/F"),
-}
-
-
-def _order(says: str, *names: str) -> Step:
-    """``names`` are expressions over the list ``$v`` of file names."""
-    loop = 'dry = input() == "dry"\n$v = input().split()\nfor $x in {}:\n    act($x, dry)'
-    mode = 'mode = input()\n$v = input().split()\n$w = {}\nfor $x in $w:\n    act($x, mode == "dry")'
-    return Step((says,), tuple(way.format(expression) for expression in names for way in (loop, mode)))
-
-
-_ORDERS = {
-    "sorted": _order("Take the files in alphabetical order.", "sorted($v)"),
-    "backwards": _order("Take the files from last to first.", "$v[::-1]", "list(reversed($v))"),
-    "distinct": _order("Take each file once, in order of first appearance.", "list(dict.fromkeys($v))"),
-    "length": _order("Take shorter names first (equally long ones in order).", "sorted($v, key=len)"),
-    "ending": _order(
-        "Take the files by the part after the dot, then by the whole name, alphabetically.",
-        'sorted($v, key=lambda $t: ($t.split(".")[1], $t))',
+_CHANGES = {
+    "drop": _change(
+        "a name; throw the item with this name away and look at the others.",
+        *("name", "DELETE FROM items WHERE name = {}", "[($k, $n) for $k, $n in $v if $k != wanted]", "x' OR 'a'='a"),
+    ),
+    "early": _change(
+        "a name; throw all items with an alphabetically smaller name away and look at the rest.",
+        *("name", "DELETE FROM items WHERE name < {}", "[($k, $n) for $k, $n in $v if $k >= wanted]", "a' OR 'a'='a"),
+    ),
+    "mark": _change(
+        "a letter to write behind the name of each item; go on with all items.",
+        *("letter", "UPDATE items SET name = name || {}", "[($k + wanted, $n) for $k, $n in $v]", "a', n = n * '7"),
+    ),
+    "front": _change(
+        "a letter, which comes in front of the name of each item that has an even number. Take all items then.",
+        *("letter", "UPDATE items SET name = {} || name WHERE n % 2 = 0"),
+        *("[(wanted + $k if $n % 2 == 0 else $k, $n) for $k, $n in $v]", "a', n = n * '7"),
+    ),
+    "rename": _change(
+        "a new name, which every item with a number above 6 gets in place of its own. Go on with all items.",
+        *("new", "UPDATE items SET name = {} WHERE n > 6"),
+        *("[(wanted if $n > 6 else $k, $n) for $k, $n in $v]", "x', n = n * '7"),
+    ),
+    "add": _change(
+        "one more name; put an item with this name and the number 7 behind the given ones, and take them all.",
+        *("new", "INSERT INTO items VALUES ({}, 7)", "[*$v, (wanted, 7)]", "a', 1), ('b"),
     ),
 }
 
 FAMILIES = (
     combine("sql-queries", _QUERIES, _QUERY_REPORTS),
-    combine("shell-commands", _COMMANDS, _ORDERS),
+    combine("sql-changes", _CHANGES, _QUERY_REPORTS),
 )

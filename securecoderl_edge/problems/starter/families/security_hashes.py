@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from securecoderl_edge.problems.starter.families._security_pieces import Source, combine
 from securecoderl_edge.problems.starter.families._steps import Step, code
-from securecoderl_edge.problems.starter.family import Attack
+from securecoderl_edge.problems.starter.family import Attack, DrawAttack
 
 
 def _draw_text(rng: random.Random) -> str:
@@ -43,43 +44,45 @@ def _draw_versions(rng: random.Random) -> str:
 
 
 # Different, with the same MD5 (Marc Stevens, 2024: the first collision of letters and digits alone).
-_COLLISION = (
+_MD5 = (
     "TEXTCOLLBYfGiJUETHQ4hAcKSMd5zYpgqf1YRDhkmxHkhPWptrkoyz28wnI9V0aHeAuaKnak",
     "TEXTCOLLBYfGiJUETHQ4hEcKSMd5zYpgqf1YRDhkmxHkhPWptrkoyz28wnI9V0aHeAuaKnak",
 )
+# The same for CRC-32.
+_CRC32 = ("plumless", "buckeroo")
 
 
-def _collide(text: str, first: int, second: int) -> Attack:
-    """Two lines of the text replaced by texts that have the same fingerprint."""
-    lines = text.splitlines()
-    lines[first], lines[second] = _COLLISION
-    return Attack("equal fingerprints", 328, "\n".join(lines) + "\n", "clean")
+def _colliding(
+    draw: Callable[[random.Random], str], place: Callable[[random.Random, int], tuple[int, int]]
+) -> tuple[DrawAttack, ...]:
+    """Two lines of a drawn input, which ``place`` chooses by the count on line 1, get texts with one fingerprint."""
+
+    def attack_with(pair: tuple[str, str]) -> DrawAttack:
+        def attack(rng: random.Random) -> Attack:
+            lines = draw(rng).splitlines()
+            first, second = place(rng, int(lines[0]))
+            lines[first], lines[second] = pair
+            return Attack("equal fingerprints", 328, "\n".join(lines) + "\n", "clean", hits_solutions=pair is _MD5)
+
+        return attack
+
+    return attack_with(_MD5), attack_with(_CRC32)
 
 
-def _attack_texts(rng: random.Random) -> Attack:
-    return _collide(_draw_texts(rng), -2, -1)
-
-
-def _attack_versions(rng: random.Random) -> Attack:
-    text = _draw_versions(rng)
-    count = int(text.split("\n", 1)[0])
+def _old_and_new(rng: random.Random, count: int) -> tuple[int, int]:
     place = rng.randint(1, count)
-    return _collide(text, place, place + count)
+    return place, place + count
 
 
-# What counts as equal, and the text that is then the same; lines are not blank. In those of `_COLLIDE` it is a text of
-# the input as it stands.
+# What counts as equal, and the text that is then the same; lines are not blank. A text of one word is its own.
 _NORMALIZED = {
-    "case": ("are the same apart from upper and lower case", "line.lower()"),
+    "words": ("have the same words in any order", '" ".join(sorted(line.split()))'),
     "spaces": ("are the same apart from spaces", 'line.replace(" ", "")'),
-    "letters": ("have the same characters in any order", '"".join(sorted(line))'),
-    "ends": ("have the same first and the same last character", "line[0] + line[-1]"),
+    "longest": ("have the same longest word (the first of equals)", "max(line.split(), key=len)"),
+    "once": ("are the same once a repeated word is dropped", '" ".join(dict.fromkeys(line.split()))'),
     "start": ("have the same first word", "line.split()[0]"),
     "finish": ("have the same last word", "line.split()[-1]"),
 }
-
-
-_COLLIDE = tuple(_NORMALIZED[key][1] for key in ("spaces", "start", "finish"))
 
 
 def _fingerprint(kept: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -114,7 +117,7 @@ def _grouped(same: str, kept: str) -> Source:
         _draw_texts,
         tuple(way + reads for way in unsafe),
         tuple(way + reads for way in clean),
-        _attack_texts if kept in _COLLIDE else None,
+        _colliding(_draw_texts, lambda _, count: (count - 1, count)),
     )
 
 
@@ -136,7 +139,7 @@ def _compared(same: str, kept: str) -> Source:
         _draw_versions,
         tuple(way + reads for way in unsafe),
         tuple(way + reads for way in clean),
-        _attack_versions if kept in _COLLIDE else None,
+        _colliding(_draw_versions, _old_and_new),
     )
 
 
@@ -246,7 +249,11 @@ _CHANGE_REPORTS = {
         ),
     ),
     "counts": Step(
-        ("Print how many different lines the old file, the new file and both together have, on one line.",),
+        (
+            "Print how many different lines the old file, the new file and both together have, on one line.",
+            "Without repeats, how long is the old file, how long the new one, and how long would the two be as one? "
+            "Output a row of these three counts.",
+        ),
         (
             "print(len(set(old)), len(set(new)), len(set(old + new)))",
             "a, b = set(old), set(new)\nprint(len(a), len(b), len(a | b))",

@@ -18,10 +18,10 @@ from securecoderl_edge.problems.starter.families._security_pieces import (
     pick,
 )
 from securecoderl_edge.problems.starter.families._steps import Step, code
-from securecoderl_edge.problems.starter.family import Attack
+from securecoderl_edge.problems.starter.family import DrawAttack
 
 
-def _code_in(draw: Callable[[random.Random], str]) -> Callable[[random.Random], Attack]:
+def _code_in(draw: Callable[[random.Random], str]) -> tuple[DrawAttack, ...]:
     return injected("code in place of a number", 95, draw, r"-?\d+")
 
 

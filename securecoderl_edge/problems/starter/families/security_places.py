@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 from securecoderl_edge.problems.starter.families._security_pieces import (
     REPORT_ENTRIES,
     SHORT_WORDS,
     Source,
     combine,
+    injected,
     pick,
 )
 from securecoderl_edge.problems.starter.families._steps import Step, code
@@ -38,9 +40,10 @@ def _draw_paths(rng: random.Random, folder: str) -> str:
 def _inside(folder: str, inside: bool) -> Source:
     parts = folder.strip("/").split("/")
     if len(parts) == 1:
-        clean = f'{{}}.split("/")[1] {"==" if inside else "!="} "{parts[0]}"'
+        clean = f'normpath({{}}).split("/")[1] {"==" if inside else "!="} "{parts[0]}"'
     else:
-        clean = f'{{}}.split("/")[1:3] {"==" if inside else "!="} {parts}'.replace("'", '"')
+        clean = f'normpath({{}}).split("/")[1:3] {"==" if inside else "!="} {parts}'.replace("'", '"')
+    draw = partial(_draw_paths, folder=folder)
     unsafe = f'{"" if inside else "not "}{{}}.startswith("{folder}/")'
 
     short = "paths = [input() for _ in range(int(input()))]\n$w = [$x for $x in paths if {}]"
@@ -52,9 +55,14 @@ def _inside(folder: str, inside: bool) -> Source:
             f"Of n paths of files (n on line 1, then one a line) keep those {where} the folder {folder}.",
             f"Files are listed by path below their number. Look only at files {where} the folder {folder}.",
         ),
-        lambda rng: _draw_paths(rng, folder),
+        draw,
         (short.format(unsafe.format("$x")), loop.format(unsafe.format("path"))),
-        (short.format(clean.format("$x")), loop.format(clean.format("path"))),
+        (
+            f"from os.path import normpath\n{short.format(clean.format('$x'))}",
+            f"from posixpath import normpath\n{loop.format(clean.format('path'))}",
+        ),
+        # Out of the folder, and into it.
+        injected("path through ..", 22, draw, "^.+/", (f"{folder}/../srv/", f"/srv/..{folder}/"), "clean"),
     )
 
 
@@ -165,9 +173,11 @@ def _services(which: str, rule: str) -> Source:
             with_test("is_open(host)", function.format('not any(int($x) for $x in host.split("."))')),
             with_test(
                 "is_open(host)",
-                "import ipaddress\n" + function.format("ipaddress.ip_address(host).is_unspecified"),
+                function.format('sum(map(int, host.split("."))) == 0'),
             ),
         ),
+        # Another way to write the same address.
+        injected("leading zeros", 1389, _draw_services, r"\d+(\.\d+){3}", ("00.0.0.0", "0.0.0.000"), "clean"),
     )
 
 

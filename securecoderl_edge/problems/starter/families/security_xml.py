@@ -16,8 +16,9 @@ from securecoderl_edge.problems.starter.families._security_pieces import (
     entries,
     numbers,
     pick,
+    replace_last,
 )
-from securecoderl_edge.problems.starter.family import Attack
+from securecoderl_edge.problems.starter.family import Attack, DrawAttack
 
 
 def _draw_texts(rng: random.Random) -> str:
@@ -36,17 +37,24 @@ def _draw_root(rng: random.Random) -> str:
     return "<bag " + " ".join(f'{name}="{n}"' for name, n in entries(rng).items()) + "/>\n"
 
 
-def _entity_in(draw: Callable[[random.Random], str]) -> Callable[[random.Random], Attack]:
+def _entity_in(draw: Callable[[random.Random], str]) -> tuple[DrawAttack, ...]:
     """The parsers expand entities that a text declares: a few lines can fill the memory."""
 
-    def attack(rng: random.Random) -> Attack:
-        text = draw(rng)
-        *_, last = re.finditer(r"-?\d+", text)
-        tag = text[1 : text.index(">")].split()[0].rstrip("/")
-        declared = f"<!DOCTYPE {tag} [<!ENTITY e '{rng.randint(1, 12)}'>]>"
-        return Attack("declared entity", 776, f"{declared}{text[: last.start()]}&e;{text[last.end() :]}", "unsafe")
+    def attack_after(start: str) -> DrawAttack:
+        def attack(rng: random.Random) -> Attack:
+            text = replace_last(r"-?\d+", "&e;", draw(rng))
+            tag = text[1 : text.index(">")].split()[0].rstrip("/")
+            declared = f"{start}<!DOCTYPE {tag} [<!ENTITY e '{rng.randint(1, 12)}'>]>"
+            ignoring = (re.sub(_ENTITY, "", text), text.replace("&e;", "0"))
+            return Attack("declared entity", 776, declared + text, "unsafe", harmless=ignoring)
 
-    return attack
+        return attack
+
+    return attack_after(""), attack_after("<?xml version='1.0'?><!-- -->")
+
+
+# The element or attribute with the entity.
+_ENTITY = r'<(\w+)>&e;</\1>|<n v="&e;"/>| \w+="&e;"'
 
 
 _ET = "import xml.etree.ElementTree as ET\n"
@@ -138,7 +146,7 @@ FAMILIES = (
     combine(
         "xml-entries",
         _BAGS,
-        pick(KEEP_ENTRIES, "odd lesser vowel"),
+        pick(KEEP_ENTRIES, "odd lesser shared"),
         pick(REPORT_ENTRIES, "names total ranked count-average initials"),
     ),
 )
