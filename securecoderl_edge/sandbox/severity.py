@@ -23,17 +23,21 @@ SEVERITY_SCALES = ("bandit", "cwe")
 
 SEVERITY_WEIGHTS = {"HIGH": 1.0, "MEDIUM": 0.5}
 CONFIDENCE_WEIGHTS = {"HIGH": 1.0, "MEDIUM": 0.5, "LOW": 0.25}
-_HIGH, _MEDIUM, _NOT_STATED = 1.0, 0.5, 0.25
-# Every weakness that Bandit 1.9 reports, with its likelihood of exploit.
+_HIGH, _MEDIUM, _LOW, _NOT_STATED = 1.0, 0.5, 0.25, 0.25
+# Every weakness that Bandit 1.9 reports and those of the built-in security tests and of SecCodePLT, with their likelihood
+# of exploit; weaknesses that are not here have none stated.
 CWE_WEIGHTS = {
     20: _HIGH,  # improper input validation
     22: _HIGH,  # path traversal
+    74: _HIGH,  # injection
     78: _HIGH,  # OS command injection
     79: _HIGH,  # cross-site scripting
     80: _HIGH,  # basic cross-site scripting
     89: _HIGH,  # SQL injection
     94: _MEDIUM,  # code injection
+    95: _MEDIUM,  # code in text that is evaluated
     155: _NOT_STATED,  # wildcards
+    200: _HIGH,  # exposure of sensitive information
     259: _HIGH,  # hard-coded password
     284: _NOT_STATED,  # improper access control
     295: _NOT_STATED,  # improper certificate validation
@@ -41,14 +45,21 @@ CWE_WEIGHTS = {
     326: _NOT_STATED,  # inadequate encryption strength
     327: _HIGH,  # broken or risky cryptographic algorithm
     330: _HIGH,  # insufficiently random values
+    352: _MEDIUM,  # cross-site request forgery
     377: _NOT_STATED,  # insecure temporary file
     400: _HIGH,  # uncontrolled resource consumption
     494: _MEDIUM,  # download of code without integrity check
     502: _MEDIUM,  # deserialization of untrusted data
+    601: _LOW,  # open redirect
     605: _NOT_STATED,  # multiple binds to the same port
     703: _NOT_STATED,  # improper handling of exceptional conditions
     732: _HIGH,  # incorrect permissions of a critical resource
+    770: _HIGH,  # allocation without limits
+    776: _MEDIUM,  # recursive XML entities
     838: _NOT_STATED,  # inappropriate encoding
+    862: _HIGH,  # missing authorization
+    863: _HIGH,  # incorrect authorization
+    1333: _HIGH,  # inefficient regular expression
 }
 
 

@@ -62,4 +62,4 @@ def test_the_table_has_every_weakness_that_bandit_reports() -> None:
         from bandit.core.issue import Cwe
 
     known = {value for name, value in vars(Cwe).items() if name.isupper() and isinstance(value, int)}
-    assert known - {Cwe.NOTSET} == set(CWE_WEIGHTS)
+    assert known - {Cwe.NOTSET} <= set(CWE_WEIGHTS)
