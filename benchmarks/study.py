@@ -38,7 +38,7 @@ from securecoderl_edge.evaluation.study.tables import study_tables
 from securecoderl_edge.evaluation.tables import to_markdown
 from securecoderl_edge.training.settings import CURRICULUM
 
-BETAS = (0.0, 0.2, 0.4, 0.6, 0.8)
+BETAS = (0.0, 0.4, 0.8)
 PAPERS_BETA = 0.4
 
 # Only 2.5 % of nano's programs for the security problems pass all tests, so being safe would cost it nothing. After
@@ -52,6 +52,9 @@ NANO_SECURITY = Base(
     ),
 )
 SECURITY = Split("security", "starter:security-train", "starter:security", NANO_SECURITY)
+# Trained on code injection alone; the other weaknesses are held out.
+CODE = Split("code", "starter:code-train", "starter:code", NANO_SECURITY)
+NOT_CODE = Split("not-code", "starter:code-train", "starter:not-code", NANO_SECURITY)
 # One test in five can be copied from the statement; `hard` has the same problems without such tests.
 SHOWN = Split("shown", "starter:shown-train", "starter:shown", NANO_HARD)
 HIDDEN = Split("hard", "starter:hard-train", "starter:hard", NANO_HARD)
@@ -120,22 +123,34 @@ def weak_sft(folder: Path) -> Study:
 
 
 def security(folder: Path) -> Study:
-    """The weight of R_sec, and R_sec from security tests, from Bandit, and from both."""
-    arm = partial(Arm, split=SECURITY, measured_on=(SECURITY,), snapshot_every=20)
+    """The weight of R_sec; R_sec from security tests, from Bandit and from both; weaknesses that training lacks."""
+    arm = partial(Arm, split=SECURITY, measured_on=(SECURITY,))
     # The shortest solution is often the unsafe one.
     both = ("sft.solutions=any",)
     arms = [arm("security-sft", "SFT", phases=("sft",), settings=both)]
+    pairs = []
+    rl = partial(arm, phases=("sft", "partial"))
+
+    def settings(beta: float, rule: str = "both") -> tuple[str, ...]:
+        return (*both, "partial.steps=40", f"reward.security_weight={beta}", f"reward.security={rule}")
+
     for beta in BETAS:
-        settings: tuple[str, ...] = (*both, "partial.steps=60", f"reward.security_weight={beta}")
-        arms.append(arm(f"security-beta-{beta}", f"beta {beta}", phases=("sft", "partial"), settings=settings))
+        arms.append(rl(f"security-beta-{beta}", f"beta {beta}", settings=settings(beta)))
     for rule in ("tests", "bandit"):
-        settings = (*both, "partial.steps=60", f"reward.security_weight={PAPERS_BETA}", f"reward.security={rule}")
         title = f"beta {PAPERS_BETA}, {rule} alone"
-        arms.append(arm(f"security-{rule}", title, phases=("sft", "partial"), settings=settings))
+        arms.append(rl(f"security-{rule}", title, settings=settings(PAPERS_BETA, rule)))
     without, papers = "security-beta-0.0", f"security-beta-{PAPERS_BETA}"
     pairs = [("security-sft", each.name) for each in arms[1:]]
     pairs += [(without, each.name) for each in arms[2:]]
     pairs += [(papers, f"security-{rule}") for rule in ("tests", "bandit")]
+    arm, rl = (partial(each, split=CODE, measured_on=(CODE, NOT_CODE)) for each in (arm, rl))
+    arms += [
+        arm("code-sft", "SFT", phases=("sft",), settings=both),
+        rl("code-beta-0.0", "beta 0.0", settings=settings(0.0)),
+        rl(f"code-beta-{PAPERS_BETA}", f"beta {PAPERS_BETA}", settings=settings(PAPERS_BETA)),
+    ]
+    held_out = [each.name for each in arms[-3:]]
+    pairs += [(held_out[0], held_out[1]), (held_out[0], held_out[2]), (held_out[1], held_out[2])]
     return _study("security", folder, arms, pairs, seeds=5)
 
 

@@ -9,6 +9,8 @@
 | ``shown``, ``shown-train`` | ``hard`` and ``hard-train`` with the example of a statement as a test | |
 | ``security`` | families whose short obvious solution has a Bandit finding | held out of ``train`` |
 | ``security-train`` | the security part of ``train`` | |
+| ``code``, ``code-train`` | the parts of ``security`` and ``security-train`` about code injection | |
+| ``not-code`` | the rest of ``security`` | |
 | ``general-train`` | the rest of ``train`` | |
 | ``plain-train`` | the part of ``train`` that keeps, changes and folds numbers of the input or of one expression | |
 
@@ -34,8 +36,9 @@ EVAL_SIZE = 200
 WORDINGS = 12
 SPLITS = (
     *("train", "eval", "hard", "hard-train", "shown", "shown-train", "security", "security-train"),
-    *("general-train", "plain-train"),
+    *("general-train", "plain-train", "code", "code-train", "not-code"),
 )
+_CODE_INJECTION = {94, 95}
 
 
 def load_split(split: str) -> list[Problem]:
@@ -55,6 +58,9 @@ def _build(split: str) -> tuple[Problem, ...]:
 
     if split == "train":
         return _build("general-train") + _build("security-train")
+    if split in ("code", "code-train", "not-code"):
+        whole = _build("security-train" if split == "code-train" else "security")
+        return tuple(problem for problem in whole if _is_about_code(problem) == (split != "not-code"))
     training = {
         "general-train": GENERAL,
         "security-train": SECURITY,
@@ -72,6 +78,10 @@ def _build(split: str) -> tuple[Problem, ...]:
     # A uniform sample.
     drawn = random.Random(EVAL_SEED).sample(held_out, min(EVAL_SIZE, len(held_out)))
     return tuple(build_problem(family, key, shows_a_test=shows_a_test) for family, key in drawn)
+
+
+def _is_about_code(problem: Problem) -> bool:
+    return {test.cwe for test in problem.security_tests} <= _CODE_INJECTION
 
 
 @lru_cache(maxsize=1)
