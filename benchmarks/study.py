@@ -165,11 +165,9 @@ def ablations(folder: Path) -> Study:
     changed = (
         ("eval-sft", "sft-any", "SFT on any solution", ("sft.solutions=any",)),
         ("eval-sft", "sft-rate-1e-3", "SFT, learning rate 1e-3", ("sft.learning_rate=1e-3",)),
-        ("eval-sft", "sft-rate-3e-4", "SFT, learning rate 3e-4", ("sft.learning_rate=3e-4",)),
         ("eval-simple", "gae", "GAE and a value head", with_values),
         ("eval-simple", "groups-4", "4 samples per prompt", ("ppo.samples_per_prompt=4",)),
         ("eval-simple", "groups-16", "16 samples per prompt", ("ppo.samples_per_prompt=16",)),
-        ("eval-simple", "rate-5e-5", "learning rate 5e-5", ("ppo.learning_rate=5e-5",)),
         ("eval-simple", "rate-1e-3", "learning rate 1e-3", ("ppo.learning_rate=1e-3",)),
         # The clip acts with more than one optimizer step on a batch.
         ("eval-simple", "minibatches-2", "2 minibatches", ("ppo.minibatches=2",)),
@@ -180,7 +178,6 @@ def ablations(folder: Path) -> Study:
         ("eval-simple", "prompts-by-rate", "prompts by pass rate", ("ppo.prompts=pass-rate",)),
         ("eval-sched", "switch", "mixture: hard switch", ("scheduled.mixture=step",)),
         ("eval-sched", "pass-rate", "mixture: by pass rate", ("scheduled.mixture=pass-rate",)),
-        ("hard-simple", "hard-rate-1e-3", "learning rate 1e-3", ("ppo.learning_rate=1e-3",)),
         ("hard-simple", "hard-minibatches-2", "2 minibatches", ("ppo.minibatches=2",)),
         ("hard-simple", "hard-epochs-2", "2 epochs", ("ppo.epochs=2",)),
         ("hard-simple", "hard-groups-32", "32 samples per prompt", ("ppo.samples_per_prompt=32",)),

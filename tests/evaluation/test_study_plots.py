@@ -60,13 +60,14 @@ def test_an_alt_text_states_the_differences_from_sft_and_their_significance(plot
     assert "200 held-out problems, 2 samples per problem" in text
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "finding"),
-    [(-0.2, -0.1, "alone lowers"), (-0.2, 0.1, "alone does not change"), (0.1, 0.2, "raises")],
-)
-def test_the_title_follows_the_result(plots: Any, records: Any, low: float, high: float, finding: str) -> None:
-    set_difference(records["security"], "security-sft", "security-beta-0.0", "secure_rate", low, (low + high) / 2, high)
-    assert finding in plots.PLOTS["security"].title(records["security"])
+def test_the_title_counts_what_is_significant(plots: Any, records: Any) -> None:
+    plot, record = plots.PLOTS["security"], records["security"]
+    for each in record["comparisons"]:
+        each["metrics"]["func_sec_rate"] = {"value": 0.1, "low": -0.1, "high": 0.3, "n": 10}
+    total = len(record["comparisons"])
+    assert plot.title(record).startswith(f"Security: 0 of {total} differences in programs that pass all tests and")
+    set_difference(record, "security-sft", "security-beta-0.0", "func_sec_rate", 0.05, 0.1, 0.15)
+    assert plot.title(record).startswith(f"Security: 1 of {total}")
 
 
 def test_every_ablation_has_a_name_in_plain_words(plots: Any, records: Any) -> None:
