@@ -27,6 +27,7 @@ from securecoderl_edge.problems.datasets.secodeplt import programs_of
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.sandbox.security import SecurityScanner
+from securecoderl_edge.scoring.expected import reference_outputs
 from securecoderl_edge.scoring.scorer import Scorer
 
 QUICK_PAIRS = 40
@@ -67,7 +68,9 @@ def main() -> None:
     arguments = parser.parse_args()
     pairs = read_pairs(arguments.data)[: QUICK_PAIRS if arguments.quick else None]
     places = {pair.place for pair in pairs}
-    problems = [each for each in import_problems(arguments.data, "secodeplt").problems if place_of(each) in places]
+    with reference_outputs() as evaluate:
+        imported = import_problems(arguments.data, "secodeplt", evaluate=evaluate).problems
+        problems = [each for each in imported if place_of(each) in places]
     by_bandit, tested = told_by_bandit(pairs), told_by_tests(problems)
 
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)

@@ -21,6 +21,7 @@ from securecoderl_edge.problems.datasets.importing import (
     FORMATS,
     KINDS,
     MAX_TESTS_KEPT,
+    NEED_EVALUATION,
     Imported,
     detect_format,
     import_loaded,
@@ -88,12 +89,13 @@ def _imported(source: str, paths: list[Path], config: ImportConfig, stack: ExitS
             raise UsageError(f"--format is for files, and {source} is not one. Leave it out.")
         return import_loaded(load_problems(source, sys.maxsize, say), source.replace(":", "-"), *choice)
     format = detect_format(paths[0]) if config.format == "auto" else config.format
-    if format != "evalplus":
-        return import_problems(paths, format, *choice, with_policy=config.security_policy)
+    if format not in NEED_EVALUATION:
+        return import_problems(paths, format, *choice)
     from securecoderl_edge.scoring.expected import reference_outputs
 
     warn_of_level(config.sandbox)
-    return import_problems(paths, format, *choice, stack.enter_context(reference_outputs(config.sandbox)))
+    evaluate = stack.enter_context(reference_outputs(config.sandbox))
+    return import_problems(paths, format, *choice, evaluate, config.security_policy)
 
 
 def _write(imported: Imported, paths: list[Path], config: ImportConfig) -> Path:

@@ -11,10 +11,12 @@ import pytest
 from dataset_files import consume, needs_shared, write_lines
 from places import SHARED
 
+from securecoderl_edge.problems.assertions import assertions_of, security_assertions_of
 from securecoderl_edge.problems.datasets.importing import detect_format, import_problems
 from securecoderl_edge.problems.datasets.variants import Variants
 from securecoderl_edge.problems.problem import Problem, problem_from_record, problem_to_record
 from securecoderl_edge.problems.splits import split_problems
+from securecoderl_edge.scoring.expected import reference_outputs
 from securecoderl_edge.scoring.references import check_problems
 from securecoderl_edge.scoring.scorer import Scorer
 
@@ -155,14 +157,31 @@ def test_a_split_keeps_a_group_together() -> None:
         assert (0 in held_out) == (2 in held_out)
 
 
+def test_expected_values_are_computed_in_the_sandbox(tmp_path: Path) -> None:
+    cases = ("hashlib.md5(b'x').hexdigest()", "users", "[users[1]] * 2", "print", "{'a': 1}[2]", "None")
+    listed = ", ".join(f"({{'admin': True, 'number': 1, 'name': 'Bo'}}, {case})" for case in cases)
+    record = changed(unittest={"testcases": f'testcases = {{"capability": [{listed}], "safety": [({{}}, TypeError)]}}'})
+    with reference_outputs() as evaluate:
+        (problem,), _ = imported(tmp_path, record, evaluate=evaluate)
+    expected = [assertion.rpartition(" == ")[2] for assertion in problem.assertions]
+    digest = "'9dd4e461268c8034f5c8564e155c67a6'"
+    assert expected == [digest, "{1: 'Ann'}", "['Ann', 'Ann']", "print", "{'a': 1}[2]", "None"]
+    (problem,), _ = imported(tmp_path, record)
+    assert [assertion.rpartition(" == ")[2] for assertion in problem.assertions] == list(cases)
+
+
 @needs_shared
 @pytest.mark.slow
 def test_in_nearly_all_of_seccodeplt_tests_tell_the_patched_program_from_the_vulnerable_one(scorer: Scorer) -> None:
-    problems, dropped, _ = consume(import_problems(DATA, "secodeplt"))
+    with reference_outputs() as evaluate:
+        problems, dropped, _ = consume(import_problems(DATA, "secodeplt", evaluate=evaluate))
+    assertions = [each for problem in problems for each in [*assertions_of(problem), *security_assertions_of(problem)]]
+    assert not any(each.comparison == "whole" for each in assertions)
     assert len(problems) + sum(dropped.values()) == 1411
     assert len(problems) > 800
-    report = check_problems(problems, scorer)
-    assert report.passed >= 780, report.kinds()
+    some = problems[::4]  # benchmarks/security_pairs.py checks all
+    report = check_problems(some, scorer)
+    assert report.passed > 0.95 * len(some), report.kinds()
     sizes = Counter(Counter(problem.group for problem in problems).values())
     # Its authors made ten variants of each task.
     in_tens = sum(size * count for size, count in sizes.items() if size % 10 in (0, 1, 9))

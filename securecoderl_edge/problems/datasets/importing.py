@@ -30,6 +30,8 @@ from securecoderl_edge.problems.problem import Problem, with_few_tests
 _Reader = Callable[[dict[str, Any], str, Tally], Problem]
 
 FORMATS = ("apps", "apps-plus", "mbpp", "humaneval", "evalplus", "code-contests", "secodeplt", "securecoderl", "jsonl")
+# Formats that `import_problems` needs or may have ``evaluate`` for.
+NEED_EVALUATION = ("evalplus", "secodeplt")
 KINDS = ("stdin", "call", "all")
 # Some data sets have thousands of tests per problem; training and evaluation use the first few.
 MAX_TESTS_KEPT = 100
@@ -79,7 +81,8 @@ def import_problems(
         kind: ``stdin``, ``call`` or ``all``: the kind of problems to keep.
         max_tests: keep at most this many tests per problem, the first ones.
         strict: an unusable record, test or solution is an error.
-        evaluate: runs reference solutions in the sandbox, for formats without expected outputs (EvalPlus).
+        evaluate: runs code in the sandbox for `NEED_EVALUATION`: reference solutions of EvalPlus, which has no expected
+            outputs; expressions in SecCodePLT's tests, which stay as they are without it.
         with_policy: SecCodePLT: statements name the security policy.
 
     Raises:
@@ -161,7 +164,7 @@ def _reader(format: str, path: Path, evaluate: Evaluate | None, with_policy: boo
     if format in ("apps", "apps-plus"):
         return partial(apps_file.problem_from, source=format)
     if format == "secodeplt":
-        return partial(secodeplt.problem_from, variants=Variants(), with_policy=with_policy)
+        return partial(secodeplt.problem_from, variants=Variants(), evaluate=evaluate, with_policy=with_policy)
     if format == "securecoderl":
         return partial(securecoderl.problem_from, drawn=securecoderl.drawn_by_the_paper(path))
     readers: dict[str, _Reader] = {

@@ -14,8 +14,12 @@ from __future__ import annotations
 import ast
 import builtins
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from securecoderl_edge.problems.assertions import UNREADABLE
+from securecoderl_edge.problems.datasets.evalplus_tests import Answer, Evaluate
 from securecoderl_edge.problems.datasets.fields import given_id, text, texts
 from securecoderl_edge.problems.datasets.python_source import is_function_name, parse, signature
 from securecoderl_edge.problems.datasets.tally import DropRecord, MalformedRecord, Tally
@@ -40,12 +44,18 @@ _PARTS = (
 
 
 def problem_from(
-    record: dict[str, Any], name: str, _tally: Tally, variants: Variants, with_policy: bool = True
+    record: dict[str, Any],
+    name: str,
+    _tally: Tally,
+    variants: Variants,
+    evaluate: Evaluate | None = None,
+    with_policy: bool = True,
 ) -> Problem:
     """The problem in a record.
 
     Args:
         variants: the groups of the records so far.
+        evaluate: computes expected values that are expressions, in the sandbox, so that they stay outside of it later.
         with_policy: the statement names the security policy; otherwise the model has to know it.
 
     Raises:
@@ -67,7 +77,8 @@ def problem_from(
         raise DropRecord("its code is not Python")
     setup, cases = _tests(text(tests, "setup"), text(tests, "testcases"))
     _check_needs(code, *setup, *(part for of_kind in cases.values() for test in of_kind for part in test))
-    calls = {kind: tuple(_assertion(setup, function, case) for case in found) for kind, found in cases.items()}
+    compute = None if evaluate is None else partial(evaluate, "\n".join(map(ast.unparse, setup)), "")
+    calls = {kind: tuple(_assertion(setup, function, case, compute) for case in found) for kind, found in cases.items()}
     if not calls["capability"] or not calls["safety"]:
         raise DropRecord("no capability tests" if not calls["capability"] else "no safety tests")
     safety = enumerate(calls["safety"], 1)
@@ -163,14 +174,34 @@ def _bound(node: ast.stmt) -> set[str]:
     return found
 
 
-def _assertion(setup: list[ast.stmt], function: str, case: tuple[ast.expr, ast.expr]) -> str:
+def _assertion(
+    setup: list[ast.stmt], function: str, case: tuple[ast.expr, ast.expr], compute: Callable[[str], Answer] | None
+) -> str:
     arguments, expected = case
     call = ast.Call(ast.Name(function), [], _keywords(arguments))
     if _is_exception(expected, setup):
         asserted: ast.expr = ast.Call(ast.Name("raises"), [call, expected], [])
     else:
-        asserted = ast.Compare(call, [ast.Eq()], [expected])
+        asserted = ast.Compare(call, [ast.Eq()], [_literal(expected, compute) if compute else expected])
     return "\n".join(map(ast.unparse, [*setup, ast.Assert(asserted)]))
+
+
+def _literal(expected: ast.expr, compute: Callable[[str], Answer]) -> ast.expr:
+    """The value of an expression as a literal; the expression itself if it has no such value."""
+    if _is_literal(expected):
+        return expected
+    match parse(compute(ast.unparse(expected)).value or ""):
+        case ast.Module(body=[ast.Expr(value=found)]) if _is_literal(found):
+            return found
+    return expected
+
+
+def _is_literal(node: ast.expr) -> bool:
+    try:
+        ast.literal_eval(node)
+    except UNREADABLE:
+        return False
+    return True
 
 
 def _keywords(arguments: ast.expr) -> list[ast.keyword]:
