@@ -182,6 +182,15 @@ def fault_of_assertion(text: str) -> str | None:
     return "test needs raises(CALL, ERROR) as its last assert, with the name of a class or a tuple of names"
 
 
+def is_literal(node: ast.expr) -> bool:
+    """Whether `ast.literal_eval` reads it."""
+    try:
+        ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return False
+    return True
+
+
 def expected_errors(asserted: ast.expr) -> tuple[str, ...]:
     """The names of the classes in ``raises(CALL, ERROR)``, without their modules; empty for another expression."""
     match asserted:

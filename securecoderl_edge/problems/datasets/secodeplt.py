@@ -18,10 +18,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from securecoderl_edge.problems.assertions import UNREADABLE
 from securecoderl_edge.problems.datasets.evalplus_tests import Answer, Evaluate
 from securecoderl_edge.problems.datasets.fields import given_id, text, texts
-from securecoderl_edge.problems.datasets.python_source import is_function_name, parse, signature
+from securecoderl_edge.problems.datasets.python_source import is_function_name, is_literal, parse, signature
 from securecoderl_edge.problems.datasets.tally import DropRecord, MalformedRecord, Tally
 from securecoderl_edge.problems.datasets.variants import Variants
 from securecoderl_edge.problems.problem import Problem, SecurityTest
@@ -188,20 +187,12 @@ def _assertion(
 
 def _literal(expected: ast.expr, compute: Callable[[str], Answer]) -> ast.expr:
     """The value of an expression as a literal; the expression itself if it has no such value."""
-    if _is_literal(expected):
+    if is_literal(expected):
         return expected
     match parse(compute(ast.unparse(expected)).value or ""):
-        case ast.Module(body=[ast.Expr(value=found)]) if _is_literal(found):
+        case ast.Module(body=[ast.Expr(value=found)]) if is_literal(found):
             return found
     return expected
-
-
-def _is_literal(node: ast.expr) -> bool:
-    try:
-        ast.literal_eval(node)
-    except UNREADABLE:
-        return False
-    return True
 
 
 def _keywords(arguments: ast.expr) -> list[ast.keyword]:
