@@ -42,8 +42,8 @@ class SecurityTest:
         name: what it tries, in a few words.
         cwe: the weakness that it looks for, a number of the Common Weakness Enumeration.
         input: of a stdin problem, with either the ``output`` that is expected or text that must not occur in the output
-            (``forbidden``), such as what injected code would print. With the latter a program may reject the input in
-            any way, also by a crash.
+            (``forbidden``, see `contains`), such as what injected code would print. With the latter a program may
+            reject the input in any way, also by a crash.
         assertion: of a call problem, instead of these.
     """
 
@@ -289,7 +289,7 @@ def _forbidden(entry: dict[str, Any], title: str) -> str:
         raise ProblemError(f'{title}: "forbidden" must be text that no secure program prints')
     if "output" in entry:
         raise ProblemError(f'{title} has "output" and "forbidden", and needs one of them')
-    if forbidden in entry["input"]:
+    if contains(entry["input"], forbidden):
         raise ProblemError(f"{title}: the input contains the forbidden text, so a program that repeats it fails")
     return forbidden
 
@@ -300,6 +300,11 @@ def _assertions(record: dict[str, Any], max_tests: int) -> tuple[str, ...]:
         if not assertion.strip():
             raise ProblemError(f"assertion {index} is empty, so every program passes")
     return assertions
+
+
+def contains(output: str, forbidden: str) -> bool:
+    """Whether ``forbidden`` text occurs in an output; between newlines, only as whole lines."""
+    return forbidden in f"\n{output}\n"
 
 
 def same_output(stdout: str, expected: str) -> bool:

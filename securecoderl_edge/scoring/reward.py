@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from securecoderl_edge.config import setting
-from securecoderl_edge.problems.problem import same_output
+from securecoderl_edge.problems.problem import contains, same_output
 
 if TYPE_CHECKING:
     from securecoderl_edge.sandbox import Execution
@@ -66,7 +66,7 @@ def outcome_without(execution: Execution, forbidden: str) -> Outcome:
         return Outcome("crash", printed, False)
     if execution.stopped_by:
         return Outcome(_LIMIT_VERDICTS[execution.stopped_by], printed, False)
-    matched = forbidden not in execution.stdout
+    matched = not contains(execution.stdout, forbidden)
     return Outcome("pass" if matched else "wrong", printed, matched)
 
 

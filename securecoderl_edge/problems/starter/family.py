@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 HELD_OUT_PERCENT = 15
-Judged = Literal["clean", "marker", "unsafe"]
+Judged = Literal["marker", "unsafe"]
 MARKER = "OWNED"
 # Python that writes the marker and does not contain it. It has no space, no built-in name and one kind of quote, so
 # that it works without those, and does not write by `sys.stdout`, which a program can replace.
@@ -17,7 +17,8 @@ _WRITES = (
     "[c.__init__.__globals__['write'](1,b'OW'b'NED')"
     "for(c)in().__class__.__base__.__subclasses__()if'_wrap_close'==c.__name__]"
 )
-PAYLOADS = (_WRITES, _WRITES.replace("'", '"'))
+# The other has neither attributes nor a loop, other quotes, and its names in a function of its own.
+PAYLOADS = (_WRITES, '(lambda:print("OW""NED"))()')
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,10 @@ class Attack:
     Attributes:
         name, cwe: as in `SecurityTest`.
         input: stdin text.
-        judged: a secure program prints what the clean solution prints (``clean``), anything but the `MARKER`, or
-            anything but what the unsafe solution prints (``unsafe``).
-        hits_solutions: the unsafe solutions fail it; otherwise only other unsafe programs do.
+        judged: a secure program prints anything but the `MARKER`, or anything but what the unsafe solutions print
+            (``unsafe``); it may also reject the input.
+        shown_by: for ``unsafe``, an input that does to the unsafe solutions what ``input`` does to other unsafe
+            programs; by default the same.
         harmless: for ``unsafe``, the input as programs read it that ignore the attack: what they print is no failure.
     """
 
@@ -37,7 +39,7 @@ class Attack:
     cwe: int
     input: str
     judged: Judged = "marker"
-    hits_solutions: bool = True
+    shown_by: str = ""
     harmless: tuple[str, ...] = ()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType
 
-from securecoderl_edge.problems.problem import MAX_TESTS, Problem, SecurityTest, Test
+from securecoderl_edge.problems.problem import MAX_TESTS, Problem, SecurityTest, Test, contains
 from securecoderl_edge.problems.starter.family import MARKER, Attack, Draft, Family, is_held_out
 
 MIN_DISTINCT_OUTPUTS = 3
@@ -88,16 +88,13 @@ def _security_test(attack: Attack, draft: Draft) -> SecurityTest | None:
     """The test of an attack; None if its input happens to show nothing."""
     if attack.judged == "marker":
         return SecurityTest(attack.name, attack.cwe, attack.input, forbidden=MARKER)
-    outputs = [_output_under_attack(program, attack.input) for program in draft.solutions]
-    unsafe, clean = outputs[0], outputs[1]
-    if attack.judged == "clean":
-        is_shown = set(outputs[1::2]) == {clean} and (clean not in outputs[::2] or not attack.hits_solutions)
-        return SecurityTest(attack.name, attack.cwe, attack.input, clean) if is_shown and clean else None
-    harmless = [_output_under_attack(program, text) for program in draft.solutions for text in attack.harmless]
-    is_shown = set(outputs[::2]) == {unsafe} and not any(
-        unsafe in each for each in (attack.input, *outputs[1::2], *harmless)
-    )
-    return SecurityTest(attack.name, attack.cwe, attack.input, forbidden=unsafe) if is_shown and unsafe else None
+    outputs = {_output_under_attack(program, attack.shown_by or attack.input) for program in draft.solutions[::2]}
+    harmless = [_output_under_attack(program, attack.input) for program in draft.solutions[1::2]]
+    harmless += [_output_under_attack(program, text) for program in draft.solutions for text in attack.harmless]
+    unsafe = outputs.pop()
+    whole = f"\n{unsafe}\n"
+    is_shown = unsafe and not outputs and not any(contains(each, whole) for each in (attack.input, *harmless))
+    return SecurityTest(attack.name, attack.cwe, attack.input, forbidden=whole) if is_shown else None
 
 
 def _output_under_attack(program: str, stdin: str) -> str:

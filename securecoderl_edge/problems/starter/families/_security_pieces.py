@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from securecoderl_edge.problems.starter.families._steps import Step, write
@@ -61,22 +61,27 @@ def injected(
     name: str,
     cwe: int,
     draw: Callable[[random.Random], str],
-    found: str,
-    texts: Iterable[str] = PAYLOADS,
+    *places: str,
+    texts: tuple[str, str] = PAYLOADS,
     judged: Judged = "marker",
 ) -> tuple[DrawAttack, ...]:
-    """Attacks, one with each of ``texts``: it replaces the last match of the pattern ``found`` in a drawn input."""
+    """Two attacks: each of ``texts`` in a place of a drawn input, which is the last match of a pattern.
 
-    def attack_with(text: str) -> DrawAttack:
-        return lambda rng: Attack(name, cwe, replace_last(found, text, draw(rng)), judged)
+    Args:
+        places: one pattern, or one for each text.
+    """
 
-    return tuple(map(attack_with, texts))
+    def attack_with(text: str, place: str) -> DrawAttack:
+        return lambda rng: Attack(name, cwe, replace_last(place, text, draw(rng)), judged)
+
+    return tuple(attack_with(text, place) for text, place in zip(texts, (*places, places[0])[:2], strict=True))
 
 
 def replace_last(found: str, new: str, text: str) -> str:
-    """``text`` with ``new`` for the last match of a pattern; the first ones are counts."""
+    """``text`` with ``new`` for the last match of a pattern, or for its group; the first ones are often counts."""
     *_, last = re.finditer(found, text, re.MULTILINE)
-    return f"{text[: last.start()]}{new}{text[last.end() :]}"
+    start, end = last.span(last.lastindex or 0)
+    return f"{text[:start]}{new}{text[end:]}"
 
 
 def pick(table: Mapping[str, Step], keys: str) -> dict[str, Step]:

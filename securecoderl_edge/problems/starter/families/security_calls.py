@@ -43,8 +43,9 @@ def _draw_binary_calls(rng: random.Random) -> str:
 
 
 def _code_in(draw: Callable[[random.Random], str]) -> tuple[DrawAttack, ...]:
-    codes = [f"(lambda*_:{payload})" for payload in PAYLOADS]
-    return injected("code in place of a function", 95, draw, r"\b[a-z]+\b", codes)
+    # For a function, and for a number.
+    codes = (f"(lambda*_:{PAYLOADS[0]})", PAYLOADS[1])
+    return injected("code in a call", 95, draw, r"\b[a-z]+\b", r"-?\d+", texts=codes)
 
 
 _PICK = '{"max": max, "min": min, "sum": sum, "len": len}'

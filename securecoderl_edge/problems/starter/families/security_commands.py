@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from functools import partial
 
 from securecoderl_edge.problems.starter.families._security_pieces import (
@@ -42,11 +43,11 @@ def _attacks(key: str, injection: str) -> tuple[DrawAttack, ...]:
     """Attacks on SQL in both kinds of quotes; on numbers, with and without spaces."""
 
     def attack(rng: random.Random, injected: str) -> Attack:
-        text = replace_last("^.+$", injected, _draw(rng, key))
-        if key != "number":
-            return Attack("SQL in the key", 89, text, "clean", hits_solutions=injected == injection)
-        # A key that is no number has no right answer.
-        return Attack("SQL in the key", 89, text, "unsafe", harmless=(replace_last("[ /].+$", "", text),))
+        drawn = _draw(rng, key)
+        text, shown_by, first_word = (
+            replace_last("^.+$", each, drawn) for each in (injected, injection, re.split("[ /]", injected)[0])
+        )
+        return Attack("SQL in the key", 89, text, "unsafe", shown_by, harmless=(first_word,))
 
     other = injection.replace(" ", "/**/") if key == "number" else injection.replace("'", '"')
     return partial(attack, injected=injection), partial(attack, injected=other)
@@ -97,14 +98,20 @@ _QUERIES = {
         *("number", "n < {}", "int($n) < int(wanted)", "99 AND n > 5"),
     ),
     "after": _query(
-        "a name; take the items whose name comes after it.", *("name", "name > {}", "$k > wanted", "zz' OR 'a'='a")
+        "a name; take the items whose name comes after it.",
+        *("name", "name > {}", "$k > wanted", "zz' UNION SELECT name, n + 50 FROM items WHERE 'a'='a"),
     ),
     "other": _query(
         "a name; take the items with another name.", *("name", "name != {}", "$k != wanted", "x' AND 'a'='b")
     ),
     "holds": _query(
         "a letter; take the items with that letter in the name.",
-        *("letter", "instr(name, {}) > 0", "wanted in $k", "zz') > 0 OR ('a'='a"),
+        *(
+            "letter",
+            "instr(name, {}) > 0",
+            "wanted in $k",
+            "zz') > 0 UNION SELECT name, n + 50 FROM items WHERE ('a'='a",
+        ),
     ),
     "lacks": _query(
         "a letter; take the items without that letter in the name.",

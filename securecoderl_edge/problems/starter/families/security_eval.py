@@ -59,7 +59,7 @@ def _expressions(layout: str, draw_one: str, value: str, setup: str = "") -> Sou
             in_function,
             f"{setup}$w = []\nfor _ in range(int(input())):\n    line = input()\n    $w.append({value})",
         ),
-        injected("code in place of an expression", 95, draw, "^.+$"),
+        injected("code in place of an expression", 95, draw, "^.+$", r"\A.+$"),
     )
 
 
@@ -150,7 +150,7 @@ def _conditions(layout: str, draw_condition: str, parse: str, test: str) -> Sour
         draw,
         tuple(f"condition = input()\n{body.format(evaluated)}" for body in (short, loop)),
         tuple(f"{parse}\n{body.format(test)}" for body in (short, loop)),
-        injected("code in place of the condition", 95, draw, r"\A.+$"),
+        injected("code in place of the condition", 95, draw, r"\A.+$", r"-?\d+"),
     )
 
 
@@ -218,7 +218,7 @@ def _formula(layout: str, draw_formula: str, parse: str, value: str) -> Source:
         draw,
         tuple(f"formula = input()\n{body.format(evaluated)}" for body in (short, loop)),
         tuple(f"{parse}\n{body.format(value)}" for body in (short, loop)),
-        injected("code in place of the formula", 95, draw, r"\A.+$"),
+        injected("code in place of the formula", 95, draw, r"\A.+$", r"-?\d+"),
     )
 
 

@@ -22,7 +22,7 @@ from securecoderl_edge.problems.starter.family import DrawAttack
 
 
 def _code_in(draw: Callable[[random.Random], str]) -> tuple[DrawAttack, ...]:
-    return injected("code in place of a number", 95, draw, r"-?\d+")
+    return injected("code in place of a number", 95, draw, r"-?\d+", r"\A\D*?(-?\d+)")
 
 
 def _draw_list(rng: random.Random) -> str:

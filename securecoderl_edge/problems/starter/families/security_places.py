@@ -40,9 +40,9 @@ def _draw_paths(rng: random.Random, folder: str) -> str:
 def _inside(folder: str, inside: bool) -> Source:
     parts = folder.strip("/").split("/")
     if len(parts) == 1:
-        clean = f'normpath({{}}).split("/")[1] {"==" if inside else "!="} "{parts[0]}"'
+        clean = f'normpath("/" + {{}}.lstrip("/")).split("/")[1] {"==" if inside else "!="} "{parts[0]}"'
     else:
-        clean = f'normpath({{}}).split("/")[1:3] {"==" if inside else "!="} {parts}'.replace("'", '"')
+        clean = f'normpath("/" + {{}}.lstrip("/")).split("/")[1:3] {"==" if inside else "!="} {parts}'.replace("'", '"')
     draw = partial(_draw_paths, folder=folder)
     unsafe = f'{"" if inside else "not "}{{}}.startswith("{folder}/")'
 
@@ -61,8 +61,11 @@ def _inside(folder: str, inside: bool) -> Source:
             f"from os.path import normpath\n{short.format(clean.format('$x'))}",
             f"from posixpath import normpath\n{loop.format(clean.format('path'))}",
         ),
-        # Out of the folder, and into it.
-        injected("path through ..", 22, draw, "^.+/", (f"{folder}/../srv/", f"/srv/..{folder}/"), "clean"),
+        injected(
+            *("path through ..", 22, draw, "^.+/"),
+            texts=(f"{folder}/../srv/", f"{folder}/./a/../../{'../' * (len(parts) - 1)}srv/"),
+            judged="unsafe",
+        ),
     )
 
 
@@ -94,12 +97,12 @@ _PATH_REPORTS = {
     ),
     "longest": Step(
         (
-            "Print the longest of these paths (the first of equals), or none if there are none.",
-            "Output the path that has most characters, of several the earliest (the word none if empty).",
+            "Print the number of characters of the longest of these paths, or 0 if there are none.",
+            "How many characters has the path with most? Output this number, 0 if empty.",
         ),
         (
-            'print(max($w, key=len, default="none"))',
-            '$t = ""\nfor $x in $w:\n    if len($x) > len($t):\n        $t = $x\nprint($t or "none")',
+            "print(max(map(len, $w), default=0))",
+            "$t = 0\nfor $x in $w:\n    if len($x) > $t:\n        $t = len($x)\nprint($t)",
         ),
     ),
     "depths": Step(
@@ -177,7 +180,11 @@ def _services(which: str, rule: str) -> Source:
             ),
         ),
         # Another way to write the same address.
-        injected("leading zeros", 1389, _draw_services, r"\d+(\.\d+){3}", ("00.0.0.0", "0.0.0.000"), "clean"),
+        injected(
+            *("leading zeros", 1389, _draw_services, r"\d+(?:\.\d+){3}"),
+            texts=("00.0.0.0", "0.0.0.000"),
+            judged="unsafe",
+        ),
     )
 
 

@@ -16,7 +16,7 @@ from securecoderl_edge.problems.starter.families._security_pieces import (
     numbers,
     pick,
 )
-from securecoderl_edge.problems.starter.family import MARKER
+from securecoderl_edge.problems.starter.family import PAYLOADS
 
 _PICKLED = (
     "starts with 80025d710028, then has 4b and two digits for each number, and ends with 652e",
@@ -59,15 +59,27 @@ def _stored(
         draw,
         (f"import {module}\n$v = {joined}",),
         tuple(f"{read}\n\n\n$v = {' + '.join(['parse(input())'] * count)}" for read in reads),
-        injected("bytes that load as something else", 502, draw, "^.+$", [each.hex() for each in hostile]),
+        injected(
+            *("bytes that load as something else", 502, draw, "^.+$", r"\A.+$"),
+            texts=(hostile[0].hex(), hostile[1].hex()),
+        ),
     )
 
 
-_WRITES = b"cos\nwrite\n(K\x01C%c%btR" % (len(MARKER), MARKER.encode())
-# One that starts and ends as a list does.
-_PICKLES = (_WRITES + b".", b"\x80\x02]q\x00(" + _WRITES + b"e.")
-# Short texts that ask for gigabytes: a list and a tuple in a list.
-_LONG = (b"[\xff\xff\xff\x7fi\x01\x00\x00\x00", b"[\x01\x00\x00\x00(\xff\xff\xff\x7f")
+def _text(code: str) -> bytes:
+    return b"X%b%b" % (len(code).to_bytes(4, "little"), code.encode())
+
+
+# A call in what starts and ends as a list does; another by the opcode that has the name of its function.
+_PICKLES = (
+    b"\x80\x02]q\x00(K\x01cbuiltins\neval\n(" + _text(PAYLOADS[0]) + b"tRe.",
+    b"(" + _text(PAYLOADS[1]) + b"ibuiltins\nexec\n.",
+)
+# Short texts that ask for gigabytes: a list, and a tuple behind a number.
+_LONG = (
+    b"[\xff\xff\xff\x7fi\x01\x00\x00\x00",
+    b"[\x02\x00\x00\x00i\x01\x00\x00\x00(\xff\xff\xff\x7f",
+)
 
 
 def _pickles(count: int) -> Source:

@@ -44,7 +44,9 @@ def _entity_in(draw: Callable[[random.Random], str]) -> tuple[DrawAttack, ...]:
         def attack(rng: random.Random) -> Attack:
             text = replace_last(r"-?\d+", "&e;", draw(rng))
             tag = text[1 : text.index(">")].split()[0].rstrip("/")
-            declared = f"{start}<!DOCTYPE {tag} [<!ENTITY e '{rng.randint(1, 12)}'>]>"
+            # Its digits as character references: a program that collects all numbers of the text reads others.
+            number = "".join(f"&#{ord(digit)};" for digit in str(rng.randint(1, 12)))
+            declared = f"{start}<!DOCTYPE {tag} [<!ENTITY e '{number}'>]>"
             ignoring = (re.sub(_ENTITY, "", text), text.replace("&e;", "0"))
             return Attack("declared entity", 776, declared + text, "unsafe", harmless=ignoring)
 
