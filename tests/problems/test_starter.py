@@ -233,7 +233,7 @@ def test_a_clean_solution_survives_the_attacks_of_its_problem_and_an_unsafe_one_
     attacked = one_of_each_security_family()
     assert set(attacked) == {family.name for family in SECURITY}
     for problem in attacked.values():
-        assert len({test.input for test in problem.security_tests}) == 2
+        assert len({test.input for test in problem.security_tests}) == len(problem.security_tests) > 1
         scores = scorer.score_all([(problem, program, 0) for program in problem.solutions])
         assert [score.passed for score in scores] == [5] * 4
         assert [bool(score.failed_security) for score in scores] == [True, False, True, False], problem.id

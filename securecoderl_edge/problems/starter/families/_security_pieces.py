@@ -61,20 +61,18 @@ def injected(
     name: str,
     cwe: int,
     draw: Callable[[random.Random], str],
-    *places: str,
+    place: str,
+    other: str = "",
     texts: tuple[str, str] = PAYLOADS,
     judged: Judged = "marker",
 ) -> tuple[DrawAttack, ...]:
-    """Two attacks: each of ``texts`` in a place of a drawn input, which is the last match of a pattern.
-
-    Args:
-        places: one pattern, or one for each text.
-    """
+    """Attacks: each of ``texts`` in a place of a drawn input, the last match of a pattern; one in another place."""
 
     def attack_with(text: str, place: str) -> DrawAttack:
         return lambda rng: Attack(name, cwe, replace_last(place, text, draw(rng)), judged)
 
-    return tuple(attack_with(text, place) for text, place in zip(texts, (*places, places[0])[:2], strict=True))
+    pairs = [(text, place) for text in texts]
+    return tuple(attack_with(*pair) for pair in (pairs if not other else [*pairs, (texts[0], other)]))
 
 
 def replace_last(found: str, new: str, text: str) -> str:

@@ -43,9 +43,9 @@ def _draw_binary_calls(rng: random.Random) -> str:
 
 
 def _code_in(draw: Callable[[random.Random], str]) -> tuple[DrawAttack, ...]:
-    # For a function, and for a number.
-    codes = (f"(lambda*_:{PAYLOADS[0]})", PAYLOADS[1])
-    return injected("code in a call", 95, draw, r"\b[a-z]+\b", r"-?\d+", texts=codes)
+    codes = (f"(lambda*_:{PAYLOADS[0]})", f"[{PAYLOADS[1]},max][1]")
+    functions = injected("code in place of a function", 95, draw, r"\b[a-z]+\b", texts=codes)
+    return (*functions, *injected("code in place of a number", 95, draw, r"-?\d+")[:1])
 
 
 _PICK = '{"max": max, "min": min, "sum": sum, "len": len}'
