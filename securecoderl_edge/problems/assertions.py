@@ -3,9 +3,9 @@
 These forms are split, with or without other statements before them. The sandbox evaluates the expression and returns
 its value as text; the expected value stays outside, so a program cannot look it up.
 
-    assert EXPRESSION == CONSTANT      either way round; `is` with True, False, None
+    assert EXPRESSION == CONSTANT      either way round; also `!=`; `is` with True, False, None
     assert abs(EXPRESSION - CONSTANT) < CONSTANT
-    assert CONSTANT in EXPRESSION, assert CONSTANT not in EXPRESSION, assert EXPRESSION in CONSTANT
+    assert CONSTANT in EXPRESSION, assert EXPRESSION in CONSTANT       also not in
     assert EXPRESSION, assert not EXPRESSION
     assert raises(EXPRESSION, ERROR)   it raises ERROR or a subclass, by name; or one of a tuple (ERROR, ...)
     assert each_agrees(EXPRESSION, LIST, TOLERANCE)    the values of a list, as EvalPlus compares them (`_agrees`); a
@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from securecoderl_edge.problems.datasets.python_source import expected_errors, parse
 from securecoderl_edge.problems.problem import Problem
 
-Comparison = Literal["whole", "equal", "identical", "near", "each", "raises", "contains", "lacks", "among"]
+Comparison = Literal["whole", "equal", "identical", "near", "each", "raises", "contains", "among"]
 Prelude = Literal["typing", "contest"]
 
 UNREADABLE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, OverflowError)
@@ -45,6 +45,7 @@ class Assertion:
         tolerance: for ``near``, the greatest difference (itself excluded); for ``each``, the absolute tolerance.
         also: for ``each``, a second list of accepted values.
         expected: for ``raises``, the names of the accepted exceptions.
+        negated: it holds if the comparison does not.
         lists_alike: a tuple equals the list of its items, as in APPS, whose answers come from JSON.
     """
 
@@ -56,6 +57,7 @@ class Assertion:
     expected: Any = None
     tolerance: float = 0.0
     lists_alike: bool = False
+    negated: bool = False
     also: Any = None
 
 
@@ -81,81 +83,77 @@ def translate(assertion: str, entry_point: str = "", from_apps: bool = False) ->
         from_apps: define the names that APPS solutions expect, and let tuples equal lists.
     """
     prelude: Prelude = "contest" if from_apps else "typing"
-    parts = _split(assertion)
-    if parts is None:
-        return Assertion(assertion, "", entry_point, prelude)
-    setup, (expression, comparison, expected, tolerance) = parts
-    if comparison == "each":
-        expected, also = expected
-        return Assertion(
-            ast.unparse(expression), setup, entry_point, prelude, comparison, expected, tolerance, False, also
-        )
-    return Assertion(ast.unparse(expression), setup, entry_point, prelude, comparison, expected, tolerance, from_apps)
+    setup, found = _split(assertion) or ("", Assertion(assertion))
+    lists_alike = from_apps and found.comparison not in ("whole", "each")
+    return replace(found, setup=setup, entry_point=entry_point, prelude=prelude, lists_alike=lists_alike)
 
 
-_Parts = tuple[ast.expr, Comparison, Any, float]
-
-
-def _split(assertion: str) -> tuple[str, _Parts] | None:
+def _split(assertion: str) -> tuple[str, Assertion] | None:
+    """The statements before the last one, and that one if it has one of the forms above."""
     try:
         tree = parse(assertion.strip())
         body = tree.body if tree else []
         if not body or any(isinstance(node, ast.Assert) for node in body[:-1]):
             return None
         last = body[-1]
-        parts = _compared(last.test) if isinstance(last, ast.Assert) else None
-        return None if parts is None else ("\n".join(map(ast.unparse, body[:-1])), parts)
+        found = _compared(last.test) if isinstance(last, ast.Assert) else None
+        return None if found is None else ("\n".join(map(ast.unparse, body[:-1])), found)
     except UNREADABLE:
         return None
 
 
-def _compared(test: ast.expr) -> _Parts | None:
+def _compared(test: ast.expr) -> Assertion | None:
     match test:
         case ast.Call(func=ast.Name(id="each_agrees"), args=[expression, values, bound, *others], keywords=[]):
-            expected, tolerance, also = ast.literal_eval(values), ast.literal_eval(bound), [None]
-            if others:
-                also = [ast.literal_eval(other) for other in others]
-            return expression, "each", (expected, also[0]), float(tolerance)
+            expected, tolerance = ast.literal_eval(values), float(ast.literal_eval(bound))
+            also = ast.literal_eval(others[0]) if others else None
+            return _outside(expression, "each", expected, tolerance=tolerance, also=also)
         case ast.Call(args=[expression, _]) if names := expected_errors(test):
-            return expression, "raises", names, 0.0
-    negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
-    inner = test.operand if isinstance(test, ast.UnaryOp) and negated else test
-    if isinstance(inner, ast.Call):
-        truth = ast.Call(ast.Name("bool", ast.Load()), [inner], [])
-        return truth, "equal", not negated, 0.0
-    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
-        return None
-    operator, left, right = test.ops[0], test.left, test.comparators[0]
-    if isinstance(operator, ast.Lt):
-        return _near(left, right)
+            return _outside(expression, "raises", names)
+        # `not` and no call of ``bool``, which a program can replace.
+        case ast.Call():
+            return _outside(ast.UnaryOp(ast.Not(), test), "equal", False)
+        case ast.UnaryOp(op=ast.Not(), operand=ast.Call()):
+            return _outside(test, "equal", True)
+        case ast.Compare(left=left, ops=[ast.Lt()], comparators=[bound]):
+            return _near(left, bound)
+        case ast.Compare(left=left, ops=[operator], comparators=[right]):
+            return _with_constant(left, operator, right)
+    return None
+
+
+def _outside(expression: ast.expr, comparison: Comparison, expected: Any, **others: Any) -> Assertion:
+    return Assertion(ast.unparse(expression), comparison=comparison, expected=expected, **others)
+
+
+def _with_constant(left: ast.expr, operator: ast.cmpop, right: ast.expr) -> Assertion | None:
+    """A comparison in which one side is a constant."""
     if isinstance(operator, (ast.In, ast.NotIn)):
-        return _membership(left, right, isinstance(operator, ast.In))
-    if not isinstance(operator, (ast.Eq, ast.Is)):
+        forms: list[tuple[Comparison, ast.expr, ast.expr]] = [("contains", right, left), ("among", left, right)]
+    elif isinstance(operator, (ast.Eq, ast.NotEq)):
+        forms = [("equal", left, right), ("equal", right, left)]
+    elif isinstance(operator, ast.Is):
+        forms = [("identical", left, right), ("identical", right, left)]
+    else:
         return None
-    for expression, constant in ((left, right), (right, left)):
+    for comparison, expression, constant in forms:
         try:
             expected = _constant(constant)
         except UNREADABLE:
             continue
-        if isinstance(operator, ast.Eq):
-            return expression, "equal", expected, 0.0
-        return (expression, "identical", expected, 0.0) if expected in (None, True, False) else None
+        if comparison == "identical" and expected not in (None, True, False):
+            return None
+        negated = isinstance(operator, (ast.NotEq, ast.NotIn))
+        return _outside(expression, comparison, expected, negated=negated)
     return None
 
 
-def _membership(left: ast.expr, right: ast.expr, is_in: bool) -> _Parts | None:
-    try:
-        return right, "contains" if is_in else "lacks", _constant(left), 0.0
-    except UNREADABLE:
-        return (left, "among", _constant(right), 0.0) if is_in else None
-
-
-def _near(difference: ast.expr, bound: ast.expr) -> _Parts | None:
+def _near(difference: ast.expr, bound: ast.expr) -> Assertion | None:
     match difference:
         case ast.Call(func=ast.Name(id="abs"), args=[ast.BinOp(left=expression, op=ast.Sub(), right=constant)]):
             expected, tolerance = _constant(constant), _constant(bound)
             if isinstance(expected, (int, float)) and isinstance(tolerance, (int, float)):
-                return expression, "near", expected, float(tolerance)
+                return _outside(expression, "near", expected, tolerance=float(tolerance))
     return None
 
 
@@ -177,27 +175,30 @@ def _constant(node: ast.expr) -> Any:
 
 def holds(value: Any, assertion: Assertion) -> bool:
     """Whether a value of the call satisfies an assertion that is not ``whole``."""
-    expected = assertion.expected
     try:
-        if assertion.comparison == "identical":
-            return value is expected
-        if assertion.comparison == "near":
-            return bool(abs(value - expected) < assertion.tolerance)
-        if assertion.comparison == "raises":
-            return False
-        if assertion.comparison == "contains":
-            return expected in value
-        if assertion.comparison == "lacks":
-            return expected not in value
-        if assertion.comparison == "among":
-            return value in expected
-        if assertion.comparison == "each":
-            return _each_agrees(value, assertion)
-        if assertion.lists_alike:
-            value, expected = _as_lists(value), _as_lists(expected)
-        return bool(value == expected)
+        return _compares(value, assertion) != assertion.negated
     except UNREADABLE:
         return False
+
+
+def _compares(value: Any, assertion: Assertion) -> bool:
+    expected = assertion.expected
+    match assertion.comparison:
+        case "identical":
+            return value is expected
+        case "near":
+            return bool(abs(value - expected) < assertion.tolerance)
+        case "raises":
+            return False
+        case "contains":
+            return expected in value
+        case "among":
+            return value in expected
+        case "each":
+            return _each_agrees(value, assertion)
+    if assertion.lists_alike:
+        value, expected = _as_lists(value), _as_lists(expected)
+    return bool(value == expected)
 
 
 def _each_agrees(values: Any, assertion: Assertion) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
-from securecoderl_edge.problems.assertions import assertions_of, holds
+from securecoderl_edge.problems.assertions import Assertion, assertions_of, holds
 from securecoderl_edge.problems.problem import Problem, Test, compared_lines
 
 # With fewer tests a reward is not informative.
@@ -33,9 +35,17 @@ def constant_passes(problem: Problem) -> int:
         texts = (tuple(compared_lines(test.output)) for test in problem.tests)
         return max(Counter(texts).values(), default=0)
     found = [each for each in assertions_of(problem) if each.comparison != "whole"]
-    passes = [sum(holds(one.expected, each) for each in found) for one in found]
+    constants = [value for each in found for value in _values_for(each)]
+    passes = [sum(holds(value, each) for each in found) for value in constants]
     raising = sum(each.comparison == "raises" for each in found)
     return max([raising, *passes]) if found else min(1, problem.test_count)
+
+
+def _values_for(assertion: Assertion) -> Iterable[Any]:
+    """Values that may satisfy it."""
+    if assertion.negated:
+        return (None, "", (), 0, True)
+    return assertion.expected if assertion.comparison == "among" else (assertion.expected,)
 
 
 def _holds(statement: str, text: str) -> bool:

@@ -47,7 +47,7 @@ def _text_holds(text: str, assertion: Assertion) -> bool:
         return text == "True"
     try:
         most = LONGEST_EXTRA + LONGEST_FACTOR * len(literal(assertion.expected))
-        if len(text) > (LONGEST_SEARCHED if assertion.comparison in ("contains", "lacks") else most):
+        if len(text) > (LONGEST_SEARCHED if assertion.comparison == "contains" else most):
             return False
         return holds(ast.literal_eval(text), assertion)
     except UNREADABLE:
