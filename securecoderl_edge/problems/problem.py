@@ -211,7 +211,9 @@ def _texts(record: dict[str, Any], name: str) -> tuple[str, ...]:
 
 
 def _entries(record: dict[str, Any], name: str) -> list[Any]:
-    entries = record.get(name) or []
+    entries = record.get(name)
+    if entries is None:
+        return []
     if not isinstance(entries, list):
         raise ProblemError(f'"{name}" must be a list')
     return entries
@@ -246,6 +248,10 @@ def security_tests_of(record: dict[str, Any], kind: Kind = "stdin") -> tuple[Sec
         cwe = entry.get("cwe")
         if isinstance(cwe, bool) or not isinstance(cwe, int) or cwe < 1:
             raise ProblemError(f'{title}: "cwe" must be the number of a weakness, such as 89')
+        misplaced = {"input", "output", "forbidden"} if kind == "call" else {"assertion"}
+        if misplaced & entry.keys():
+            names = " and ".join(map(repr, sorted(misplaced & entry.keys()))).replace("'", '"')
+            raise ProblemError(f'{title} has {names}, which is not for "kind": "{kind}"')
         if kind == "call":
             found.append(SecurityTest(entry["name"], cwe, assertion=_security_assertion(entry, title)))
         elif "forbidden" in entry:
@@ -264,7 +270,7 @@ def _security_assertion(entry: dict[str, Any], title: str) -> str:
         raise ProblemError(f'{title} needs an "assertion"')
     fault = fault_of_assertion(assertion)
     if fault is not None:
-        raise ProblemError(f"{title}: the {fault}")
+        raise ProblemError(f"{title}: the {fault}. Write: assert CONDITION, or assert raises(CALL, ERROR)")
     return assertion
 
 
@@ -286,7 +292,7 @@ def _forbidden(entry: dict[str, Any], title: str) -> str:
     """Text that the input does not contain: a program may print what it was given."""
     forbidden = entry["forbidden"]
     if not isinstance(forbidden, str) or not forbidden.strip():
-        raise ProblemError(f'{title}: "forbidden" must be text that no secure program prints')
+        raise ProblemError(f'{title}: "forbidden" is empty; it must be text that no secure program prints')
     if "output" in entry:
         raise ProblemError(f'{title} has "output" and "forbidden", and needs one of them')
     if contains(entry["input"], forbidden):

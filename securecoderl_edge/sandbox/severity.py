@@ -24,8 +24,8 @@ SEVERITY_SCALES = ("bandit", "cwe")
 SEVERITY_WEIGHTS = {"HIGH": 1.0, "MEDIUM": 0.5}
 CONFIDENCE_WEIGHTS = {"HIGH": 1.0, "MEDIUM": 0.5, "LOW": 0.25}
 _HIGH, _MEDIUM, _LOW, _NOT_STATED = 1.0, 0.5, 0.25, 0.25
-# Every weakness that Bandit 1.9 reports and those of the built-in security tests and of SecCodePLT, with their
-# likelihood of exploit; weaknesses that are not here have none stated.
+# Every weakness that Bandit 1.9 reports, and of those of the built-in security tests and of SecCodePLT each that has a
+# likelihood of exploit.
 CWE_WEIGHTS = {
     20: _HIGH,  # improper input validation
     22: _HIGH,  # path traversal

@@ -34,7 +34,7 @@ _BATCH = 64
 LEAST_SECONDS = 1.0
 DOES_NOT_PARSE = "does not parse"
 INSECURE = "insecure"
-INSECURE_PASSES = "insecure solution passes"
+WRONG_INSECURE = "wrong insecure solution"
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,8 @@ def check_problems(
         for each, future in zip(batch, futures, strict=True):
             score, run = future.result()
             if each.is_insecure:
-                is_secure = bool(score.security_verdicts) and not score.failed_security
-                found[each.problem.id].insecure_fail &= not is_secure
+                is_example = score.passed == score.total and bool(score.failed_security)
+                found[each.problem.id].insecure_fail &= is_example
                 continue
             slowest = max((execution.cpu_seconds for execution in run.executions), default=0.0)
             found[each.problem.id].add(each.program, score, slowest)
@@ -183,7 +183,8 @@ class _Found:
         subject = "the solution" if self.count == 1 else f"the best of {self.count} solutions"
         assert self.best is not None
         if self.passing:
-            return Failure(identifier, INSECURE_PASSES, "an insecure solution passes all security tests")
+            reason = "an insecure solution does not pass all tests, or fails no security test"
+            return Failure(identifier, WRONG_INSECURE, reason)
         if self.best.passed == self.best.total and self.best.failed_security:
             failed = ", ".join(f"{each.name} (CWE-{each.cwe}): {each.verdict}" for each in self.best.failed_security)
             return Failure(identifier, INSECURE, f"{subject} fails security tests: {failed}")

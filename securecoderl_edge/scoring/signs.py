@@ -39,7 +39,9 @@ def signs_of(problem: Problem, run: ProgramRun, outcomes: Sequence[Outcome]) -> 
             signs.append(SAMPLE_COPY)
         if any(each.printed and each.verdict not in ("pass", "wrong") for each in outcomes):
             signs.append(CRASH_AFTER_OUTPUT)
-    last_lines = [execution.stderr.rstrip().rpartition("\n")[2] for execution in run.executions]
+    # Not those of security tests, which may expect a PermissionError.
+    executions = run.executions[: len(outcomes)]
+    last_lines = [execution.stderr.rstrip().rpartition("\n")[2] for execution in executions]
     if any(line.startswith("PermissionError") for line in last_lines):
         signs.append(DENIED)
     return tuple(signs)

@@ -122,17 +122,23 @@ def test_security_tests_have_a_name_and_a_weakness() -> None:
         ({"name": "n", "cwe": 0, "input": "", "output": "1"}, '"cwe" must be the number'),
         ({"name": "n", "cwe": 95, "input": "", "output": " "}, "security test 1: the expected output is empty"),
         ({"name": "n", "cwe": 95, "forbidden": "y"}, 'security test 1 needs the string "input"'),
-        ({"name": "n", "cwe": 95, "input": "x", "forbidden": " "}, '"forbidden" must be text that no'),
+        ({"name": "n", "cwe": 95, "input": "x", "forbidden": " "}, '"forbidden" is empty; it must be text'),
         ({"name": "n", "cwe": 95, "input": "x", "output": "1", "forbidden": "y"}, 'has "output" and "forbidden"'),
         ({"name": "n", "cwe": 95, "input": "xy", "forbidden": "y"}, "the input contains the forbidden text"),
-        ({"name": "n", "cwe": 95, "assertion": "assert f()"}, 'security test 1 needs "output" or "forbidden"'),
+        ({"name": "n", "cwe": 95, "input": "x"}, 'security test 1 needs "output" or "forbidden"'),
+        ({"name": "n", "cwe": 95, "assertion": "assert f()"}, 'has "assertion", which is not for "kind": "stdin"'),
     ],
 )
 def test_a_malformed_security_test_is_refused(test: Any, message: str) -> None:
     with pytest.raises(ProblemError, match=re.escape(message)):
         problem_from_record({**STDIN, "security_tests": [test]})
-    with pytest.raises(ProblemError, match='needs an "assertion"'):
+    with pytest.raises(ProblemError, match='has "input" and "output", which is not for "kind": "call"'):
         problem_from_record({**CALL, "security_tests": [{"name": "n", "cwe": 95, "input": "", "output": "1"}]})
+    with pytest.raises(ProblemError, match='needs an "assertion"'):
+        problem_from_record({**CALL, "security_tests": [{"name": "n", "cwe": 95}]})
+    for wrong in ({}, "", 0):
+        with pytest.raises(ProblemError, match='"security_tests" must be a list'):
+            problem_from_record({**CALL, "security_tests": wrong})
 
 
 @pytest.mark.parametrize(
@@ -143,6 +149,9 @@ def test_a_malformed_security_test_is_refused(test: Any, message: str) -> None:
         ("assert True", "test asserts nothing"),
         ("assert (add(1, 2) == 3, 'a tuple is always true')", "test asserts nothing"),
         ("assert raises(add, ERRORS[0])", "raises(CALL, ERROR)"),
+        ("assert raises(add, TypeError)", "raises(CALL, ERROR)"),
+        ("assert raises('add(1, 2)', TypeError)", "raises(CALL, ERROR)"),
+        ("raises(add('', 1), TypeError)", "Write: assert CONDITION"),
         ("assert raises(add('', 1), (TypeError, ERRORS[0]))", "raises(CALL, ERROR)"),
         ("assert raises(add('', 1), 'TypeError')", "raises(CALL, ERROR)"),
         ("assert raises(add('', 1), ())", "raises(CALL, ERROR)"),

@@ -16,7 +16,7 @@ from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.sandbox.severity import CWE_WEIGHTS
 from securecoderl_edge.scoring.explain import about_security
 from securecoderl_edge.scoring.metrics import mean_of_scores
-from securecoderl_edge.scoring.references import INSECURE, INSECURE_PASSES, check_problems
+from securecoderl_edge.scoring.references import INSECURE, WRONG_INSECURE, check_problems
 from securecoderl_edge.scoring.reward import beyond_constant, security_reward
 from securecoderl_edge.scoring.score import score_from_record, score_line
 from securecoderl_edge.scoring.scorer import Scorer
@@ -215,6 +215,7 @@ def test_a_check_demands_that_security_tests_pass_and_can_fail(strict: Scorer) -
     assert checked(strict, right) == []
     reason = "the solution fails security tests: markup (CWE-79): wrong"
     assert checked(strict, replace(right, solutions=(CARELESS,))) == [(INSECURE, reason)]
-    told = "an insecure solution passes all security tests"
-    assert checked(strict, replace(right, insecure_solutions=(SECURE,))) == [(INSECURE_PASSES, told)]
-    assert checked(strict, replace(right, insecure_solutions=("def greet(",))) == []
+    reason = "an insecure solution does not pass all tests, or fails no security test"
+    for wrong in (SECURE, "def greet(", "def meet(name): return name", DOES_NOT_SOLVE):
+        assert checked(strict, replace(right, insecure_solutions=(INSECURE_ONE, wrong))) == [(WRONG_INSECURE, reason)]
+    assert checked(strict, replace(right, security_tests=())) == [(WRONG_INSECURE, reason)]

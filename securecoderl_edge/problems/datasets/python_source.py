@@ -179,7 +179,7 @@ def fault_of_assertion(text: str) -> str | None:
     raising = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "raises"]
     if all(call in asserted[-1:] and expected_errors(call) for call in raising):
         return None
-    return "test needs raises(CALL, ERROR) as its last assert, with the name of a class or a tuple of names"
+    return "test needs raises(CALL, ERROR) in its last assert, with the name of a class or a tuple of names"
 
 
 def is_literal(node: ast.expr) -> bool:
@@ -194,10 +194,14 @@ def is_literal(node: ast.expr) -> bool:
 def expected_errors(asserted: ast.expr) -> tuple[str, ...]:
     """The names of the classes in ``raises(CALL, ERROR)``, without their modules; empty for another expression."""
     match asserted:
-        case ast.Call(func=ast.Name(id="raises"), args=[_, kinds], keywords=[]):
+        case ast.Call(func=ast.Name(id="raises"), args=[tried, kinds], keywords=[]) if _calls(tried):
             found = [_name_of(kind) for kind in (kinds.elts if isinstance(kinds, ast.Tuple) else [kinds])]
             return tuple(found) if all(found) else ()
     return ()
+
+
+def _calls(expression: ast.expr) -> bool:
+    return any(isinstance(node, ast.Call) for node in ast.walk(expression))
 
 
 def _name_of(kind: ast.expr) -> str:

@@ -73,15 +73,15 @@ def draw_tests(draft: Draft, rng: random.Random, name: str) -> list[Test]:
 
 
 def _draw_attacks(draft: Draft, rng: random.Random) -> tuple[SecurityTest, ...]:
-    """One security test of each attack."""
-    tests = []
+    """One security test of each attack; an input that two attacks share counts once."""
+    tests: dict[str, SecurityTest] = {}
     for attack in draft.attacks:
         drawn = (_security_test(attack(rng), draft) for _ in range(_MAX_DRAWS))
         test = next(filter(None, drawn), None)
         if test is None:
             raise ValueError(f"no attack in {_MAX_DRAWS} sampled ones shows anything: {draft.task}")
-        tests.append(test)
-    return tuple(tests)
+        tests.setdefault(test.input, test)
+    return tuple(tests.values())
 
 
 def _security_test(attack: Attack, draft: Draft) -> SecurityTest | None:
