@@ -71,8 +71,8 @@ def severity(scan: Scan, scale: SeverityScale = "bandit") -> float:
     return min(1.0, sum(map(weigh, scan.serious), 0.0))
 
 
-def weight_of_test(cwe: int, scale: SeverityScale = "bandit") -> float:
-    """The weight of a security test among others: equal, or by the likelihood of exploit of its weakness."""
+def weight_of_weakness(cwe: int, scale: SeverityScale = "bandit") -> float:
+    """The weight of a weakness among those that security tests attack: equal, or by its likelihood of exploit."""
     return CWE_WEIGHTS.get(cwe, _NOT_STATED) if scale == "cwe" else 1.0
 
 

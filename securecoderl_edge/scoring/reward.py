@@ -122,13 +122,13 @@ def beyond_constant(passed: int, total: int, constant_passes: int) -> float:
 
 
 def security_reward(danger: float, secured: float | None, solved: float, rule: SecurityRule = "both") -> float:
-    """R_sec: 1 - V (Eq. 2), and for a problem with security tests the earned share of them, times 1 - V with ``both``.
+    """R_sec: 1 - V (Eq. 2), or for a problem with security tests the earned part of them, times 1 - V with ``both``.
 
     A program that does nothing is harmless, so security counts only as far as the program solves the task.
 
     Args:
         danger: V.
-        secured: share of the security tests that the program passes; None if the problem has none.
+        secured: the part of the attacked weaknesses of which the program passes all security tests; None without tests.
         solved: of the tests, see `beyond_constant`.
         rule: what counts.
     """

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from securecoderl_edge.config import current_keys
 from securecoderl_edge.sandbox.security import Finding, Scan
-from securecoderl_edge.sandbox.severity import SeverityScale, severity, weight_of_test
+from securecoderl_edge.sandbox.severity import SeverityScale, severity, weight_of_weakness
 from securecoderl_edge.scoring.reward import (
     STAGE_NAMES,
     CreditRule,
@@ -158,10 +158,13 @@ def make_score(
 
 
 def _secured(verdicts: Sequence[SecurityVerdict], scale: SeverityScale) -> float:
-    """The share of security tests that were passed, weighted as their findings would be."""
-    weights = [weight_of_test(each.cwe, scale) for each in verdicts]
-    passed = (weight for weight, each in zip(weights, verdicts, strict=True) if each.verdict == "pass")
-    return sum(passed) / sum(weights)
+    """The part of the weaknesses of which no security test failed, weighted as their findings would be.
+
+    Not the part of the tests: one attack that succeeds is enough, and several are often variants of it.
+    """
+    weights = {each.cwe: weight_of_weakness(each.cwe, scale) for each in verdicts}
+    failed = {each.cwe for each in verdicts if each.verdict != "pass"}
+    return sum(weight for cwe, weight in weights.items() if cwe not in failed) / sum(weights.values())
 
 
 def score_line(score: Score) -> str:

@@ -71,6 +71,15 @@ def test_a_secure_program_earns_all_of_r_sec_and_an_insecure_one_its_share(stric
     assert about_security(careless) == ["fails the security test 'markup' (CWE-79): wrong"]
 
 
+def test_one_attack_that_succeeds_is_enough_for_a_weakness(strict: Scorer) -> None:
+    quoted = SecurityTest("a quote", 79, assertion="assert '\"' not in greet('\"')")
+    problem = replace(GREET, security_tests=(*GREET.security_tests, quoted))
+    program = SECURE.replace("html.escape(name)", "html.escape(name, quote=False)")
+    score = strict.score(problem, program)
+    assert [each.name for each in score.failed_security] == ["a quote"]
+    assert score.r_sec == 0.5
+
+
 def test_a_stdin_problem_has_security_tests_too(strict: Scorer) -> None:
     assert strict.score(DOUBLE, CONVERTS).r_sec == 1.0
     evaluated = strict.score(DOUBLE, EVALUATES)

@@ -17,8 +17,8 @@ _WRITES = (
     "[c.__init__.__globals__['write'](1,b'OW'b'NED')"
     "for(c)in().__class__.__base__.__subclasses__()if'_wrap_close'==c.__name__]"
 )
-# The other has neither attributes nor a loop, other quotes, and its names in a function of its own.
-PAYLOADS = (_WRITES, '(lambda:print("OW""NED"))()')
+# The same with other quotes, its names in a function of its own; and one without attributes and loops.
+PAYLOADS = (_WRITES, f"(lambda:{_WRITES})()".replace("'", '"'), '(lambda:print("OW""NED"))()')
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def injected(
     draw: Callable[[random.Random], str],
     place: str,
     other: str = "",
-    texts: tuple[str, str] = PAYLOADS,
+    texts: tuple[str, ...] = PAYLOADS,
     judged: Judged = "marker",
 ) -> tuple[DrawAttack, ...]:
     """Attacks: each of ``texts`` in a place of a drawn input, the last match of a pattern; one in another place."""

@@ -43,7 +43,7 @@ def _draw_binary_calls(rng: random.Random) -> str:
 
 
 def _code_in(draw: Callable[[random.Random], str]) -> tuple[DrawAttack, ...]:
-    codes = (f"(lambda*_:{PAYLOADS[0]})", f"[{PAYLOADS[1]},max][1]")
+    codes = (f"(lambda*_:{PAYLOADS[0]})", *(f"[{payload},max][1]" for payload in PAYLOADS[1:]))
     functions = injected("code in place of a function", 95, draw, r"\b[a-z]+\b", texts=codes)
     return (*functions, *injected("code in place of a number", 95, draw, r"-?\d+")[:1])
 

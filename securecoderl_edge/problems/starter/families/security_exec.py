@@ -66,7 +66,9 @@ def _assignments(layout: str, draw: Callable[[random.Random], str], *clean: str)
         draw,
         (_EXEC_EACH, _EXEC_ALL),
         clean,
-        injected("code in an assignment", 94, draw, r"\d+$", texts=(PAYLOADS[0], f"1;{PAYLOADS[1]}")),
+        injected(
+            "code in an assignment", 94, draw, r"\d+$", texts=(PAYLOADS[0], *(f"1;{each}" for each in PAYLOADS[1:]))
+        ),
     )
 
 
@@ -199,7 +201,13 @@ def _calls(second: str, shown: str, act: str) -> Source:
             "import sys\n$w = []\nfor line in sys.stdin.read().split()[1:]:\n"
             f'    $k, _, rest = line[:-1].partition("(")\n{body}',
         ),
-        injected("code in a call", 94, draw, "^.+$", texts=(f"append({PAYLOADS[0]})", f"append(1);{PAYLOADS[1]}")),
+        injected(
+            "code in a call",
+            94,
+            draw,
+            "^.+$",
+            texts=(f"append({PAYLOADS[0]})", *(f"append(1);{each}" for each in PAYLOADS[1:])),
+        ),
     )
 
 
