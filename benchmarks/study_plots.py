@@ -30,6 +30,7 @@ Record = Mapping[str, Any]
 Records = Mapping[str, Record]
 
 _WIDTH = 7.3  # inches, which is 700 CSS pixels
+_LISTED = 4  # an alt text lists no more differences
 # (second, first) of a comparison -> the difference in plain words.
 _ABLATIONS = {
     ("sft-130", "eval-sft"): "SFT: 130 − 10 updates",
@@ -100,7 +101,7 @@ class Plot:
             gains = self.gains(record, split["name"])
             significant = [gain for gain in gains if _is_significant(gain)]
             found = f"{len(significant)} of {len(gains)} differences are significant"
-            listed = f": {_listed(significant)}" if significant else ""
+            listed = f": {_listed(significant)}" if 0 < len(significant) <= _LISTED else ""
             sentences.append(f"On {split['name']} ({_sizes(record, split['name'])}), {found}{listed}.")
         return " ".join(sentences).replace("−", "minus")
 
@@ -216,6 +217,6 @@ def _sizes(record: Record, split: str) -> str:
 
 PLOTS = {
     "variants": Plot("table3", "Variants", "all_tests_rate", "pass all tests"),
-    "security": Plot("security", "Security", "func_sec_rate", "pass all tests and security tests"),
+    "security": Plot("security", "Security", "secure_all_tests_rate", "pass all tests and are Bandit-clean"),
     "ablations": Plot("ablations", "Ablations", "all_tests_rate", "pass all tests"),
 }
