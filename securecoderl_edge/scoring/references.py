@@ -43,7 +43,7 @@ class Failure:
 
     Attributes:
         kind: ``does not parse``; the most frequent verdict of the failed tests; ``insecure`` if only security tests
-            fail; ``insecure solution passes`` if one passes all of these.
+            fail; ``wrong insecure solution`` if one fails a test or no security test.
     """
 
     id: str

@@ -137,11 +137,12 @@ def test_a_check_fails_security_tests_that_nothing_fails() -> None:
     test = {"name": "code", "cwe": 95, "input": "exit()", "output": "1"}
     both = {**GOOD, "security_tests": [test], "insecure_solutions": ["print(1 if input() else 2)"]}
     write_lines(
-        Path("p.jsonl"), [both, {**both, "id": "other", "insecure_solutions": ["print(len(input()) // 7 or 1)\n1/0"]}]
+        Path("p.jsonl"),
+        [both, {**both, "id": "other", "insecure_solutions": ["import sys\nprint(1)\nassert not sys.stdin.read()"]}],
     )
     result = run("check", "p.jsonl", "--json")
     assert result.exit_code == 1
-    assert json.loads(result.stdout)["kinds"] == {"insecure solution passes": 1}
+    assert json.loads(result.stdout)["kinds"] == {"wrong insecure solution": 1}
     write_lines(
         Path("p.jsonl"),
         [
