@@ -128,7 +128,6 @@ def security(folder: Path) -> Study:
     # The shortest solution is often the unsafe one.
     both = ("sft.solutions=any",)
     arms = [arm("security-sft", "SFT", phases=("sft",), settings=both)]
-    pairs = []
     rl = partial(arm, phases=("sft", "partial"))
 
     def settings(beta: float, rule: str = "both") -> tuple[str, ...]:

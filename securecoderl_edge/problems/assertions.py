@@ -21,13 +21,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from securecoderl_edge.problems.datasets.python_source import expected_errors, parse
+from securecoderl_edge.problems.datasets.python_source import UNREADABLE, expected_errors, parse
 from securecoderl_edge.problems.problem import Problem
 
 Comparison = Literal["whole", "equal", "identical", "near", "each", "raises", "contains", "among"]
 Prelude = Literal["typing", "contest"]
 
-UNREADABLE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, OverflowError)
 _FLOAT_TOLERANCE, _RELATIVE_TOLERANCE = 1e-6, 1e-7
 _CONTAINERS = {"tuple": tuple, "list": list, "set": set, "frozenset": frozenset}
 

@@ -250,7 +250,7 @@ def security_tests_of(record: dict[str, Any], kind: Kind = "stdin") -> tuple[Sec
             raise ProblemError(f'{title}: "cwe" must be the number of a weakness, such as 89')
         misplaced = {"input", "output", "forbidden"} if kind == "call" else {"assertion"}
         if misplaced & entry.keys():
-            names = " and ".join(map(repr, sorted(misplaced & entry.keys()))).replace("'", '"')
+            names = " and ".join(map(json.dumps, sorted(misplaced & entry.keys())))
             raise ProblemError(f'{title} has {names}, which is not for "kind": "{kind}"')
         if kind == "call":
             found.append(SecurityTest(entry["name"], cwe, assertion=_security_assertion(entry, title)))

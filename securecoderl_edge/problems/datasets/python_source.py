@@ -8,6 +8,8 @@ import keyword
 import warnings
 from collections.abc import Iterator
 
+# What `ast.literal_eval` and work with its value raise for text that is no usable literal.
+UNREADABLE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, OverflowError)
 # Imports that the APPS and LiveCodeBench graders add to every program for a call problem.
 _NAMES_OF_MODULES = {
     "typing": "Any Callable Dict FrozenSet Iterable Iterator List Optional Sequence Set Tuple Union",
@@ -186,7 +188,7 @@ def is_literal(node: ast.expr) -> bool:
     """Whether `ast.literal_eval` reads it."""
     try:
         ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+    except UNREADABLE:
         return False
     return True
 
