@@ -2,7 +2,6 @@
 
     python benchmarks/study.py table3 --json benchmarks/results/study-table3.json
     python benchmarks/study.py recipe --json benchmarks/results/study-recipe.json
-    python benchmarks/study.py weak-sft --json benchmarks/results/study-weak-sft.json
     python benchmarks/study.py confirm --json benchmarks/results/study-confirm.json
     python benchmarks/study.py security --json benchmarks/results/study-security.json
     python benchmarks/study.py ablations --json benchmarks/results/study-ablations.json
@@ -38,6 +37,9 @@ from securecoderl_edge.evaluation.study.tables import study_tables
 from securecoderl_edge.evaluation.tables import to_markdown
 from securecoderl_edge.training.settings import CURRICULUM
 
+# The SFT of the recipe before today's, and its learning rate of RL.
+WEAK_SFT = ("sft.steps=10", "sft.learning_rate=3e-4", "sft.solutions=any")
+RATE_BEFORE = "ppo.learning_rate=1e-3"
 BETAS = (0.0, 0.4, 0.8)
 PAPERS_BETA = 0.4
 
@@ -90,10 +92,7 @@ def recipe(folder: Path) -> Study:
     """The recipe `starter`, its warm start, SFT of about equal time, and the recipe before it."""
     sft = main_table(folder).arms[0]
     plain = replace(sft.split, name="plain", train="starter:plain-train")
-    before = (
-        *("sft.steps=10", "sft.learning_rate=3e-4", "sft.solutions=any"),
-        *("binary.steps=125", "partial.steps=10", "ppo.learning_rate=1e-3"),
-    )
+    before = (*WEAK_SFT, "binary.steps=125", "partial.steps=10", RATE_BEFORE)
     arm = partial(Arm, phases=CURRICULUM, measured_on=(sft.split,))
     arms = [
         sft,
@@ -104,22 +103,6 @@ def recipe(folder: Path) -> Study:
     ]
     pairs = [(each.name, "recipe") for each in arms[:3]]
     return _study("recipe", folder, arms, [*pairs, ("recipe-before", sft.name)], seeds=5)
-
-
-def weak_sft(folder: Path) -> Study:
-    """The paper's variants on `hard` after an SFT as weak as the paper's: few programs pass all tests after it."""
-    overrides = ("sft.steps=10", "sft.learning_rate=3e-4", "sft.solutions=any", "ppo.learning_rate=1e-3")
-    study = table3(
-        "starter",
-        folder / "weak-sft",
-        splits=(HIDDEN,),
-        variants=PPO_VARIANTS,
-        updates=120,
-        quants=(),
-        overrides=overrides,
-    )
-    arms = tuple(replace(arm, snapshot_every=None) for arm in study.arms)
-    return replace(study, name="weak-sft", arms=arms)
 
 
 def security(folder: Path) -> Study:
@@ -154,9 +137,22 @@ def security(folder: Path) -> Study:
 
 
 def ablations(folder: Path) -> Study:
-    """One setting changed at a time; the starting points are variants of table3."""
+    """Two settings of SFT; methods and settings of RL after a weak SFT, which leaves RL something to learn."""
     main = main_table(folder)
-    known = {arm.name: arm for arm in main.arms}
+    methods = ("sft", "simple", "fresh", "cont", "sched", "hints", "relift")
+    known = {"eval-sft": main.arms[0]}
+    pairs = []
+    for split in ("eval", "hard"):
+        names = [f"{split}-{method}" for method in methods]
+        weak = [
+            _changed(arm, f"weak-{arm.name}", f"{arm.title}, weak SFT", (*WEAK_SFT, RATE_BEFORE))
+            for arm in main.arms
+            if arm.name in names
+        ]
+        known |= {arm.name: arm for arm in weak}
+        sft, simple, fresh, *_ = names = [arm.name for arm in weak]
+        pairs += [(sft, each) for each in names[1:]] + [(simple, each) for each in names[2:]]
+        pairs += [(fresh, each) for each in names[3:4]]
     with_values = (
         *("ppo.advantage=gae", "ppo.samples_per_prompt=1"),
         *("ppo.drop_zero_variance_groups=false", "ppo.value_warmup_steps=10"),
@@ -164,38 +160,33 @@ def ablations(folder: Path) -> Study:
     changed = (
         ("eval-sft", "sft-any", "SFT on any solution", ("sft.solutions=any",)),
         ("eval-sft", "sft-rate-1e-3", "SFT, learning rate 1e-3", ("sft.learning_rate=1e-3",)),
-        ("eval-simple", "gae", "GAE and a value head", with_values),
-        ("eval-simple", "groups-4", "4 samples per prompt", ("ppo.samples_per_prompt=4",)),
-        ("eval-simple", "groups-16", "16 samples per prompt", ("ppo.samples_per_prompt=16",)),
-        ("eval-simple", "rate-1e-3", "learning rate 1e-3", ("ppo.learning_rate=1e-3",)),
+        ("weak-eval-simple", "gae", "GAE and a value head", with_values),
+        ("weak-eval-simple", "groups-4", "4 samples per prompt", ("ppo.samples_per_prompt=4",)),
+        ("weak-eval-simple", "groups-16", "16 samples per prompt", ("ppo.samples_per_prompt=16",)),
+        ("weak-eval-simple", "rate-2e-4", "learning rate 2e-4", ("ppo.learning_rate=2e-4",)),
         # The clip acts with more than one optimizer step on a batch.
-        ("eval-simple", "minibatches-2", "2 minibatches", ("ppo.minibatches=2",)),
-        ("eval-simple", "epochs-2", "2 epochs", ("ppo.epochs=2",)),
-        ("eval-simple", "kl-0", "no KL penalty", ("ppo.kl_coefficient=0",)),
-        ("eval-simple", "refill", "dropped groups refilled", ("ppo.refill=2",)),
-        ("eval-simple", "separate", "R_func and R_sec scaled apart", ("ppo.separate_rewards=true",)),
-        ("eval-simple", "prompts-by-rate", "prompts by pass rate", ("ppo.prompts=pass-rate",)),
-        ("eval-sched", "switch", "mixture: hard switch", ("scheduled.mixture=step",)),
-        ("eval-sched", "pass-rate", "mixture: by pass rate", ("scheduled.mixture=pass-rate",)),
-        ("hard-simple", "hard-minibatches-2", "2 minibatches", ("ppo.minibatches=2",)),
-        ("hard-simple", "hard-epochs-2", "2 epochs", ("ppo.epochs=2",)),
-        ("hard-simple", "hard-groups-32", "32 samples per prompt", ("ppo.samples_per_prompt=32",)),
+        ("weak-eval-simple", "minibatches-2", "2 minibatches", ("ppo.minibatches=2",)),
+        ("weak-eval-simple", "epochs-2", "2 epochs", ("ppo.epochs=2",)),
+        ("weak-eval-simple", "kl-0", "no KL penalty", ("ppo.kl_coefficient=0",)),
+        ("weak-eval-simple", "refill", "dropped groups refilled", ("ppo.refill=2",)),
+        ("weak-eval-simple", "separate", "R_func and R_sec scaled apart", ("ppo.separate_rewards=true",)),
+        ("weak-eval-simple", "prompts-by-rate", "prompts by pass rate", ("ppo.prompts=pass-rate",)),
+        ("weak-hard-simple", "hard-minibatches-2", "2 minibatches", ("ppo.minibatches=2",)),
+        ("weak-hard-simple", "hard-epochs-2", "2 epochs", ("ppo.epochs=2",)),
+        ("weak-hard-simple", "hard-groups-32", "32 samples per prompt", ("ppo.samples_per_prompt=32",)),
         (
-            "hard-simple", "hard-maxrl-32", "MaxRL, 32 samples per prompt",
+            "weak-hard-simple", "hard-maxrl-32", "MaxRL, 32 samples per prompt",
             ("ppo.samples_per_prompt=32", "ppo.advantage=maxrl", "reward.security_weight=0"),
         ),
-        ("hard-simple", "hard-simple-paper", "binary, 0.40 if unparsable", ("reward.unparsable=paper",)),
-        ("hard-fresh", "hard-fresh-paper", "partial, 0.40 if unparsable", ("reward.unparsable=paper",)),
+        ("weak-hard-simple", "hard-simple-paper", "binary, 0.40 if unparsable", ("reward.unparsable=paper",)),
+        ("weak-hard-fresh", "hard-fresh-paper", "partial, 0.40 if unparsable", ("reward.unparsable=paper",)),
     )  # fmt: skip
-    arms = [known[name] for name in ("eval-sft", "eval-simple", "eval-fresh", "eval-cont", "eval-sched")]
-    arms += [known[name] for name in ("hard-sft", "hard-simple", "hard-fresh")]
-    pairs = []
+    arms = list(known.values())
     for reference, name, title, settings in changed:
-        from_arm = known[reference]
-        arms.append(_changed(from_arm, name, title, settings))
+        arms.append(_changed(known[reference], name, title, settings))
         pairs.append((reference, name))
     # If unparsable output is rewarded, which reward teaches syntax?
-    pairs += [("hard-sft", "hard-simple-paper"), ("hard-sft", "hard-fresh-paper")]
+    pairs += [("weak-hard-sft", "hard-simple-paper"), ("weak-hard-sft", "hard-fresh-paper")]
     pairs += [("hard-simple-paper", "hard-fresh-paper")]
     return _study("ablations", folder, arms, pairs, seeds=3)
 
@@ -210,7 +201,7 @@ def confirm(folder: Path) -> Study:
 
 
 def hacking(folder: Path) -> Study:
-    """Rewards that can be gamed, and the cost of guards: the statement shows one of the five tests."""
+    """Rewards that can be gamed, and the cost of guards: the statement shows one of the five tests, after a weak SFT."""
     gameable = ("reward.credit_rule=published", "reward.unparsable=paper")
     rewards: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("published", "reward of the published code", gameable),
@@ -220,9 +211,10 @@ def hacking(folder: Path) -> Study:
         ("both", "our reward, both guards", ("reward.visible_tests=drop", "reward.subtract_constant_baseline=true")),
     )
     arm = partial(Arm, split=SHOWN, measured_on=(SHOWN, HIDDEN), snapshot_every=40)
-    arms = [arm("shown-sft", "SFT", phases=("sft",), settings=())]
+    weak = (*WEAK_SFT, RATE_BEFORE)
+    arms = [arm("shown-sft", "SFT", phases=("sft",), settings=weak)]
     for name, title, settings in rewards:
-        settings = ("partial.steps=80", *settings)
+        settings = (*weak, "partial.steps=80", *settings)
         arms.append(arm(f"shown-{name}", title, phases=("sft", "partial"), settings=settings))
     pairs = [("shown-sft", each.name) for each in arms[1:]]
     pairs += [("shown-plain", each.name) for each in arms[1:] if each.name != "shown-plain"]
@@ -270,7 +262,6 @@ def _papers(
 STUDIES: dict[str, Callable[[Path], Study]] = {
     "table3": main_table,
     "recipe": recipe,
-    "weak-sft": weak_sft,
     "confirm": confirm,
     "security": security,
     "ablations": ablations,
