@@ -201,7 +201,7 @@ def confirm(folder: Path) -> Study:
 
 
 def hacking(folder: Path) -> Study:
-    """Rewards that can be gamed, and the cost of guards: the statement shows one of the five tests, after a weak SFT."""
+    """Rewards that can be gamed, and the cost of guards: the statement shows one test in five, after a weak SFT."""
     gameable = ("reward.credit_rule=published", "reward.unparsable=paper")
     rewards: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("published", "reward of the published code", gameable),
