@@ -5,6 +5,7 @@
     python benchmarks/study.py confirm --json benchmarks/results/study-confirm.json
     python benchmarks/study.py security --json benchmarks/results/study-security.json
     python benchmarks/study.py ablations --json benchmarks/results/study-ablations.json
+    python benchmarks/study.py half --json benchmarks/results/study-half.json
     python benchmarks/study.py hacking --json benchmarks/results/study-hacking.json
     python benchmarks/study.py paper-starter --json benchmarks/results/study-paper-starter.json
     python benchmarks/study.py paper-mbpp --json benchmarks/results/study-paper-mbpp.json
@@ -60,6 +61,8 @@ NOT_CODE = Split("not-code", "starter:code-train", "starter:not-code", NANO_SECU
 # One test in five can be copied from the statement; `hard` has the same problems without such tests.
 SHOWN = Split("shown", "starter:shown-train", "starter:shown", NANO_HARD)
 HIDDEN = Split("hard", "starter:hard-train", "starter:hard", NANO_HARD)
+# The same training problems; only about half of them have solutions.
+HALF = Split("half", "starter:half-train", "starter:hard", NANO_HARD)
 
 
 def main_table(folder: Path) -> Study:
@@ -191,6 +194,26 @@ def ablations(folder: Path) -> Study:
     return _study("ablations", folder, arms, pairs, seeds=3)
 
 
+def half(folder: Path) -> Study:
+    """RL on problems that SFT has not seen: half of the training problems have tests but no solution."""
+    known = {arm.name: arm for arm in main_table(folder).arms}
+    arms = [known["hard-sft"]]
+    for name in ("sft", "sft-225", "simple", "fresh", "rft"):
+        arm = known[f"hard-{name}"]
+        arms.append(replace(_changed(arm, f"half-{name}", arm.title, ()), split=HALF))
+    fresh = arms[-2]
+    for name, title, settings in (
+        ("rate-1e-3", "PPO-fresh, learning rate 1e-3", ("ppo.learning_rate=1e-3",)),
+        ("refill", "PPO-fresh, dropped groups refilled", ("ppo.refill=2",)),
+        ("by-rate", "PPO-fresh, prompts by pass rate", ("ppo.prompts=pass-rate",)),
+    ):
+        arms.append(_changed(fresh, f"half-{name}", title, settings))
+    arms = [replace(arm, measured_on=(HIDDEN,)) for arm in arms]
+    names = [arm.name for arm in arms]
+    pairs = [(first, second) for first in names[1:3] for second in names[2:] if first != second]
+    return _study("half", folder, arms, [*pairs, (names[1], names[0])], seeds=5)
+
+
 def confirm(folder: Path) -> Study:
     """Some variants of table3 for `eval`, evaluated again: 8 programs per problem, another seed for each run."""
     main = main_table(folder)
@@ -265,6 +288,7 @@ STUDIES: dict[str, Callable[[Path], Study]] = {
     "confirm": confirm,
     "security": security,
     "ablations": ablations,
+    "half": half,
     "hacking": hacking,
     "paper-starter": paper_starter,
     "paper-mbpp": paper_mbpp,

@@ -195,7 +195,16 @@ def test_the_shown_splits_are_the_hard_ones_with_the_example_as_a_test(name: str
         ]
 
 
-@pytest.mark.parametrize("split", SPLITS)
+def test_half_train_is_hard_train_with_solutions_for_about_half_of_it() -> None:
+    half, whole = load_split("half-train"), load_split("hard-train")
+    with_solutions = [problem for problem in half if problem.solutions]
+    assert 0.45 * len(whole) < len(with_solutions) < 0.55 * len(whole)
+    assert [replace(one, solutions=other.solutions) for one, other in zip(half, whole, strict=True)] == whole
+    families = Counter(problem.tags[0] for problem in with_solutions)
+    assert families.keys() == {problem.tags[0] for problem in whole}
+
+
+@pytest.mark.parametrize("split", [split for split in SPLITS if split != "half-train"])
 def test_at_least_two_different_reference_solutions_solve_every_test(split: str) -> None:
     for problem in load_split(split):
         assert len(set(problem.solutions)) >= 2

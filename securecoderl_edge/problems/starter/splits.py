@@ -6,6 +6,7 @@
 | ``eval`` | 200 of the held-out problems, sampled uniformly with seed 42 | held out |
 | ``hard`` | longer compositions, where an all-tests reward is sparse | held out of ``hard-train`` |
 | ``hard-train`` | longer compositions for training | |
+| ``half-train`` | ``hard-train``, about half of it without solutions | |
 | ``shown``, ``shown-train`` | ``hard`` and ``hard-train`` with the example of a statement as a test | |
 | ``security`` | families whose short obvious solution has a Bandit finding | held out of ``train`` |
 | ``security-train`` | the security part of ``train`` | |
@@ -20,8 +21,10 @@ first wording of which that holds, and a composition without such a wording is l
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 
 from securecoderl_edge.errors import UsageError
@@ -35,7 +38,7 @@ EVAL_SIZE = 200
 # Wordings of a composition that are tried; nearly all compositions have one that is far from all evaluation problems.
 WORDINGS = 12
 SPLITS = (
-    *("train", "eval", "hard", "hard-train", "shown", "shown-train", "security", "security-train"),
+    *("train", "eval", "hard", "hard-train", "half-train", "shown", "shown-train", "security", "security-train"),
     *("general-train", "plain-train", "code", "code-train", "not-code"),
 )
 _CODE_INJECTION = {94, 95}
@@ -61,6 +64,9 @@ def _build(split: str) -> tuple[Problem, ...]:
     if split in ("code", "code-train", "not-code"):
         whole = _build("security-train" if split == "code-train" else "security")
         return tuple(problem for problem in whole if _is_about_code(problem) == (split != "not-code"))
+    if split == "half-train":
+        whole = _build("hard-train")
+        return tuple(problem if _has_solutions(problem) else replace(problem, solutions=()) for problem in whole)
     training = {
         "general-train": GENERAL,
         "security-train": SECURITY,
@@ -82,6 +88,11 @@ def _build(split: str) -> tuple[Problem, ...]:
 
 def _is_about_code(problem: Problem) -> bool:
     return {test.cwe for test in problem.security_tests} <= _CODE_INJECTION
+
+
+def _has_solutions(problem: Problem) -> bool:
+    """Whether ``half-train`` has them: a property of the problem's name alone."""
+    return hashlib.sha256(problem.id.encode()).digest()[0] % 2 == 0
 
 
 @lru_cache(maxsize=1)
