@@ -124,10 +124,12 @@ def security(folder: Path) -> Study:
     for rule in ("tests", "bandit"):
         title = f"beta {PAPERS_BETA}, {rule} alone"
         arms.append(rl(f"security-{rule}", title, settings=settings(PAPERS_BETA, rule)))
+    separate = (*settings(PAPERS_BETA), "ppo.separate_rewards=true")
+    arms.append(rl("security-separate", f"beta {PAPERS_BETA}, R_func and R_sec scaled apart", settings=separate))
     without, papers = "security-beta-0.0", f"security-beta-{PAPERS_BETA}"
     pairs = [("security-sft", each.name) for each in arms[1:]]
     pairs += [(without, each.name) for each in arms[2:]]
-    pairs += [(papers, f"security-{rule}") for rule in ("tests", "bandit")]
+    pairs += [(papers, f"security-{name}") for name in ("tests", "bandit", "separate")]
     arm, rl = (partial(each, split=CODE, measured_on=(CODE, NOT_CODE)) for each in (arm, rl))
     arms += [
         arm("code-sft", "SFT", phases=("sft",), settings=both),
@@ -142,20 +144,21 @@ def security(folder: Path) -> Study:
 def ablations(folder: Path) -> Study:
     """Two settings of SFT; methods and settings of RL after a weak SFT, which leaves RL something to learn."""
     main = main_table(folder)
-    methods = ("sft", "simple", "fresh", "cont", "sched", "hints", "relift")
     known = {"eval-sft": main.arms[0]}
-    pairs = []
-    for split in ("eval", "hard"):
-        names = [f"{split}-{method}" for method in methods]
+    pairs: list[tuple[str, str]] = []
+    # The paper's curriculum where it has little to start from.
+    methods = {
+        "eval": ("sft", "simple", "fresh", "hints", "relift"),
+        "hard": ("sft", "simple", "fresh", "cont", "sched", "hints", "relift"),
+    }
+    for split, names in methods.items():
         weak = [
             _changed(arm, f"weak-{arm.name}", f"{arm.title}, weak SFT", (*WEAK_SFT, RATE_BEFORE))
             for arm in main.arms
-            if arm.name in names
+            if arm.name in [f"{split}-{name}" for name in names]
         ]
         known |= {arm.name: arm for arm in weak}
-        sft, simple, fresh, *_ = names = [arm.name for arm in weak]
-        pairs += [(sft, each) for each in names[1:]] + [(simple, each) for each in names[2:]]
-        pairs += [(fresh, each) for each in names[3:4]]
+        pairs += itertools.combinations([arm.name for arm in weak], 2)
     with_values = (
         *("ppo.advantage=gae", "ppo.samples_per_prompt=1"),
         *("ppo.drop_zero_variance_groups=false", "ppo.value_warmup_steps=10"),
@@ -165,15 +168,11 @@ def ablations(folder: Path) -> Study:
         ("eval-sft", "sft-rate-1e-3", "SFT, learning rate 1e-3", ("sft.learning_rate=1e-3",)),
         ("weak-eval-simple", "gae", "GAE and a value head", with_values),
         ("weak-eval-simple", "groups-4", "4 samples per prompt", ("ppo.samples_per_prompt=4",)),
-        ("weak-eval-simple", "groups-16", "16 samples per prompt", ("ppo.samples_per_prompt=16",)),
         ("weak-eval-simple", "rate-2e-4", "learning rate 2e-4", ("ppo.learning_rate=2e-4",)),
         # The clip acts with more than one optimizer step on a batch.
         ("weak-eval-simple", "minibatches-2", "2 minibatches", ("ppo.minibatches=2",)),
         ("weak-eval-simple", "epochs-2", "2 epochs", ("ppo.epochs=2",)),
         ("weak-eval-simple", "kl-0", "no KL penalty", ("ppo.kl_coefficient=0",)),
-        ("weak-eval-simple", "refill", "dropped groups refilled", ("ppo.refill=2",)),
-        ("weak-eval-simple", "separate", "R_func and R_sec scaled apart", ("ppo.separate_rewards=true",)),
-        ("weak-eval-simple", "prompts-by-rate", "prompts by pass rate", ("ppo.prompts=pass-rate",)),
         ("weak-hard-simple", "hard-minibatches-2", "2 minibatches", ("ppo.minibatches=2",)),
         ("weak-hard-simple", "hard-epochs-2", "2 epochs", ("ppo.epochs=2",)),
         ("weak-hard-simple", "hard-groups-32", "32 samples per prompt", ("ppo.samples_per_prompt=32",)),
@@ -190,7 +189,7 @@ def ablations(folder: Path) -> Study:
         pairs.append((reference, name))
     # If unparsable output is rewarded, which reward teaches syntax?
     pairs += [("weak-hard-sft", "hard-simple-paper"), ("weak-hard-sft", "hard-fresh-paper")]
-    pairs += [("hard-simple-paper", "hard-fresh-paper")]
+    pairs += [("hard-simple-paper", "hard-fresh-paper"), ("hard-groups-32", "hard-maxrl-32")]
     return _study("ablations", folder, arms, pairs, seeds=3)
 
 
@@ -202,12 +201,8 @@ def half(folder: Path) -> Study:
         arm = known[f"hard-{name}"]
         arms.append(replace(_changed(arm, f"half-{name}", arm.title, ()), split=HALF))
     fresh = arms[-2]
-    for name, title, settings in (
-        ("rate-1e-3", "PPO-fresh, learning rate 1e-3", ("ppo.learning_rate=1e-3",)),
-        ("refill", "PPO-fresh, dropped groups refilled", ("ppo.refill=2",)),
-        ("by-rate", "PPO-fresh, prompts by pass rate", ("ppo.prompts=pass-rate",)),
-    ):
-        arms.append(_changed(fresh, f"half-{name}", title, settings))
+    arms.append(_changed(fresh, "half-refill", "PPO-fresh, dropped groups refilled", ("ppo.refill=2",)))
+    arms.append(_changed(fresh, "half-by-rate", "PPO-fresh, prompts by pass rate", ("ppo.prompts=pass-rate",)))
     arms = [replace(arm, measured_on=(HIDDEN,)) for arm in arms]
     names = [arm.name for arm in arms]
     pairs = [(first, second) for first in names[1:3] for second in names[2:] if first != second]

@@ -241,12 +241,15 @@ def results(records: Records, study: str, split: str, names: str = MAIN, weights
     return _markdown(Table((*table.columns, "seeds", "training", "reproduce with"), tuple(rows)))
 
 
-def equal_cost(records: Records, study: str, split: str, names: str = MAIN) -> str:
-    """The results on a split with the cost of a training: updates, samples, tokens of references, and time."""
+def equal_cost(records: Records, study: str, split: str, names: str = MAIN, arms: str = "*") -> str:
+    """The results on a split with the cost of a training: updates, samples, tokens of references, and time.
+
+    ``arms`` is a pattern of their names.
+    """
     record, columns = records[study], _columns(names)
     rows = []
     for arm, result in result_rows(record, split):
-        if result["model"] == FINAL:
+        if result["model"] == FINAL and fnmatch(arm["name"], arms):
             used = (f"{arm['cost'][name]:,}" for name in ("updates", "completions", "reference_tokens"))
             cells = metric_cells(result["metrics"], columns, lines=1)
             rows.append((arm["title"], str(len(arm["seeds"])), *used, _minutes(arm), *cells))
