@@ -206,6 +206,7 @@ def half(folder: Path) -> Study:
     arms = [replace(arm, measured_on=(HIDDEN,)) for arm in arms]
     names = [arm.name for arm in arms]
     pairs = [(first, second) for first in names[1:3] for second in names[2:] if first != second]
+    pairs += [(fresh.name, second) for second in names[-2:]]
     return _study("half", folder, arms, [*pairs, (names[1], names[0])], seeds=3)
 
 
