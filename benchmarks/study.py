@@ -201,12 +201,11 @@ def half(folder: Path) -> Study:
         arm = known[f"hard-{name}"]
         arms.append(replace(_changed(arm, f"half-{name}", arm.title, ()), split=HALF))
     fresh = arms[-2]
-    arms.append(_changed(fresh, "half-refill", "PPO-fresh, dropped groups refilled", ("ppo.refill=2",)))
     arms.append(_changed(fresh, "half-by-rate", "PPO-fresh, prompts by pass rate", ("ppo.prompts=pass-rate",)))
     arms = [replace(arm, measured_on=(HIDDEN,)) for arm in arms]
     names = [arm.name for arm in arms]
     pairs = [(first, second) for first in names[1:3] for second in names[2:] if first != second]
-    pairs += [(fresh.name, second) for second in names[-2:]]
+    pairs.append((fresh.name, names[-1]))
     return _study("half", folder, arms, [*pairs, (names[1], names[0])], seeds=3)
 
 

@@ -13,7 +13,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -52,6 +52,8 @@ MAIN = "syntax_rate,any_test_rate,all_tests_rate,reward,reward_paper,r_tests,sec
 ALL_TESTS = "all_tests_rate"
 UNITS = {"tokens": " tokens"}  # of differences; those of rates are points
 WIDTH = 120
+# The last commit with arms that only the records have: their settings did not help and were removed.
+BEFORE_REMOVAL = "335ab42"
 HIGHER, LOWER, NO_DIFFERENCE = "higher", "lower", "no_difference"
 
 # A part of README.md, in README.md and in its template.
@@ -230,15 +232,22 @@ def results(records: Records, study: str, split: str, names: str = MAIN, weights
 
     ``names`` of metrics; ``weights`` picks rows by that column: ``float`` leaves out exported files.
     """
-    record = records[study]
+    record, known = records[study], {arm.name for arm in STUDIES[study](Path()).arms}
     table = result_table(record, split, _columns(names))
     arms = [None] * (len(table.rows) - len(result_rows(record, split))) + [arm for arm, _ in result_rows(record, split)]
     rows = [
-        (*row, str(len(arm["seeds"])), _minutes(arm), f"`{study} --only {arm['name']}`") if arm else (*row, "", "", "")
+        (*row, str(len(arm["seeds"])), _minutes(arm), _arguments(study, arm["name"], known))
+        if arm
+        else (*row, "", "", "")
         for row, arm in zip(table.rows, arms, strict=True)
         if arm is None or weights in ("", row[1])
     ]
     return _markdown(Table((*table.columns, "seeds", "training", "reproduce with"), tuple(rows)))
+
+
+def _arguments(study: str, arm: str, known: Container[str]) -> str:
+    """What `study.py` needs to train and evaluate one arm again."""
+    return f"`{study} --only {arm}`" + ("" if arm in known else f", commit {BEFORE_REMOVAL}")
 
 
 def equal_cost(records: Records, study: str, split: str, names: str = MAIN, arms: str = "*") -> str:

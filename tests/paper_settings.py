@@ -94,7 +94,7 @@ ROWS = {
 # They decide where and how fast a run computes, or belong to a part that it does not have.
 WITHOUT_EFFECT = {
     "checkpoint_every", "device", "gradient_checkpointing", "memory_gib", "ppo.discount", "ppo.gae_lambda",
-    "ppo.micro_batch_tokens", "ppo.refill", "ppo.rollout", "ppo.rollout_sequences", "ppo.value_learning_rate",
+    "ppo.micro_batch_tokens", "ppo.rollout", "ppo.rollout_sequences", "ppo.value_learning_rate",
     "readiness_problems", "reward.sandbox",
     "references.hint_anneal", "references.hint_step", "references.hint_target", "references.hints",
     "references.relift_batch_size",

@@ -37,12 +37,11 @@ def seconds_per_update(
     prompts = ppo.batch_size // ppo.samples_per_prompt
     trained = prompts * min(settings.rft.per_problem, ppo.samples_per_prompt) if phase == "rft" else ppo.batch_size
     one = _pass(shape, formats, gpu, prompts, longest_prompt, trained, ppo.max_tokens)
-    passes, rounds = float(epoch), 1
+    passes = float(epoch)
     if phase in RL_PHASES:
         # The reference and the sampling policy: the forward pass of the latter is that of the first optimizer step.
         passes = settings.measures_kl(phase) + 1 - 1 / ppo.minibatches + epoch * ppo.epochs
-        rounds += ppo.refill
-    return one * passes + rounds * seconds_of_sampling(
+    return one * passes + seconds_of_sampling(
         shape,
         formats,
         gpu,

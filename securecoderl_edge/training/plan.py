@@ -32,7 +32,7 @@ from securecoderl_edge.training.recipe import known_shapes
 from securecoderl_edge.training.reuse import find_adapter, phase_keys
 from securecoderl_edge.training.schedules import peak_rate, phase_steps, with_sft_epochs
 from securecoderl_edge.training.selection import evaluate_policy
-from securecoderl_edge.training.settings import RL_PHASES, TrainSettings
+from securecoderl_edge.training.settings import TrainSettings
 from securecoderl_edge.training.update.learner import Learner
 from securecoderl_edge.training.update.self_training import step_on
 from securecoderl_edge.training.workplace import (
@@ -290,7 +290,6 @@ def _phase(
     gpu: Gpu | None = None,
 ) -> PhasePlan:
     ppo, steps, is_sft = settings.ppo, phase_steps(settings)[name], name == "sft"
-    rounds = 1 + ppo.refill if name in RL_PHASES else 1
     evaluations = 1 + -(-steps // settings.selection.every) if evaluates and settings.selection.problems else 0
     return PhasePlan(
         name=name,
@@ -298,7 +297,7 @@ def _phase(
         learning_rate=peak_rate(settings, name),
         sequences=settings.sft.batch_size if is_sft else ppo.batch_size,
         prompts=settings.sft.batch_size if is_sft else ppo.batch_size // ppo.samples_per_prompt,
-        most_tokens=None if is_sft else steps * rounds * ppo.batch_size * ppo.max_tokens,
+        most_tokens=None if is_sft else steps * ppo.batch_size * ppo.max_tokens,
         evaluations=evaluations,
         memory=fitting_plan(
             shape, settings, compute.formats(), longest_prompt, name, memory_limit(settings, compute.device, gpu=gpu)

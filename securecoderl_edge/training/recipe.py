@@ -78,8 +78,6 @@ def _check_ppo(settings: TrainSettings) -> None:
         raise UsageError(
             f"ppo.advantage = {ppo.advantage} uses every completion. Set ppo.drop_zero_variance_groups = false"
         )
-    if ppo.refill and not ppo.drop_zero_variance_groups:
-        raise UsageError("ppo.refill replaces dropped groups. Set ppo.drop_zero_variance_groups = true")
     if ppo.separate_rewards and ppo.advantage != "rloo":
         raise UsageError(f"ppo.separate_rewards needs ppo.advantage = rloo, found {ppo.advantage}")
     if ppo.separate_rewards and not 0 < settings.reward.security_weight < 1:

@@ -160,9 +160,6 @@ class PpoSettings:
         "With `rloo` or `maxrl`: skip prompts whose completions all got the same reward; only the KL penalty would act "
         "on them.",
     )
-    refill: int = setting(
-        0, "With dropped groups: sample other problems in their place, in at most N rounds (DAPO). 0: none.", minimum=0
-    )
     separate_rewards: bool = setting(
         False,
         "With `rloo`: divide the advantages of R_func and of R_sec by their own root mean squares, then add them.",

@@ -108,14 +108,21 @@ def test_a_sentence_that_the_results_contradict_is_an_error(report: Any, directi
 
 
 def test_tables_have_a_row_for_each_arm_with_the_command_that_repeats_it(report: Any) -> None:
-    shown = report.render("{{results table3 eval all_tests_rate}}", records())
-    assert "| B | float | 50.0 [40.0, 60.0] | 2 | 2.5 min | `table3 --only b` |" in shown
+    made = records()
+    made["table3"]["arms"][0]["name"] = "eval-sft"
+    shown = report.render("{{results table3 eval all_tests_rate}}", made)
+    assert "| A | float | 30.0 [20.0, 40.0] | 2 | 2.5 min | `table3 --only eval-sft` |" in shown
+    retired = f"`table3 --only b`, commit {report.BEFORE_REMOVAL}"
+    assert f"| B | float | 50.0 [40.0, 60.0] | 2 | 2.5 min | {retired} |" in shown
     assert "8 of 9 | 1.5 h" in report.render("{{costs}}", records())
 
 
 def test_a_table_at_equal_cost_says_what_each_training_used(report: Any) -> None:
     shown = report.render("{{equal_cost table3 eval all_tests_rate}}", records())
     assert "| B | 2 | 120 | 7,680 | 51,000 | 2.5 min | 50.0 [40.0, 60.0] |" in shown
+    assert [
+        row[:4] for row in report.render("{{equal_cost table3 eval all_tests_rate a*}}", records()).splitlines()[2:]
+    ] == ["| A "]
     assert "q8_0" not in shown
 
 

@@ -23,7 +23,6 @@ from securecoderl_edge.training.update.learner import (
     next_problems,
     precision_metrics,
     seed_of,
-    shuffled,
 )
 from securecoderl_edge.training.update.minibatches import Goal, optimize, split, values_of
 from securecoderl_edge.training.update.ppo import explained_variance, masked_mean
@@ -60,27 +59,13 @@ def ppo_update(
     # 1 sample, 2 score
     size = ppo.samples_per_prompt
 
-    def sampled(chosen: Sequence[Problem], *name: object) -> tuple[Rollout, Tensor]:
-        beginnings = [hints.of(learner, problem) for problem in chosen] if hints else ()
-        made = collect(learner, scorer, chosen, size, ppo, seed, phase, *name, hints=beginnings)
-        rewards = torch.tensor(made.rewards(partial_weight, reward))
-        if not torch.isfinite(rewards).all():
-            raise NotFiniteError("a reward", {"rewards": rewards})
-        return made, rewards
-
-    chosen, others = _choose(problems, ppo, history, step, seed, phase)
-    rollout, rewards = sampled(chosen, "sample", step)
-    rows = list(range(len(rewards)))
-    if ppo.drop_zero_variance_groups:
-        rows = rows_of_varied_groups(rewards, size)
-        for attempt in range(1, ppo.refill + 1):
-            missing = len(chosen) - len(rows) // size
-            more, others = others[:missing], others[missing:]
-            if not more:
-                break
-            refill, of_refill = sampled(more, "refill", step, attempt)
-            rollout, rewards = rollout.joined(refill), torch.cat([rewards, of_refill])
-            rows = rows_of_varied_groups(rewards, size)
+    chosen = _choose(problems, ppo, history, step, seed, phase)
+    beginnings = [hints.of(learner, problem) for problem in chosen] if hints else ()
+    rollout = collect(learner, scorer, chosen, size, ppo, seed, phase, "sample", step, hints=beginnings)
+    rewards = torch.tensor(rollout.rewards(partial_weight, reward))
+    if not torch.isfinite(rewards).all():
+        raise NotFiniteError("a reward", {"rewards": rewards})
+    rows = rows_of_varied_groups(rewards, size) if ppo.drop_zero_variance_groups else list(range(len(rewards)))
     collected = time.monotonic()
     if rows:
         parts = _reward_parts(rollout, partial_weight, reward) if ppo.separate_rewards else []
@@ -90,18 +75,12 @@ def ppo_update(
         facts = {}
         count_zero_advantages(ppo, learner.running)
     ended = time.monotonic()
-    episodes = step * len(rewards)
-    if ppo.refill:
-        extra = learner.running.get("refilled", 0) + len(rewards) - ppo.batch_size
-        learner.running["refilled"] = extra
-        episodes = step * ppo.batch_size + int(extra)
-        facts["groups_refilled"] = len(rollout.problems) - len(chosen)
     if ppo.compares_groups:
         facts["zero_variance_rate"] = 1 - len(rows_of_varied_groups(rewards, size)) / len(rewards)
     tokens = sum(len(done.token_ids) for done in rollout.completions)
     complete = sum(done.finished for done in rollout.completions)
     metrics: dict[str, Any] = {
-        "episode": episodes,
+        "episode": step * len(rewards),
         "objective/reward": rewards.mean().item(),
         "objective/partial_weight": partial_weight,
         **facts,
@@ -123,22 +102,13 @@ def ppo_update(
 
 def _choose(
     problems: Sequence[Problem], ppo: PpoSettings, history: History, step: int, seed: int, phase: str
-) -> tuple[list[Problem], list[Problem]]:
-    """The problems of an update, and the others in the order in which they refill its batch.
-
-    The order of the others belongs to this update: later updates choose as if nothing had been refilled.
-    """
+) -> list[Problem]:
+    """The problems of an update."""
     count = ppo.batch_size // ppo.samples_per_prompt
     if ppo.prompts == "pass-rate":
         weights = [history.of(problem.id).weight for problem in problems]
-        # A longer draw begins with a shorter one.
-        order = draw_problems(problems, weights, max(count, len(problems)), seed_of(seed, phase, "order", step))
-        chosen = order[:count]
-    else:
-        chosen = next_problems(problems, count, step, seed_of(seed, phase))
-        order = [problems[place] for place in shuffled(len(problems), seed_of(seed, phase, "refill", step))]
-    taken = {problem.id for problem in chosen}
-    return chosen, [problem for problem in order if problem.id not in taken]
+        return draw_problems(problems, weights, count, seed_of(seed, phase, "order", step))
+    return next_problems(problems, count, step, seed_of(seed, phase))
 
 
 def _reward_parts(rollout: Rollout, partial_weight: float, reward: RewardSettings) -> list[tuple[float, Tensor]]:
@@ -154,7 +124,7 @@ def rows_of_varied_groups(rewards: Tensor, group_size: int) -> list[int]:
     """Indices of the completions in groups with reward variance.
 
     In a zero-variance group every leave-one-out advantage is 0 except for the KL penalty, so nothing else is lost (the
-    filter of DAPO, arXiv:2503.14476, section 3.2; ``ppo.refill`` is its dynamic sampling).
+    filter of DAPO, arXiv:2503.14476, section 3.2).
     """
     groups = rewards.view(-1, group_size)
     varied = (groups != groups[:, :1]).any(1).repeat_interleave(group_size)
@@ -175,8 +145,7 @@ def _learn(
     """Steps 3 to 6 on some of the completions, in whole groups; returns their metrics.
 
     The others count in every mean as completions with zero advantage: a batch with one group that has variance is one
-    eighth of the evidence of a batch with eight, and must not make an equally large step. Groups that others have
-    refilled do not count: a batch that is full again makes a whole step.
+    eighth of the evidence of a batch with eight, and must not make an equally large step.
 
     Args:
         parts: see `estimate_advantages`; of all completions, as ``rewards``.
@@ -207,7 +176,7 @@ def _learn(
 
     # 3 KL-shape, 4 advantages, 5 whiten
     reference = known.get("reference", old)
-    share = sum(batch.lengths) / sum(len(rollout.completions[row].token_ids) for row in _counted(rows, rewards, ppo))
+    share = sum(batch.lengths) / sum(len(completion.token_ids) for completion in rollout.completions)
     scores = rewards[rows].to(old.device)
     of_parts = [(weight, values[rows].to(old.device)) for weight, values in parts]
     scaled, returns = estimate_advantages(
@@ -233,12 +202,6 @@ def _learn(
     if "reference" not in known:
         del numbers["objective/kl"], numbers["objective/non_score_reward"]
     return {**numbers, **facts}
-
-
-def _counted(rows: list[int], rewards: Tensor, ppo: PpoSettings) -> list[int]:
-    """The rows that the update uses, and as many of the others as complete a batch."""
-    others = sorted(set(range(len(rewards))) - set(rows))
-    return [*rows, *others[len(others) - (ppo.batch_size - len(rows)) :]]
 
 
 @dataclass(frozen=True)

@@ -49,19 +49,6 @@ class Rollout:
     seconds_sample: float = 0.0
     seconds_score: float = 0.0
 
-    def joined(self, later: Rollout) -> Rollout:
-        """This rollout and another one, with its problems after those of this one."""
-        first = len(self.problems)
-        return Rollout(
-            [*self.problems, *later.problems],
-            [*self.completions, *(replace(done, prompt=first + done.prompt) for done in later.completions)],
-            [*self.scores, *later.scores],
-            [*self.prompts, *later.prompts],
-            [*self.hints, *later.hints],
-            self.seconds_sample + later.seconds_sample,
-            self.seconds_score + later.seconds_score,
-        )
-
     def rates(self) -> dict[str, Any]:
         """`mean_of_scores` of the completions without a hint; empty if there are none."""
         return mean_of_scores(self._scores(hinted=False))
