@@ -23,7 +23,7 @@ from typing import Any
 from study import STUDIES
 
 from securecoderl_edge.config import current_keys
-from securecoderl_edge.evaluation.study.arms import FINAL
+from securecoderl_edge.evaluation.study.arms import Arm
 from securecoderl_edge.evaluation.study.figures import STUDY_METRICS
 from securecoderl_edge.evaluation.study.tables import (
     difference_table,
@@ -32,6 +32,7 @@ from securecoderl_edge.evaluation.study.tables import (
     result_rows,
     result_table,
     split_of,
+    transfer_difference_table,
     transfer_table,
 )
 from securecoderl_edge.evaluation.tables import Table, interval_cell, to_markdown
@@ -52,8 +53,9 @@ MAIN = "syntax_rate,any_test_rate,all_tests_rate,reward,reward_paper,r_tests,sec
 ALL_TESTS = "all_tests_rate"
 UNITS = {"tokens": " tokens"}  # of differences; those of rates are points
 WIDTH = 120
-# The last commit with arms that only the records have: their settings did not help and were removed.
-BEFORE_REMOVAL = "335ab42"
+# Studies that only the records have; an arm whose setting was removed, and the last commit with it.
+REMOVED = ("weak-sft",)
+REMOVED_ARMS = {"half-refill": "335ab42"}
 HIGHER, LOWER, NO_DIFFERENCE = "higher", "lower", "no_difference"
 
 # A part of README.md, in README.md and in its template.
@@ -63,14 +65,18 @@ _PART = re.compile(r"^<!-- made by make study: (?P<name>[\w-]+) -->\n(?P<text>.*
 def read_records(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
     """The committed results of each study that has some; titles are those that ``study.py`` uses today."""
     records = {}
-    for name, study in STUDIES.items():
+    for name in (*STUDIES, *REMOVED):
         file = folder / f"study-{name}.json"
         if file.is_file():
-            titles = {arm.name: arm.title for arm in study(Path()).arms}
+            titles = {arm.name: arm.title for arm in _arms(name)}
             records[name] = _read_result(file)
             for arm in records[name]["arms"]:
                 arm["title"] = titles.get(arm["name"], arm["title"])
     return records
+
+
+def _arms(study: str) -> tuple[Arm, ...]:
+    return STUDIES[study](Path()).arms if study in STUDIES else ()
 
 
 def _read_result(file: Path) -> Any:
@@ -232,7 +238,7 @@ def results(records: Records, study: str, split: str, names: str = MAIN, weights
 
     ``names`` of metrics; ``weights`` picks rows by that column: ``float`` leaves out exported files.
     """
-    record, known = records[study], {arm.name for arm in STUDIES[study](Path()).arms}
+    record, known = records[study], {arm.name for arm in _arms(study)}
     table = result_table(record, split, _columns(names))
     arms = [None] * (len(table.rows) - len(result_rows(record, split))) + [arm for arm, _ in result_rows(record, split)]
     rows = [
@@ -247,7 +253,9 @@ def results(records: Records, study: str, split: str, names: str = MAIN, weights
 
 def _arguments(study: str, arm: str, known: Container[str]) -> str:
     """What `study.py` needs to train and evaluate one arm again."""
-    return f"`{study} --only {arm}`" + ("" if arm in known else f", commit {BEFORE_REMOVAL}")
+    if arm in known:
+        return f"`{study} --only {arm}`"
+    return f"`{study} --only {arm}`, commit {REMOVED_ARMS[arm]}" if arm in REMOVED_ARMS else "an earlier commit"
 
 
 def equal_cost(records: Records, study: str, split: str, names: str = MAIN, arms: str = "*") -> str:
@@ -255,13 +263,13 @@ def equal_cost(records: Records, study: str, split: str, names: str = MAIN, arms
 
     ``arms`` is a pattern of their names.
     """
-    record, columns = records[study], _columns(names)
-    rows = []
-    for arm, result in result_rows(record, split):
-        if result["model"] == FINAL and fnmatch(arm["name"], arms):
+    columns, rows = _columns(names), []
+    for arm in records[study]["arms"]:
+        if fnmatch(arm["name"], arms) and any(result["split"] == split for result in arm["results"]):
+            title = arm["title"] if arm["split"] == split else f"{arm['title']}, trained on {arm['split']}"
             used = (f"{arm['cost'][name]:,}" for name in ("updates", "completions", "reference_tokens"))
-            cells = metric_cells(result["metrics"], columns, lines=1)
-            rows.append((arm["title"], str(len(arm["seeds"])), *used, _minutes(arm), *cells))
+            cells = metric_cells(_result(arm, split)["metrics"], columns, lines=1)
+            rows.append((title, str(len(arm["seeds"])), *used, _minutes(arm), *cells))
     titles = ("Variant", "seeds", "updates", "samples", "reference tokens", "training")
     return _markdown(Table((*titles, *(each.title for each in columns)), tuple(rows)))
 
@@ -274,6 +282,11 @@ def differences(records: Records, study: str, split: str, names: str = MAIN, fir
 def transfer(records: Records, study: str, split: str, names: str = MAIN) -> str:
     """Results on a split of arms that were trained for another one."""
     return _markdown(transfer_table(records[study], split, _columns(names)))
+
+
+def transfer_differences(records: Records, study: str, split: str, names: str = MAIN) -> str:
+    """Paired differences on a split between arms that were trained for another one."""
+    return _markdown(transfer_difference_table(records[study], split, _columns(names), from_first=False))
 
 
 def costs(records: Records) -> str:
@@ -311,7 +324,8 @@ DIRECTIVES: dict[str, Callable[..., str]] = {
     each.__name__: each
     for each in (
         value, bounds, interval, higher, lower, no_difference, bench, count, seeds, by_seed,
-        kept, kept_base, minutes, over_training, results, equal_cost, differences, transfer, costs,
+        kept, kept_base, minutes, over_training, results, equal_cost, differences, transfer,
+        transfer_differences, costs,
         base_model_time, figure, machine,
     )
 }  # fmt: skip

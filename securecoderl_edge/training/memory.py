@@ -96,7 +96,8 @@ def plan_memory(
     if is_sft:
         batch = settings.sft.max_tokens, settings.sft.batch_size, 1
     else:
-        prompts = ppo.batch_size // ppo.samples_per_prompt // ppo.minibatches
+        # RFT and SSD take one step on everything that they keep.
+        prompts = ppo.batch_size // ppo.samples_per_prompt // (ppo.minibatches if phase in RL_PHASES else 1)
         batch = ppo.max_tokens, prompts, ppo.samples_per_prompt
     return MemoryPlan(
         {name: size for name, size in always.items() if size},

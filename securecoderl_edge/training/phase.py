@@ -292,8 +292,7 @@ def _reinforce(
     if references.are_used or settings.ppo.prompts == "pass-rate":
         progress.history = progress.history.after(groups_of(rollout, learner.references), references, longest)
     if references.relift_batch_size:
-        own, tokens = references.relift_learning_rate, settings.ppo.micro_batch_tokens
-        rate = share * (settings.sft.learning_rate if own is None else own)
+        rate, tokens = share * settings.relift_rate, settings.ppo.micro_batch_tokens
         more, progress.history = relift(learner, usable, progress.history, references, rate, tokens)
         facts |= more
         facts["seconds"] += more.get("relift/seconds", 0.0)

@@ -22,7 +22,7 @@ from securecoderl_edge.system.files import read_json, sha256_of, temporary_besid
 from securecoderl_edge.system.rows import RowFile
 from securecoderl_edge.training.schedules import peak_rate, phase_steps
 from securecoderl_edge.training.selection import with_own_r
-from securecoderl_edge.training.settings import PHASES, SELF_TRAINING, TrainSettings, without_changeable
+from securecoderl_edge.training.settings import PHASES, RL_PHASES, SELF_TRAINING, TrainSettings, without_changeable
 
 # Names of inputs whose content is hashed instead, and settings without effect on the result.
 _WITHOUT_EFFECT = ("init", "model", "problems", "phases", "device")
@@ -52,6 +52,8 @@ def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, 
             used["updates"] = {name: count for name, count in phase_steps(settings).items() if name != "sft"}
         if phase in SELF_TRAINING:
             used["learning_rate"] = peak_rate(settings, phase)  # by default that of SFT, which may not be a phase
+        elif phase in RL_PHASES and settings.references.relift_batch_size:
+            used["relift_learning_rate"] = settings.relift_rate
         parts = {"version": __version__, "inputs": dict(inputs), "phases": before, "settings": used}
         keys[phase] = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
     return keys

@@ -348,6 +348,12 @@ class TrainSettings:
         table = self.phase(phase)
         return isinstance(table, PhaseSettings) and (self.ppo.kl_coefficient > 0 or table.max_kl is not None)
 
+    @property
+    def relift_rate(self) -> float:
+        """The learning rate of ReLIFT's steps: by default that of SFT."""
+        own = self.references.relift_learning_rate
+        return self.sft.learning_rate if own is None else own
+
     def prompt_room(self, context: int) -> int:
         """Tokens that a prompt may have in a model of this context."""
         room = context - self.ppo.max_tokens

@@ -16,6 +16,7 @@ from small_runs import equal, rows
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.runs import Run
+from securecoderl_edge.training.reuse import phase_keys
 from securecoderl_edge.training.settings import TrainSettings
 from securecoderl_edge.training.train import train
 
@@ -78,6 +79,19 @@ def test_only_what_depends_on_the_same_settings_is_reused(
     said: list[str] = []
     train(settings(*overrides, **flags), tmp_path / "second", say=said.append)
     assert len(said) == taken
+
+
+def test_the_rate_of_relift_is_part_of_a_phase_even_if_it_is_that_of_an_sft_that_does_not_run(
+    settings: Callable[..., TrainSettings],
+) -> None:
+    def key(*overrides: str) -> str:
+        return phase_keys(settings(*overrides, phases=("binary",)), {})["binary"]
+
+    relift = "references.relift_batch_size=4"
+    assert key(relift, "sft.learning_rate=1e-3") != key(relift, "sft.learning_rate=1e-5")
+    assert key("sft.learning_rate=1e-3") == key("sft.learning_rate=1e-5")
+    same = (relift, "references.relift_learning_rate=0.01")
+    assert key(*same, "sft.learning_rate=1e-3") == key(*same, "sft.learning_rate=1e-5")
 
 
 def test_a_damaged_phase_is_trained_instead_of_reused(

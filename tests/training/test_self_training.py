@@ -434,4 +434,6 @@ def test_rft_and_ssd_need_no_value_head(tiny_model: Path, epoch_settings: Callab
         if name != "value head"
     }
     assert plans["rft"].update == plans["binary"].update
+    split = replace(settings, ppo=replace(settings.ppo, minibatches=2))  # which they do not take
+    assert plan_memory(shape, split, Formats.of("cpu", "fp32", "float32", "float32"), 50, "rft") == plans["rft"]
     assert plans["rft"].sampling == plans["binary"].sampling

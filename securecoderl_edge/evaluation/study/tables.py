@@ -74,9 +74,9 @@ def difference_table(
 
 
 def transfer_difference_table(
-    record: Record, split: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1
+    record: Record, split: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1, from_first: bool = True
 ) -> Table:
-    """Paired differences on a split between arms trained for another one and the first arm of that other split."""
+    """Paired differences on a split between arms trained for another one, from the first of them or from any arm."""
     arms = {arm["name"]: arm for arm in record["arms"]}
     first_of: dict[str, str] = {}
     for arm in record["arms"]:
@@ -84,7 +84,7 @@ def transfer_difference_table(
     rows = []
     for each in record["comparisons"]:
         home = arms[each["second"]]["split"]
-        if each["split"] == split != home and each["first"] == first_of[home]:
+        if each["split"] == split != home and (each["first"] == first_of[home] or not from_first):
             cells = metric_cells(each["metrics"], columns, lines=lines, signed=True)
             rows.append((f"{_pair(arms, each)}, trained on {home}", *cells))
     return Table(("Difference", *(metric.title for metric in columns)), tuple(rows))

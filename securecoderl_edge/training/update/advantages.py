@@ -64,7 +64,7 @@ def estimate_advantages(
     advantages = leave_one_out_advantages(penalties, mask, size)
     if ppo.advantage == "maxrl":
         return advantages + maximum_likelihood_advantages(scores, mask, size), returns
-    # GDPO, arXiv:2601.05242. Otherwise the part with the larger spread decides, whatever its weight.
+    # GDPO, arXiv:2601.05242. Otherwise a part weighs as much as its weight times its spread.
     for name, (weight, of_part) in zip(PARTS, parts, strict=True):
         at_last_token = kl_shaped_rewards(of_part, log_probs, log_probs, mask, 0.0)
         part = leave_one_out_advantages(at_last_token, mask, size)

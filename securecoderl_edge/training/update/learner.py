@@ -199,7 +199,7 @@ def next_problems(problems: Sequence[Problem], count: int, step: int, seed: int)
 def draw_problems(problems: Sequence[Problem], weights: Sequence[float], count: int, seed: int) -> list[Problem]:
     """``count`` problems, drawn one after the other with probabilities in proportion to positive weights.
 
-    None is drawn twice before all are. A larger count begins with the problems of a smaller one.
+    None is drawn twice before all are.
     """
     random_numbers, drawn = random.Random(seed), list[Problem]()
     while len(drawn) < count:
