@@ -291,7 +291,8 @@ def _reinforce(
         progress.pass_rate = running_pass_rate(progress.pass_rate, facts["all_tests_rate"])
     if references.are_used or settings.ppo.prompts == "pass-rate":
         progress.history = progress.history.after(groups_of(rollout, learner.references), references, longest)
-    if references.relift_batch_size:
+    # While the value head warms up, the policy stays as it is.
+    if references.relift_batch_size and step > settings.ppo.value_warmup_steps:
         rate, tokens = share * settings.relift_rate, settings.ppo.micro_batch_tokens
         more, progress.history = relift(learner, usable, progress.history, references, rate, tokens)
         facts |= more

@@ -176,7 +176,8 @@ def _report_readiness(place: Workplace, number: int, phase: str, key: str) -> No
     if team.agree((run.phase_folder(number, phase) / "adapter" / DONE_FILE).is_file()):
         return
     found = read_readiness(run)
-    if team.agree(found is None or found.key != key):
+    wanted = min(settings.readiness_problems, len(place.fitted.problems))
+    if team.agree(found is None or found.key != key or len(found.passed) != wanted):
         learner, usable = prepare_phase(replace(place, say=_nobody), phase)
         start = start_in_words(settings, settings.phases[: number - 1])
         found = measure_readiness(learner, place.scorer, usable, settings, phase, start, key, place.say)

@@ -117,6 +117,16 @@ def test_more_problems_begin_with_those_that_fewer_have_and_none_comes_twice_bef
     assert Counter(each.id for each in drawn[:8]) == {each.id: 2 for each in FOUR}
 
 
+def test_a_problem_that_comes_twice_in_an_update_moves_its_hint_once() -> None:
+    once = NO_HISTORY.after([Group("p", 0.0)], HINTS, 0.7)
+    twice = NO_HISTORY.after([Group("p", 0.0), Group("q", 1.0), Group("p", 0.0)], HINTS, 0.7)
+    assert twice.of("p") == once.of("p")
+    # Both groups had the same hint, so neither is judged by what the other has changed.
+    mixed = once.after([Group("p", 0.0, hinted=True), Group("p", 1.0, hinted=True)], HINTS, 0.7)
+    assert mixed == once.after([Group("p", 0.5, hinted=True)], HINTS, 0.7)
+    assert NO_HISTORY.after([Group("p", 0.0), Group("p", 0.5)], RELIFT, 0.0).failed == ()
+
+
 def test_a_failed_problem_waits_once_if_it_has_a_reference() -> None:
     groups = [Group("a", 0.0), Group("b", 0.125), Group("c", 0.0, has_reference=False), Group("d", 0.0, hinted=True)]
     history = NO_HISTORY.after(groups, RELIFT, 0.0).after([Group("a", 0.0)], RELIFT, 0.0)

@@ -239,11 +239,29 @@ def test_minibatches_are_whole_groups_drawn_anew_in_each_epoch_and_each_row_is_i
     assert len(set(drawn)) > 1
 
 
-def test_a_target_kl_stops_between_minibatches(make_learner: Callable[..., Learner], scorer: Scorer) -> None:
+def test_a_target_kl_stops_before_the_step_that_would_exceed_it(
+    make_learner: Callable[..., Learner], scorer: Scorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ppo = replace(PPO, minibatches=2, epochs=3)
     assert update(make_learner(), scorer, ppo)[0]["val/steps"] == 6
-    row, _ = update(make_learner(), scorer, replace(ppo, target_kl=1e-9))
-    assert (row["val/steps"], row["val/epochs"]) == (2, 1)
+    stopped, once = make_learner(), make_learner()
+    row, _ = update(stopped, scorer, replace(ppo, target_kl=1e-9))
+    assert (row["val/steps"], row["val/epochs"]) == (1, 1)
+    assert row["policy/approxkl"] <= 1e-9
+    # The step beyond the limit is not taken, and nothing of it is left.
+    assert all(value.grad is None for value in adapter_parameters(stopped.model, POLICY_ADAPTER).values())
+    real, calls = Learner.step, []
+
+    def first_step_alone(self: Learner, *given: Any, **more: Any) -> tuple[float, float]:
+        calls.append(1)
+        if len(calls) == 1:
+            return real(self, *given, **more)
+        self.discard_gradients()
+        return 0.0, 0.0
+
+    monkeypatch.setattr(Learner, "step", first_step_alone)
+    update(once, scorer, replace(ppo, epochs=1))
+    assert torch.equal(policy(stopped), policy(once))
 
 
 def test_four_samples_of_sixteen_prompts_are_a_batch(make_learner: Callable[..., Learner], scorer: Scorer) -> None:

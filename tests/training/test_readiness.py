@@ -175,6 +175,12 @@ def test_a_report_of_other_inputs_is_made_again(epoch_settings: Callable[..., Tr
     second = read_readiness(run)
     assert second is not None
     assert second.key != first.key
+    assert len(second.passed) == 3
+    with pytest.raises(Stopped):
+        train(replace(settings, seed=7, readiness_problems=4), run.path, should_stop=lambda: True)
+    third = read_readiness(run)
+    assert third is not None
+    assert (len(third.passed), third.key) == (4, second.key)
 
 
 def test_completions_are_sampled_as_many_at_once_as_memory_was_planned_for(

@@ -356,6 +356,16 @@ def test_the_update_that_a_plan_times_moves_nothing(
     assert moved == [(1, True)] * 2
 
 
+def test_relift_waits_while_the_value_head_warms_up(
+    make_settings: Callable[..., TrainSettings], tmp_path: Path
+) -> None:
+    with_values = ("ppo.advantage=gae", "ppo.samples_per_prompt=1", "ppo.value_warmup_steps=2")
+    settings = make_settings(*ALL, *with_values, "references.relift_batch_size=1", phases=("binary",))
+    found = [row for row in rows(train(settings, tmp_path / "run")) if row["phase"] == "binary"]
+    assert ["relift/steps" in row for row in found] == [row["step"] > 2 for row in found]
+    assert found[-1]["relift/steps"] >= 1
+
+
 def test_evaluations_have_no_hints(
     make_settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,14 +85,22 @@ class History:
             longest: see `longest_hint`, at this update.
         """
         problems, failed = dict(self.problems), dict.fromkeys(self.failed)
-        for group in groups:
-            problems[group.problem] = problems.get(group.problem, Shown()).after(group, settings, longest)
+        for group in _merged(groups):
+            problems[group.problem] = self.of(group.problem).after(group, settings, longest)
             if settings.relift_batch_size and group.has_reference and group.passed == 0:
                 failed[group.problem] = None
         return replace(self, problems=problems, failed=tuple(failed))
 
 
 NO_HISTORY = History()
+
+
+def _merged(groups: Iterable[Group]) -> list[Group]:
+    """One group of each problem: those of a problem that comes twice in an update had the same hint."""
+    of: dict[str, list[Group]] = {}
+    for group in groups:
+        of.setdefault(group.problem, []).append(group)
+    return [replace(same[0], passed=sum(each.passed for each in same) / len(same)) for same in of.values()]
 
 
 def next_hint(used: float, passed: float, settings: ReferenceSettings) -> float:

@@ -101,6 +101,11 @@ class Learner:
         self.losses.append(loss.detach())
         self.scaler.scale(loss).backward()
 
+    def discard_gradients(self) -> None:
+        """Forget the losses and gradients since the last step."""
+        self.losses.clear()
+        self.optimizer.zero_grad()
+
     def step(self, max_norm: float, tensors: Mapping[str, Tensor], policy_alone: bool = False) -> tuple[float, float]:
         """Sum the gradients of all processes, clip the adapter's, update, clear.
 

@@ -74,7 +74,7 @@ def optimize(
     """Step 6: epochs of optimizer steps, one for each minibatch; returns their mean metrics.
 
     A step is that of a batch of its own: the mean over the tokens of its minibatch, times the share of the completions
-    that were not dropped. ``target_kl`` is compared after each step with the KL that its minibatch had before it.
+    that were not dropped. A minibatch whose KL exceeds ``target_kl`` is not stepped on, and ends the update.
 
     Args:
         minibatches: of the first epoch. first_pass: the forward pass of the last piece of the first one.
@@ -92,17 +92,19 @@ def optimize(
                 loss, facts = _piece_loss(learner, goal, piece, minibatch.tokens, again, ppo)
                 learner.backward(goal.share * loss)
                 found.append(facts)
+            of_pieces = torch.stack(found).cpu().double()
+            means, worst = of_pieces[:, :-1].sum(0), float(of_pieces[:, -1].max())
+            learner.team.add_up([means])
+            # At the first step the KL is 0, up to rounding.
+            if number and ppo.target_kl is not None and means[_MEANS.index("policy/approxkl")] > ppo.target_kl:
+                learner.discard_gradients()
+                break
             grad_norm += learner.step(ppo.max_grad_norm, tensors)[1]
-        of_pieces = torch.stack(found).cpu().double()
-        means, worst = of_pieces[:, :-1].sum(0), float(of_pieces[:, -1].max())
-        learner.team.add_up([means])
         worst = max(learner.team.collect([worst]))
         for name, value in zip(_MEANS, means.tolist(), strict=True):
             sums[name] += value
         first_ratio_error = worst if number == 0 else first_ratio_error
         steps += 1
-        if ppo.target_kl is not None and means[_MEANS.index("policy/approxkl")] > ppo.target_kl:
-            break
     average = {name: value / steps for name, value in sums.items()}
     ratio_square = average.pop("val/ratio_square")
     return {
