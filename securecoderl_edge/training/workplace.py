@@ -339,6 +339,12 @@ def _references(
             f"{place.settings.problems}: no problem has a reference solution of at most {longest} tokens. "
             "Set references.hints = 0 and references.relift_batch_size = 0"
         )
+    wanted = place.settings.references.relift_batch_size
+    if len(found) < wanted:
+        raise SceError(
+            f"{place.settings.problems}: {len(found)} problems have a reference solution of at most {longest} tokens, "
+            f"so ReLIFT would never have a batch of {wanted}. Set references.relift_batch_size = {len(found)}"
+        )
     if len(found) < len(problems):
         place.say(f"{phase}: {len(found)} of {len(problems)} problems have a reference of at most {longest} tokens")
     return found

@@ -383,7 +383,7 @@ def test_evaluations_have_no_hints(
     assert len({made.prompts[0] for made in found}) == 1
 
 
-def test_problems_without_a_reference_are_said_and_none_at_all_is_an_error(
+def test_problems_without_a_reference_are_said_and_too_few_are_an_error(
     make_settings: Callable[..., TrainSettings], tmp_path: Path
 ) -> None:
     few, none = tmp_path / "few.jsonl", tmp_path / "none.jsonl"
@@ -391,7 +391,11 @@ def test_problems_without_a_reference_are_said_and_none_at_all_is_an_error(
     write_problems(few, [PROBLEMS[0], *bare[1:]])
     write_problems(none, bare)
     said: list[str] = []
-    train(make_settings(*ALL, problems=str(few), phases=("binary",)), tmp_path / "a", say=said.append)
+    settings = make_settings(*ALL, problems=str(few), phases=("binary",))
+    with pytest.raises(SceError, match=r"never have a batch of 3\. Set references\.relift_batch_size = 1"):
+        train(settings, tmp_path / "never")
+    one = replace(settings, references=replace(settings.references, relift_batch_size=1))
+    train(one, tmp_path / "a", say=said.append)
     assert any("binary: 1 of 4 problems have a reference of at most 60 tokens" in line for line in said)
     with pytest.raises(SceError, match="no problem has a reference solution of at most 60 tokens"):
         train(make_settings(*ALL, problems=str(none), phases=("binary",)), tmp_path / "b")
