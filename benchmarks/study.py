@@ -196,17 +196,17 @@ def ablations(folder: Path) -> Study:
 def half(folder: Path) -> Study:
     """RL on problems that SFT has not seen: half of the training problems have tests but no solution."""
     known = {arm.name: arm for arm in main_table(folder).arms}
-    arms = [known["hard-sft"]]
-    for name in ("sft", "sft-225", "simple", "fresh", "rft"):
-        arm = known[f"hard-{name}"]
-        arms.append(replace(_changed(arm, f"half-{name}", arm.title, ()), split=HALF))
-    fresh = arms[-2]
-    arms.append(_changed(fresh, "half-by-rate", "PPO-fresh, prompts by pass rate", ("ppo.prompts=pass-rate",)))
-    arms = [replace(arm, measured_on=(HIDDEN,)) for arm in arms]
-    names = [arm.name for arm in arms]
-    pairs = [(first, second) for first in names[1:3] for second in names[2:] if first != second]
-    pairs.append((fresh.name, names[-1]))
-    return _study("half", folder, arms, [*pairs, (names[1], names[0])], seeds=3)
+    with_all, fresh = known["hard-sft"], known["hard-fresh"]
+    known["hard-by-rate"] = _changed(fresh, "", f"{fresh.title}, prompts by pass rate", ("ppo.prompts=pass-rate",))
+    rewarded = ("simple", "fresh", "rft", "by-rate")
+    arms = [
+        replace(known[f"hard-{name}"], name=f"half-{name}", split=HALF, measured_on=(HIDDEN,), quants=())
+        for name in ("sft", "sft-225", *rewarded)
+    ]
+    pairs = [("half-sft", "half-sft-225")]
+    pairs += [(f"half-{first}", f"half-{second}") for first in ("sft", "sft-225") for second in rewarded]
+    pairs += [("half-fresh", "half-by-rate"), ("half-sft", with_all.name)]
+    return _study("half", folder, [with_all, *arms], pairs, seeds=3)
 
 
 def confirm(folder: Path) -> Study:

@@ -340,11 +340,12 @@ def _references(
             "Set references.hints = 0 and references.relift_batch_size = 0"
         )
     wanted = place.settings.references.relift_batch_size
+    some = f"{len(found)} of {len(problems)} problems have a reference"
     if len(found) < wanted:
         raise SceError(
-            f"{place.settings.problems}: {len(found)} problems have a reference solution of at most {longest} tokens, "
-            f"so ReLIFT would never have a batch of {wanted}. Set references.relift_batch_size = {len(found)}"
+            f"{place.settings.problems}: {some} of at most {longest} tokens, so ReLIFT would never have a batch of "
+            f"{wanted}. Set references.relift_batch_size = {len(found)}"
         )
     if len(found) < len(problems):
-        place.say(f"{phase}: {len(found)} of {len(problems)} problems have a reference of at most {longest} tokens")
+        place.say(f"{phase}: {some} of at most {longest} tokens")
     return found
