@@ -196,16 +196,14 @@ def ablations(folder: Path) -> Study:
 def half(folder: Path) -> Study:
     """RL on problems that SFT has not seen: half of the training problems have tests but no solution."""
     known = {arm.name: arm for arm in main_table(folder).arms}
-    with_all, fresh = known["hard-sft"], known["hard-fresh"]
-    known["hard-by-rate"] = _changed(fresh, "", f"{fresh.title}, prompts by pass rate", ("ppo.prompts=pass-rate",))
-    rewarded = ("simple", "fresh", "rft", "by-rate")
+    with_all, rewarded = known["hard-sft"], ("simple", "fresh", "rft")
     arms = [
         replace(known[f"hard-{name}"], name=f"half-{name}", split=HALF, measured_on=(HIDDEN,), quants=())
         for name in ("sft", "sft-225", *rewarded)
     ]
     pairs = [("half-sft", "half-sft-225")]
     pairs += [(f"half-{first}", f"half-{second}") for first in ("sft", "sft-225") for second in rewarded]
-    pairs += [("half-fresh", "half-by-rate"), ("half-sft", with_all.name)]
+    pairs.append(("half-sft", with_all.name))
     return _study("half", folder, [with_all, *arms], pairs, seeds=3)
 
 

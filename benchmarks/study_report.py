@@ -53,9 +53,9 @@ MAIN = "syntax_rate,any_test_rate,all_tests_rate,reward,reward_paper,r_tests,sec
 ALL_TESTS = "all_tests_rate"
 UNITS = {"tokens": " tokens"}  # of differences; those of rates are points
 WIDTH = 120
-# Studies that only the records have; an arm whose setting was removed, and the last commit with it.
+# Studies that only the records have; arms whose setting was removed, and a commit with it.
 REMOVED = ("weak-sft",)
-REMOVED_ARMS = {"half-refill": "335ab42"}
+REMOVED_ARMS = {"half-refill": "335ab42", "half-by-rate": "020c0b3"}
 HIGHER, LOWER, NO_DIFFERENCE = "higher", "lower", "no_difference"
 
 # A part of README.md, in README.md and in its template.

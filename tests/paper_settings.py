@@ -55,7 +55,6 @@ ROWS = {
         ours=f"{_CODE}; it keeps only the order of two rewards",
         improved="a value head keeps the size of rewards",
     ),
-    "ppo.prompts": Row(ours="the paper has no curriculum over problems"),
     "ppo.drop_zero_variance_groups": Row(ours="a prompt has one completion"),
     "ppo.separate_rewards": Row(ours="Eq. 1 adds the rewards"),
     "ppo.epochs": Row("4"),

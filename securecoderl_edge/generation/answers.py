@@ -40,7 +40,7 @@ class Candidate:
     def is_accepted(self) -> bool:
         """The program is not empty, parses, has no medium or high finding, and passes all tests and security tests."""
         is_program = self.score.parses and bool(self.score.program.strip())
-        is_right = not self.is_tested or self.score.passed == self.score.total
+        is_right = not self.is_tested or self.score.passes_all_tests
         return is_program and self.score.severity == 0 and is_right and not self.score.failed_security
 
     def verdict(self, tests: str = "tests") -> str:

@@ -133,7 +133,7 @@ def check_problems(
         for each, future in zip(batch, futures, strict=True):
             score, run = future.result()
             if each.is_insecure:
-                is_example = score.passed == score.total and bool(score.failed_security)
+                is_example = score.passes_all_tests and bool(score.failed_security)
                 found[each.problem.id].insecure_fail &= is_example
                 continue
             slowest = max((execution.cpu_seconds for execution in run.executions), default=0.0)
@@ -185,7 +185,7 @@ class _Found:
         if self.passing:
             reason = "an insecure solution does not pass all tests, or fails no security test"
             return Failure(identifier, WRONG_INSECURE, reason)
-        if self.best.passed == self.best.total and self.best.failed_security:
+        if self.best.passes_all_tests and self.best.failed_security:
             failed = ", ".join(f"{each.name} (CWE-{each.cwe}): {each.verdict}" for each in self.best.failed_security)
             return Failure(identifier, INSECURE, f"{subject} fails security tests: {failed}")
         if self.best.stage == 0:
@@ -231,7 +231,7 @@ def _wrapped(solution: str) -> str | None:
 
 
 def _passes(score: Score) -> bool:
-    return score.total > 0 and score.passed == score.total and not score.failed_security
+    return score.passes_all_tests and not score.failed_security
 
 
 def _rank(score: Score) -> tuple[int, int, int]:

@@ -100,6 +100,11 @@ class Score:
         """Whether the text is a Python program."""
         return self.stage > 0
 
+    @property
+    def passes_all_tests(self) -> bool:
+        """Whether there are tests, and the program passes all of them."""
+        return 0 < self.total == self.passed
+
     def to_record(self) -> dict[str, Any]:
         """The JSON object of the score."""
         return dataclasses.asdict(self)

@@ -39,8 +39,9 @@ def seconds_per_update(
     one = _pass(shape, formats, gpu, prompts, longest_prompt, trained, ppo.max_tokens)
     passes = float(epoch)
     if phase in RL_PHASES:
-        # The reference and the sampling policy: the forward pass of the latter is that of the first optimizer step.
-        passes = settings.measures_kl(phase) + 1 - 1 / ppo.minibatches + epoch * ppo.epochs
+        # One forward pass each of the reference and of the sampling policy. The first optimizer step reuses the last
+        # piece of the latter, which may be all of it or little.
+        passes = settings.measures_kl(phase) + 1 + epoch * ppo.epochs
     return one * passes + seconds_of_sampling(
         shape,
         formats,

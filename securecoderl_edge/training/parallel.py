@@ -8,7 +8,7 @@ first process writes files; all read them. Processes exchange tensors and JSON, 
 
 Everything is exchanged by gloo, in the memory of the CPU: also with GPUs, several processes on one GPU included, and a
 process that ended is noticed at once. NCCL would sum faster, but gradients of LoRA are megabytes (24 MiB for the model
-of 1.3 B parameters) and are summed once per epoch of an update.
+of 1.3 B parameters) and are summed once per optimizer step.
 """
 
 from __future__ import annotations

@@ -285,11 +285,11 @@ def _reinforce(
     hints = Hints(progress.history, longest, room) if references.hints else None
     facts, rollout = ppo_update(
         learner, place.scorer, usable, settings.ppo, settings.reward, weight, name, step, settings.seed,
-        progress.history, hints,
+        hints,
     )  # fmt: skip
     if "all_tests_rate" in facts:  # unless every prompt had a hint
         progress.pass_rate = running_pass_rate(progress.pass_rate, facts["all_tests_rate"])
-    if references.are_used or settings.ppo.prompts == "pass-rate":
+    if references.are_used:
         progress.history = progress.history.after(groups_of(rollout, learner.references), references, longest)
     # While the value head warms up, the policy stays as it is.
     if references.relift_batch_size and step > settings.ppo.value_warmup_steps:

@@ -209,7 +209,7 @@ def measure_readiness(
     rollout = collect(learner, scorer, repeated, at_once, ppo, settings.seed, phase, "readiness")
     rewards = rollout.rewards(partial_weight(settings.scheduled, phase, 1, 0.0), settings.reward)
     starts = range(0, len(rewards), completions)
-    passes = [score.passed == score.total for score in rollout.scores]
+    passes = [score.passes_all_tests for score in rollout.scores]
     levels = Counter(score.stage for score in rollout.scores)
     zero_variance = None
     if ppo.compares_groups:

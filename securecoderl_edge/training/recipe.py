@@ -88,12 +88,8 @@ def _check_ppo(settings: TrainSettings) -> None:
     for name in reinforced:
         if ppo.value_warmup_steps >= settings.phase(name).steps:
             raise UsageError(f"ppo.value_warmup_steps leaves no update of {name} that trains the policy")
-    if not reinforced and set(SELF_TRAINING) & set(settings.phases):
-        unused = ["references.*"] * settings.references.are_used + ["ppo.prompts"] * (ppo.prompts == "pass-rate")
-        if unused:
-            raise UsageError(
-                f"{' and '.join(unused)}: rft and ssd do not use this. Leave it out, or add an RL phase to --phases"
-            )
+    if settings.references.are_used and not reinforced and set(SELF_TRAINING) & set(settings.phases):
+        raise UsageError("references.*: rft and ssd do not use this. Leave it out, or add an RL phase to --phases")
     if ppo.batch_size % ppo.samples_per_prompt:
         raise UsageError(
             f"ppo.batch_size {ppo.batch_size} is not a multiple of ppo.samples_per_prompt {ppo.samples_per_prompt}"

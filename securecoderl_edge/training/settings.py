@@ -60,7 +60,7 @@ class SftSettings:
     max_tokens: int = setting(512, "Longest solution in tokens; longer ones are left out.", minimum=1)
     solutions: str = setting(
         "any",
-        "Which solution of a problem to train on. any: a random one; shortest: so that the policy writes in one style.",
+        "Which solution of a problem to train on. any: a random one; shortest: that of the fewest characters, for one style.",
         choices=("any", "shortest"),
     )
     patience: int | None = setting(
@@ -198,11 +198,6 @@ class PpoSettings:
     )
     micro_batch_tokens: int = setting(2048, "Tokens per forward and backward pass; bounds memory.", minimum=1)
     max_grad_norm: float = setting(1.0, "Clip the gradient to this norm.", minimum=0)
-    prompts: str = setting(
-        "shuffle",
-        "Order of the problems. shuffle: each once in an epoch; pass-rate: sampled, rarely if always or never solved.",
-        choices=("shuffle", "pass-rate"),
-    )
     rollout: str = setting("own", "Sampler. own: ours; hf: generate() of transformers.", choices=("own", "hf"))
 
     @property

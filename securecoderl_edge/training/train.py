@@ -132,9 +132,9 @@ def _train_phases(
     say: Callable[[str], None],
     should_stop: Callable[[], bool],
 ) -> None:
-    prompts = settings.ppo.batch_size // settings.ppo.samples_per_prompt
+    prompts = settings.ppo.batch_size // settings.ppo.samples_per_prompt // settings.ppo.minibatches
     if team.count > prompts:
-        say(f"{team.count} processes share {prompts} prompts per PPO update, so {team.count - prompts} only wait")
+        say(f"{team.count} processes share {prompts} prompts per optimizer step of RL: {team.count - prompts} wait in it")
     shape = find_architecture(sources.base)
     if isinstance(shape, OtherArchitecture):
         say(shape.note)

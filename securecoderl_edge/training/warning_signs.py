@@ -44,12 +44,19 @@ class Watch:
                 found.append(f"warning: {row.get('phase')} update {step}: {text}")
         return found
 
+    @property
+    def _phase(self) -> Any:
+        return self._last[-1].get("phase")
+
     def _no_pass(self) -> str:
         if self._updates < WINDOW or self._programs < PROGRAMS_WITHOUT_PASS:
             return ""
+        # RFT has no hints; a row shows where they are in use.
+        can_hint = self._phase != "rft" and "hints/share_of_prompts" not in self._last[-1]
+        or_hints = ", or set references.hints" if can_hint else ""
         return (
             f"none of {self._programs} programs in {self._updates} updates passed all tests. Stop with Ctrl-C; train "
-            f"SFT longer, or set references.hints{self._or_partial()}"
+            f"SFT longer{or_hints}{self._or_partial()}"
         )
 
     def _zero_variance(self) -> str:
@@ -58,12 +65,11 @@ class Watch:
             return ""
         return (
             f"{rate:.0%} of groups had equal rewards in {WINDOW} updates, and give no gradient. Raise "
-            f"ppo.samples_per_prompt, or set ppo.prompts = pass-rate{self._or_partial()}"
+            f"ppo.samples_per_prompt, or choose other problems{self._or_partial()}"
         )
 
     def _or_partial(self) -> str:
-        is_partial = self._last[-1].get("phase") == "partial"
-        return "" if is_partial else ", or use partial credit (--phases sft,partial)"
+        return "" if self._phase == "partial" else ", or use partial credit (--phases sft,partial)"
 
     def _truncated(self) -> str:
         rate = _mean(self._last, "truncated_rate")
@@ -78,10 +84,10 @@ class Watch:
         first, last = _mean(self._first, "syntax_rate"), _mean(self._last, "syntax_rate")
         if first is None or last is None or last >= _SYNTAX_LEFT * first:
             return ""
-        return (
-            f"{last:.0%} of programs parse, after {first:.0%} at the start of the phase. Lower ppo.learning_rate, or "
-            "raise ppo.kl_coefficient"
-        )
+        advice = "Lower ppo.learning_rate, or raise ppo.kl_coefficient"
+        if self._phase == "rft":
+            advice = "Lower rft.learning_rate"
+        return f"{last:.0%} of programs parse, after {first:.0%} at the start of the phase. {advice}"
 
 
 def _mean(rows: Collection[Row], name: str) -> float | None:

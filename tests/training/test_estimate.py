@@ -43,7 +43,6 @@ def test_more_work_takes_longer(shape: Architecture, paper: TrainSettings) -> No
     assert update(paper, prompt=1000) > base
     assert update(replace(paper, ppo=replace(ppo, epochs=8))) > base
     assert update(replace(paper, ppo=replace(ppo, max_tokens=1024))) > base
-    assert update(replace(paper, ppo=replace(ppo, minibatches=2))) > base
     free = replace(paper, ppo=replace(ppo, kl_coefficient=0.0))
     assert update(free) < base
     assert update(replace(free, binary=replace(paper.binary, max_kl=1.0))) == base

@@ -40,7 +40,7 @@ from securecoderl_edge.training.settings import (
 )
 from securecoderl_edge.training.train import train
 from securecoderl_edge.training.update import ppo_update, rollout
-from securecoderl_edge.training.update.history import NO_HISTORY, Group, History, Shown
+from securecoderl_edge.training.update.history import NO_HISTORY, Group, History
 from securecoderl_edge.training.update.learner import Learner, make_value_head
 from securecoderl_edge.training.update.references import Hints, first_lines, groups_of, reference_tokens, relift
 from securecoderl_edge.training.update.sft_update import sft_update
@@ -84,13 +84,11 @@ def policy(learner: Learner) -> torch.Tensor:
 
 
 def hints(share: float = 0.6, hinted: int = 4) -> Hints:
-    return Hints(History({f"p{n}": Shown(0.0, hint=share) for n in range(hinted)}), 1.0, 1000)
+    return Hints(History({f"p{n}": share for n in range(hinted)}), 1.0, 1000)
 
 
 def update(learner: Learner, scorer: Scorer, ppo: PpoSettings, hints: Hints | None) -> tuple[dict[str, Any], Any]:
-    return ppo_update.ppo_update(
-        learner, scorer, PROBLEMS, ppo, RewardSettings(), 1.0, "partial", 1, 5, NO_HISTORY, hints
-    )
+    return ppo_update.ppo_update(learner, scorer, PROBLEMS, ppo, RewardSettings(), 1.0, "partial", 1, 5, hints)
 
 
 def test_the_reference_is_the_shortest_solution_that_the_policy_could_write(learner: Learner) -> None:
@@ -221,27 +219,14 @@ def test_the_main_rates_are_those_of_completions_without_a_hint(
     assert (row["all_tests_rate"], row["hints/all_tests_rate"], row["scores"]) == (0, 1, 12)
     assert row["hints/share_of_prompts"] == 0.25
     assert row["hints/mean_length"] == max(map(len, made.hints))
-    passed = {group.problem: (group.passed, group.hinted) for group in groups_of(made, learner.references)}
-    assert passed == {"p0": (1.0, True), **{f"p{n}": (0.0, False) for n in (1, 2, 3)}}
+    passed = {group.problem: group.passed for group in groups_of(made, learner.references)}
+    assert passed == {"p0": 1.0, "p1": 0.0, "p2": 0.0, "p3": 0.0}
     every, _ = update(learner, scorer, ppo, hints())
     assert "all_tests_rate" not in every
     assert every["hints/share_of_prompts"] == 1
     none, _ = update(learner, scorer, ppo, hints(share=0.0))
     assert none["hints/share_of_prompts"] == 0
     assert "hints/all_tests_rate" not in none
-
-
-def test_the_curriculum_draws_what_is_neither_solved_nor_hopeless(learner: Learner, scorer: Scorer) -> None:
-    history = History({f"p{n}": Shown(rate, rate) for n, rate in enumerate((0.0, 1.0, 0.5, 0.0))})
-    drawn = []
-    for step in range(1, 31):
-        ppo = replace(PPO, batch_size=2, samples_per_prompt=2, max_tokens=2, epochs=1, prompts="pass-rate")
-        _, made = ppo_update.ppo_update(
-            learner, scorer, PROBLEMS, ppo, RewardSettings(), 1.0, "partial", step, 5, history
-        )
-        drawn += [problem.id for problem in made.problems]
-    assert drawn.count("p2") > 15
-    assert len(set(drawn)) > 1
 
 
 def test_a_relift_step_is_a_supervised_step_on_the_references_of_failed_problems(
@@ -271,8 +256,8 @@ def test_a_list_of_failed_problems_that_are_not_trained_on_is_refused(learner: L
 
 
 ALL = (
-    "references.hints=0.9", "references.hint_step=0.45", "references.hint_anneal=1", "references.relift_batch_size=3",
-    "ppo.prompts=pass-rate", "ppo.max_tokens=60", "binary.steps=4", "partial.steps=2",
+    "references.hints=0.9", "references.hint_step=0.45", "references.hint_anneal=1", "references.relift_batch_size=5",
+    "ppo.samples_per_prompt=2", "ppo.max_tokens=60", "binary.steps=4", "partial.steps=2",
 )  # fmt: skip
 
 
@@ -288,7 +273,7 @@ def make_settings(tiny_model: Path, varied_reward: None, once: Once) -> Callable
 
 @pytest.fixture(scope="module")
 def whole(make_settings: Callable[..., TrainSettings], once: Once) -> Run:
-    """An uninterrupted run with hints, ReLIFT and the curriculum; read only."""
+    """An uninterrupted run with hints and ReLIFT; read only."""
     return Run(once("references", lambda folder: train(make_settings(*ALL), folder / "run")) / "run")
 
 
@@ -313,7 +298,7 @@ def test_a_run_with_references_resumes_bit_for_bit(
         )
     file = max(tmp_path.glob("run/phases/2-binary/checkpoints/*/state.json"))
     history = json.loads(file.read_text())["history"]
-    assert len(history["problems"]) >= 2
+    assert len(history["hints"]) >= 2
     assert bool(history["failed"]) == (step == 1), "the first stop is with problems that wait for ReLIFT"
     run = train(make_settings(*ALL), tmp_path / "run")
     assert untimed(run) == untimed(whole)
@@ -392,7 +377,7 @@ def test_problems_without_a_reference_are_said_and_too_few_are_an_error(
     write_problems(none, bare)
     said: list[str] = []
     settings = make_settings(*ALL, problems=str(few), phases=("binary",))
-    with pytest.raises(SceError, match=r"never have a batch of 3\. Set references\.relift_batch_size = 1"):
+    with pytest.raises(SceError, match=r"never have a batch of 5\. Set references\.relift_batch_size = 1"):
         train(settings, tmp_path / "never")
     one = replace(settings, references=replace(settings.references, relift_batch_size=1))
     train(one, tmp_path / "a", say=said.append)

@@ -349,18 +349,12 @@ def test_held_out_problems_are_scored_as_the_phase_chooses_its_programs(
     assert asked == {"sft": (1, 0.4), "ssd": (1, 0.4), "binary": (0, 0.1), "rft": (0, 0.1), "partial": (1, 0.1)}
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (("references.hints=0.5",), r"references\.\*: rft and ssd do not use this"),
-        (("references.relift_batch_size=4", "ppo.prompts=pass-rate"), r"references\.\* and ppo\.prompts: rft"),
-    ],
-)
-def test_settings_that_would_do_nothing_are_refused(overrides: tuple[str, ...], message: str) -> None:
+@pytest.mark.parametrize("override", ["references.hints=0.5", "references.relift_batch_size=4"])
+def test_settings_that_would_do_nothing_are_refused(override: str) -> None:
     for phases in (("sft", "rft"), ("ssd",)):
-        with pytest.raises(UsageError, match=message):
-            resolve("starter", overrides, {"phases": phases})
-    resolve("starter", overrides, {"phases": ("sft", "rft", "binary")})
+        with pytest.raises(UsageError, match=r"references\.\*: rft and ssd do not use this"):
+            resolve("starter", (override,), {"phases": phases})
+    resolve("starter", (override,), {"phases": ("sft", "rft", "binary")})
 
 
 def test_the_learning_rate_is_that_of_sft_unless_the_phase_has_its_own() -> None:

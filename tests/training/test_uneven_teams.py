@@ -39,7 +39,7 @@ from securecoderl_edge.training.settings import (
     SsdSettings,
 )
 from securecoderl_edge.training.update import self_training
-from securecoderl_edge.training.update.history import History, Shown
+from securecoderl_edge.training.update.history import History
 from securecoderl_edge.training.update.learner import (
     Learner,
     NotFiniteError,
@@ -239,8 +239,8 @@ def test_processes_make_the_update_of_one_with_hints_and_on_references(
     """The value head has no part in the supervised step, so that no process moves it."""
     program = "n = int(input())\nn = n + 1\nprint(n)\n"
     problems = [replace(problem, solutions=(program,)) for problem in PROBLEMS[:2]]
-    failed = History({problems[0].id: Shown(0.0, hint=0.7)}, tuple(each.id for each in problems))
-    ppo = replace(PPO, advantage="gae", batch_size=4, max_tokens=40, prompts="pass-rate")
+    failed = History({problems[0].id: 0.7}, tuple(each.id for each in problems))
+    ppo = replace(PPO, advantage="gae", batch_size=4, max_tokens=40)
     *learners, alone = make_learners(count + 1, True)
 
     def update(learner: Learner) -> dict[str, Any]:
@@ -248,7 +248,7 @@ def test_processes_make_the_update_of_one_with_hints_and_on_references(
         for group in learner.optimizer.param_groups:
             group["momentum"] = 0.5
         hints = Hints(failed, 1.0, 1000)
-        row, _ = ppo_update(learner, scorer, problems, ppo, RewardSettings(), 1.0, "partial", 1, 5, failed, hints)
+        row, _ = ppo_update(learner, scorer, problems, ppo, RewardSettings(), 1.0, "partial", 1, 5, hints)
         assert row["hints/share_of_prompts"] == 0.5
         more, _ = relift(learner, problems, failed, ReferenceSettings(relift_batch_size=2), 0.1, 100)
         del more["relift/seconds"]

@@ -54,6 +54,18 @@ def test_partial_credit_is_advised_where_it_is_not_in_use() -> None:
     assert not any("use partial credit" in text for _, text in partial)
 
 
+def test_advice_is_only_what_the_phase_can_use() -> None:
+    none, worse = [{"all_tests_rate": 0.0}] * WINDOW, [{"syntax_rate": 0.1}] * WINDOW
+    ((_, text),) = warnings(course(*none))
+    assert "references.hints" in text
+    ((_, text),) = warnings({**row, "hints/share_of_prompts": 0.5} for row in course(*none))
+    assert "references.hints" not in text
+    of_rft = [text for _, text in warnings({**row, "phase": "rft"} for row in course(*none, *worse))]
+    assert len(of_rft) == 2
+    assert not any(name in text for text in of_rft for name in ("references.", "ppo.learning_rate", "ppo.kl"))
+    assert "Lower rft.learning_rate" in of_rft[1]
+
+
 @pytest.mark.parametrize("change", [{"zero_variance_rate": 0.8}, {"truncated_rate": 0.5}])
 def test_at_its_limit_a_sign_is_not_reported(change: dict[str, Any]) -> None:
     assert warnings(course(*[change] * 2 * WINDOW)) == []

@@ -58,7 +58,7 @@ class Learner:
         losses: those of this process since the last step.
         skipped_steps: optimizer steps of this process that were skipped because float16 overflowed.
         extract: what of a completion is its program, see `extraction.extract_program`.
-        measures_kl: whether RL updates compute the KL to the SFT policy even if it is not penalized.
+        measures_kl: whether RL updates compute the KL to the SFT policy, for the penalty or for a limit.
     """
 
     model: Any
@@ -199,19 +199,6 @@ def next_problems(problems: Sequence[Problem], count: int, step: int, seed: int)
     places = [divmod(position, len(problems)) for position in range((step - 1) * count, step * count)]
     orders = {epoch: shuffled(len(problems), seed_of(seed, "order", epoch)) for epoch in {epoch for epoch, _ in places}}
     return [problems[orders[epoch][index]] for epoch, index in places]
-
-
-def draw_problems(problems: Sequence[Problem], weights: Sequence[float], count: int, seed: int) -> list[Problem]:
-    """``count`` problems, drawn one after the other with probabilities in proportion to positive weights.
-
-    None is drawn twice before all are.
-    """
-    random_numbers, drawn = random.Random(seed), list[Problem]()
-    while len(drawn) < count:
-        # Waiting times with these rates end in the order of such draws (Efraimidis and Spirakis, 2006).
-        times = [random_numbers.expovariate(weight) for weight in weights]
-        drawn += [problems[place] for place in sorted(range(len(problems)), key=times.__getitem__)]
-    return drawn[:count]
 
 
 def shuffled(count: int, seed: int) -> list[int]:

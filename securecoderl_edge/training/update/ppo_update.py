@@ -14,11 +14,9 @@ from securecoderl_edge.models.adapters import reference_active
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.training.settings import PpoSettings, RewardSettings
 from securecoderl_edge.training.update.advantages import count_zero_advantages, estimate_advantages
-from securecoderl_edge.training.update.history import NO_HISTORY, History
 from securecoderl_edge.training.update.learner import (
     Learner,
     NotFiniteError,
-    draw_problems,
     memory_for,
     next_problems,
     precision_metrics,
@@ -44,31 +42,28 @@ def ppo_update(
     phase: str,
     step: int,
     seed: int,
-    history: History = NO_HISTORY,
     hints: Hints | None = None,
 ) -> tuple[dict[str, Any], Rollout]:
     """One PPO update on the reward (1 - w) binary + w partial; returns its metrics and its rollout.
 
     KL, entropy and ratios are those of the completions in the update; without any they are missing, and KL where
     nothing needs it. The rates of scores are those of all sampled completions without a hint.
-
-    Args:
-        history: of the problems, for ``ppo.prompts = pass-rate``.
     """
     started, skipped = time.monotonic(), learner.skipped_steps
     # 1 sample, 2 score
     size = ppo.samples_per_prompt
 
-    chosen = _choose(problems, ppo, history, step, seed, phase)
+    chosen = next_problems(problems, ppo.batch_size // size, step, seed_of(seed, phase))
     beginnings = [hints.of(learner, problem) for problem in chosen] if hints else ()
     rollout = collect(learner, scorer, chosen, size, ppo, seed, phase, "sample", step, hints=beginnings)
     rewards = torch.tensor(rollout.rewards(partial_weight, reward))
     if not torch.isfinite(rewards).all():
         raise NotFiniteError("a reward", {"rewards": rewards})
-    rows = rows_of_varied_groups(rewards, size) if ppo.drop_zero_variance_groups else list(range(len(rewards)))
+    parts = _reward_parts(rollout, partial_weight, reward) if ppo.separate_rewards else []
+    varied = rows_of_varied_groups([values for _, values in parts] or [rewards], size)
+    rows = varied if ppo.drop_zero_variance_groups else list(range(len(rewards)))
     collected = time.monotonic()
     if rows:
-        parts = _reward_parts(rollout, partial_weight, reward) if ppo.separate_rewards else []
         only_value = step <= ppo.value_warmup_steps
         facts = _learn(learner, rollout, rows, rewards, parts, ppo, only_value, (seed, phase, "minibatches", step))
     else:
@@ -76,7 +71,7 @@ def ppo_update(
         count_zero_advantages(ppo, learner.running)
     ended = time.monotonic()
     if ppo.compares_groups:
-        facts["zero_variance_rate"] = 1 - len(rows_of_varied_groups(rewards, size)) / len(rewards)
+        facts["zero_variance_rate"] = 1 - len(varied) / len(rewards)
     tokens = sum(len(done.token_ids) for done in rollout.completions)
     complete = sum(done.finished for done in rollout.completions)
     metrics: dict[str, Any] = {
@@ -100,17 +95,6 @@ def ppo_update(
     return metrics, rollout
 
 
-def _choose(
-    problems: Sequence[Problem], ppo: PpoSettings, history: History, step: int, seed: int, phase: str
-) -> list[Problem]:
-    """The problems of an update."""
-    count = ppo.batch_size // ppo.samples_per_prompt
-    if ppo.prompts == "pass-rate":
-        weights = [history.of(problem.id).weight for problem in problems]
-        return draw_problems(problems, weights, count, seed_of(seed, phase, "order", step))
-    return next_problems(problems, count, step, seed_of(seed, phase))
-
-
 def _reward_parts(rollout: Rollout, partial_weight: float, reward: RewardSettings) -> list[tuple[float, Tensor]]:
     """The weights and the values (B,) of R_func and R_sec, whose weighted sum is the training reward."""
     beta = reward.security_weight
@@ -120,14 +104,17 @@ def _reward_parts(rollout: Rollout, partial_weight: float, reward: RewardSetting
     ]
 
 
-def rows_of_varied_groups(rewards: Tensor, group_size: int) -> list[int]:
-    """Indices of the completions in groups with reward variance.
+def rows_of_varied_groups(rewards: Sequence[Tensor], group_size: int) -> list[int]:
+    """Indices of the completions in groups with variance in a reward.
 
     In a zero-variance group every leave-one-out advantage is 0 except for the KL penalty, so nothing else is lost (the
     filter of DAPO, arXiv:2503.14476, section 3.2).
+
+    Args:
+        rewards: (B,) of each reward whose advantages are scaled apart; their sum may be equal where they are not.
     """
-    groups = rewards.view(-1, group_size)
-    varied = (groups != groups[:, :1]).any(1).repeat_interleave(group_size)
+    groups = torch.stack(list(rewards), 1).view(-1, group_size, len(rewards))
+    varied = (groups != groups[:, :1]).flatten(1).any(1).repeat_interleave(group_size)
     rows: list[int] = varied.nonzero()[:, 0].tolist()
     return rows
 
@@ -159,7 +146,7 @@ def _learn(
     pieces = [piece for minibatch in reversed(minibatches) for piece in minibatch.pieces]
     known: dict[str, Tensor] = {}
     with memory_for("computing log-probabilities", "ppo.micro_batch_tokens", learner.memory):
-        if learner.measures_kl or ppo.kl_coefficient > 0:
+        if learner.measures_kl:
             with torch.no_grad(), reference_active(learner.model):
                 known["reference"] = _evaluate(learner, batch, pieces, ppo.temperature).log_probs
         before = _evaluate(learner, batch, pieces, ppo.temperature, for_update=True)

@@ -48,7 +48,7 @@ class Hints:
 
     def of(self, learner: Learner, problem: Problem) -> TokenIds:
         """The beginning of the problem's reference that its completions continue; empty for none."""
-        share = min(self.history.of(problem.id).hint, self.longest)
+        share = min(self.history.hints.get(problem.id, 0.0), self.longest)
         most = self.room - len(learner.prompt_tokens(problem))
         return first_lines(learner, learner.references.get(problem.id, ()), share, most)
 
@@ -76,13 +76,11 @@ def groups_of(rollout: Rollout, references: Mapping[str, TokenIds]) -> list[Grou
     groups = []
     for number, problem in enumerate(rollout.problems):
         passes = [
-            score.passed == score.total
+            score.passes_all_tests
             for done, score in zip(rollout.completions, rollout.scores, strict=True)
             if done.prompt == number
         ]
-        groups.append(
-            Group(problem.id, sum(passes) / len(passes), bool(rollout.hints[number]), problem.id in references)
-        )
+        groups.append(Group(problem.id, sum(passes) / len(passes), problem.id in references))
     return groups
 
 

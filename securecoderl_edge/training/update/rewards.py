@@ -28,7 +28,7 @@ def training_reward(score: Score, partial_weight: float, reward: RewardSettings,
     if not score.parses and reward.unparsable == "zero":
         return 0.0
     r_func = corrected(score, constant_passes) if reward.subtract_constant_baseline else score.r_func
-    binary = combine(float(score.passed == score.total), score.r_sec, reward.security_weight)
+    binary = combine(float(score.passes_all_tests), score.r_sec, reward.security_weight)
     partial = combine(r_func, score.r_sec, reward.security_weight)
     return (1 - partial_weight) * binary + partial_weight * partial
 

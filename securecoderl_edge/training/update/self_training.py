@@ -81,7 +81,7 @@ def correct_rows(rollout: Rollout, most: int) -> list[int]:
     programs: defaultdict[str, set[str]] = defaultdict(set)
     for row, (done, score) in enumerate(zip(rollout.completions, rollout.scores, strict=True)):
         known = programs[score.id]
-        is_correct = done.finished and 0 < score.total == score.passed
+        is_correct = done.finished and score.passes_all_tests
         if is_correct and score.program not in known and len(known) < most:
             known.add(score.program)
             rows.append(row)
