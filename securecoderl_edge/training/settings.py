@@ -60,7 +60,7 @@ class SftSettings:
     max_tokens: int = setting(512, "Longest solution in tokens; longer ones are left out.", minimum=1)
     solutions: str = setting(
         "any",
-        "Which solution of a problem to train on. any: a random one; shortest: that of the fewest characters, for one style.",
+        "Which solution of a problem to train on. any: a random one; shortest: in characters, for one style.",
         choices=("any", "shortest"),
     )
     patience: int | None = setting(

@@ -134,7 +134,7 @@ def _train_phases(
 ) -> None:
     prompts = settings.ppo.batch_size // settings.ppo.samples_per_prompt // settings.ppo.minibatches
     if team.count > prompts:
-        say(f"{team.count} processes share {prompts} prompts per optimizer step of RL: {team.count - prompts} wait in it")
+        say(f"{team.count} processes share {prompts} prompts per RL step: {team.count - prompts} of them wait")
     shape = find_architecture(sources.base)
     if isinstance(shape, OtherArchitecture):
         say(shape.note)
