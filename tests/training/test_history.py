@@ -25,33 +25,48 @@ HINTS = ReferenceSettings(hints=0.7, hint_step=0.2, hint_target=0.5, hint_anneal
 RELIFT = ReferenceSettings(relift_batch_size=2)
 
 
-def slow_hint(passed: list[float], tops: list[float]) -> list[float]:
-    """The hints that one problem gets, written as the page says it."""
-    asked, given = 0.0, []
-    for share, top in zip(passed, tops, strict=True):
-        used = top if asked > top else asked
-        given.append(used)
-        if share == 0:
-            asked = used + HINTS.hint_step
-            asked = HINTS.hints if asked > HINTS.hints else asked
-        elif share > HINTS.hint_target:
-            asked = used - HINTS.hint_step
-            asked = 0.0 if asked < 0 else asked
-        else:
-            asked = used
+def slow_hints(updates: list[list[tuple[str, float]]], tops: list[float]) -> list[list[float]]:
+    """The hints that the problems of each update get, written as the page says it."""
+    asked: dict[str, float] = {}
+    unseen, given = 0.0, []
+    for groups, top in zip(updates, tops, strict=True):
+        here, total = [], 0.0
+        for problem, _ in groups:
+            wish = asked.get(problem, unseen)
+            here.append(top if wish > top else wish)
+        for (problem, share), used in zip(groups, here, strict=True):
+            wish = used
+            if share == 0:
+                wish = used + HINTS.hint_step
+                wish = HINTS.hints if wish > HINTS.hints else wish
+            elif share > HINTS.hint_target:
+                wish = used - HINTS.hint_step
+                wish = 0.0 if wish < 0 else wish
+            asked[problem] = top if wish > top else wish
+            total += asked[problem]
+        unseen = total / len(groups)
+        given.append(here)
     return given
 
 
 def test_hints_are_those_of_a_slow_reference() -> None:
     numbers = random.Random(1)
     for _ in range(200):
-        passed = [numbers.choice([0.0, 0.0, 0.125, 0.5, 0.625, 1.0]) for _ in range(12)]
+        shares = [0.0, 0.0, 0.125, 0.5, 0.625, 1.0]
+        updates = [[(name, numbers.choice(shares)) for name in numbers.sample("pqrstuvwxyz", 3)] for _ in range(12)]
         tops = [longest_hint(HINTS, step, 12) for step in range(1, 13)]
         history, given = NO_HISTORY, []
-        for share, top in zip(passed, tops, strict=True):
-            given.append(min(history.hints.get("p", 0.0), top))
-            history = history.after([Group("p", share)], HINTS, top)
-        assert given == pytest.approx(slow_hint(passed, tops), abs=1e-12)
+        for groups, top in zip(updates, tops, strict=True):
+            given.append([min(history.hint_of(problem), top) for problem, _ in groups])
+            history = history.after([Group(*each) for each in groups], HINTS, top)
+        slow = slow_hints(updates, tops)
+        assert [hint for each in given for hint in each] == pytest.approx([hint for each in slow for hint in each])
+
+
+def test_a_new_problem_begins_with_the_mean_hint_of_the_last_update() -> None:
+    history = NO_HISTORY.after([Group("p", 0.0), Group("q", 1.0), Group("bare", 0.0, has_reference=False)], HINTS, 0.7)
+    assert [history.hint_of(name) for name in ("p", "q", "new")] == [0.2, 0.0, 0.1]
+    assert history.after([Group("bare", 0.0, has_reference=False)], HINTS, 0.7) == history
 
 
 def test_a_hint_grows_to_its_bound_and_shrinks_to_nothing() -> None:
@@ -76,7 +91,7 @@ def test_a_problem_without_a_reference_gets_no_hint() -> None:
 def test_a_problem_that_comes_twice_in_an_update_moves_its_hint_once() -> None:
     once = NO_HISTORY.after([Group("p", 0.0)], HINTS, 0.7)
     twice = NO_HISTORY.after([Group("p", 0.0), Group("q", 1.0), Group("p", 0.0)], HINTS, 0.7)
-    assert twice.hints == {**once.hints, "q": 0.0}
+    assert (twice.hints, twice.level) == ({**once.hints, "q": 0.0}, 0.1)
     # Both groups had the same hint, so neither is judged by what the other has changed.
     mixed = once.after([Group("p", 0.0), Group("p", 1.0)], HINTS, 0.7)
     assert mixed == once.after([Group("p", 0.5)], HINTS, 0.7)
@@ -91,7 +106,7 @@ def test_a_failed_problem_waits_once_if_it_has_a_reference() -> None:
 
 
 def test_a_history_is_read_as_it_was_written() -> None:
-    history = History({"p": 0.1 + 0.2, "q": 0.0}, ("q",), 2, 345)
+    history = History({"p": 0.1 + 0.2, "q": 0.0}, 1 / 3, ("q",), 2, 345)
     assert history_from_record(json.loads(json.dumps(asdict(history)))) == history
 
 
@@ -102,6 +117,8 @@ def test_a_history_is_read_as_it_was_written() -> None:
         {"hints": {"p": 7.0}},
         {"hints": {"p": None}},
         {"hints": {"p": "all"}},
+        {"level": None},
+        {"level": 2.0},
         {"failed": "p"},
         {"failed": [1]},
         {"relift_steps": -1},

@@ -239,7 +239,7 @@ def test_processes_make_the_update_of_one_with_hints_and_on_references(
     """The value head has no part in the supervised step, so that no process moves it."""
     program = "n = int(input())\nn = n + 1\nprint(n)\n"
     problems = [replace(problem, solutions=(program,)) for problem in PROBLEMS[:2]]
-    failed = History({problems[0].id: 0.7}, tuple(each.id for each in problems))
+    failed = History({problems[0].id: 0.7}, failed=tuple(each.id for each in problems))
     ppo = replace(PPO, advantage="gae", batch_size=4, max_tokens=40)
     *learners, alone = make_learners(count + 1, True)
 

@@ -5,6 +5,7 @@ It is part of a checkpoint, and a new phase begins without one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,14 +31,20 @@ class History:
 
     Attributes:
         hints: the share of its reference that the next group of a problem may begin with.
+        level: that of a problem that has not come yet: the mean of the last update's.
         failed: ids of problems whose whole group failed since the last supervised step, each once, oldest first.
         relift_steps: supervised steps so far. relift_tokens: tokens of references that they trained on.
     """
 
     hints: Mapping[str, float] = field(default_factory=dict)
+    level: float = 0.0
     failed: tuple[str, ...] = ()
     relift_steps: int = 0
     relift_tokens: int = 0
+
+    def hint_of(self, problem: str) -> float:
+        """The share of its reference that the next group of a problem may begin with."""
+        return self.hints.get(problem, self.level)
 
     def after(self, groups: Iterable[Group], settings: ReferenceSettings, longest: float) -> History:
         """The same after an update with these groups.
@@ -45,14 +52,15 @@ class History:
         Args:
             longest: see `longest_hint`, at this update.
         """
-        hints, failed = dict(self.hints), dict.fromkeys(self.failed)
+        new, failed = dict[str, float](), dict.fromkeys(self.failed)
         for group in _merged(groups):
             if group.has_reference:
-                used = min(hints.get(group.problem, 0.0), longest)
-                hints[group.problem] = min(next_hint(used, group.passed, settings), longest)
+                used = min(self.hint_of(group.problem), longest)
+                new[group.problem] = min(next_hint(used, group.passed, settings), longest)
                 if settings.relift_batch_size and group.passed == 0:
                     failed[group.problem] = None
-        return replace(self, hints=hints, failed=tuple(failed))
+        level = math.fsum(new.values()) / len(new) if new else self.level
+        return replace(self, hints={**self.hints, **new}, level=level, failed=tuple(failed))
 
 
 NO_HISTORY = History()
@@ -85,12 +93,12 @@ def history_from_record(record: Any) -> History:
     Raises:
         KeyError, TypeError, ValueError: not such a record.
     """
-    hints, failed = record["hints"], record["failed"]
+    hints, level, failed = record["hints"], record["level"], record["failed"]
     counts = record["relift_steps"], record["relift_tokens"]
     if not all(type(count) is int and count >= 0 for count in counts) or not isinstance(hints, dict):
         raise ValueError("the history of problems has the wrong type")
-    if not all(isinstance(each, float) and 0 <= each <= 1 for each in hints.values()):
+    if not all(isinstance(each, float) and 0 <= each <= 1 for each in (level, *hints.values())):
         raise ValueError("a hint is not a share")
     if not isinstance(failed, list) or not all(isinstance(each, str) for each in failed):
         raise ValueError("the list of failed problems has the wrong type")
-    return History(hints, tuple(failed), *counts)
+    return History(hints, level, tuple(failed), *counts)

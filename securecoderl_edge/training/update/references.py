@@ -48,7 +48,7 @@ class Hints:
 
     def of(self, learner: Learner, problem: Problem) -> TokenIds:
         """The beginning of the problem's reference that its completions continue; empty for none."""
-        share = min(self.history.hints.get(problem.id, 0.0), self.longest)
+        share = min(self.history.hint_of(problem.id), self.longest)
         most = self.room - len(learner.prompt_tokens(problem))
         return first_lines(learner, learner.references.get(problem.id, ()), share, most)
 
