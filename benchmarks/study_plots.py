@@ -31,27 +31,31 @@ Records = Mapping[str, Record]
 
 _WIDTH = 7.3  # inches, which is 700 CSS pixels
 _LISTED = 4  # an alt text lists no more differences
-# (second, first) of a comparison -> the difference in plain words.
+# Those comparisons of the ablations that a plot shows, (second, first) -> the difference in plain words.
 _ABLATIONS = {
-    ("sft-130", "eval-sft"): "SFT: 130 − 10 updates",
-    ("eval-simple", "sft-130"): "RL (simple) − SFT of 130 updates",
-    ("gae", "eval-simple"): "GAE with a value head − RLOO",
-    ("groups-4", "eval-simple"): "4 − 8 samples per prompt",
-    ("groups-16", "eval-simple"): "16 − 8 samples per prompt",
-    ("rate-3e-4", "eval-simple"): "learning rate 3e-4 − 1e-3",
-    ("rate-3e-3", "eval-simple"): "learning rate 3e-3 − 1e-3",
-    ("binary-30", "eval-cont"): "30 − 60 binary updates of 120",
-    ("binary-90", "eval-cont"): "90 − 60 binary updates of 120",
-    ("switch", "eval-sched"): "mixture: hard switch − linear",
-    ("pass-rate", "eval-sched"): "mixture: by pass rate − linear",
-    ("hard-sft-130", "hard-sft"): "SFT: 130 − 10 updates",
-    ("hard-simple", "hard-sft-130"): "RL (simple) − SFT of 130 updates",
-    ("hard-fresh", "hard-sft-130"): "RL (fresh) − SFT of 130 updates",
-    ("hard-simple-paper", "hard-simple"): "simple: 0.4 − 0 for unparsable output",
-    ("hard-fresh-paper", "hard-fresh"): "fresh: 0.4 − 0 for unparsable output",
-    ("hard-simple-paper", "hard-sft"): "simple with 0.4 for unparsable − SFT",
-    ("hard-fresh-paper", "hard-sft"): "fresh with 0.4 for unparsable − SFT",
-    ("hard-fresh-paper", "hard-simple-paper"): "0.4 for unparsable: fresh − simple",
+    ("sft-any", "eval-sft"): "SFT: any − shortest solutions",
+    ("sft-rate-1e-3", "eval-sft"): "SFT: learning rate 1e-3 − 4e-3",
+    **{
+        (f"weak-{split}-{name}", f"weak-{split}-sft"): f"{title} − weak SFT"
+        for split in ("eval", "hard")
+        for name, title in (
+            *(("simple", "simple"), ("fresh", "fresh"), ("cont", "cont"), ("sched", "sched")),
+            *(("hints", "simple with hints"), ("relift", "simple with ReLIFT")),
+        )
+        if split == "hard" or name not in ("cont", "sched")
+    },
+    ("gae", "weak-eval-simple"): "GAE with a value head − RLOO",
+    ("groups-4", "weak-eval-simple"): "4 − 8 samples per prompt",
+    ("rate-2e-4", "weak-eval-simple"): "learning rate 2e-4 − 1e-3",
+    ("minibatches-2", "weak-eval-simple"): "2 − 1 minibatches",
+    ("epochs-2", "weak-eval-simple"): "2 − 1 epochs",
+    ("kl-0", "weak-eval-simple"): "KL coefficient: 0 − default",
+    ("hard-minibatches-2", "weak-hard-simple"): "2 − 1 minibatches",
+    ("hard-epochs-2", "weak-hard-simple"): "2 − 1 epochs",
+    ("hard-groups-32", "weak-hard-simple"): "32 − 8 samples per prompt",
+    ("hard-maxrl-32", "hard-groups-32"): "MaxRL − RLOO, 32 samples per prompt",
+    ("hard-simple-paper", "weak-hard-simple"): "simple: 0.4 − 0 for unparsable output",
+    ("hard-fresh-paper", "weak-hard-fresh"): "fresh: 0.4 − 0 for unparsable output",
 }
 
 
@@ -83,7 +87,7 @@ class Plot:
         for each in record["comparisons"]:
             first, second = arms[each["first"]], arms[each["second"]]
             interval = interval_of(each["metrics"].get(self.metric))
-            if each["split"] == split and interval is not None and _is_shown(record, first):
+            if each["split"] == split and interval is not None and _is_shown(record, first, second):
                 plain = f"{_short(second)} − {_short(first)}"
                 gains.append(Gain(_ABLATIONS.get((second["name"], first["name"]), plain), interval))
         return sorted(gains, key=lambda gain: -gain.interval.value)
@@ -153,8 +157,10 @@ def alt_text(name: str, records: Records) -> str:
     return plot.describe(records[plot.study])
 
 
-def _is_shown(record: Record, first: Record) -> bool:
-    """Of the variants, the differences from the two trainings without RL: there are many others."""
+def _is_shown(record: Record, first: Record, second: Record) -> bool:
+    """Of the variants, the differences from the two trainings without RL; of the ablations, those with a name."""
+    if record["study"] == "ablations":
+        return (second["name"], first["name"]) in _ABLATIONS
     return bool(record["study"] != "table3" or first["phases"] == ["sft"])
 
 

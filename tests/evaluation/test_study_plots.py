@@ -71,8 +71,9 @@ def test_the_title_counts_what_is_significant(plots: Any, records: Any) -> None:
 
 
 def test_every_ablation_has_a_name_in_plain_words(plots: Any, records: Any) -> None:
-    pairs = {(each["second"], each["first"]) for each in records["ablations"]["comparisons"]}
-    assert pairs == set(plots._ABLATIONS)
+    compared = records["ablations"]["comparisons"]
+    assert {(each["second"], each["first"]) for each in compared} >= set(plots._ABLATIONS)
+    assert {each["second"] for each in compared} == {second for second, _ in plots._ABLATIONS}
 
 
 def test_an_unknown_plot_is_an_error(plots: Any, records: Any) -> None:
