@@ -26,8 +26,9 @@ from securecoderl_edge.training.settings import PHASES, RL_PHASES, SELF_TRAINING
 
 # Names of inputs whose content is hashed instead, and settings without effect on the result.
 _WITHOUT_EFFECT = ("init", "model", "problems", "phases", "device")
-# The settings of [ppo] that SFT uses: for fitting prompts, and for evaluations on held-out problems.
+# The settings of [ppo] that SFT uses: for fitting prompts, and for evaluations on held-out problems; then RFT and SSD.
 _PPO_IN_SFT = ("max_tokens", "temperature", "rollout")
+_PPO_IN_SELF_TRAINING = (*_PPO_IN_SFT, "batch_size", "samples_per_prompt")
 
 
 def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, str]:
@@ -43,9 +44,11 @@ def phase_keys(settings: TrainSettings, inputs: Mapping[str, str]) -> dict[str, 
         before.append(phase)
         used = {name: value for name, value in table.items() if name not in (*_WITHOUT_EFFECT, *PHASES)}
         used |= {name: table[name] for name in before}
-        if phase == "sft":
-            used["ppo"] = {name: table["ppo"].get(name) for name in _PPO_IN_SFT}
+        if not set(before) & set(RL_PHASES):
+            names = _PPO_IN_SFT if phase == "sft" else _PPO_IN_SELF_TRAINING
+            used["ppo"] = {name: table["ppo"].get(name) for name in names}
             used.pop("references")
+        if phase == "sft":
             used["reward"] = to_table(with_own_r(settings.reward))
         elif settings.lr_schedule == "linear":
             # The learning rate falls over all phases after SFT, so later phases matter too.

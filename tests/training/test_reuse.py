@@ -94,6 +94,20 @@ def test_the_rate_of_relift_is_part_of_a_phase_even_if_it_is_that_of_an_sft_that
     assert key(*same, "sft.learning_rate=1e-3") == key(*same, "sft.learning_rate=1e-5")
 
 
+def test_self_training_depends_on_what_it_samples_and_not_on_the_rest_of_ppo(
+    settings: Callable[..., TrainSettings],
+) -> None:
+    phases = ("sft", "rft", "ssd", "binary")
+    plain = phase_keys(settings(phases=phases), {})
+    for name in ("ppo.kl_coefficient=0.9", "ppo.learning_rate=0.1", "references.hints=0.5"):
+        other = phase_keys(settings(name, phases=phases), {})
+        assert [phase for phase in phases if other[phase] != plain[phase]] == ["binary"]
+    for name in ("ppo.temperature=0.9", "ppo.samples_per_prompt=2"):
+        other = phase_keys(settings(name, phases=phases), {})
+        assert other["rft"] != plain["rft"]
+        assert other["ssd"] != plain["ssd"]
+
+
 def test_a_damaged_phase_is_trained_instead_of_reused(
     settings: Callable[..., TrainSettings], whole: Run, tmp_path: Path
 ) -> None:
