@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -43,6 +44,8 @@ WEAK_SFT = ("sft.steps=10", "sft.learning_rate=3e-4", "sft.solutions=any")
 RATE_BEFORE = "ppo.learning_rate=1e-3"
 BETAS = (0.0, 0.4, 0.8)
 PAPERS_BETA = 0.4
+# Arms whose setting was removed, and a commit with it. Their results stay in the record of their study.
+REMOVED_ARMS = {"half-refill": "335ab42", "half-by-rate": "020c0b3", "hard-maxrl-32": "a18fbf1"}
 
 # Only 2.5 % of nano's programs for the security problems pass all tests, so being safe would cost it nothing. After
 # more pretraining, with two fifths of the text about other security problems (half of the solutions unsafe), 55 % pass.
@@ -68,8 +71,8 @@ HALF = Split("half", "starter:half-train", "starter:hard", NANO_HARD)
 def main_table(folder: Path) -> Study:
     """The variants of `sce reproduce table3`, SFT of about equal time, and references inside RL.
 
-    All but SFT have 40 updates after the same SFT policy. An update of RL, RFT or SSD, which samples 64 programs, takes
-    about as long as 1.6 of SFT, which read 32 references each.
+    All but SFT have 40 updates after the same SFT policy. 40 of RL, which sample 64 programs each, take about as long
+    as 30 to 40 of SFT, which read 32 references each.
     """
     preset = table3("starter", folder, quants=())
     arms, pairs = [], []
@@ -77,7 +80,7 @@ def main_table(folder: Path) -> Study:
         known = {arm.name: replace(arm, measured_on=(split,), snapshot_every=None) for arm in preset.arms}
         sft, simple, *others = (arm for arm in known.values() if arm.split == split)
         # Before the variants, which can then reuse the finished SFT.
-        longer = _changed(sft, f"{split.name}-sft-225", "SFT, 225 updates", ("sft.steps=225",))
+        longer = _changed(sft, f"{split.name}-sft-190", "SFT, 190 updates", ("sft.steps=190",))
         relift = ("references.relift_batch_size=16", "references.relift_learning_rate=1e-3")
         variants = [
             simple,
@@ -93,7 +96,7 @@ def main_table(folder: Path) -> Study:
 
 def recipe(folder: Path) -> Study:
     """The recipe `starter`, its warm start, SFT of about equal time, and the recipe before it."""
-    sft = main_table(folder).arms[0]
+    sft, longer = main_table(folder).arms[:2]
     plain = replace(sft.split, name="plain", train="starter:plain-train")
     before = (*WEAK_SFT, "binary.steps=125", "partial.steps=10", RATE_BEFORE)
     arm = partial(Arm, phases=CURRICULUM, measured_on=(sft.split,))
@@ -101,7 +104,7 @@ def recipe(folder: Path) -> Study:
         sft,
         # Before `recipe`, which can then reuse the finished SFT.
         arm("recipe-before", "recipe before", plain, settings=before),
-        _changed(sft, "eval-sft-190", "SFT, 190 updates", ("sft.steps=190",)),
+        longer,
         arm("recipe", "recipe starter", sft.split, settings=()),
     ]
     pairs = [(each.name, "recipe") for each in arms[:3]]
@@ -157,6 +160,8 @@ def ablations(folder: Path) -> Study:
             for arm in main.arms
             if arm.name in [f"{split}-{name}" for name in names]
         ]
+        # About as long as 40 updates of RL.
+        weak.insert(1, _changed(weak[0], f"{weak[0].name}-45", "SFT, 45 updates, weak SFT", ("sft.steps=45",)))
         known |= {arm.name: arm for arm in weak}
         pairs += itertools.combinations([arm.name for arm in weak], 2)
     with_values = (
@@ -176,10 +181,6 @@ def ablations(folder: Path) -> Study:
         ("weak-hard-simple", "hard-minibatches-2", "2 minibatches", ("ppo.minibatches=2",)),
         ("weak-hard-simple", "hard-epochs-2", "2 epochs", ("ppo.epochs=2",)),
         ("weak-hard-simple", "hard-groups-32", "32 samples per prompt", ("ppo.samples_per_prompt=32",)),
-        (
-            "weak-hard-simple", "hard-maxrl-32", "MaxRL, 32 samples per prompt",
-            ("ppo.samples_per_prompt=32", "ppo.advantage=maxrl", "reward.security_weight=0"),
-        ),
         ("weak-hard-simple", "hard-simple-paper", "binary, 0.40 if unparsable", ("reward.unparsable=paper",)),
         ("weak-hard-fresh", "hard-fresh-paper", "partial, 0.40 if unparsable", ("reward.unparsable=paper",)),
     )  # fmt: skip
@@ -189,7 +190,7 @@ def ablations(folder: Path) -> Study:
         pairs.append((reference, name))
     # If unparsable output is rewarded, which reward teaches syntax?
     pairs += [("weak-hard-sft", "hard-simple-paper"), ("weak-hard-sft", "hard-fresh-paper")]
-    pairs += [("hard-simple-paper", "hard-fresh-paper"), ("hard-groups-32", "hard-maxrl-32")]
+    pairs += [("hard-simple-paper", "hard-fresh-paper")]
     return _study("ablations", folder, arms, pairs, seeds=3)
 
 
@@ -199,10 +200,10 @@ def half(folder: Path) -> Study:
     with_all, rewarded = known["hard-sft"], ("simple", "fresh", "rft")
     arms = [
         replace(known[f"hard-{name}"], name=f"half-{name}", split=HALF, measured_on=(HIDDEN,), quants=())
-        for name in ("sft", "sft-225", *rewarded)
+        for name in ("sft", "sft-190", *rewarded)
     ]
-    pairs = [("half-sft", "half-sft-225")]
-    pairs += [(f"half-{first}", f"half-{second}") for first in ("sft", "sft-225") for second in rewarded]
+    pairs = [("half-sft", "half-sft-190")]
+    pairs += [(f"half-{first}", f"half-{second}") for first in ("sft", "sft-190") for second in rewarded]
     pairs.append(("half-sft", with_all.name))
     return _study("half", folder, [with_all, *arms], pairs, seeds=3)
 
@@ -210,7 +211,7 @@ def half(folder: Path) -> Study:
 def confirm(folder: Path) -> Study:
     """Some variants of table3 for `eval`, evaluated again: 8 programs per problem, another seed for each run."""
     main = main_table(folder)
-    names = [f"eval-{name}" for name in ("sft", "sft-225", "simple", "relift")]
+    names = [f"eval-{name}" for name in ("sft", "sft-190", "simple", "relift")]
     arms = tuple(arm for arm in main.arms if arm.name in names)
     pairs = tuple(pair for pair in main.comparisons if set(pair) <= set(names))
     return replace(main, name="confirm", arms=arms, samples=8, comparisons=pairs, own_draws=True)
@@ -312,6 +313,22 @@ def smaller(study: Study) -> Study:
     return replace(study, arms=arms, seeds=study.seeds[:1], samples=1, limit=10, folder=study.folder / "quick")
 
 
+def with_removed_arms(record: dict[str, Any], file: Path | None) -> dict[str, Any]:
+    """The record with the arms of `REMOVED_ARMS` that the earlier one in ``file`` has, and their comparisons."""
+    if file is None or not file.is_file():
+        return record
+    before = json.loads(file.read_text(encoding="utf-8"))
+    kept = [arm for arm in before["arms"] if arm["name"] in REMOVED_ARMS]
+    arms = [*record["arms"], *kept]
+    names = {arm["name"] for arm in arms}
+    pairs = [
+        pair
+        for pair in before["comparisons"]
+        if {pair["first"], pair["second"]} & REMOVED_ARMS.keys() and {pair["first"], pair["second"]} <= names
+    ]
+    return {**record, "arms": arms, "comparisons": [*record["comparisons"], *pairs]}
+
+
 def key_figures(record: dict[str, Any]) -> dict[str, Any]:
     """All-P and Sec.Clean of each final policy, by arm and split."""
     return {
@@ -365,7 +382,7 @@ def main() -> None:
         return
     if not arguments.record:
         run_study(study, arguments.jobs, say)
-    record = study_record(study, arguments.jobs)
+    record = with_removed_arms(study_record(study, arguments.jobs), arguments.json)
     for title, table in study_tables(record):
         sys.stdout.write(f"{title}\n\n{to_markdown(table)}\n")
     publish(record, arguments.json, shown=key_figures(record))

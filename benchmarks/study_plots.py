@@ -39,7 +39,13 @@ _ABLATIONS = {
         (f"weak-{split}-{name}", f"weak-{split}-sft"): f"{title} − weak SFT"
         for split in ("eval", "hard")
         for name, title in (
-            *(("simple", "simple"), ("fresh", "fresh"), ("cont", "cont"), ("sched", "sched")),
+            *(
+                ("sft-45", "SFT of 45 updates"),
+                ("simple", "simple"),
+                ("fresh", "fresh"),
+                ("cont", "cont"),
+                ("sched", "sched"),
+            ),
             *(("hints", "simple with hints"), ("relift", "simple with ReLIFT")),
         )
         if split == "hard" or name not in ("cont", "sched")

@@ -20,7 +20,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from study import STUDIES
+from study import REMOVED_ARMS, STUDIES
 
 from securecoderl_edge.config import current_keys
 from securecoderl_edge.evaluation.study.arms import Arm
@@ -47,15 +47,14 @@ PLOTS = DOCS / "plots"
 PAGES = ("study.md", "study-tables.md", "paper-notes.md")
 
 Records = Mapping[str, Mapping[str, Any]]
-TITLES = {"solved_rate": "pass@8 %", "sample_copy": "Hard-coded example %"}
+TITLES = {"sample_copy": "Hard-coded example %"}
 METRIC = {each.name: replace(each, title=TITLES.get(each.name, each.title)) for each in STUDY_METRICS}
 MAIN = "syntax_rate,any_test_rate,all_tests_rate,reward,reward_paper,r_tests,secure_rate"
 ALL_TESTS = "all_tests_rate"
 UNITS = {"tokens": " tokens"}  # of differences; those of rates are points
 WIDTH = 120
-# Studies that only the records have; arms whose setting was removed, and a commit with it.
+# Studies that only the records have.
 REMOVED = ("weak-sft",)
-REMOVED_ARMS = {"half-refill": "335ab42", "half-by-rate": "020c0b3"}
 HIGHER, LOWER, NO_DIFFERENCE = "higher", "lower", "no_difference"
 
 # A part of README.md, in README.md and in its template.
@@ -184,11 +183,15 @@ def bench(records: Records, claim: str, file: str, name: str = ALL_TESTS) -> str
 
 
 def count(records: Records, claim: str, study: str, second: str, first: str, names: str = MAIN, split: str = "") -> str:
-    """In how many of the differences ``second`` minus ``first`` a claim is right; ``*`` stands for any name."""
+    """In how many of the differences ``second`` minus ``first`` a claim is right.
+
+    With ``*``, which stands for any name, ``second`` means arms with more than SFT.
+    """
     found = []
     for each in records[study]["comparisons"]:
-        home = _arm(records, study, each["second"])["split"]
-        if each["split"] == (split or home) and fnmatch(each["second"], second) and fnmatch(each["first"], first):
+        arm = _arm(records, study, each["second"])
+        is_meant = fnmatch(arm["name"], second) and ("*" not in second or arm["phases"] != ["sft"])
+        if each["split"] == (split or arm["split"]) and is_meant and fnmatch(each["first"], first):
             found += [_verdict(interval_of(each["metrics"][name])) == claim for name in names.split(",")]
     return _of(found)
 
@@ -226,11 +229,20 @@ def minutes(records: Records, study: str, arm: str) -> str:
 
 
 def over_training(records: Records, study: str, arm: str, name: str, first: str, last: str) -> str:
-    """Percent of the programs of updates ``first`` to ``last`` with a sign of reward hacking, the mean of the seeds."""
+    """The mean of a rate in updates ``first`` to ``last``, over the seeds, in percent."""
+    return f"{100 * _mean_in_training(records, study, arm, name, first, last):.1f} %"
+
+
+def _mean_in_training(records: Records, study: str, arm: str, name: str, first: str, last: str) -> float:
     training = _arm(records, study, arm)["training"]
     updates = zip(training["updates"], training[name]["mean"], strict=True)
     means = [mean for update, mean in updates if int(first) <= update <= int(last)]
-    return f"{100 * sum(means) / len(means):.1f} %"
+    return float(sum(means) / len(means))
+
+
+def kl(records: Records, study: str, arm: str, first: str, last: str) -> str:
+    """The mean KL to the SFT policy in updates ``first`` to ``last``, in nats per completion."""
+    return f"{_mean_in_training(records, study, arm, 'objective/kl', first, last):.2f} nats"
 
 
 def results(records: Records, study: str, split: str, names: str = MAIN, weights: str = "") -> str:
@@ -239,7 +251,7 @@ def results(records: Records, study: str, split: str, names: str = MAIN, weights
     ``names`` of metrics; ``weights`` picks rows by that column: ``float`` leaves out exported files.
     """
     record, known = records[study], {arm.name for arm in _arms(study)}
-    table = result_table(record, split, _columns(names))
+    table = result_table(record, split, _columns(record, names))
     arms = [None] * (len(table.rows) - len(result_rows(record, split))) + [arm for arm, _ in result_rows(record, split)]
     rows = [
         (*row, str(len(arm["seeds"])), _minutes(arm), _arguments(study, arm["name"], known))
@@ -261,32 +273,41 @@ def _arguments(study: str, arm: str, known: Container[str]) -> str:
 def equal_cost(records: Records, study: str, split: str, names: str = MAIN, arms: str = "*") -> str:
     """The results on a split with the cost of a training: updates, samples, tokens of references, and time.
 
-    ``arms`` is a pattern of their names.
+    The column "SFT kept" says in how many seeds selection kept no step of the phases after SFT. ``arms`` is a pattern
+    of names.
     """
-    columns, rows = _columns(names), []
+    columns, rows = _columns(records[study], names), []
     for arm in records[study]["arms"]:
         if fnmatch(arm["name"], arms) and any(result["split"] == split for result in arm["results"]):
             title = arm["title"] if arm["split"] == split else f"{arm['title']}, trained on {arm['split']}"
             used = (f"{arm['cost'][name]:,}" for name in ("updates", "completions", "reference_tokens"))
             cells = metric_cells(_result(arm, split)["metrics"], columns, lines=1)
-            rows.append((title, str(len(arm["seeds"])), *used, _minutes(arm), *cells))
-    titles = ("Variant", "seeds", "updates", "samples", "reference tokens", "training")
+            rows.append((title, str(len(arm["seeds"])), *used, _minutes(arm), _kept_sft(arm), *cells))
+    titles = ("Variant", "seeds", "updates", "samples", "reference tokens", "training", "SFT kept")
     return _markdown(Table((*titles, *(each.title for each in columns)), tuple(rows)))
+
+
+def _kept_sft(arm: Mapping[str, Any]) -> str:
+    if arm["phases"] == ["sft"]:
+        return ""
+    return _of([not any(step for phase, step in seed.items() if phase != "sft") for seed in arm["kept"]])
 
 
 def differences(records: Records, study: str, split: str, names: str = MAIN, first: str = "") -> str:
     """Paired differences on a split; ``first`` picks those from one arm."""
-    return _markdown(difference_table(records[study], split, _columns(names), first=first or None))
+    return _markdown(difference_table(records[study], split, _columns(records[study], names), first=first or None))
 
 
 def transfer(records: Records, study: str, split: str, names: str = MAIN) -> str:
     """Results on a split of arms that were trained for another one."""
-    return _markdown(transfer_table(records[study], split, _columns(names)))
+    return _markdown(transfer_table(records[study], split, _columns(records[study], names)))
 
 
 def transfer_differences(records: Records, study: str, split: str, names: str = MAIN) -> str:
     """Paired differences on a split between arms that were trained for another one."""
-    return _markdown(transfer_difference_table(records[study], split, _columns(names), from_first=False))
+    return _markdown(
+        transfer_difference_table(records[study], split, _columns(records[study], names), from_first=False)
+    )
 
 
 def costs(records: Records) -> str:
@@ -324,7 +345,7 @@ DIRECTIVES: dict[str, Callable[..., str]] = {
     each.__name__: each
     for each in (
         value, bounds, interval, higher, lower, no_difference, bench, count, seeds, by_seed,
-        kept, kept_base, minutes, over_training, results, equal_cost, differences, transfer,
+        kept, kept_base, minutes, over_training, kl, results, equal_cost, differences, transfer,
         transfer_differences, costs,
         base_model_time, figure, machine,
     )
@@ -375,8 +396,9 @@ def _claim(difference: Interval | None, name: str, claim: str) -> str:
     return f"{number}{unit} {interval}".strip()
 
 
-def _columns(names: str) -> list[Metric]:
-    return [METRIC[name] for name in names.split(",")]
+def _columns(record: Mapping[str, Any], names: str) -> list[Metric]:
+    solved = replace(METRIC["solved_rate"], title=f"pass@{record['samples']} %")
+    return [solved if name == "solved_rate" else METRIC[name] for name in names.split(",")]
 
 
 def _markdown(table: Table) -> str:

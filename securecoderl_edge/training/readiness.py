@@ -212,7 +212,7 @@ def measure_readiness(
     passes = [score.passes_all_tests for score in rollout.scores]
     levels = Counter(score.stage for score in rollout.scores)
     zero_variance = None
-    if ppo.compares_groups:
+    if ppo.advantage == "rloo":
         groups = [rewards[first : first + completions] for first in starts]
         zero_variance = zero_variance_rate(groups, ppo.samples_per_prompt)
     return Readiness(

@@ -69,16 +69,14 @@ def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any]) -> T
 
 def _check_ppo(settings: TrainSettings) -> None:
     ppo = settings.ppo
-    of_groups = ppo.compares_groups
+    of_groups = ppo.advantage == "rloo"
     if of_groups and ppo.samples_per_prompt < 2:
-        raise UsageError(
-            f"ppo.advantage = {ppo.advantage} needs ppo.samples_per_prompt of at least 2. Or set ppo.advantage = gae"
-        )
+        raise UsageError("ppo.advantage = rloo needs ppo.samples_per_prompt of at least 2. Or set ppo.advantage = gae")
     if not of_groups and ppo.drop_zero_variance_groups:
         raise UsageError(
             f"ppo.advantage = {ppo.advantage} uses every completion. Set ppo.drop_zero_variance_groups = false"
         )
-    if ppo.separate_rewards and ppo.advantage != "rloo":
+    if ppo.separate_rewards and not of_groups:
         raise UsageError(f"ppo.separate_rewards needs ppo.advantage = rloo, found {ppo.advantage}")
     if ppo.separate_rewards and not 0 < settings.reward.security_weight < 1:
         raise UsageError("ppo.separate_rewards needs two rewards. Set reward.security_weight between 0 and 1")

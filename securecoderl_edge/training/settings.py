@@ -147,18 +147,16 @@ class PpoSettings:
     """Proximal policy optimization, in the RL phases."""
 
     batch_size: int = setting(64, "Completions per update.", minimum=1)
-    samples_per_prompt: int = setting(8, "Completions per prompt; `rloo` and `maxrl` need at least 2.", minimum=1)
+    samples_per_prompt: int = setting(8, "Completions per prompt; `rloo` needs at least 2.", minimum=1)
     advantage: str = setting(
         "rloo",
         "Baseline. rloo: leave-one-out mean of the prompt's other completions; gae: value head; batch: mean of the "
-        "batch, whatever the prompts, divided by its standard deviation; maxrl: mean of the prompt's completions, "
-        "divided by that mean.",
-        choices=("gae", "rloo", "batch", "maxrl"),
+        "batch, whatever the prompts, divided by its standard deviation.",
+        choices=("gae", "rloo", "batch"),
     )
     drop_zero_variance_groups: bool = setting(
         False,
-        "With `rloo` or `maxrl`: skip prompts whose completions all got the same reward; only the KL penalty would act "
-        "on them.",
+        "With `rloo`: skip prompts whose completions all got the same reward; only the KL penalty would act on them.",
     )
     separate_rewards: bool = setting(
         False,
@@ -199,11 +197,6 @@ class PpoSettings:
     micro_batch_tokens: int = setting(2048, "Tokens per forward and backward pass; bounds memory.", minimum=1)
     max_grad_norm: float = setting(1.0, "Clip the gradient to this norm.", minimum=0)
     rollout: str = setting("own", "Sampler. own: ours; hf: generate() of transformers.", choices=("own", "hf"))
-
-    @property
-    def compares_groups(self) -> bool:
-        """Whether a completion's baseline is the other completions of its prompt."""
-        return self.advantage in ("rloo", "maxrl")
 
 
 @dataclass(frozen=True)

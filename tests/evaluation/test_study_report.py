@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
@@ -24,6 +25,11 @@ def report() -> Any:
 
 
 @pytest.fixture(scope="module")
+def study(report: Any) -> Any:
+    return sys.modules["study"]
+
+
+@pytest.fixture(scope="module")
 def committed(report: Any) -> dict[str, Any]:
     found: dict[str, Any] = report.read_records()
     return found
@@ -39,8 +45,12 @@ def arm(name: str, rate: float) -> dict[str, Any]:
     return {
         "name": name, "title": name.upper(), "split": "eval", "seeds": [42, 43], "command": f"sce train {name}",
         "cost": {"updates": 120, "completions": 7680, "reference_tokens": 51000, "seconds": 150},
-        "train_seconds": [60, 90], "results": [result], "kept": [{"sft": 0}, {"sft": 10}],
-        "training": {"updates": [20, 40, 60, 80], "sample_copy": {"mean": [0.01, 0.03, 0.04, 0.06]}},
+        "train_seconds": [60, 90], "results": [result], "kept": [{"sft": 0, "binary": 0}, {"sft": 10, "binary": 5}],
+        "phases": ["sft"] if name == "a" else ["sft", "binary"],
+        "training": {
+            "updates": [20, 40, 60, 80], "sample_copy": {"mean": [0.01, 0.03, 0.04, 0.06]},
+            "objective/kl": {"mean": [0.1, 0.2, 0.25, 0.35]},
+        },
     }  # fmt: skip
 
 
@@ -59,7 +69,7 @@ def records(low: float = 0.05) -> dict[str, dict[str, Any]]:
             "arms": arms,
             "splits": [base | {"prepare_seconds": 90}],
             "comparisons": [{"first": "a", "second": "b", "split": "eval", "metrics": difference}],
-            "seeds": [42, 43], "steps": 9, "steps_done": 8, "wall_seconds": 5400,
+            "samples": 2, "seeds": [42, 43], "steps": 9, "steps_done": 8, "wall_seconds": 5400,
             "machine": {"cores": 2, "cpu": "old processor"},
         }
     }  # fmt: skip
@@ -85,6 +95,7 @@ def records(low: float = 0.05) -> dict[str, dict[str, Any]]:
         ("{{minutes table3 b}}", "2.5 min"),
         ("{{over_training table3 b sample_copy 1 40}}", "2.0 %"),
         ("{{over_training table3 b sample_copy 41 80}}", "5.0 %"),
+        ("{{kl table3 b 41 80}}", "0.30 nats"),
         ("{{base_model_time table3 eval}}", "1.5 min"),
         ("{{machine}}", "2 cores of an old processor"),
     ],
@@ -123,7 +134,8 @@ def test_tables_have_a_row_for_each_arm_with_the_command_that_repeats_it(
 
 def test_a_table_at_equal_cost_says_what_each_training_used(report: Any) -> None:
     shown = report.render("{{equal_cost table3 eval all_tests_rate}}", records())
-    assert "| B | 2 | 120 | 7,680 | 51,000 | 2.5 min | 50.0 [40.0, 60.0] |" in shown
+    assert "| A | 2 | 120 | 7,680 | 51,000 | 2.5 min |  | 30.0 [20.0, 40.0] |" in shown
+    assert "| B | 2 | 120 | 7,680 | 51,000 | 2.5 min | 1 of 2 | 50.0 [40.0, 60.0] |" in shown
     assert [
         row[:4] for row in report.render("{{equal_cost table3 eval all_tests_rate a*}}", records()).splitlines()[2:]
     ] == ["| A "]
@@ -139,7 +151,27 @@ def test_a_table_without_exported_files(report: Any) -> None:
 
 def test_columns_have_the_names_of_the_field(report: Any, committed: dict[str, Any]) -> None:
     shown = report.render("{{results hacking shown sample_copy,solved_rate}}", committed)
-    assert "| Hard-coded example % | pass@8 % |" in shown
+    assert "| Hard-coded example % | pass@2 % |" in shown, "two programs per problem"
+
+
+def test_a_count_of_variants_leaves_out_those_without_rewards(report: Any) -> None:
+    made = records()
+    pair = made["table3"]["comparisons"][0]
+    made["table3"]["comparisons"].append({**pair, "first": "b", "second": "a"})
+    assert report.render("{{count higher table3 * * all_tests_rate}}", made) == "1 of 1"
+    assert report.render("{{count higher table3 a * all_tests_rate}}", made) == "1 of 1"
+
+
+def test_arms_of_removed_settings_stay_in_a_record(study: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(study, "REMOVED_ARMS", {"b": "c0ffee1", "c": "c0ffee1"})
+    before, now = records()["table3"], {"arms": [arm("a", 0.4)], "comparisons": []}
+    before["comparisons"] += [{"first": "a", "second": "a"}, {"first": "b", "second": "gone"}]
+    (tmp_path / "study.json").write_text(json.dumps(before))
+    kept = study.with_removed_arms(now, tmp_path / "study.json")
+    assert [each["name"] for each in kept["arms"]] == ["a", "b"]
+    assert kept["arms"][0] == now["arms"][0]
+    assert kept["comparisons"] == before["comparisons"][:1]
+    assert study.with_removed_arms(now, tmp_path / "none.json") == study.with_removed_arms(now, None) == now
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import pytest
@@ -21,7 +20,6 @@ from securecoderl_edge.training.update.ppo import (
     last_token,
     leave_one_out_advantages,
     masked_mean,
-    maximum_likelihood_advantages,
     policy_loss,
     running_mean_square,
     value_loss,
@@ -222,29 +220,6 @@ def test_leave_one_out_equals_a_slow_loop_over_groups(random: torch.Generator) -
         others = [totals[other] for other in range(row // 3 * 3, row // 3 * 3 + 3) if other != row]
         expected = totals[row] - sum(others) / 2
         torch.testing.assert_close(found[row], expected * mask[row])
-
-
-def test_maximum_likelihood_advantages_equal_a_slow_loop_over_groups() -> None:
-    mask = torch.cat([ragged_mask(), ragged_mask(), ragged_mask()])
-    scores = [0.0, 1.0, 0.5, 0.0, 0.0, 0.0, 0.4, 0.4, 0.4]
-    found = maximum_likelihood_advantages(torch.tensor(scores), mask, 3)
-    for row, score in enumerate(scores):
-        mean = sum(scores[row // 3 * 3 : row // 3 * 3 + 3]) / 3
-        torch.testing.assert_close(found[row], ((score - mean) / mean if mean else 0.0) * mask[row])
-
-
-@pytest.mark.parametrize("passes", [0.05, 0.5, 0.9])
-@pytest.mark.parametrize("size", [2, 4])
-def test_the_expected_maximum_likelihood_gradient_is_that_of_a_truncated_logarithm(size: int, passes: float) -> None:
-    """Over all outcomes of a group whose completions pass with probability p, with respect to p."""
-    expected = sum((1 - passes) ** power for power in range(size - 1))
-    found = 0.0
-    for outcomes in itertools.product((0.0, 1.0), repeat=size):
-        probability = math.prod(passes if won else 1 - passes for won in outcomes)
-        slopes = [1 / passes if won else -1 / (1 - passes) for won in outcomes]  # of the log-probability
-        advantages = maximum_likelihood_advantages(torch.tensor(outcomes), torch.ones(size, 1), size)[:, 0].tolist()
-        found += probability * sum(a * s for a, s in zip(advantages, slopes, strict=True)) / size
-    assert found == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("size", [2, 5])

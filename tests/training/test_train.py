@@ -269,7 +269,6 @@ def test_problems_without_solutions_cannot_warm_start(
     [
         (("ppo.samples_per_prompt=1",), {}, "at least 2"),
         (("ppo.advantage=gae", "ppo.drop_zero_variance_groups=true"), {}, "uses every completion"),
-        (("ppo.advantage=maxrl", "ppo.samples_per_prompt=1"), {}, "maxrl needs ppo.samples_per_prompt of at least 2"),
         (("ppo.separate_rewards=true", "ppo.advantage=gae"), {}, "needs ppo.advantage = rloo, found gae"),
         (("ppo.separate_rewards=true", "reward.security_weight=0"), {}, "needs two rewards"),
         (("ppo.separate_rewards=true", "reward.security_weight=1"), {}, "needs two rewards"),

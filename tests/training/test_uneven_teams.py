@@ -197,10 +197,9 @@ STEPS = replace(PPO, batch_size=16, epochs=2)
     "ppo",
     [
         replace(STEPS, advantage="gae", minibatches=4),
-        replace(STEPS, advantage="maxrl", minibatches=2),
         replace(STEPS, separate_rewards=True, minibatches=2, drop_zero_variance_groups=True),
     ],
-    ids=["gae", "maxrl", "dropped"],
+    ids=["gae", "dropped"],
 )
 def test_processes_make_the_steps_of_one_in_minibatches(
     count: int, ppo: PpoSettings, make_learners: Callable[..., list[Learner]], scorer: Scorer

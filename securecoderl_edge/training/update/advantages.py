@@ -14,7 +14,6 @@ from securecoderl_edge.training.update.ppo import (
     kl_shaped_rewards,
     leave_one_out_advantages,
     masked_mean,
-    maximum_likelihood_advantages,
     running_mean_square,
     whiten,
 )
@@ -40,9 +39,6 @@ def estimate_advantages(
     Advantages are scaled over the whole batch, before it is split into minibatches, as in ``ppo1`` of OpenAI Baselines
     and in TRL's PPOTrainer (``ppo2`` scales minibatches). A minibatch of few groups would otherwise set its own scale.
 
-    ``maxrl`` is not scaled: dividing by the mean is its weight of hard prompts against easy ones, also of two updates.
-    Its KL penalty has the leave-one-out baseline and is not divided.
-
     Args:
         running: running statistics, changed here for small batches.
         scores: (B,) reward of each completion.
@@ -62,8 +58,6 @@ def estimate_advantages(
     if ppo.advantage == "batch":
         return batch_advantages(scores, penalties, mask), returns
     advantages = leave_one_out_advantages(penalties, mask, size)
-    if ppo.advantage == "maxrl":
-        return advantages + maximum_likelihood_advantages(scores, mask, size), returns
     # GDPO, arXiv:2601.05242. Otherwise a part weighs as much as its weight times its spread.
     for name, (weight, of_part) in zip(PARTS, parts, strict=True):
         at_last_token = kl_shaped_rewards(of_part, log_probs, log_probs, mask, 0.0)

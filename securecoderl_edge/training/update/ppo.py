@@ -160,23 +160,6 @@ def leave_one_out_advantages(rewards: Tensor, mask: Tensor, group_size: int) -> 
     return (totals - others).view(-1, 1) * mask
 
 
-def maximum_likelihood_advantages(scores: Tensor, mask: Tensor, group_size: int) -> Tensor:
-    """Each score minus the mean of its group, divided by that mean; 0 where the mean is 0 (MaxRL, arXiv:2602.02710).
-
-    With rewards of 0 and 1 and a pass rate p, a group of N has the expected gradient of the first N - 1 terms of
-    log p = -sum_k (1 - p)^k / k. `leave_one_out_advantages` has that of the first term. So hard prompts weigh more.
-
-    Args:
-        scores: (B,) reward of each whole completion, not negative. Rows as in `leave_one_out_advantages`.
-
-    Returns:
-        (B, T): the completion's advantage at each of its tokens, zero outside the mask.
-    """
-    groups = scores.view(-1, group_size)
-    means = groups.mean(1, keepdim=True)
-    return torch.where(means > 0, (groups - means) / means, 0.0).view(-1, 1) * mask
-
-
 def batch_advantages(scores: Tensor, penalties: Tensor, mask: Tensor) -> Tensor:
     """Each score minus the mean of the batch, divided by its standard deviation; and the KL penalties still to come.
 

@@ -70,7 +70,7 @@ def ppo_update(
         facts = {}
         count_zero_advantages(ppo, learner.running)
     ended = time.monotonic()
-    if ppo.compares_groups:
+    if ppo.advantage == "rloo":
         facts["zero_variance_rate"] = 1 - len(varied) / len(rewards)
     tokens = sum(len(done.token_ids) for done in rollout.completions)
     complete = sum(done.finished for done in rollout.completions)
