@@ -160,8 +160,8 @@ def ablations(folder: Path) -> Study:
             for arm in main.arms
             if arm.name in [f"{split}-{name}" for name in names]
         ]
-        # About as long as 40 updates of RL.
-        weak.insert(1, _changed(weak[0], f"{weak[0].name}-45", "SFT, 45 updates, weak SFT", ("sft.steps=45",)))
+        # About as long as the variants: here RL drops few groups, so that 40 updates take longer.
+        weak.insert(1, _changed(weak[0], f"{weak[0].name}-100", "SFT, 100 updates, weak SFT", ("sft.steps=100",)))
         known |= {arm.name: arm for arm in weak}
         pairs += itertools.combinations([arm.name for arm in weak], 2)
     with_values = (

@@ -40,7 +40,7 @@ _ABLATIONS = {
         for split in ("eval", "hard")
         for name, title in (
             *(
-                ("sft-45", "SFT of 45 updates"),
+                ("sft-100", "SFT of 100 updates"),
                 ("simple", "simple"),
                 ("fresh", "fresh"),
                 ("cont", "cont"),
