@@ -53,8 +53,6 @@ MAIN = "syntax_rate,any_test_rate,all_tests_rate,reward,reward_paper,r_tests,sec
 ALL_TESTS = "all_tests_rate"
 UNITS = {"tokens": " tokens"}  # of differences; those of rates are points
 WIDTH = 120
-# Studies that only the records have.
-REMOVED = ("weak-sft",)
 HIGHER, LOWER, NO_DIFFERENCE = "higher", "lower", "no_difference"
 
 # A part of README.md, in README.md and in its template.
@@ -64,7 +62,7 @@ _PART = re.compile(r"^<!-- made by make study: (?P<name>[\w-]+) -->\n(?P<text>.*
 def read_records(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
     """The committed results of each study that has some; titles are those that ``study.py`` uses today."""
     records = {}
-    for name in (*STUDIES, *REMOVED):
+    for name in STUDIES:
         file = folder / f"study-{name}.json"
         if file.is_file():
             titles = {arm.name: arm.title for arm in _arms(name)}
@@ -75,7 +73,7 @@ def read_records(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
 
 
 def _arms(study: str) -> tuple[Arm, ...]:
-    return STUDIES[study](Path()).arms if study in STUDIES else ()
+    return STUDIES[study](Path()).arms
 
 
 def _read_result(file: Path) -> Any:
