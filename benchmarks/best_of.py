@@ -23,7 +23,7 @@ from securecoderl_edge.evaluation.evaluate import evaluate
 from securecoderl_edge.prompts.styles import choose_format
 from securecoderl_edge.runtimes import open_runtime
 from securecoderl_edge.runtimes.spec import resolve_model
-from securecoderl_edge.scoring.metrics import by_problem
+from securecoderl_edge.scoring.metrics import by_problem, passes_all_tests
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.scoring.statistics import Interval, paired_difference, rate_interval
 
@@ -31,11 +31,6 @@ SAMPLES = 8
 GIVEN = {"all_tests": None, "one_test": 1, "no_test": 0}
 
 Row = Mapping[str, Any]
-
-
-def solves(row: Row) -> bool:
-    """Whether a program passes all tests of its problem."""
-    return bool(0 < row["total"] == row["passed"])
 
 
 def chosen(rows: Sequence[Row], given: int | None) -> Row:
@@ -79,10 +74,10 @@ def main() -> None:
             spent = runtime.usage().decode_tokens - before.decode_tokens
             seconds[samples] = {"seconds": round(time.monotonic() - started, 1), "tokens": spent}
     groups = list(by_problem(rows).values())
-    one = [[solves(row) for row in group] for group in groups]
+    one = [[passes_all_tests(row) for row in group] for group in groups]
     measured: dict[str, Any] = {"pass_at_1": as_record(rate_interval(one))}
     for name, given in GIVEN.items():
-        best = [[solves(chosen(group, given))] for group in groups]
+        best = [[passes_all_tests(chosen(group, given))] for group in groups]
         measured[f"best_of_8_{name}"] = as_record(rate_interval(best))
         gain = paired_difference([list(map(float, each)) for each in one], [list(map(float, each)) for each in best])
         measured[f"gain_{name}"] = as_record(gain)

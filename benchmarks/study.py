@@ -190,7 +190,7 @@ def ablations(folder: Path) -> Study:
         pairs.append((reference, name))
     # If unparsable output is rewarded, which reward teaches syntax?
     pairs += [("weak-hard-sft", "hard-simple-paper"), ("weak-hard-sft", "hard-fresh-paper")]
-    pairs += [("hard-simple-paper", "hard-fresh-paper")]
+    pairs.append(("hard-simple-paper", "hard-fresh-paper"))
     return _study("ablations", folder, arms, pairs, seeds=3)
 
 
@@ -259,7 +259,7 @@ def paper_mbpp(folder: Path) -> Study:
 
 
 def _papers(name: str, folder: Path, split: Split, overrides: tuple[str, ...], samples: int) -> Study:
-    """The paper's variants on a split, at 100 times its learning rate: with 1e-6, 500 updates changed nothing."""
+    """The paper's variants on a split, at 100 times its learning rate: with 1e-6, 500 updates made no difference."""
     arm = partial(Arm, split=split, measured_on=(split,))
     arms = [arm("paper-sft", "SFT", phases=("sft",), settings=())]
     for variant in ("simple", "fresh", "cont"):
@@ -318,15 +318,14 @@ def with_removed_arms(record: dict[str, Any], file: Path | None) -> dict[str, An
     if file is None or not file.is_file():
         return record
     before = json.loads(file.read_text(encoding="utf-8"))
-    kept = [arm for arm in before["arms"] if arm["name"] in REMOVED_ARMS]
-    arms = [*record["arms"], *kept]
+    arms = [*record["arms"], *(arm for arm in before["arms"] if arm["name"] in REMOVED_ARMS)]
     names = {arm["name"] for arm in arms}
-    pairs = [
-        pair
-        for pair in before["comparisons"]
-        if {pair["first"], pair["second"]} & REMOVED_ARMS.keys() and {pair["first"], pair["second"]} <= names
-    ]
-    return {**record, "arms": arms, "comparisons": [*record["comparisons"], *pairs]}
+    pairs = [*record["comparisons"]]
+    for pair in before["comparisons"]:
+        ends = {pair["first"], pair["second"]}
+        if ends & REMOVED_ARMS.keys() and ends <= names:
+            pairs.append(pair)
+    return {**record, "arms": arms, "comparisons": pairs}
 
 
 def key_figures(record: dict[str, Any]) -> dict[str, Any]:

@@ -39,14 +39,13 @@ _ABLATIONS = {
         (f"weak-{split}-{name}", f"weak-{split}-sft"): f"{title} − weak SFT"
         for split in ("eval", "hard")
         for name, title in (
-            *(
-                ("sft-100", "SFT of 100 updates"),
-                ("simple", "simple"),
-                ("fresh", "fresh"),
-                ("cont", "cont"),
-                ("sched", "sched"),
-            ),
-            *(("hints", "simple with hints"), ("relift", "simple with ReLIFT")),
+            ("sft-100", "SFT of 100 updates"),
+            ("simple", "simple"),
+            ("fresh", "fresh"),
+            ("cont", "cont"),
+            ("sched", "sched"),
+            ("hints", "simple with hints"),
+            ("relift", "simple with ReLIFT"),
         )
         if split == "hard" or name not in ("cont", "sched")
     },

@@ -12,7 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from securecoderl_edge.runtimes.protocol import Usage
-from securecoderl_edge.scoring.metrics import EVERY_METRIC, Row, by_problem, is_right_and_secure, values_of
+from securecoderl_edge.scoring.metrics import (
+    EVERY_METRIC,
+    Row,
+    by_problem,
+    is_right_and_secure,
+    passes_all_tests,
+    values_of,
+)
 from securecoderl_edge.scoring.statistics import (
     Interval,
     bootstrap_mean,
@@ -113,7 +120,7 @@ def summarize(
         peak_gpu_bytes=(usage.peak_gpu_bytes or None) if usage else None,
         file_bytes=file_bytes,
         bits_per_weight=bits_per_weight,
-        pass_at=_pass_at(list(groups.values()), lambda row: 0 < row["total"] == row["passed"]),
+        pass_at=_pass_at(list(groups.values()), passes_all_tests),
         func_sec_at=_pass_at(list(groups.values()), is_right_and_secure),
         prompt_style=prompt_style,
         cut_prompts=sum(any(row.get("prompt_cut") for row in samples) for samples in groups.values()),

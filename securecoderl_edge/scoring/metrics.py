@@ -34,10 +34,15 @@ class Metric:
     decimals: int = 3
 
 
+def passes_all_tests(row: Row) -> bool:
+    """Whether a sample's problem has tests, and the sample passes all of them."""
+    return bool(0 < row["total"] == row["passed"])
+
+
 METRICS = (
     Metric("syntax_rate", "Syn. %", True, lambda row: row["stage"] > 0),
     Metric("any_test_rate", "≥1-P %", True, lambda row: row["passed"] > 0),
-    Metric("all_tests_rate", "All-P %", True, lambda row: 0 < row["total"] == row["passed"]),
+    Metric("all_tests_rate", "All-P %", True, passes_all_tests),
     Metric("reward", "R", False, lambda row: row["reward"]),
     Metric("reward_paper", "R paper", False, lambda row: row["reward_paper"]),
     Metric("r_tests", "R tests", False, lambda row: row["r_tests"]),
@@ -57,7 +62,7 @@ def is_right_and_secure(row: Row) -> bool | None:
     """Whether a sample passes all tests and all security tests; None for a problem without security tests."""
     if not row.get("security_total"):
         return None
-    return bool(0 < row["total"] == row["passed"] and passes_security_tests(row))
+    return bool(passes_all_tests(row) and passes_security_tests(row))
 
 
 # Of problems with security tests; func-sec@1 is the name of the second in CWEval (arXiv:2501.08200).

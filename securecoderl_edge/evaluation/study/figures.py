@@ -19,7 +19,7 @@ from securecoderl_edge.evaluation.seeds import Values
 from securecoderl_edge.evaluation.study.arms import Arm, Measured, Split, Study
 from securecoderl_edge.runs import Run
 from securecoderl_edge.runtimes.manifests import is_plain_name
-from securecoderl_edge.scoring.metrics import EVERY_METRIC, Metric, Row, by_problem, values_of
+from securecoderl_edge.scoring.metrics import EVERY_METRIC, Metric, Row, by_problem, passes_all_tests, values_of
 from securecoderl_edge.scoring.signs import CONSTANT_OUTPUT, CRASH_AFTER_OUTPUT, SAMPLE_COPY
 from securecoderl_edge.system.files import read_json, temporary_beside
 from securecoderl_edge.system.rows import RowFile
@@ -30,11 +30,11 @@ def _has_sign(sign: str) -> Metric:
 
 
 def _is_right_and_clean(row: Row) -> bool:
-    return bool(0 < row["total"] == row["passed"] and row["severity"] == 0)
+    return passes_all_tests(row) and bool(row["severity"] == 0)
 
 
 # With k samples for each problem this is pass@k.
-SOLVED = Metric("solved_rate", "Solved %", True, lambda row: bool(0 < row["total"] == row["passed"]))
+SOLVED = Metric("solved_rate", "Solved %", True, passes_all_tests)
 
 # A policy could raise its reward with shorter programs, or with wrong ones; these columns would show it.
 STUDY_METRICS = (
