@@ -67,14 +67,14 @@ def folder_of_gguf(path: Path) -> Path:
     remove_abandoned(target)
     if _is_whole(target):
         return target
+    shutil.rmtree(target, ignore_errors=True)
     try:
-        with temporary_beside(target, replace_folder=True) as temporary:
+        # A whole folder is never replaced: another process may be reading it.
+        with temporary_beside(target) as temporary:
             temporary.mkdir()
             _convert(path, temporary, target.name)
-            if _is_whole(target):  # another process was faster
-                return target
     except SceError as error:
-        if _is_whole(target):
+        if _is_whole(target):  # another process was faster
             return target
         if isinstance(error.__cause__, OSError):
             raise SceError(f"{error}. Set XDG_CACHE_HOME to another folder to keep converted models in.") from None

@@ -189,6 +189,20 @@ def test_processes_that_convert_at_once_all_get_the_whole_folder(float_file: Pat
     assert [path.name for path in cache.iterdir()] == [folder_of_gguf(float_file).name]
 
 
+def test_a_whole_folder_is_never_replaced(float_file: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    convert = from_gguf._convert
+
+    def convert_too_late(path: Path, folder: Path, digest: str) -> None:
+        convert(path, folder, digest)
+        shutil.copytree(folder, cache / digest)
+        (cache / digest / "of-another-process").touch()
+
+    monkeypatch.setattr(from_gguf, "_convert", convert_too_late)
+    folder = folder_of_gguf(float_file)
+    assert (folder / "of-another-process").is_file()
+    assert [*cache.iterdir()] == [folder]
+
+
 def _digest(path: Path) -> str:
     return sha256_of_folder(folder_of_gguf(path))
 
