@@ -142,6 +142,10 @@ class Engine:
         if self._is_closing:
             raise Cancelled
 
+    @property
+    def _has_ended(self) -> bool:
+        return self._is_closing or self.failure is not None
+
     def _run(self) -> None:
         while self._has_work():
             try:
@@ -157,8 +161,8 @@ class Engine:
 
     def _has_work(self) -> bool:
         with self._changed:
-            self._changed.wait_for(lambda: self._is_closing or self._questions or self._jobs or self._running)
-            return not self._is_closing and self.failure is None
+            self._changed.wait_for(lambda: self._has_ended or self._questions or self._jobs or self._running)
+            return not self._has_ended
 
     def _turn(self) -> None:
         while self._questions:
