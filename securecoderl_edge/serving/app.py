@@ -31,8 +31,12 @@ _PAGE_FILES = {
     "/page.css": ("page.css", "text/css"),
     "/page.js": ("page.js", "text/javascript"),
 }
+# The status of requests whose client has left, in metrics only.
+_LEFT = 499
 # After the end of a stream's time, to write what a slow client has not read.
 _GRACE_SECONDS = 10.0
+# Of a body that is too large: many clients read no answer before they have sent all of it.
+_MOST_DISCARDED = 32 << 20
 
 
 class App:
@@ -131,6 +135,7 @@ class App:
         self, call: Call, responder: Responder, deadline: float, count: Callable[[int], None]
     ) -> AsyncIterator[bytes]:
         """A streamed answer; an error after its beginning is an event, too."""
+        status = _LEFT
         try:
             for chunk in responder.first():
                 yield chunk
@@ -143,11 +148,13 @@ class App:
                 yield responder.piece(*piece)
             for chunk in responder.last(await call.result):
                 yield chunk
-            count(200)
+            status = 200
         except Exception as error:
             fault = self._fault_of(error)
-            count(fault.status)
+            status = fault.status
             yield event(fault.to_record())
+        finally:
+            count(status)
 
     def _fault_of(self, error: Exception) -> Fault:
         """What a client is told of a failure; the operator is told the rest."""
@@ -155,8 +162,10 @@ class App:
             return error
         if isinstance(error, TimeoutError):
             return Fault(504, f"no answer within {self._settings.timeout:g} s. Lower max_tokens or n", code="timeout")
-        if isinstance(error, Cancelled | ClientDisconnect):
-            return Fault(503, "the request was cancelled: the client left, or the server stops", code="cancelled")
+        if isinstance(error, ClientDisconnect):
+            return Fault(_LEFT, "the client has left")
+        if isinstance(error, Cancelled):
+            return Fault(503, "the request was cancelled: the server stops", code="cancelled")
         self._report(f"a request failed: {type(error).__name__}: {error}")
         return Fault(500, "the server failed; its operator can see the reason")
 
@@ -200,9 +209,12 @@ async def _body_of(request: Request) -> bytes:
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
-        if size > MAX_BODY_BYTES:
-            raise Fault(413, f"the body has more than {MAX_BODY_BYTES >> 20} MiB", code="body_too_large")
-        parts.append(part)
+        if size <= MAX_BODY_BYTES:
+            parts.append(part)
+        elif size > _MOST_DISCARDED:
+            break
+    if size > MAX_BODY_BYTES:
+        raise Fault(413, f"the body has more than {MAX_BODY_BYTES >> 20} MiB", code="body_too_large")
     return b"".join(parts)
 
 

@@ -18,6 +18,9 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.prompts.extraction import Asked
 from securecoderl_edge.runtimes.protocol import Completion, OnToken, Progress, Runtime, Sampling, Task
 
+# No text has so many characters per token on average: a longer one is refused before it is tokenized.
+_CHARACTERS_PER_TOKEN = 32
+
 
 class Cancelled(Exception):
     """The client has left, or the server stops."""
@@ -113,6 +116,10 @@ class Engine:
             TooLong: it does not fit the context.
             SceError: as for `count_tokens`.
         """
+        if len(job.prompt) > _CHARACTERS_PER_TOKEN * self.length:
+            raise TooLong(
+                f"the prompt has {len(job.prompt)} characters, too many for a context of {self.length} tokens"
+            )
         tokens = self.count_tokens(job.prompt)
         if tokens + job.sampling.max_tokens > self.length:
             raise TooLong(
