@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from securecoderl_edge.serving.engine import Cancelled, Engine
+from securecoderl_edge.serving.engine import Cancelled, Engine, ModelFailed
 from securecoderl_edge.serving.faults import Fault
 from securecoderl_edge.serving.guard import Guard
 from securecoderl_edge.serving.metrics import Metrics
@@ -166,6 +166,8 @@ class App:
             return Fault(_LEFT, "the client has left")
         if isinstance(error, Cancelled):
             return Fault(503, "the request was cancelled: the server stops", code="cancelled")
+        if isinstance(error, ModelFailed):
+            return Fault(500, str(error))
         self._report(f"a request failed: {type(error).__name__}: {error}")
         return Fault(500, "the server failed; its operator can see the reason")
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import time
 from collections.abc import Callable
+from types import FrameType
 
 import uvicorn
 
@@ -91,9 +94,9 @@ class Server:
             server_header=False,
             proxy_headers=False,
             limit_concurrency=_MOST_CONNECTIONS,
-            timeout_graceful_shutdown=STOP_SECONDS,
+            timeout_graceful_shutdown=STOP_SECONDS + 5,
         )
-        self._server = uvicorn.Server(config)
+        self._server = _Uvicorn(config, self._service.stop)
 
     def run(self, listening: socket.socket) -> None:
         """Serve; a signal that ended this is raised again afterwards.
@@ -112,3 +115,36 @@ class Server:
     def stop(self) -> None:
         """Ask for the end, from any thread."""
         self._server.should_exit = True
+
+
+class _Uvicorn(uvicorn.Server):
+    """Ends requests with an answer that says so; uvicorn alone would break off their connections.
+
+    Args:
+        end_requests: called in the event loop.
+    """
+
+    def __init__(self, config: uvicorn.Config, end_requests: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._end_requests, self._is_urgent = end_requests, False
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Ask for the end; a second signal asks for it at once."""
+        if self.should_exit:
+            self._is_urgent = True
+        else:
+            super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Wait for requests in progress as long as they may take."""
+        waiting = asyncio.ensure_future(self._end_late_requests())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            waiting.cancel()
+
+    async def _end_late_requests(self) -> None:
+        deadline = time.monotonic() + STOP_SECONDS
+        while not self._is_urgent and time.monotonic() < deadline:
+            await asyncio.sleep(0.1)
+        self._end_requests()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.generation.answers import Answer, Candidate, check
@@ -15,7 +16,7 @@ from securecoderl_edge.generation.repair import answer_and_repair
 from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.runtimes.protocol import OnToken
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.serving.engine import Client, Engine, TooLong
+from securecoderl_edge.serving.engine import Cancelled, Client, Engine, TooLong
 from securecoderl_edge.serving.faults import Fault
 from securecoderl_edge.serving.metrics import Metrics
 from securecoderl_edge.serving.requests import Wanted
@@ -37,36 +38,54 @@ class Result:
 
 
 class Call:
-    """A request in progress; it belongs to the event loop that started it."""
+    """A request in progress; it belongs to the event loop that started it.
+
+    Attributes:
+        result: what the thread returns or raises, or `Cancelled` after `stop`.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client, self._loop = client, asyncio.get_running_loop()
         self._pieces: asyncio.Queue[tuple[int, str] | None] = asyncio.Queue()
-        self.result: asyncio.Future[Result]
-
-    def follow(self, future: Future[Result]) -> None:
-        """Wait for the thread's result."""
-        self.result = asyncio.wrap_future(future)
-        # Nobody may ask for the result of a client that has left.
+        self.result: asyncio.Future[Result] = self._loop.create_future()
+        # Nobody asks for the result of a client that has left.
         self.result.add_done_callback(lambda done: done.cancelled() or done.exception())
-        future.add_done_callback(lambda _: self._put(None))
 
     def tell(self, _prompt: int, sample: int, text: str) -> None:
         """Pass on a piece of text, from the thread."""
-        self._put((sample, text))
+        self._soon(self._pieces.put_nowait, (sample, text))
+
+    def end(self, future: Future[Result]) -> None:
+        """Take the result of the thread, from the thread."""
+        self._soon(self._set, None if future.cancelled() else future)
+
+    def stop(self) -> None:
+        """Give up, whatever the thread waits for."""
+        self.cancel()
+        self._set(None)
+
+    def cancel(self) -> None:
+        """Free the rows of the request; nothing happens if it has ended."""
+        self._client.cancel()
 
     async def pieces(self) -> AsyncIterator[tuple[int, str]]:
         """(sample, text) as they are decoded, until the result is there."""
         while (piece := await self._pieces.get()) is not None:
             yield piece
 
-    def cancel(self) -> None:
-        """Free the rows of the request; nothing happens if it has ended."""
-        self._client.cancel()
+    def _set(self, future: Future[Result] | None) -> None:
+        if self.result.done():
+            return
+        error = Cancelled() if future is None else future.exception()
+        if error is not None:
+            self.result.set_exception(error)
+        elif future is not None:
+            self.result.set_result(future.result())
+        self._pieces.put_nowait(None)
 
-    def _put(self, piece: tuple[int, str] | None) -> None:
+    def _soon(self, function: Callable[..., None], argument: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended before this thread
-            self._loop.call_soon_threadsafe(self._pieces.put_nowait, piece)
+            self._loop.call_soon_threadsafe(function, argument)
 
 
 class Service:
@@ -84,6 +103,7 @@ class Service:
         self._threads = ThreadPoolExecutor(max_requests, thread_name_prefix="request")
         self._max_requests = max_requests
         self._lock = threading.Lock()
+        self._calls: set[Call] = set()
         self.running = 0
 
     def start(self, wanted: Wanted) -> Call:
@@ -101,10 +121,17 @@ class Service:
         client = Client(self._engine)
         call = Call(client)
         future = self._threads.submit(self._answer, wanted, client, call.tell if wanted.is_stream else None)
+        self._calls.add(call)
+        call.result.add_done_callback(lambda _: self._calls.discard(call))
         # Its own thread counts the end: a client that has left is done earlier.
         future.add_done_callback(self._count_end)
-        call.follow(future)
+        future.add_done_callback(call.end)
         return call
+
+    def stop(self) -> None:
+        """End all requests in progress as cancelled, from the event loop."""
+        for call in list(self._calls):
+            call.stop()
 
     def close(self) -> None:
         """Start nothing more. Threads end with the engine or, if they wait for the sandbox, with the scorer."""

@@ -243,7 +243,7 @@ def test_a_model_that_fails_is_an_error_of_the_server_which_stays(scorer: Scorer
         answer = served.chat("x")
         assert (answer.status, answer.error["type"]) == (500, "server_error")
         assert b"secret" not in answer.body
-        assert "the model failed: secret path" in served.log
+        assert served.log == ["the model failed: secret path"]
         runtime.before_step = fail
         assert served.chat("x", stream=True).events[-1]["error"]["type"] == "server_error"
         assert served.chat("x").status == 200
@@ -411,3 +411,19 @@ def test_a_server_that_stops_finishes_what_it_has_begun(scorer: Scorer) -> None:
         assert asked.result().record["choices"][0]["message"]["content"] == program("x", 4)
     with pytest.raises((ConnectionRefusedError, http.client.RemoteDisconnected)):
         served.chat("y")
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_a_server_that_stops_ends_late_requests_with_an_answer(
+    scorer: Scorer, monkeypatch: pytest.MonkeyPatch, is_stream: bool
+) -> None:
+    monkeypatch.setattr("securecoderl_edge.serving.server.STOP_SECONDS", 0.2)
+    runtime, pause = EchoRuntime(lambda task: "x" * 10_000), threading.Event()
+    runtime.before_step = lambda: pause.wait(0.02) and None
+    with ThreadPoolExecutor(1) as threads:
+        with serving(scorer, runtime, context=4000, max_tokens=3000) as served:
+            asked = threads.submit(served.chat, "x", stream=is_stream, max_tokens=3000)
+            served.wait_for(lambda: served.server.engine.busy_rows == 1)
+        answer = asked.result()
+    error = answer.events[-1]["error"] if is_stream else answer.error
+    assert (answer.status, error["code"]) == (200 if is_stream else 503, "cancelled")
