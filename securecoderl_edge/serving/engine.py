@@ -1,7 +1,6 @@
 """The queue and the thread that decodes: samples of all requests share one batch, and join it as soon as rows are free.
 
-A request's thread submits a `Job` and reads its events; `Client` makes that look like a model of its own, so that
-`generation` serves requests unchanged. Only the engine's thread touches the model.
+A request's thread submits a `Job` and reads its events, see `client`. Only the engine's thread touches the model.
 """
 
 from __future__ import annotations
@@ -10,13 +9,13 @@ import contextlib
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
 
-from securecoderl_edge.errors import SceError
+from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.prompts.extraction import Asked
-from securecoderl_edge.runtimes.protocol import Completion, OnToken, Progress, Runtime, Sampling, Task
+from securecoderl_edge.runtimes.protocol import Progress, Runtime, Sampling, Task
 
 # No text has so many characters per token on average: a longer one is refused before it is tokenized.
 _CHARACTERS_PER_TOKEN = 32
@@ -26,8 +25,8 @@ class Cancelled(Exception):
     """The client has left, or the server stops."""
 
 
-class TooLong(SceError):
-    """Prompt and ``max_tokens`` exceed the context."""
+class Unfit(UsageError):
+    """A prompt that is empty for the model, or exceeds the context with ``max_tokens``."""
 
 
 class ModelFailed(SceError):
@@ -113,16 +112,16 @@ class Engine:
         """Queue a job.
 
         Raises:
-            TooLong: it does not fit the context.
+            Unfit: it does not fit the context.
             SceError: as for `count_tokens`.
         """
         if len(job.prompt) > _CHARACTERS_PER_TOKEN * self.length:
-            raise TooLong(
-                f"the prompt has {len(job.prompt)} characters, too many for a context of {self.length} tokens"
-            )
+            raise Unfit(f"the prompt has {len(job.prompt)} characters, too many for a context of {self.length} tokens")
         tokens = self.count_tokens(job.prompt)
+        if tokens < 1:
+            raise Unfit("the prompt has no tokens")
         if tokens + job.sampling.max_tokens > self.length:
-            raise TooLong(
+            raise Unfit(
                 f"the prompt has {tokens} tokens; with {job.sampling.max_tokens} to generate they exceed the context "
                 f"of {self.length}. Shorten it or lower max_tokens"
             )
@@ -241,60 +240,3 @@ class Engine:
             job.events.put(error)
         for _, answer in questions:
             answer.set_exception(error)
-
-
-class Client:
-    """One request's part of the engine; implements `protocol.Generator`."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._left = threading.Event()
-
-    @property
-    def context(self) -> int:
-        """See `protocol.Generator`."""
-        return self._engine.length
-
-    def count_tokens(self, prompt: str) -> int:
-        """See `protocol.Generator`."""
-        return self._engine.count_tokens(prompt)
-
-    def generate(
-        self,
-        prompts: Sequence[str],
-        n: int,
-        sampling: Sampling,
-        on_token: OnToken | None = None,
-        asked: Sequence[Asked] | None = None,
-    ) -> list[list[Completion]]:
-        """See `protocol.Generator`.
-
-        Raises:
-            Cancelled: after `cancel`, or if the server stops.
-            ModelFailed: the model failed.
-        """
-        jobs = [
-            Job(prompt, n, sampling, asked[place] if asked else None, self._left.is_set)
-            for place, prompt in enumerate(prompts)
-        ]
-        for job in jobs:
-            self._engine.submit(job)
-        return [self._completions(place, job, on_token) for place, job in enumerate(jobs)]
-
-    def cancel(self) -> None:
-        """Give up: rows become free with the next step, and `generate` ends."""
-        self._left.set()
-        self._engine.wake()
-
-    def _completions(self, place: int, job: Job, on_token: OnToken | None) -> list[Completion]:
-        found: dict[int, Completion] = {}
-        while len(found) < job.n:
-            event = job.events.get()
-            if isinstance(event, Exception):
-                raise event
-            sample, progress = event
-            if progress.text and on_token is not None:
-                on_token(place, sample, progress.text)
-            if progress.completion is not None:
-                found[sample] = progress.completion
-        return [found[sample] for sample in range(job.n)]

@@ -16,7 +16,8 @@ from securecoderl_edge.generation.repair import answer_and_repair
 from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.runtimes.protocol import OnToken
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.serving.engine import Cancelled, Client, Engine, TooLong
+from securecoderl_edge.serving.client import Client
+from securecoderl_edge.serving.engine import Cancelled, Engine, Unfit
 from securecoderl_edge.serving.faults import Fault
 from securecoderl_edge.serving.metrics import Metrics
 from securecoderl_edge.serving.requests import Wanted
@@ -153,7 +154,7 @@ class Service:
             answer = (
                 self._asked(wanted, client, on_token) if wanted.is_chat else self._continued(wanted, client, on_token)
             )
-        except TooLong as error:
+        except Unfit as error:
             raise Fault(400, str(error), code="context_length_exceeded") from None
         candidates = answer.candidates
         if not wanted.is_ranked:

@@ -14,10 +14,13 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 from exports import export_gguf, export_onnx
+from once import Once
+from other_models import build_other
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.verify import PROMPTS
 from securecoderl_edge.models import sampling
+from securecoderl_edge.models.sizes import CACHE_GROWTH
 from securecoderl_edge.prompts.extraction import Asked, is_over
 from securecoderl_edge.runtimes import open_runtime, room
 from securecoderl_edge.runtimes.hf import HfRuntime
@@ -307,3 +310,23 @@ def test_a_task_of_an_open_batch_ends_with_the_program_that_its_prompt_requests(
             batch.add([Task(1, "\ud800", Sampling())])
         assert batch.step() == []
     assert found[0].token_ids == alone.token_ids
+
+
+def test_a_model_that_only_transformers_computes_cannot_be_served(once: Once) -> None:
+    folder = once("other-GPT-2", lambda made: build_other(made, "GPT-2"))
+    with contextlib.closing(HfRuntime(str(folder), threads=1)) as opened, pytest.raises(SceError, match="GGUF file"):
+        opened.open_batch(2, 100)
+
+
+def test_the_cache_of_a_batch_that_never_empties_does_not_grow(tiny_model: Path) -> None:
+    with contextlib.closing(HfRuntime(str(tiny_model), threads=1)) as opened:
+        batch = opened.open_batch(3, 200)
+        widths, running, begun = [], 0, 0
+        while begun < 60:
+            if running < 3:
+                batch.add([Task(begun, PROMPTS[begun % 5], Sampling(1.0, 20 + begun % 7, seed=begun))])
+                running, begun = running + 1, begun + 1
+            running -= sum(progress.completion is not None for progress in batch.step())
+            widths.append(batch._batch._bias.shape[1])
+        assert max(widths[len(widths) // 2 :]) <= max(widths[: len(widths) // 2]) + CACHE_GROWTH
+        assert max(widths) < 200 + 2 * CACHE_GROWTH

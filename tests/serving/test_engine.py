@@ -13,7 +13,8 @@ from served import EchoRuntime, echo
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.runtimes.protocol import Sampling, Task
-from securecoderl_edge.serving.engine import Cancelled, Client, Engine, ModelFailed, TooLong
+from securecoderl_edge.serving.client import Client
+from securecoderl_edge.serving.engine import Cancelled, Engine, ModelFailed, Unfit
 
 
 @pytest.fixture
@@ -109,8 +110,10 @@ def test_a_client_that_was_cancelled_before_gets_nothing(engine: Engine) -> None
 
 
 def test_a_prompt_that_does_not_fit_is_refused_before_it_waits(engine: Engine) -> None:
-    with pytest.raises(TooLong, match="2001 tokens; with 10"):
-        Client(engine).generate(["a " * 2001], 1, Sampling(max_tokens=10))
+    for prompt, words in (("a " * 2001, "2001 tokens; with 10"), ("a" * 64_001, "characters"), (" ", "no tokens")):
+        with pytest.raises(Unfit, match=words):
+            Client(engine).generate([prompt], 1, Sampling(max_tokens=10))
+    assert engine.waiting == 0
     assert Client(engine).count_tokens("a b c") == 3
     assert Client(engine).context == 2000
 

@@ -72,6 +72,7 @@ function showVerdict(card, number, choice) {
 function newCard(number) {
   const card = byId("program").content.firstElementChild.cloneNode(true);
   card.querySelector("h2").textContent = `${number}: being written`;
+  card.querySelector(".copy").hidden = !navigator.clipboard;  // browsers have it for HTTPS and localhost only
   card.querySelector(".copy").addEventListener("click", () =>
     navigator.clipboard.writeText(card.dataset.program || card.querySelector("code").textContent));
   byId("programs").append(card);
@@ -105,6 +106,7 @@ function headers() {
 }
 
 function say(words, isBad = false) {
+  if (byId("status").textContent === words) return;  // screen readers would repeat it
   byId("status").textContent = words;
   byId("status").className = isBad ? "bad" : "";
 }
@@ -160,7 +162,7 @@ async function generate() {
         say(`${accepted} of ${cards.size} accepted; ${tokens} tokens in ${seconds.toFixed(1)} s, tests included: ` +
           `${(tokens / seconds).toFixed(0)} tokens per second`);
       } else if (!accepted) {
-        say(`writing, ${seconds.toFixed(1)} s`);
+        say(`writing, ${seconds.toFixed(0)} s`);
       }
     }
   } catch (error) {
