@@ -67,11 +67,11 @@ class HfBatch:
         if not self._rows:
             return []
         rows = [self._rows[key] for key in self._batch.owners]
-        chosen, log_probs = self._draw(rows)
-        for row, token, log_prob in zip(rows, chosen.tolist(), log_probs.tolist(), strict=True):
+        chosen, tokens, log_probs = self._draw(rows)
+        for row, token, log_prob in zip(rows, tokens, log_probs, strict=True):
             if not math.isfinite(log_prob):
                 raise SceError(f"NaN or Inf in the logits with {self._dtype}; use --base-precision fp32 or bf16")
-            row.draft.add(token, log_prob)
+            row.draft.add(int(token), log_prob)
         progress = []
         for row in rows:
             done = row.draft.completion(row.prompt_tokens) if row.draft.is_done else None
@@ -81,7 +81,7 @@ class HfBatch:
         going = [place for place, row in enumerate(rows) if not row.draft.is_done]
         self.drop([row.task.key for row in rows if row.draft.is_done])
         if going:
-            self._batch.step(chosen[going].to(self._batch.logits.device))
+            self._batch.step(chosen[going])
         return progress
 
     def drop(self, keys: Collection[int]) -> None:
@@ -97,21 +97,28 @@ class HfBatch:
         """See `protocol.Batch.close`."""
         self.drop(list(self._rows))
 
-    def _draw(self, rows: Sequence[_Row]) -> tuple[Tensor, Tensor]:
-        """The next token of each row and its log-probability, on the CPU; rows of one setting are drawn together."""
+    def _draw(self, rows: Sequence[_Row]) -> tuple[Tensor, list[float], list[float]]:
+        """The next token of each row, on the device and read, and its log-probability; rows of one setting together."""
         alike: defaultdict[tuple[float, int, float, float], list[int]] = defaultdict(list)
         for place, row in enumerate(rows):
             asked = row.task.sampling
             alike[asked.temperature, asked.top_k, asked.top_p, asked.min_p].append(place)
         logits = self._batch.logits
-        tokens, log_probs = torch.zeros(len(rows), dtype=torch.long), torch.zeros(len(rows))
-        for places in alike.values():
-            sampling = rows[places[0]].task.sampling
+        tokens = torch.zeros(len(rows), dtype=torch.long, device=logits.device)
+        log_probs = torch.zeros(len(rows), device=logits.device)
+        for members in alike.values():
+            sampling = rows[members[0]].task.sampling
             temperature = 0.0 if sampling.is_greedy else sampling.temperature
-            uniforms = torch.stack([rows[place].uniforms[len(rows[place].draft.tokens)] for place in places])
-            drawn = draw_tokens(logits[places], temperature, uniforms.to(logits.device), _truncation(sampling))
-            tokens[places], log_probs[places] = (each.cpu() for each in drawn)
-        return tokens, log_probs
+            uniforms = torch.stack([rows[place].uniforms[len(rows[place].draft.tokens)] for place in members])
+            places = torch.tensor(members, device=logits.device)
+            drawn = draw_tokens(
+                logits.index_select(0, places), temperature, uniforms.to(logits.device), _truncation(sampling)
+            )
+            tokens.index_copy_(0, places, drawn[0])
+            log_probs.index_copy_(0, places, drawn[1])
+        # One read of the device; float32 holds token ids exactly.
+        ids, read = torch.stack([tokens.float(), log_probs]).tolist()
+        return tokens, ids, read
 
 
 def _truncation(sampling: Sampling) -> Callable[[Tensor], Tensor] | None:
