@@ -221,7 +221,7 @@ def test_a_request_ends_when_its_time_is_over_and_frees_its_rows(scorer: Scorer,
     runtime.context = 90_000
     pause = threading.Event()
     runtime.before_step = lambda: pause.wait(0.01) and None
-    with serving(scorer, runtime, context=90_000, max_tokens=80_000, timeout=1.0) as served:
+    with serving(scorer, runtime, context=90_000, max_tokens=80_000, timeout=2.0) as served:
         answer = served.chat("x", max_tokens=80_000, stream=is_stream)
         if is_stream:
             assert answer.status == 200
