@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import random
 import socket
 import threading
 from collections.abc import Iterator
@@ -279,6 +280,24 @@ def test_bad_bodies_have_a_clear_error(server: Served, content: bytes, status: i
     assert (answer.status, answer.error["code"]) == (status, code)
     assert answer.error["type"] == "invalid_request_error"
     assert server.ask("GET", "/health").status == 200
+
+
+def test_no_body_makes_the_server_fail(server: Served) -> None:
+    rng = random.Random(3)
+    usual = {"messages": [{"role": "user", "content": "Print é."}], "tests": DOUBLE, "stop": ["z"], "max_tokens": 3}
+    values = (None, True, -1, 2.5, 10**30, "", "\0", [], {}, [None], [["a"]], {"role": "user"}, [{"input": "\0"}])
+    names = (*usual, "prompt", "n", "best_of", "repair", "stream", "stream_options", "top_p", "logit_bias", "seed")
+    statuses = set()
+    for _ in range(200):
+        body = bytearray(json.dumps({**usual, rng.choice(names): rng.choice(values)}).encode())
+        if rng.random() < 0.3:
+            body[rng.randrange(len(body))] = rng.randrange(256)
+        answer = server.ask("POST", rng.choice((CHAT, TEXT)), bytes(body))
+        statuses.add(answer.status)
+        assert answer.status in (200, 400, 404)
+        assert answer.status == 200 or answer.error["type"] == "invalid_request_error"
+    assert {200, 400} <= statuses
+    assert server.log == []
 
 
 def test_only_json_is_read(server: Served) -> None:
