@@ -172,11 +172,7 @@ class Engine:
 
     def _turn(self) -> None:
         while self._questions:
-            prompt, answer = self._questions.popleft()
-            try:
-                answer.set_result(self._runtime.count_tokens(prompt))
-            except Exception as error:
-                answer.set_exception(error)
+            self._answer(*self._questions.popleft())
         self._drop_cancelled()
         self._admit()
         if self._running:
@@ -185,6 +181,15 @@ class Engine:
                 if progress.completion is not None:
                     del self._running[progress.key]
                 job.events.put((sample, progress))
+
+    def _answer(self, prompt: str, answer: Future[int]) -> None:
+        try:
+            answer.set_result(self._runtime.count_tokens(prompt))
+        except Exception as error:
+            answer.set_exception(error)
+            # The prompt may be at fault, or the model is lost. Without samples nothing else would show that.
+            if not self._running:
+                self._start_again(error)
 
     def _drop_cancelled(self) -> None:
         keys = [key for key, (job, _) in self._running.items() if job.is_cancelled()]

@@ -213,6 +213,8 @@ def test_a_killed_child_ends_its_batch_and_another_batch_can_be_opened(tiny_gguf
         os.kill(runtime.process_id, signal.SIGKILL)
         with pytest.raises(SceError, match="SIGKILL"):
             batch.step()
+        with pytest.raises(SceError, match="SIGKILL"):
+            runtime.count_tokens("def")
         again = runtime.open_batch(2, 200)
         again.add([Task(1, "def", Sampling(0.0, 5))])
         news = [each for _ in range(5) for each in again.step()]

@@ -131,6 +131,20 @@ def test_a_model_that_fails_once_fails_the_running_requests_only(engine: Engine,
     assert [batch.is_closed for batch in runtime.batches] == [True, False]
 
 
+def test_a_model_that_is_lost_while_it_waits_is_opened_again(
+    engine: Engine, runtime: EchoRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(prompt: str) -> int:
+        raise SceError("the process is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime, "count_tokens", fail)
+        with pytest.raises(SceError, match="gone"):
+            Client(engine).generate(["x"], 1, Sampling())
+    assert Client(engine).generate(["y"], 1, Sampling(seed=2))[0][0].text == text_of("y", 2, 0)
+    assert [batch.is_closed for batch in runtime.batches] == [True, False]
+
+
 def test_a_model_that_cannot_be_opened_again_ends_the_engine_and_every_request(runtime: EchoRuntime) -> None:
     ended, lines = threading.Event(), []
     engine = Engine(runtime, 3, 2000, lines.append, ended.set)
