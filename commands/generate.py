@@ -15,27 +15,24 @@ from typing import TYPE_CHECKING
 import click
 
 from securecoderl_edge.commands.console import data, duration, say, talk, track, warn_of_level
-from securecoderl_edge.commands.options import FiniteFloat, ModelName, options_from
+from securecoderl_edge.commands.model_options import model_option, runtime_options
+from securecoderl_edge.commands.options import FiniteFloat, options_from
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.generation.repair import answer_and_repair
 from securecoderl_edge.generation.requests import example_tests, parse_test, read_prompt, read_requests, read_tests
-from securecoderl_edge.models.gpus import DEVICES
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.prompts.styles import STYLES, PromptFormat, choose_format
+from securecoderl_edge.prompts.styles import PromptFormat, choose_format
 from securecoderl_edge.runs import latest_run
 from securecoderl_edge.runtimes import note_on, open_runtime, require_torch_model
 from securecoderl_edge.runtimes.placement import check_device
 from securecoderl_edge.runtimes.protocol import (
-    BASE_PRECISIONS,
     MAX_SAMPLES,
-    MAX_THREADS,
     OnToken,
     Runtime,
     Sampling,
     SamplingSettings,
 )
 from securecoderl_edge.runtimes.spec import resolve_model
-from securecoderl_edge.sandbox.levels import SANDBOX_CHOICES
 from securecoderl_edge.text import escape_controls, unescaped
 
 if TYPE_CHECKING:
@@ -47,13 +44,7 @@ _SAMPLES_TOGETHER = 64
 
 @click.command()
 @click.argument("prompt", required=False, metavar="[PROMPT|-|@FILE]")
-@click.option(
-    "--model",
-    type=ModelName(),
-    metavar="MODEL",
-    help="Model to use; a GGUF file with a LoRA adapter: BASE.gguf+LORA.gguf.  [default: the latest run's export, else "
-    "its policy, else nano]",
-)
+@model_option
 @click.option(
     "-n",
     "n",
@@ -79,33 +70,7 @@ _SAMPLES_TOGETHER = 64
     help="Show a failed program with its errors to the model, and sample again. Repeat for more rounds.",
 )
 @click.option("--timeout", type=FiniteFloat(0, min_open=True), metavar="S", help="Stop with an error after S seconds.")
-@click.option(
-    "--base-precision",
-    type=click.Choice(BASE_PRECISIONS),
-    default="auto",
-    help="Weights of a run, a folder or nano. auto: on a GPU bf16 or fp16, on a CPU bf16 where that is faster, else "
-    "fp32. int8: least memory, slower.  [default: auto]",
-)
-@click.option("--device", type=click.Choice(DEVICES), default="auto", help="Device to compute on.  [default: auto]")
-@click.option(
-    "--gpu-layers",
-    type=click.IntRange(0),
-    metavar="N",
-    help="Layers of a GGUF file that the GPU computes, the CPU the others.  [default: all]",
-)
-@click.option("--threads", type=click.IntRange(1, MAX_THREADS), metavar="N", help="CPU threads.  [default: all cores]")
-@click.option(
-    "--sandbox",
-    type=click.Choice(SANDBOX_CHOICES),
-    default="auto",
-    help="Isolation level; auto: the strictest available, off: none.  [default: auto]",
-)
-@click.option(
-    "--prompt-style",
-    type=click.Choice(("auto", *STYLES)),
-    default="auto",
-    help="Prompt format; auto: the one that the model was trained with.  [default: auto]",
-)
+@runtime_options
 @click.option(
     "--code-only/--raw",
     "code_only",

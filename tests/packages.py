@@ -43,6 +43,7 @@ COMMANDS = {
     "split": (("data", "split", "problems.jsonl", "--eval", "1"),),
     "hub": (("data", "import", "problems.jsonl", "--out", "again.jsonl"),),
     "plots": (("score", "double.py", "--input", "21", "--expect", "42"),),
+    "serve": (("serve", "--help"),),
     "all": (*TRAIN, ("export",), ("export", "--format", "onnx"), ("report",), ("generate", "--seed", "1", PROBLEM)),
 }
 
@@ -59,6 +60,7 @@ def check_content(wheel: Path) -> None:
         "commands/train.py",
         "export/run.py",
         "sandbox/inside/zygote.py",
+        "serving/page/index.html",
         "training/recipes/starter.toml",
         "models/nano/model.safetensors",
         "problems/benchmarks/humaneval.jsonl.gz",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.extraction import Asked, extract_program
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
-from securecoderl_edge.runtimes.protocol import Completion, OnToken, Runtime, Sampling
+from securecoderl_edge.runtimes.protocol import Completion, Generator, OnToken, Sampling
 
 if TYPE_CHECKING:
     from securecoderl_edge.scoring.score import Score
@@ -120,7 +120,7 @@ class Answer:
 
 
 def answer(
-    runtime: Runtime,
+    runtime: Generator,
     scorer: Scorer,
     problems: Sequence[Problem],
     n: int,
@@ -141,23 +141,38 @@ def answer(
     prompts = [format.prompt(problem) for problem in problems]
     asked = [Asked.of(problem, format) for problem in problems]
     sampled = runtime.generate(prompts, n, sampling, on_token, asked)
-    handed_in = [
-        (
-            problem,
-            completion,
-            scorer.score_async(
-                _testable(problem), extract_program(completion.text, "auto", problem, format), sample, "auto"
-            ),
-        )
+    programs = [
+        [(completion, extract_program(completion.text, "auto", problem, format)) for completion in completions]
         for problem, completions in zip(problems, sampled, strict=True)
-        for sample, completion in enumerate(completions)
     ]
-    candidates: dict[str, list[Candidate]] = {problem.id: [] for problem in problems}
-    for problem, completion, future in handed_in:
-        score, is_tested = future.result(), problem.test_count > 0
-        shown = score if is_tested else _without_tests(score)
-        candidates[problem.id].append(Candidate(completion, shown, _mean(completion.logprobs), is_tested))
-    return [Answer(problem, ranked(candidates[problem.id])) for problem in problems]
+    return check(scorer, problems, programs)
+
+
+def check(
+    scorer: Scorer, problems: Sequence[Problem], programs: Sequence[Sequence[tuple[Completion, str]]]
+) -> list[Answer]:
+    """Check the programs of each problem, in parallel, and rank them; each comes with its completion.
+
+    Raises:
+        SceError: the sandbox failed.
+    """
+    handed_in = [
+        [
+            (completion, scorer.score_async(_testable(problem), program, sample, "auto"))
+            for sample, (completion, program) in enumerate(candidates)
+        ]
+        for problem, candidates in zip(problems, programs, strict=True)
+    ]
+    return [
+        Answer(problem, ranked([_candidate(problem, completion, future.result()) for completion, future in candidates]))
+        for problem, candidates in zip(problems, handed_in, strict=True)
+    ]
+
+
+def _candidate(problem: Problem, completion: Completion, score: Score) -> Candidate:
+    is_tested = problem.test_count > 0
+    shown = score if is_tested else _without_tests(score)
+    return Candidate(completion, shown, _mean(completion.logprobs), is_tested)
 
 
 def ranked(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:

@@ -14,7 +14,7 @@ from securecoderl_edge.generation.answers import NO_TEST, Answer, Candidate, ans
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.fitting import fits
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
-from securecoderl_edge.runtimes.protocol import OnToken, Runtime, Sampling
+from securecoderl_edge.runtimes.protocol import Generator, OnToken, Sampling
 from securecoderl_edge.scoring.explain import about_security, about_test
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def answer_and_repair(
-    runtime: Runtime,
+    runtime: Generator,
     scorer: Scorer,
     problems: Sequence[Problem],
     n: int,

@@ -19,11 +19,9 @@ from securecoderl_edge.problems.problem import (
 from securecoderl_edge.system.rows import read_jsonl
 from securecoderl_edge.text import unescaped
 
-_EXAMPLE = re.compile(
-    r"^Example input:[ \t]*\n(?P<input>.*?)\n?^Example output:[ \t]*\n"
-    r"(?P<output>.*?)(?=\n[ \t]*\n|^Example input:|\Z)",
-    re.MULTILINE | re.DOTALL,
-)
+_INPUT = re.compile(r"^Example input:[ \t]*\n", re.MULTILINE)
+_OUTPUT = re.compile(r"^Example output:[ \t]*\n", re.MULTILINE)
+_END_OF_OUTPUT = re.compile(r"\n[ \t]*\n|^Example input:|\Z", re.MULTILINE)
 
 
 def read_prompt(argument: str | None, stdin: BinaryIO) -> str:
@@ -125,8 +123,15 @@ def example_tests(prompt: str) -> list[Test]:
 
     An output ends at an empty line, at the next example or at the end of the prompt.
     """
-    examples = (match.group("input", "output") for match in _EXAMPLE.finditer(prompt.replace("\r\n", "\n")))
-    return [Test(_with_newline(given), expected) for given, expected in examples if expected.strip()]
+    text, end, examples = prompt.replace("\r\n", "\n"), 0, []
+    # One expression for all of it would take quadratic time where outputs are missing.
+    while (start := _INPUT.search(text, end)) and (middle := _OUTPUT.search(text, start.end())):
+        found = _END_OF_OUTPUT.search(text, middle.end())
+        end = found.start() if found else len(text)
+        given, expected = text[start.end() : middle.start()].removesuffix("\n"), text[middle.end() : end]
+        if expected.strip():
+            examples.append(Test(_with_newline(given), expected))
+    return examples
 
 
 def _request(record: dict[str, Any]) -> Problem:

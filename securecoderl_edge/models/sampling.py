@@ -146,7 +146,7 @@ def sample(
         decoder.refresh()
     count = len(prompts) * samples
     completions = Completions(sampler, samples, decoder.dtype)
-    batch, waiting = _Batch(decoder), deque(range(count))
+    batch, waiting = RunningBatch(decoder), deque(range(count))
     width = min(count, parallel or count)
 
     def admit() -> None:
@@ -170,7 +170,7 @@ def sample(
             admit()
 
 
-class _Batch:
+class RunningBatch:
     """Rows of a KV cache, which all end at the same entry: shorter ones begin later.
 
     Attributes:

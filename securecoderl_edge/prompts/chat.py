@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -35,12 +35,14 @@ class ChatTemplate:
         tokens: texts of the special tokens by name: ``bos_token``, ``eos_token`` and so on.
         where: its file, for messages.
         thinks: whether the model may think before it answers, if it was trained to.
+        earlier: the messages of a conversation before the question, each with ``role`` and ``content``.
     """
 
     source: str
     tokens: Mapping[str, str] = field(default_factory=dict)
     where: str = ""
     thinks: bool = False
+    earlier: tuple[Mapping[str, str], ...] = ()
 
     def ask(self, question: str) -> str:
         """The prompt for ``question``, which the model continues; it has a start token if the template does.
@@ -49,7 +51,7 @@ class ChatTemplate:
             SceError: the template cannot be rendered.
             MissingExtra: jinja2 is not installed.
         """
-        prompt = self._render([{"role": "user", "content": question}], add_generation_prompt=True)
+        prompt = self._render([*self.earlier, {"role": "user", "content": question}], add_generation_prompt=True)
         # Templates of models that always think begin a thought: without thinking it is an empty one.
         closing = "" if self.thinks else open_thought(prompt)
         return f"{prompt.rstrip()}\n\n{closing}\n\n" if closing else prompt
@@ -66,14 +68,17 @@ class ChatTemplate:
         eos = self.tokens.get("eos_token")
         if not eos:
             return False
-        turns = [{"role": "user", "content": "question"}, {"role": "assistant", "content": _PROBE}]
+        turns: list[Mapping[str, str]] = [
+            {"role": "user", "content": "question"},
+            {"role": "assistant", "content": _PROBE},
+        ]
         return self._render(turns, add_generation_prompt=False).partition(_PROBE)[2].lstrip().startswith(eos)
 
-    def _render(self, messages: list[dict[str, str]], *, add_generation_prompt: bool) -> str:
+    def _render(self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool) -> str:
         try:
             pieces = _compiled(self.source).generate(
                 range=_bounded_range(),
-                messages=messages,
+                messages=list(messages),
                 tools=None,
                 documents=None,
                 add_generation_prompt=add_generation_prompt,

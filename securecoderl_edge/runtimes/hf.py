@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,15 +24,16 @@ from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.prompts.extraction import Asked
 from securecoderl_edge.prompts.thoughts import thought_tokens
-from securecoderl_edge.runtimes.protocol import BASE_PRECISIONS, Completion, OnToken, Sampling, Usage
+from securecoderl_edge.runtimes.protocol import BASE_PRECISIONS, Completion, OnToken, Sampling, Task, Usage
 from securecoderl_edge.runtimes.room import affordable_sequences, encode_prompts
-from securecoderl_edge.runtimes.text_writer import TextWriter, TokenText, open_writer
+from securecoderl_edge.runtimes.text_writer import Draft, TextWriter, TokenText, end_of_program, open_writer
 from securecoderl_edge.system.machine import available_memory_bytes, peak_rss_bytes
 
 if TYPE_CHECKING:
     import torch
 
     from securecoderl_edge.models.sampling import Sampled
+    from securecoderl_edge.runtimes.hf_batch import HfBatch
 
 _NAMES = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32"}
 
@@ -139,6 +140,31 @@ class HfRuntime:
                 )
             )
         return grouped
+
+    def open_batch(self, rows: int, length: int) -> HfBatch:
+        """See `protocol.Runtime.open_batch`; models outside of `families` cannot.
+
+        Raises:
+            SceError: transformers computes the model, or memory is insufficient.
+        """
+        from securecoderl_edge.runtimes.hf_batch import HfBatch
+
+        if self._decoder is None:
+            raise SceError(
+                f"{self.name}: transformers computes this model, one group of prompts after the other. It cannot be "
+                "served; use a GGUF file of it"
+            )
+        longest = length + CACHE_GROWTH
+        rows = affordable_sequences(rows, longest, self._cache_bytes_per_token, 0, self._free_gpu_bytes())
+
+        def write(task: Task, show: Callable[[str], None]) -> Draft:
+            text = TextWriter(task.sampling.stop, show, end_of_program(task.asked))
+            return Draft(task.sampling, self._ends, TokenText(self._tokenizer.decode, self._tags), text)
+
+        def encode(task: Task) -> list[int]:
+            return encode_prompts([task.prompt], self._encode, task.sampling.max_tokens, length)[0]
+
+        return HfBatch(self._decoder, rows, encode, write)
 
     def count_tokens(self, prompt: str) -> int:
         """See `protocol.Runtime.count_tokens`."""

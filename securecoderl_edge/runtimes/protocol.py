@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -130,24 +130,71 @@ class Usage:
         )
 
 
-class Runtime(Protocol):
-    """A loaded model that completes prompts."""
+@dataclass(frozen=True)
+class Task:
+    """One sample that a `Batch` is to decode.
 
-    name: str
+    Attributes:
+        key: tells it from the other tasks of the batch.
+        sample: its number among the samples of its prompt. With the seed it determines the random numbers, so a task
+            does not depend on the others: the tokens are those of `Generator.generate` for this prompt alone, up to
+            rounding, which differs between batches of different shapes.
+        asked: see `Generator.generate`.
+    """
+
+    key: int
+    prompt: str
+    sampling: Sampling
+    sample: int = 0
+    asked: Asked | None = None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """News of one task after a step: the text that became certain, and the completion if it has ended."""
+
+    key: int
+    text: str
+    completion: Completion | None = None
+
+
+class Batch(Protocol):
+    """Samples that are decoded together; tasks join and leave between steps. One thread at a time may use it."""
+
+    rows: int
+    """Tasks that fit at the same time."""
+
+    def add(self, tasks: Sequence[Task]) -> None:
+        """Add at most as many tasks as rows are free; prompt and ``max_tokens`` of each fit the batch's length.
+
+        Raises:
+            SceError: a prompt cannot be encoded; then none is added.
+        """
+        ...
+
+    def step(self) -> list[Progress]:
+        """Decode one token of every task; an ended task leaves.
+
+        Raises:
+            SceError: the model failed; the batch cannot be used any more.
+        """
+        ...
+
+    def drop(self, keys: Collection[int]) -> None:
+        """Free the rows of tasks before their end; unknown keys are ignored."""
+        ...
+
+    def close(self) -> None:
+        """Free the KV cache."""
+        ...
+
+
+class Generator(Protocol):
+    """Completes prompts: a `Runtime`, or one request's part of a model that others use as well."""
 
     @property
     def context(self) -> int:
         """Maximum number of tokens of a prompt and its completion together."""
-        ...
-
-    @property
-    def prompt_style(self) -> str | None:
-        """The prompt style that `sce` trained the model with, from its files; None if they do not name one."""
-        ...
-
-    @property
-    def chat_template(self) -> ChatTemplate | None:
-        """The chat template of the model, if it has one."""
         ...
 
     def generate(
@@ -174,8 +221,32 @@ class Runtime(Protocol):
         """Tokens of a prompt, start token included."""
         ...
 
+
+class Runtime(Generator, Protocol):
+    """A loaded model that completes prompts."""
+
+    name: str
+
+    @property
+    def prompt_style(self) -> str | None:
+        """The prompt style that `sce` trained the model with, from its files; None if they do not name one."""
+        ...
+
+    @property
+    def chat_template(self) -> ChatTemplate | None:
+        """The chat template of the model, if it has one."""
+        ...
+
+    def open_batch(self, rows: int, length: int) -> Batch:
+        """A `Batch` of up to ``rows`` tasks of up to ``length`` tokens each; fewer rows if memory is short.
+
+        Raises:
+            SceError: the model cannot decode this way, or memory is insufficient for one row.
+        """
+        ...
+
     def usage(self) -> Usage:
-        """Totals since opening."""
+        """Totals since opening, without those of batches."""
         ...
 
     def close(self) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 from securecoderl_edge.prompts.extraction import Asked, is_over
-from securecoderl_edge.runtimes.protocol import OnToken, Sampling
+from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling
 
 
 class TextWriter:
@@ -64,9 +66,9 @@ class TextWriter:
         self._shown = max(self._shown, end)
 
 
-def end_of_program(asked: Sequence[Asked] | None, prompt: int) -> Callable[[str], bool] | None:
+def end_of_program(asked: Asked | None) -> Callable[[str], bool] | None:
     """``is_over`` for `TextWriter`: whether a text contains the whole program; None without ``asked``."""
-    return None if asked is None else lambda text: is_over(text, asked[prompt])
+    return None if asked is None else lambda text: is_over(text, asked)
 
 
 def open_writer(
@@ -74,7 +76,7 @@ def open_writer(
 ) -> TextWriter:
     """The writer of one sample, identified by the indices of its prompt and of the sample."""
     show = functools.partial(on_token, *key) if on_token else None
-    return TextWriter(sampling.stop, show, end_of_program(asked, key[0]))
+    return TextWriter(sampling.stop, show, end_of_program(asked[key[0]] if asked else None))
 
 
 class TokenText:
@@ -109,3 +111,44 @@ class TokenText:
     def _grow(self, text: str) -> str:
         new, self._length = text[self._length :], max(self._length, len(text))
         return new
+
+
+class Draft:
+    """A sample in progress: its tokens, and the text that they make.
+
+    Args:
+        ends: tokens that end an answer.
+        pieces, writer: of this sample alone.
+    """
+
+    def __init__(self, sampling: Sampling, ends: frozenset[int], pieces: TokenText, writer: TextWriter) -> None:
+        self._sampling, self._ends, self._pieces, self._text = sampling, ends, pieces, writer
+        self.tokens: list[int] = []
+        self._logprobs: list[float] = []
+        self._finish: Literal["stop", "length"] = "length"
+        self.started = 0.0
+        self._times: list[float] = []
+        self.is_done = False
+
+    def add(self, token: int, logprob: float) -> None:
+        """Add the next token."""
+        self.tokens.append(token)
+        self._times.append(time.monotonic())
+        self._logprobs.append(logprob)
+        if token in self._ends or self._text.add(self._pieces.add(token)):
+            self._finish = "stop"
+        self.is_done = self._finish == "stop" or len(self.tokens) == self._sampling.max_tokens
+        if self.is_done:
+            self._text.add(self._pieces.end())
+            self._text.end()
+
+    def completion(self, prompt_tokens: int) -> Completion:
+        """The finished sample."""
+        return Completion(
+            self._text.text,
+            tuple(self.tokens),
+            tuple(self._logprobs),
+            self._finish,
+            prompt_tokens,
+            tuple(time - self.started for time in self._times),
+        )

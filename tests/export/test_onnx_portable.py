@@ -24,7 +24,7 @@ from securecoderl_edge.export.agreement import check_bounds
 from securecoderl_edge.export.merge import merged_tensors
 from securecoderl_edge.export.recheck import recheck
 from securecoderl_edge.runtimes import open_runtime
-from securecoderl_edge.runtimes.onnx.model import MODEL, OnnxModel
+from securecoderl_edge.runtimes.onnx.model import MODEL, OnnxModel, joined
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.runtimes.spec import resolve_model
 
@@ -129,6 +129,34 @@ def test_rows_of_a_batch_are_those_of_single_runs(sources: Sources, tmp_path: Pa
         alone = model.open_batch(1, 12)
         alone.prefill([PROMPTS[row]])
         np.testing.assert_allclose(again[place], alone.step([token])[0], atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ["linear", "gemma3"])
+@pytest.mark.parametrize("is_portable", [True, False])
+def test_rows_of_several_batches_join_one_again_and_again(
+    sources: Sources, tmp_path: Path, name: str, is_portable: bool
+) -> None:
+    source = sources(name) if name in MODELS else sources.family(name)
+    model = OnnxModel(source.write(tmp_path / "m", "f32", portable=is_portable), 1)
+    alone = [model.open_batch(1, 120) for _ in LONGER]
+    texts = [list(prompt) for prompt in LONGER]
+    first, second = model.open_batch(2, 120), model.open_batch(1, 80)
+    first.prefill(LONGER[:2])
+    second.prefill(LONGER[2:])
+    for single, prompt in zip(alone, LONGER, strict=True):
+        single.prefill([prompt])
+    places, owners = [(first, 1), (second, 0), (first, 0)], [1, 2, 0]
+    for turn in range(12):
+        batch = joined(model, places, 120)
+        assert batch.lengths.tolist() == [len(texts[owner]) for owner in owners]
+        tokens = [30 + turn + owner for owner in owners]
+        steps = [batch.step(tokens), batch.step([token + 1 for token in tokens])]
+        for row, owner in enumerate(owners):
+            for number, step in enumerate(steps):
+                texts[owner].append(tokens[row] + number)
+                np.testing.assert_allclose(step[row], alone[owner].step([tokens[row] + number])[0], atol=2e-4)
+        places = [(batch, row) for row in (2, 0, 1)]
+        owners = [owners[row] for row in (2, 0, 1)]
 
 
 @pytest.mark.parametrize(

@@ -153,3 +153,8 @@ def test_malformed_requests_are_named_with_their_line(tmp_path: Path, text: str,
 def test_an_output_that_is_blank_once_it_is_unescaped_is_refused() -> None:
     with pytest.raises(UsageError, match="the expected output is empty"):
         parse_test(r"in=1,out=\n")
+
+
+def test_many_headings_without_an_output_take_linear_time() -> None:
+    assert example_tests("Example input:\n" * 200_000) == []
+    assert len(example_tests("Example input:\n1\nExample output:\n2\n\n" * 20_000)) == 20_000

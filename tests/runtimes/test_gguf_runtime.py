@@ -19,7 +19,7 @@ pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export.verify import PROMPTS
 from securecoderl_edge.runtimes.gguf.runtime import GgufRuntime
-from securecoderl_edge.runtimes.protocol import Completion, Sampling
+from securecoderl_edge.runtimes.protocol import Completion, Sampling, Task
 
 GREEDY = Sampling(temperature=0.0, max_tokens=24)
 RAGGED = PROMPTS[:19]
@@ -202,6 +202,24 @@ def test_a_killed_child_is_replaced_and_the_answer_is_the_same(tiny_gguf: Path, 
     assert token_ids(rows) == expected
     for (prompt, sample), text in streamed.items():
         assert rows[prompt][sample].text == text
+
+
+def test_a_killed_child_ends_its_batch_and_another_batch_can_be_opened(tiny_gguf: Path) -> None:
+    with GgufRuntime(tiny_gguf, threads=1) as runtime:
+        expected = runtime.generate(["def"], 1, Sampling(0.0, 5))[0][0].token_ids
+        batch = runtime.open_batch(2, 200)
+        batch.add([Task(0, "def", Sampling(0.0, 50))])
+        batch.step()
+        os.kill(runtime.process_id, signal.SIGKILL)
+        with pytest.raises(SceError, match="SIGKILL"):
+            batch.step()
+        with pytest.raises(SceError, match="SIGKILL"):
+            runtime.count_tokens("def")
+        again = runtime.open_batch(2, 200)
+        again.add([Task(1, "def", Sampling(0.0, 5))])
+        news = [each for _ in range(5) for each in again.step()]
+        assert news[-1].completion is not None
+        assert news[-1].completion.token_ids == expected
 
 
 def test_a_child_that_dies_twice_is_reported_with_its_signal(tiny_gguf: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,15 +14,18 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 from exports import export_gguf, export_onnx
+from once import Once
+from other_models import build_other
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.verify import PROMPTS
 from securecoderl_edge.models import sampling
+from securecoderl_edge.models.sizes import CACHE_GROWTH
 from securecoderl_edge.prompts.extraction import Asked, is_over
 from securecoderl_edge.runtimes import open_runtime, room
 from securecoderl_edge.runtimes.hf import HfRuntime
 from securecoderl_edge.runtimes.manifests import manifest_path
-from securecoderl_edge.runtimes.protocol import Runtime, Sampling
+from securecoderl_edge.runtimes.protocol import Batch, Completion, Runtime, Sampling, Task
 from securecoderl_edge.runtimes.spec import resolve_model
 from securecoderl_edge.runtimes.truncation import truncated
 
@@ -230,3 +235,98 @@ def test_a_runtime_decodes_fewer_at_once_where_memory_is_short(
     monkeypatch.setattr(room, "available_memory_bytes", lambda: 1000)
     with pytest.raises(SceError, match="not enough free memory"):
         runtime.generate(TWENTY[:3], 2, Sampling(0.0, 8))
+
+
+def decode_all(batch: Batch, tasks: list[Task], at_a_time: int = 1) -> tuple[dict[int, Completion], dict[int, str]]:
+    """Completions and streamed texts of tasks that join whenever rows are free, ``at_a_time`` per step."""
+    waiting, running = list(tasks), 0
+    found: dict[int, Completion] = {}
+    texts: defaultdict[int, str] = defaultdict(str)
+    while waiting or len(found) < len(tasks):
+        count = min(at_a_time, batch.rows - running, len(waiting))
+        batch.add(waiting[:count])
+        waiting, running = waiting[count:], running + count
+        for progress in batch.step():
+            texts[progress.key] += progress.text
+            if progress.completion is not None:
+                found[progress.key], running = progress.completion, running - 1
+    return found, texts
+
+
+VARIED = (
+    Sampling(0.0, 12),
+    Sampling(1.0, 30, seed=7),
+    Sampling(0.8, 5, seed=1, top_k=20),
+    Sampling(1.2, 40, seed=3, top_p=0.8, stop=("e",)),
+    Sampling(0.7, 21, seed=9, min_p=0.05),
+)
+
+
+@pytest.mark.parametrize("at_a_time", [1, 3])
+def test_tasks_of_an_open_batch_have_the_tokens_that_each_has_alone(runtime: Runtime, at_a_time: int) -> None:
+    tasks = [
+        Task(10 * number + sample, prompt, sampling, sample)
+        for number, (prompt, sampling) in enumerate(zip(PROMPTS[:5], VARIED, strict=True))
+        for sample in range(2)
+    ]
+    alone = {
+        10 * number + sample: completion
+        for number, (prompt, sampling) in enumerate(zip(PROMPTS[:5], VARIED, strict=True))
+        for sample, completion in enumerate(runtime.generate([prompt], 2, sampling)[0])
+    }
+    with contextlib.closing(runtime.open_batch(4, 400)) as batch:
+        assert batch.rows == 4
+        found, texts = decode_all(batch, tasks, at_a_time)
+    for key, completion in alone.items():
+        assert (key, found[key].text, found[key].token_ids) == (key, completion.text, completion.token_ids)
+        assert (found[key].finish, found[key].prompt_tokens) == (completion.finish, completion.prompt_tokens)
+        assert found[key].logprobs == pytest.approx(completion.logprobs, abs=1e-3)
+        assert len(found[key].token_seconds) == len(completion.token_ids)
+        assert texts[key] == completion.text
+
+
+def test_a_dropped_task_frees_its_row_and_leaves_the_others_as_they_are(runtime: Runtime) -> None:
+    greedy = Sampling(0.0, 25)
+    expected = runtime.generate(PROMPTS[:4], 1, greedy)
+    with contextlib.closing(runtime.open_batch(3, 300)) as batch:
+        batch.add([Task(key, PROMPTS[key], greedy) for key in (0, 1, 2)])
+        batch.step()
+        batch.drop([0, 2, 99])
+        batch.step()
+        found, _ = decode_all(batch, [Task(3, PROMPTS[3], greedy), Task(4, PROMPTS[0], greedy)])
+        while len(found) < 3:
+            found |= {each.key: each.completion for each in batch.step() if each.completion is not None}
+        assert batch.step() == []
+    assert sorted(found) == [1, 3, 4]
+    assert [found[key].token_ids for key in (1, 3, 4)] == [expected[place][0].token_ids for place in (1, 3, 0)]
+
+
+def test_a_task_of_an_open_batch_ends_with_the_program_that_its_prompt_requests(runtime: Runtime) -> None:
+    everything = Asked(echoes=())
+    alone = runtime.generate([PROMPTS[0]], 1, Sampling(1.0, 60, seed=4), asked=[everything])[0][0]
+    with contextlib.closing(runtime.open_batch(2, 300)) as batch:
+        found, _ = decode_all(batch, [Task(0, PROMPTS[0], Sampling(1.0, 60, seed=4), asked=everything)])
+        with pytest.raises(SceError, match="Unicode"):
+            batch.add([Task(1, "\ud800", Sampling())])
+        assert batch.step() == []
+    assert found[0].token_ids == alone.token_ids
+
+
+def test_a_model_that_only_transformers_computes_cannot_be_served(once: Once) -> None:
+    folder = once("other-GPT-2", lambda made: build_other(made, "GPT-2"))
+    with contextlib.closing(HfRuntime(str(folder), threads=1)) as opened, pytest.raises(SceError, match="GGUF file"):
+        opened.open_batch(2, 100)
+
+
+def test_the_cache_of_a_batch_that_never_empties_does_not_grow(tiny_model: Path) -> None:
+    with contextlib.closing(HfRuntime(str(tiny_model), threads=1)) as opened:
+        batch = opened.open_batch(3, 200)
+        widths, running, begun = [], 0, 0
+        while begun < 60:
+            if running < 3:
+                batch.add([Task(begun, PROMPTS[begun % 5], Sampling(1.0, 20 + begun % 7, seed=begun))])
+                running, begun = running + 1, begun + 1
+            running -= sum(progress.completion is not None for progress in batch.step())
+            widths.append(batch._batch._bias.shape[1])
+        assert max(widths[len(widths) // 2 :]) <= max(widths[: len(widths) // 2]) + CACHE_GROWTH
+        assert max(widths) < 200 + 2 * CACHE_GROWTH

@@ -1,4 +1,4 @@
-"""Continuous batching: samples of many prompts share each decoding step; a finished sample's place is refilled.
+"""Continuous batching: samples of many prompts share each decoding step; others take the places of finished ones.
 
 A prompt is computed once, without its last token; its other samples copy that prefix. Every sample then starts by
 decoding the prompt's last token in its own place, so the first token needs no special case.
@@ -14,7 +14,7 @@ import functools
 import hashlib
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,11 +31,19 @@ _LEAST_PREFIX = 16
 
 @dataclass(frozen=True)
 class Task:
-    """One sample of one prompt, to be decoded."""
+    """One sample of one prompt, to be decoded.
 
-    prompt_index: int
-    sample_index: int
+    Attributes:
+        key: names it in answers; hashable.
+        seed: of its own, see `derive_seed`.
+        asked: the function or program that the prompt requests; the sample ends with its program.
+    """
+
+    key: Any
     prompt: Sequence[int]
+    sampling: Sampling
+    seed: int
+    asked: Asked | None = None
 
 
 @dataclass
@@ -66,7 +74,6 @@ class BatchDecoder:
     Args:
         on_completion: called with each finished sample.
         on_token: called with each piece of text, when given.
-        asked: the function or program that each prompt requests; a sample ends with its program.
         reuses_prefixes: reuse prefixes of earlier prompts, also of those in earlier requests.
     """
 
@@ -74,37 +81,37 @@ class BatchDecoder:
         self,
         model: LlamaModel,
         context: LlamaContext,
-        sampling: Sampling,
         on_completion: Callable[[Task, Completion], None],
         on_token: Callable[[Task, str], None] | None = None,
-        asked: Sequence[Asked] | None = None,
         reuses_prefixes: bool = False,
     ) -> None:
         self._model = model
         self._context = context
-        self._sampling = sampling
         self._on_completion = on_completion
         self._on_token = on_token
-        self._asked = asked
         self._reuses_prefixes = reuses_prefixes
         # The index in this list is the sequence in the context.
         self._places: list[_Sample | None] = []
         self.spent = Usage()
+
+    @property
+    def free(self) -> int:
+        """Tasks that can be added now."""
+        return self._context.sequences - sum(sample is not None for sample in self._places)
 
     def run(self, tasks: Sequence[Task]) -> None:
         """Decode all tasks; those of one prompt should follow each other, to share its prefix."""
         pending = deque(tasks)
         try:
             while pending or self._places:
-                self._admit(pending)
-                self._close_gaps()
-                self._step()
+                self.add([pending.popleft() for _ in range(min(self.free, len(pending)))])
+                self.step()
         finally:
-            for place, sample in enumerate(self._places):
-                if sample is not None:
-                    self._release(place, sample)
+            self.drop({task.key for task in tasks})
 
-    def _admit(self, pending: deque[Task]) -> None:
+    def add(self, tasks: Sequence[Task]) -> None:
+        """Compute the prompts of tasks in free places."""
+        pending = deque(tasks)
         fresh: list[int] = []
         copies: list[tuple[int, int]] = []
         self._places += [None] * min(self._context.sequences - len(self._places), len(pending))
@@ -125,6 +132,12 @@ class BatchDecoder:
             sample.filled = self._context.copy(source, target, sample.filled)
         self._compute_prompts([target for _, target in copies])
 
+    def drop(self, keys: Collection[Any]) -> None:
+        """Free the places of tasks before their end."""
+        for place, sample in enumerate(self._places):
+            if sample is not None and sample.task.key in keys:
+                self._release(place, sample)
+
     def _prepare(self, place: int, tokens: Sequence[int]) -> int:
         """Make a place hold the longest cached prefix of ``tokens``; returns its length."""
         source, length = self._context.longest_prefix(tokens) if self._reuses_prefixes else (0, 0)
@@ -134,20 +147,19 @@ class BatchDecoder:
         return self._context.cut(place, length) if source == place else self._context.copy(source, place, length)
 
     def _begin(self, task: Task) -> _Sample:
-        seed = derive_seed(self._sampling.seed, task.prompt_index, task.sample_index)
         show = None if self._on_token is None else functools.partial(self._on_token, task)
         return _Sample(
             task,
-            open_sampler(self._sampling, seed),
+            open_sampler(task.sampling, task.seed),
             time.perf_counter(),
             next_token=task.prompt[-1],
             filled=len(task.prompt) - 1,
-            writer=TextWriter(self._sampling.stop, show, end_of_program(self._asked, task.prompt_index)),
+            writer=TextWriter(task.sampling.stop, show, end_of_program(task.asked)),
         )
 
     def _find_sibling(self, task: Task) -> int | None:
         for place, sample in enumerate(self._places):
-            if sample is not None and sample.task.prompt_index == task.prompt_index:
+            if sample is not None and sample.task.prompt == task.prompt:
                 return place
         return None
 
@@ -175,8 +187,9 @@ class BatchDecoder:
             self._context.copy(place, gap, last.filled)
             self._places[gap] = last
 
-    def _step(self) -> None:
+    def step(self) -> None:
         """Decode one token of every sample."""
+        self._close_gaps()
         if not self._places:
             return
         samples = [self._sample_at(place) for place in range(len(self._places))]
@@ -198,7 +211,7 @@ class BatchDecoder:
             sample.token_ids.append(token)
             sample.logprobs.append(logprob)
             is_end = self._model.is_end(token)
-            is_last = is_end or len(sample.token_ids) >= self._sampling.max_tokens
+            is_last = is_end or len(sample.token_ids) >= sample.task.sampling.max_tokens
             piece = b"" if is_end else self._model.piece(token)
             is_stopped = sample.writer.add(sample.decoder.decode(piece, final=is_last))
             if is_last or is_stopped:

@@ -18,6 +18,7 @@ from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.extraction import Asked
 from securecoderl_edge.prompts.styles import STYLES
 from securecoderl_edge.runtimes.gguf.adapter import check_adapter
+from securecoderl_edge.runtimes.gguf.batch import GgufBatch, decode_completion
 from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
 from securecoderl_edge.system.machine import cpu_count
 from securecoderl_edge.system.processes import (
@@ -98,14 +99,7 @@ class GgufRuntime:
 
     def count_tokens(self, prompt: str) -> int:
         """See `protocol.Runtime.count_tokens`. A child that crashes here is not replaced."""
-        try:
-            self._child.send({"type": "count", "prompt": prompt})
-            answer = self._child.receive()
-        except _ChildDied as death:
-            raise SceError(f"{self.name}: {death}") from None
-        if answer["type"] == "error":
-            raise _error_in(answer)
-        return int(answer["tokens"])
+        return int(self._ask({"type": "count", "prompt": prompt})["tokens"])
 
     @property
     def process_id(self) -> int:
@@ -146,6 +140,28 @@ class GgufRuntime:
                 raise
         return [[finished[prompt, sample] for sample in range(n)] for prompt in range(len(prompts))]
 
+    def open_batch(self, rows: int, length: int) -> GgufBatch:
+        """See `Runtime.open_batch`. A child that has crashed is replaced."""
+        if self._child.has_ended:
+            self._child.kill()
+            self._child = _Child(self._settings)
+        return GgufBatch(self._ask, rows, length)
+
+    def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The child's answer to a message that has one.
+
+        Raises:
+            SceError: the child refuses, or crashes.
+        """
+        try:
+            self._child.send(message)
+            answer = self._child.receive()
+        except _ChildDied as death:
+            raise SceError(f"{self.name}: {death}") from None
+        if answer["type"] == "error":
+            raise _error_in(answer)
+        return answer
+
     def usage(self) -> Usage:
         """See `Runtime.usage`; samples lost in a crash of the child are not counted."""
         return self._spent
@@ -185,7 +201,7 @@ class GgufRuntime:
             if answer["type"] == "token":
                 streamed.add(key, answer["text"])
             else:
-                finished[key] = _decode_completion(answer["completion"])
+                finished[key] = decode_completion(answer["completion"])
         self._spent += Usage(**answer["spent"])
 
 
@@ -277,6 +293,10 @@ class _Child:
         return self._process.pid
 
     @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    @property
     def description(self) -> dict[str, Any]:
         """The child's description of the model, sent once it is loaded."""
         if self._description is None:
@@ -331,8 +351,3 @@ def _close_quietly(stream: IO[bytes]) -> None:
 
 def _error_in(answer: dict[str, Any]) -> SceError:
     return (UsageError if answer["is_usage"] else SceError)(answer["message"])
-
-
-def _decode_completion(record: dict[str, Any]) -> Completion:
-    lists = {name: tuple(record[name]) for name in ("token_ids", "logprobs", "token_seconds")}
-    return Completion(**{**record, **lists})

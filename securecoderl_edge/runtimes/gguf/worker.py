@@ -1,9 +1,10 @@
 """The child process of `GgufRuntime`: holds the model, answers requests on standard input until that closes.
 
 Requests: ``open`` (path, adapter, threads, context, parallel, reuses_prefixes, gpu_layers), ``count`` (prompt),
-``generate`` (prompts, tasks, sampling, asked, stream).
-Answers: ``ready`` with facts about the file, ``count``, ``token``, ``completion``, ``done`` with the usage, and
-``error`` with a message.
+``generate`` (prompts, tasks, sampling, asked, stream); ``batch`` (rows, length), then any number of ``add`` (tasks),
+``step`` and ``drop`` (keys), see `protocol.Batch`.
+Answers: ``ready`` with facts about the file, ``count``, ``token``, ``completion``, ``done`` with the usage, ``batch``
+with its rows, ``step`` with the progress of tasks, and ``error`` with a message.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import IO, Any
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.prompts.extraction import Asked
 from securecoderl_edge.prompts.styles import STYLE_KEY
-from securecoderl_edge.runtimes.gguf.batching import BatchDecoder, Task
+from securecoderl_edge.runtimes.gguf.batching import BatchDecoder, Task, derive_seed
 from securecoderl_edge.runtimes.gguf.llama import LlamaContext, LlamaModel, free_gpu_bytes, max_sequences
 from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
 from securecoderl_edge.runtimes.room import affordable_sequences, encode_prompts
@@ -54,6 +55,8 @@ class Worker:
         self._reuses_prefixes = reuses_prefixes
         self._context: LlamaContext | None = None
         self._context_length = 0
+        self._batch: BatchDecoder | None = None
+        self._progress: dict[int, dict[str, Any]] = {}
 
     def describe(self) -> dict[str, Any]:
         """The message for the parent once the model is loaded."""
@@ -76,23 +79,70 @@ class Worker:
         Raises:
             SceError: a prompt is empty or too long, or memory is insufficient.
         """
-        settings = request["sampling"]
-        sampling = Sampling(**{**settings, "stop": tuple(settings["stop"])})
+        sampling = _sampling(request["sampling"])
         prompts = encode_prompts(request["prompts"], self._model.tokenize, sampling.max_tokens, self._limit)
-        tasks = [Task(prompt, sample, prompts[prompt]) for prompt, sample in request["tasks"]]
+        asked = request["asked"] or [None] * len(prompts)
+        tasks = [
+            Task(
+                (prompt, sample),
+                prompts[prompt],
+                sampling,
+                derive_seed(sampling.seed, prompt, sample),
+                _asked(asked[prompt]),
+            )
+            for prompt, sample in request["tasks"]
+        ]
         longest = max(len(task.prompt) for task in tasks) + sampling.max_tokens
-        context = self._fit_context(len(tasks), longest)
         decoder = BatchDecoder(
             self._model,
-            context,
-            sampling,
+            self._fit_context(len(tasks), longest),
             self._report_completion,
             self._report_token if request["stream"] else None,
-            _asked(request["asked"]),
             self._reuses_prefixes,
         )
         decoder.run(tasks)
         self._report_done(decoder.spent)
+
+    def open_batch(self, request: dict[str, Any]) -> None:
+        """Serve a ``batch`` request.
+
+        Raises:
+            SceError: memory is insufficient.
+        """
+        context = self._fit_context(min(request["rows"], max_sequences()), request["length"])
+        self._batch = BatchDecoder(self._model, context, self._note_completion, self._note_text)
+        self._send({"type": "batch", "rows": context.sequences})
+
+    def use_batch(self, request: dict[str, Any]) -> None:
+        """Serve an ``add``, ``step`` or ``drop`` request; `open_batch` comes first.
+
+        Raises:
+            SceError: a prompt is not valid text or too long, or llama.cpp failed.
+        """
+        assert self._batch is not None
+        if request["type"] == "add":
+            self._batch.add([self._task(record) for record in request["tasks"]])
+        elif request["type"] == "drop":
+            self._batch.drop(set(request["keys"]))
+        else:
+            self._batch.step()
+        self._send({"type": "step", "progress": list(self._progress.values())})
+        self._progress.clear()
+
+    def _task(self, record: dict[str, Any]) -> Task:
+        sampling = _sampling(record["sampling"])
+        (prompt,) = encode_prompts([record["prompt"]], self._model.tokenize, sampling.max_tokens, self._context_length)
+        seed = derive_seed(sampling.seed, 0, record["sample"])
+        return Task(record["key"], prompt, sampling, seed, _asked(record["asked"]))
+
+    def _note_text(self, task: Task, text: str) -> None:
+        self._note(task)["text"] += text
+
+    def _note_completion(self, task: Task, completion: Completion) -> None:
+        self._note(task)["completion"] = asdict(completion)
+
+    def _note(self, task: Task) -> dict[str, Any]:
+        return self._progress.setdefault(task.key, {"key": task.key, "text": "", "completion": None})
 
     def _fit_context(self, tasks: int, length: int) -> LlamaContext:
         """A context with ``length`` tokens per sequence, and as many sequences as are useful and fit into memory."""
@@ -118,11 +168,12 @@ class Worker:
         return self._context
 
     def _report_token(self, task: Task, text: str) -> None:
-        self._send({"type": "token", "prompt": task.prompt_index, "sample": task.sample_index, "text": text})
+        prompt, sample = task.key
+        self._send({"type": "token", "prompt": prompt, "sample": sample, "text": text})
 
     def _report_completion(self, task: Task, completion: Completion) -> None:
-        message = {"type": "completion", "prompt": task.prompt_index, "sample": task.sample_index}
-        self._send({**message, "completion": asdict(completion)})
+        prompt, sample = task.key
+        self._send({"type": "completion", "prompt": prompt, "sample": sample, "completion": asdict(completion)})
 
     def _report_done(self, spent: Usage) -> None:
         self._send({"type": "done", "spent": asdict(spent + Usage(peak_rss_bytes=peak_rss_bytes()))})
@@ -131,10 +182,12 @@ class Worker:
         write_message(self._answers, message)
 
 
-def _asked(records: list[dict[str, Any]] | None) -> list[Asked] | None:
-    if records is None:
-        return None
-    return [Asked(**{**record, "echoes": tuple(record["echoes"])}) for record in records]
+def _sampling(record: dict[str, Any]) -> Sampling:
+    return Sampling(**{**record, "stop": tuple(record["stop"])})
+
+
+def _asked(record: dict[str, Any] | None) -> Asked | None:
+    return None if record is None else Asked(**{**record, "echoes": tuple(record["echoes"])})
 
 
 def main() -> None:
@@ -152,8 +205,12 @@ def main() -> None:
                 write_message(answers, worker.describe())
             elif worker is not None and request["type"] == "count":
                 worker.count(request)
-            elif worker is not None:
+            elif worker is not None and request["type"] == "generate":
                 worker.generate(request)
+            elif worker is not None and request["type"] == "batch":
+                worker.open_batch(request)
+            elif worker is not None:
+                worker.use_batch(request)
         except SceError as error:
             write_message(answers, {"type": "error", "message": str(error), "is_usage": isinstance(error, UsageError)})
         except BrokenPipeError:

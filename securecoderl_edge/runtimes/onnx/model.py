@@ -142,9 +142,13 @@ class OnnxBatch(ABC):
             raise ValueError("expected one token for each row, after its prompt")
         return self._feed(np.array(tokens, np.int64)[:, None], np.ones(len(tokens), np.int64))[:, -1]
 
-    @abstractmethod
     def choose(self, rows: Sequence[int], length: int | None = None) -> OnnxBatch:
         """A batch of copies of some rows, in any number and order, with room for ``length`` tokens each."""
+        return joined(self._model, [(self, row) for row in rows], self._limit if length is None else length)
+
+    @abstractmethod
+    def _copy(self, places: Sequence[tuple[Any, int]]) -> None:
+        """Take the KV cache of rows of other batches of the same kind; ``lengths`` are set."""
 
     def _feed(self, tokens: Integers, counts: Integers) -> Floats:
         # Negative ids would wrap around without an error.
@@ -167,16 +171,13 @@ class _InPlaceBatch(OnnxBatch):
         super().__init__(model, rows, length)
         self._binding, self._buffers = model.bind(rows, length)
 
-    def choose(self, rows: Sequence[int], length: int | None = None) -> OnnxBatch:
-        length = self._limit if length is None else length
-        chosen = _InPlaceBatch(self._model, len(rows), length)
-        kept = min(int(self.lengths.max()), length)
-        for own, other in zip(chosen._buffers, self._buffers, strict=True):
-            values = np.zeros((len(rows), *own.shape()[1:]), np.float32)
-            values[:, :, :kept] = other.numpy()[list(rows), :, :kept]
+    def _copy(self, places: Sequence[tuple[_InPlaceBatch, int]]) -> None:
+        for number, own in enumerate(self._buffers):
+            values = np.zeros(own.shape(), np.float32)
+            read = {source: source._buffers[number].numpy() for source in {source for source, _ in places}}
+            for row, (source, place) in enumerate(places):
+                values[row, :, : self.lengths[row]] = read[source][place, :, : self.lengths[row]]
             own.update_inplace(values)
-        chosen.lengths = self.lengths[list(rows)]
-        return chosen
 
     def _compute(self, tokens: Integers, counts: Integers) -> Floats:
         lengths = self.lengths + counts
@@ -196,11 +197,15 @@ class _AppendedBatch(OnnxBatch):
         self._cache = model.empty_cache(rows)
         self._mask = np.zeros((rows, 0), np.int64)
 
-    def choose(self, rows: Sequence[int], length: int | None = None) -> OnnxBatch:
-        chosen = _AppendedBatch(self._model, len(rows), self._limit if length is None else length)
-        chosen._cache = [values[list(rows)] for values in self._cache]
-        chosen._mask, chosen.lengths = self._mask[list(rows)], self.lengths[list(rows)]
-        return chosen
+    def _copy(self, places: Sequence[tuple[_AppendedBatch, int]]) -> None:
+        # Entries that no row sees are left out: they would add up where rows join and leave.
+        width = int(self.lengths.max())
+        self._mask = (np.arange(width) < self.lengths[:, None]).astype(np.int64)
+        for number, empty in enumerate(self._cache):
+            values = np.zeros((len(places), empty.shape[1], width, empty.shape[3]), empty.dtype)
+            for row, (source, place) in enumerate(places):
+                values[row, :, : self.lengths[row]] = source._cache[number][place][:, source._mask[place] == 1]
+            self._cache[number] = values
 
     def _compute(self, tokens: Integers, counts: Integers) -> Floats:
         added = np.arange(tokens.shape[1])[None, :] < counts[:, None]
@@ -208,6 +213,14 @@ class _AppendedBatch(OnnxBatch):
         logits, self._cache = self._model.append(tokens, mask, self._cache)
         self._mask = mask
         return logits
+
+
+def joined(model: OnnxModel, places: Sequence[tuple[OnnxBatch, int]], length: int) -> OnnxBatch:
+    """A batch of copies of rows of any batches of the model, with room for ``length`` tokens each."""
+    batch = model.open_batch(len(places), length)
+    batch.lengths = np.array([source.lengths[row] for source, row in places])
+    batch._copy(places)
+    return batch
 
 
 def _failure(error: Exception) -> SceError:

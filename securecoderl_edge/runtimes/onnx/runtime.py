@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -15,11 +15,11 @@ from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.prompts.extraction import Asked
 from securecoderl_edge.prompts.styles import STYLE_KEY, STYLES
 from securecoderl_edge.prompts.thoughts import thought_tokens
+from securecoderl_edge.runtimes.onnx.batch import OpenOnnxBatch, Writer
 from securecoderl_edge.runtimes.onnx.model import Floats, OnnxBatch, OnnxModel
-from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Usage
+from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling, Task, Usage
 from securecoderl_edge.runtimes.room import affordable_sequences, encode_prompts
-from securecoderl_edge.runtimes.text_writer import TextWriter, TokenText, open_writer
-from securecoderl_edge.runtimes.truncation import truncated
+from securecoderl_edge.runtimes.text_writer import TextWriter, TokenText, end_of_program, open_writer
 from securecoderl_edge.system.files import read_json
 from securecoderl_edge.system.machine import peak_rss_bytes
 
@@ -88,11 +88,11 @@ class OnnxRuntime:
         for start in range(0, len(samples), width):
             group = samples[start : start + width]
             writers = [
-                _Writer(
+                Writer(
                     key,
                     sampling,
-                    TokenText(self._tokenizer.decode, self._tags),
                     self._tokenizer.ends,
+                    TokenText(self._tokenizer.decode, self._tags),
                     open_writer(sampling, key, on_token, asked),
                 )
                 for key in group
@@ -100,6 +100,22 @@ class OnnxRuntime:
             self._generate_group(encoded, writers, sampling)
             done |= {writer.key: writer.completion(len(encoded[writer.key[0]])) for writer in writers}
         return [[done[prompt, sample] for sample in range(n)] for prompt in range(len(prompts))]
+
+    def open_batch(self, rows: int, length: int) -> OpenOnnxBatch:
+        """See `protocol.Runtime.open_batch`."""
+        # As in `generate`: the logits at every token of one prompt.
+        affordable_sequences(1, length, 8 * self._model.vocabulary_size)
+        rows = affordable_sequences(rows, length, self._model.cache_bytes_per_token)
+
+        def write(task: Task, show: Callable[[str], None]) -> Writer:
+            text = TextWriter(task.sampling.stop, show, end_of_program(task.asked))
+            pieces = TokenText(self._tokenizer.decode, self._tags)
+            return Writer((0, task.sample), task.sampling, self._tokenizer.ends, pieces, text)
+
+        def encode(task: Task) -> list[int]:
+            return encode_prompts([task.prompt], self._encode, task.sampling.max_tokens, length)[0]
+
+        return OpenOnnxBatch(self._model, rows, encode, write)
 
     def usage(self) -> Usage:
         """Totals since opening; the memory is that of the whole process."""
@@ -112,7 +128,7 @@ class OnnxRuntime:
     def _encode(self, prompt: str) -> list[int]:
         return self._tokenizer.encode_prompt(prompt)
 
-    def _generate_group(self, encoded: list[list[int]], writers: list[_Writer], sampling: Sampling) -> None:
+    def _generate_group(self, encoded: list[list[int]], writers: list[Writer], sampling: Sampling) -> None:
         started = time.monotonic()
         for writer in writers:
             writer.started = started
@@ -129,7 +145,7 @@ class OnnxRuntime:
         tokens = sum(len(writer.tokens) for writer in writers)
         self._spent += Usage(decode_tokens=tokens, decode_seconds=time.monotonic() - started - first)
 
-    def _decode(self, batch: OnnxBatch, logits: Floats, writers: list[_Writer], sampling: Sampling) -> None:
+    def _decode(self, batch: OnnxBatch, logits: Floats, writers: list[Writer], sampling: Sampling) -> None:
         rows = list(writers)
         for _ in range(sampling.max_tokens):
             for writer, row in zip(rows, logits, strict=True):
@@ -142,57 +158,6 @@ class OnnxRuntime:
                 # Before that, finished rows are computed as well: dropping them copies the whole KV cache.
                 batch, rows = batch.choose(going), [rows[place] for place in going]
             logits = batch.step([writer.tokens[-1] for writer in rows])
-
-
-class _Writer:
-    """One sample in progress: its tokens, their probabilities, and its own random generator."""
-
-    def __init__(
-        self, key: tuple[int, int], sampling: Sampling, pieces: TokenText, ends: frozenset[int], text: TextWriter
-    ) -> None:
-        self.key, self._sampling, self._ends, self._text = key, sampling, ends, text
-        # A sample does not depend on the rest of the batch.
-        self._random = np.random.default_rng((sampling.seed, *key))
-        self._pieces = pieces
-        self.tokens: list[int] = []
-        self._logprobs: list[float] = []
-        self._finish: Literal["stop", "length"] = "length"
-        self.started = 0.0
-        self._times: list[float] = []
-        self.is_done = False
-
-    def draw(self, logits: Floats) -> None:
-        """Add the next token."""
-        scores = logits.astype(np.float64)
-        scores -= scores.max()
-        if self._sampling.is_greedy:
-            token = int(scores.argmax())
-        else:
-            allowed = truncated(scores / self._sampling.temperature, self._sampling)
-            cumulated = np.exp(allowed).cumsum()
-            token = int(np.searchsorted(cumulated, self._random.random() * cumulated[-1], side="right"))
-            token = min(token, len(scores) - 1)
-        self.tokens.append(token)
-        self._times.append(time.monotonic())
-        self._logprobs.append(float(scores[token] - np.log(np.exp(scores).sum())))
-        is_end = token in self._ends
-        if is_end or self._text.add(self._pieces.add(token)):
-            self._finish = "stop"
-        self.is_done = self._finish == "stop" or len(self.tokens) == self._sampling.max_tokens
-        if self.is_done:
-            self._text.add(self._pieces.end())
-            self._text.end()
-
-    def completion(self, prompt_tokens: int) -> Completion:
-        """The finished sample."""
-        return Completion(
-            self._text.text,
-            tuple(self.tokens),
-            tuple(self._logprobs),
-            self._finish,
-            prompt_tokens,
-            tuple(time - self.started for time in self._times),
-        )
 
 
 def _context_in(config: dict[str, Any], folder: Path) -> int:

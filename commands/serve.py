@@ -1,0 +1,92 @@
+"""``sce serve``: an HTTP server in OpenAI's format, and a page, whose programs are tested and scanned."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from types import FrameType
+
+import click
+
+from securecoderl_edge.commands.console import say, warn_of_level
+from securecoderl_edge.commands.model_options import model_option, runtime_options
+from securecoderl_edge.commands.options import options_from
+from securecoderl_edge.errors import UsageError, needs
+from securecoderl_edge.prompts.styles import choose_format
+from securecoderl_edge.runtimes import DEFAULT_PARALLEL, note_on, open_runtime, require_torch_model
+from securecoderl_edge.runtimes.placement import check_device
+from securecoderl_edge.runtimes.protocol import MAX_TOKENS
+from securecoderl_edge.runtimes.spec import resolve_model
+from securecoderl_edge.serving.settings import KEY_VARIABLE, ServeSettings
+
+
+@click.command()
+@model_option
+@options_from(ServeSettings)
+@runtime_options
+def serve(
+    model: str | None,
+    config: ServeSettings,
+    base_precision: str,
+    device: str,
+    gpu_layers: int | None,
+    threads: int | None,
+    sandbox: str,
+    prompt_style: str,
+) -> None:
+    """Serve a model in OpenAI's format, with tested and scanned programs.
+
+    The paths are /v1/models, /v1/completions and /v1/chat/completions, a page at /, /health and /metrics (Prometheus).
+    Each program is run in the sandbox and scanned with Bandit. Every choice has its verdict; none is hidden.
+
+    Clients on this machine need no key. For others, set one in the environment variable SCE_API_KEY. Ctrl-C finishes
+    the requests in progress, for at most 10 seconds; a second Ctrl-C cancels them.
+    """
+    from securecoderl_edge.scoring.scorer import Scorer
+
+    with needs("uvicorn", "serve"):
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    from securecoderl_edge.serving.server import Server, address_of, listen
+
+    if sandbox == "off":
+        raise UsageError("--sandbox off: a server runs programs for others and must isolate them. Leave it out")
+    key = config.api_key()
+    os.environ.pop(KEY_VARIABLE, None)  # child processes do not need it
+    spec = resolve_model(model)
+    run = spec.run()
+    warn_of_level(sandbox)
+    require_torch_model(base_precision, [spec])
+    check_device([spec], device, gpu_layers, say)
+    if note := note_on(spec):
+        say(note)
+    rows = config.parallel or DEFAULT_PARALLEL[spec.kind]
+    signal.signal(signal.SIGTERM, _terminate)
+    with (
+        listen(config) as listening,
+        Scorer(sandbox=sandbox) as scorer,
+        contextlib.closing(
+            open_runtime(
+                spec,
+                threads=threads,
+                parallel=rows,
+                base_precision=base_precision,
+                device=device,
+                gpu_layers=gpu_layers,
+            )
+        ) as runtime,
+    ):
+        format = choose_format(prompt_style, spec.prompt_style or runtime.prompt_style, runtime.chat_template)
+        default_tokens = (run.budget.max_tokens if run else None) or MAX_TOKENS
+        server = Server(runtime, scorer, format, spec.label, config, rows, default_tokens, key, say)
+        say(f"{spec.label} at {address_of(listening)}; press Ctrl-C to stop")
+        with contextlib.suppress(KeyboardInterrupt):
+            server.run(listening)
+        say("stopped")
+
+
+def _terminate(number: int, _frame: FrameType | None) -> None:
+    """End with the usual exit code, so that models and sandboxes are closed."""
+    sys.exit(128 + number)

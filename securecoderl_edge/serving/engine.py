@@ -1,0 +1,247 @@
+"""The queue and the thread that decodes: samples of all requests share one batch, and join it as soon as rows are free.
+
+A request's thread submits a `Job` and reads its events, see `client`. Only the engine's thread touches the model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+
+from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.prompts.extraction import Asked
+from securecoderl_edge.runtimes.protocol import Progress, Runtime, Sampling, Task
+
+# No text has so many characters per token on average: a longer one is refused before it is tokenized.
+_CHARACTERS_PER_TOKEN = 32
+
+
+class Cancelled(Exception):
+    """The client has left, or the server stops."""
+
+
+class Unfit(UsageError):
+    """A prompt that is empty for the model, or exceeds the context with ``max_tokens``."""
+
+
+class ModelFailed(SceError):
+    """The model failed while it decoded this request, or for good."""
+
+
+class Job:
+    """Samples of one prompt.
+
+    Attributes:
+        events: (sample, progress) pairs, and at last an exception if the job does not finish.
+        begun: samples that have joined the batch.
+    """
+
+    def __init__(
+        self, prompt: str, n: int, sampling: Sampling, asked: Asked | None, is_cancelled: Callable[[], bool]
+    ) -> None:
+        self.prompt, self.n, self.sampling, self.asked, self.is_cancelled = prompt, n, sampling, asked, is_cancelled
+        self.events: SimpleQueue[tuple[int, Progress] | Exception] = SimpleQueue()
+        self.begun = 0
+
+
+class Engine:
+    """Decodes jobs in the order of their arrival.
+
+    Args:
+        rows: samples decoded together; fewer if memory is short.
+        length: maximum number of tokens of a prompt and its completion.
+        report: called with a line for the operator when the model fails.
+        on_end: called when it has failed for good.
+
+    Raises:
+        SceError: the model cannot be served.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        rows: int,
+        length: int,
+        report: Callable[[str], None] = lambda line: None,
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._runtime, self._wanted_rows, self.length = runtime, rows, length
+        self._report, self._on_end = report, on_end
+        self._batch = runtime.open_batch(rows, length)
+        self.rows = self._batch.rows
+        self.failure: SceError | None = None
+        self._changed = threading.Condition()
+        self._questions: deque[tuple[str, Future[int]]] = deque()
+        self._jobs: deque[Job] = deque()  # with samples that have not begun
+        self._running: dict[int, tuple[Job, int]] = {}  # job and sample by the key of the task
+        self._keys = itertools.count()
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def busy_rows(self) -> int:
+        """Samples being decoded."""
+        return len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        """Samples that wait for a free row."""
+        with self._changed:
+            return sum(job.n - job.begun for job in self._jobs)
+
+    def count_tokens(self, prompt: str) -> int:
+        """Tokens of a prompt; waits for the current step.
+
+        Raises:
+            SceError: the prompt cannot be encoded, or the model has failed.
+        """
+        answer: Future[int] = Future()
+        with self._changed:
+            self._check_open()
+            self._questions.append((prompt, answer))
+            self._changed.notify()
+        return answer.result()
+
+    def submit(self, job: Job) -> None:
+        """Queue a job.
+
+        Raises:
+            Unfit: it does not fit the context.
+            SceError: as for `count_tokens`.
+        """
+        if len(job.prompt) > _CHARACTERS_PER_TOKEN * self.length:
+            raise Unfit(f"the prompt has {len(job.prompt)} characters, too many for a context of {self.length} tokens")
+        tokens = self.count_tokens(job.prompt)
+        if tokens < 1:
+            raise Unfit("the prompt has no tokens")
+        if tokens + job.sampling.max_tokens > self.length:
+            raise Unfit(
+                f"the prompt has {tokens} tokens; with {job.sampling.max_tokens} to generate they exceed the context "
+                f"of {self.length}. Shorten it or lower max_tokens"
+            )
+        with self._changed:
+            self._check_open()
+            self._jobs.append(job)
+            self._changed.notify()
+
+    def wake(self) -> None:
+        """Look for cancelled jobs."""
+        with self._changed:
+            self._changed.notify()
+
+    def close(self) -> None:
+        """End all jobs as cancelled, and the thread; the runtime stays open."""
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _check_open(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        if self._is_closing:
+            raise Cancelled
+
+    @property
+    def _has_ended(self) -> bool:
+        return self._is_closing or self.failure is not None
+
+    def _run(self) -> None:
+        while self._has_work():
+            try:
+                self._turn()
+            except Exception as error:
+                # Whatever the model raises: the requests in the batch fail, the server does not.
+                self._start_again(error)
+        self._end_all(self.failure or Cancelled())
+        with contextlib.suppress(Exception):  # a model that failed may fail again
+            self._batch.close()
+        if self.failure is not None:
+            self._on_end()
+
+    def _has_work(self) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._has_ended or self._questions or self._jobs or self._running)
+            return not self._has_ended
+
+    def _turn(self) -> None:
+        while self._questions:
+            self._answer(*self._questions.popleft())
+        self._drop_cancelled()
+        self._admit()
+        if self._running:
+            for progress in self._batch.step():
+                job, sample = self._running[progress.key]
+                if progress.completion is not None:
+                    del self._running[progress.key]
+                job.events.put((sample, progress))
+
+    def _answer(self, prompt: str, answer: Future[int]) -> None:
+        try:
+            answer.set_result(self._runtime.count_tokens(prompt))
+        except Exception as error:
+            answer.set_exception(error)
+            # The prompt may be at fault, or the model is lost. Without samples nothing else would show that.
+            if not self._running:
+                self._start_again(error)
+
+    def _drop_cancelled(self) -> None:
+        keys = [key for key, (job, _) in self._running.items() if job.is_cancelled()]
+        ended = {self._running.pop(key)[0] for key in keys}
+        if keys:
+            self._batch.drop(keys)
+        with self._changed:
+            ended.update(job for job in self._jobs if job.is_cancelled())
+            self._jobs = deque(job for job in self._jobs if job not in ended)
+        for job in ended:
+            job.events.put(Cancelled())
+
+    def _admit(self) -> None:
+        tasks = []
+        with self._changed:
+            while self._jobs and len(self._running) < self.rows:
+                job, key = self._jobs[0], next(self._keys)
+                tasks.append(Task(key, job.prompt, job.sampling, job.begun, job.asked))
+                self._running[key] = job, job.begun
+                job.begun += 1
+                if job.begun == job.n:
+                    self._jobs.popleft()
+        if tasks:
+            self._batch.add(tasks)
+
+    def _start_again(self, error: Exception) -> None:
+        """Fail the running jobs and open a new batch; if that fails too, the engine has failed."""
+        self._report(f"the model failed: {error or type(error).__name__}")
+        failed = {job for job, _ in self._running.values()}
+        self._running.clear()
+        with self._changed:
+            self._jobs = deque(job for job in self._jobs if job not in failed)
+        for job in failed:
+            job.events.put(ModelFailed("the model failed; the operator of the server can see the reason"))
+        try:
+            with contextlib.suppress(Exception):
+                self._batch.close()
+            self._batch = self._runtime.open_batch(self._wanted_rows, self.length)
+            self.rows = self._batch.rows
+        except Exception as again:
+            self._report(f"the model cannot be used any more: {again}")
+            with self._changed:
+                self.failure = ModelFailed("the model cannot be used any more; the server stops")
+
+    def _end_all(self, error: Exception) -> None:
+        with self._changed:
+            self._is_closing = True
+            ended = {job for job, _ in self._running.values()} | set(self._jobs)
+            self._running.clear()
+            self._jobs.clear()
+            questions = list(self._questions)
+        for job in ended:
+            job.events.put(error)
+        for _, answer in questions:
+            answer.set_exception(error)

@@ -1,0 +1,255 @@
+"""Bodies of requests, checked and turned into what is to be generated; nothing here reads a file or the network."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from securecoderl_edge.config import MAX_SEED
+from securecoderl_edge.errors import UsageError
+from securecoderl_edge.generation.requests import example_tests
+from securecoderl_edge.problems.problem import Problem, ProblemError, problem_from_record
+from securecoderl_edge.runtimes.protocol import Sampling
+from securecoderl_edge.serving.faults import Fault, invalid
+from securecoderl_edge.serving.settings import LONGEST_STOP, MAX_REPAIRS, MAX_STOPS, MAX_TESTS
+
+_LARGEST = 1e6
+_ROLES = ("system", "developer", "user", "assistant")
+_OWN = ("tests", "best_of", "repair", "top_k", "min_p")
+_SHARED = ("model", "n", "seed", "stop", "max_tokens", "temperature", "top_p", "stream", "stream_options", *_OWN)
+_FIELDS = {"chat": ("messages", "max_completion_tokens", *_SHARED), "text": ("prompt", *_SHARED)}
+# Fields of OpenAI's that change no answer, and values of others that ask for nothing.
+_IGNORED = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key")
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "logprobs": (False,),
+    "echo": (False,),
+    "logit_bias": ({},),
+    "response_format": ({"type": "text"},),
+    "tools": ([],),
+}
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Limits and defaults of requests.
+
+    Attributes:
+        model: the name of the served model.
+        max_tokens, max_samples: see `ServeSettings`.
+        default_tokens: of a request without ``max_tokens``.
+        is_chat_model: whether the model is asked through a chat template.
+    """
+
+    model: str
+    max_tokens: int
+    max_samples: int
+    default_tokens: int
+    is_chat_model: bool = False
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A request that passed all checks.
+
+    Attributes:
+        is_chat: the statement is put to the model as in ``sce generate``; else the model continues it as it is.
+        earlier: the messages before the statement, of a chat model.
+        n: choices in the answer. samples: sampled first; the best ones become choices.
+        repairs: rounds of self-repair.
+        includes_usage: whether a stream ends with the number of tokens.
+    """
+
+    is_chat: bool
+    problem: Problem
+    earlier: tuple[Mapping[str, str], ...]
+    n: int
+    samples: int
+    repairs: int
+    sampling: Sampling
+    is_stream: bool
+    includes_usage: bool
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether choices are the best of several samples, best first; else they are in the order of sampling."""
+        return self.samples > self.n or self.repairs > 0
+
+
+def read_body(content: bytes) -> dict[str, Any]:
+    """The JSON object in a body.
+
+    Raises:
+        Fault: it is not one, or holds text that is not Unicode.
+    """
+    try:
+        body = json.loads(content.decode("utf-8"), parse_constant=_refuse_constant)
+        json.dumps(body, ensure_ascii=False).encode("utf-8")
+    except (ValueError, RecursionError) as error:
+        raise invalid(None, f"the body is not valid JSON ({str(error)[:120]})", code="invalid_json") from None
+    if not isinstance(body, dict):
+        raise invalid(None, "the body must be a JSON object", code="invalid_json")
+    return body
+
+
+def parse(body: Mapping[str, Any], bounds: Bounds, *, is_chat: bool) -> Wanted:
+    """What a body of ``/v1/chat/completions``, or else of ``/v1/completions``, asks for.
+
+    Raises:
+        Fault: a field is unknown, missing, of the wrong type or out of bounds; or the model is another one.
+    """
+    body = {name: value for name, value in body.items() if value is not None}
+    _check_names(body, _FIELDS["chat" if is_chat else "text"])
+    if body.get("model", bounds.model) != bounds.model:
+        message = f"unknown model {str(body['model'])[:100]!r}; this server has {bounds.model!r}"
+        raise Fault(404, message, param="model", code="model_not_found")
+    earlier, statement = _messages(body, bounds.is_chat_model) if is_chat else ((), _text(body, "prompt"))
+    n = _integer(body, "n", 1, 1, bounds.max_samples)
+    samples = _integer(body, "best_of", n, n, bounds.max_samples)
+    repairs = _integer(body, "repair", 0, 0, MAX_REPAIRS)
+    is_stream = _boolean(body, "stream")
+    if repairs and not is_chat:
+        raise invalid("repair", "needs /v1/chat/completions: it changes the prompt")
+    wanted = Wanted(
+        is_chat=is_chat,
+        problem=_problem(body, statement),
+        earlier=earlier,
+        n=n,
+        samples=samples,
+        repairs=repairs,
+        sampling=_sampling(body, bounds),
+        is_stream=is_stream,
+        includes_usage=_includes_usage(body, is_stream),
+    )
+    if is_stream and wanted.is_ranked:
+        raise invalid(
+            "stream", "cannot be combined with repair, or with best_of above n: their choice comes at the end"
+        )
+    return wanted
+
+
+def _check_names(body: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for name, value in body.items():
+        if name in known or name in _IGNORED or value in _NEUTRAL.get(name, ()):
+            continue
+        if name in _NEUTRAL:
+            raise invalid(name, "is not supported with this value; leave it out", code="unsupported_parameter")
+        raise Fault(400, f"unknown field {name[:100]!r}; leave it out", param=name[:100], code="unknown_parameter")
+
+
+def _sampling(body: Mapping[str, Any], bounds: Bounds) -> Sampling:
+    name = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
+    usual = Sampling()
+    try:
+        return Sampling(
+            temperature=_number(body, "temperature", usual.temperature),
+            max_tokens=_integer(body, name, min(bounds.default_tokens, bounds.max_tokens), 1, bounds.max_tokens),
+            seed=_integer(body, "seed", secrets.randbelow(MAX_SEED), 0, MAX_SEED),
+            top_k=_integer(body, "top_k", usual.top_k, 0, 1 << 31),
+            top_p=_number(body, "top_p", usual.top_p),
+            min_p=_number(body, "min_p", usual.min_p),
+            stop=_stops(body),
+        )
+    except UsageError as error:
+        raise invalid(None, str(error)) from None
+
+
+def _problem(body: Mapping[str, Any], statement: str) -> Problem:
+    """The statement with the tests of the body, or else with the examples in it."""
+    tests = body.get("tests")
+    if not tests:
+        if tests not in (None, []):
+            raise invalid("tests", 'must be a list of objects with "input" and "output"')
+        return Problem("request", statement, tests=tuple(example_tests(statement)[:MAX_TESTS]))
+    if isinstance(tests, list) and len(tests) > MAX_TESTS:
+        raise invalid("tests", f"must be at most {MAX_TESTS}")
+    try:
+        return problem_from_record({"id": "request", "statement": statement, "tests": tests}, MAX_TESTS)
+    except ProblemError as error:
+        raise invalid("tests", f"are malformed: {error}") from None
+
+
+def _messages(body: Mapping[str, Any], is_chat_model: bool) -> tuple[tuple[Mapping[str, str], ...], str]:
+    """The messages before the last one, and the statement; a model without a template gets all as one statement."""
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise invalid("messages", 'must be a list of objects with "role" and "content"')
+    found = [_message(message, f"messages[{place}]") for place, message in enumerate(messages)]
+    if found[-1]["role"] != "user" or not found[-1]["content"].strip():
+        raise invalid("messages", 'must end with a message of the role "user" that is not empty')
+    if is_chat_model:
+        return tuple(found[:-1]), found[-1]["content"]
+    return (), "\n\n".join(message["content"] for message in found if message["content"].strip())
+
+
+def _message(message: Any, place: str) -> dict[str, str]:
+    if not isinstance(message, dict) or message.get("role") not in _ROLES:
+        raise invalid(place, f'needs a "role": {", ".join(_ROLES)}')
+    content = message.get("content")
+    if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
+        texts = [part["text"] for part in content if isinstance(part.get("text"), str)]
+        content = "".join(texts) if len(texts) == len(content) else None
+    if not isinstance(content, str):
+        raise invalid(place, 'needs a "content" of text')
+    role = message["role"]
+    return {"role": "system" if role == "developer" else role, "content": content}
+
+
+def _text(body: Mapping[str, Any], name: str) -> str:
+    text = body.get(name)
+    if isinstance(text, list) and len(text) == 1:
+        (text,) = text
+    if not isinstance(text, str) or not text.strip():
+        raise invalid(name, "must be one text that is not empty")
+    return text
+
+
+def _stops(body: Mapping[str, Any]) -> tuple[str, ...]:
+    stops = body.get("stop", [])
+    stops = [stops] if isinstance(stops, str) else stops
+    if not isinstance(stops, list) or not all(
+        isinstance(stop, str) and 0 < len(stop) <= LONGEST_STOP for stop in stops
+    ):
+        raise invalid("stop", f"must be a text of 1 to {LONGEST_STOP} characters, or a list of them")
+    if len(stops) > MAX_STOPS:
+        raise invalid("stop", f"must be at most {MAX_STOPS} texts")
+    return tuple(stops)
+
+
+def _includes_usage(body: Mapping[str, Any], is_stream: bool) -> bool:
+    options = body.get("stream_options", {})
+    if not isinstance(options, dict) or set(options) - {"include_usage", "include_obfuscation"}:
+        raise invalid("stream_options", 'may only have "include_usage"')
+    if options and not is_stream:
+        raise invalid("stream_options", 'needs "stream": true')
+    return _boolean(options, "include_usage")
+
+
+def _boolean(body: Mapping[str, Any], name: str) -> bool:
+    value = body.get(name, False)
+    if not isinstance(value, bool):
+        raise invalid(name, "must be true or false")
+    return value
+
+
+def _integer(body: Mapping[str, Any], name: str, default: int, low: int, high: int) -> int:
+    value = body.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise invalid(name, f"must be a whole number from {low} to {high}")
+    return value
+
+
+def _number(body: Mapping[str, Any], name: str, default: float) -> float:
+    value = body.get(name, default)
+    # The bounds keep out NaN, and whole numbers that no float holds.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -_LARGEST <= value <= _LARGEST:
+        raise invalid(name, "must be a number")
+    return float(value)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")

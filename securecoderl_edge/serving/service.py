@@ -1,0 +1,187 @@
+"""From a checked request to checked programs: a thread per request waits for the engine, then for the sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.generation.answers import Answer, Candidate, check
+from securecoderl_edge.generation.repair import answer_and_repair
+from securecoderl_edge.prompts.styles import PromptFormat
+from securecoderl_edge.runtimes.protocol import OnToken
+from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.serving.client import Client
+from securecoderl_edge.serving.engine import Cancelled, Engine, Unfit
+from securecoderl_edge.serving.faults import Fault
+from securecoderl_edge.serving.metrics import Metrics
+from securecoderl_edge.serving.requests import Wanted
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished request.
+
+    Attributes:
+        choices: candidates in the order of the answer.
+        prompt_tokens: of the request's own prompt, without those of repairs.
+        completion_tokens: of all samples.
+    """
+
+    choices: tuple[Candidate, ...]
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class Call:
+    """A request in progress; it belongs to the event loop that started it.
+
+    Attributes:
+        result: what the thread returns or raises, or `Cancelled` after `stop`.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client, self._loop = client, asyncio.get_running_loop()
+        self._pieces: asyncio.Queue[tuple[int, str] | None] = asyncio.Queue()
+        self.result: asyncio.Future[Result] = self._loop.create_future()
+        # Nobody asks for the result of a client that has left.
+        self.result.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def tell(self, _prompt: int, sample: int, text: str) -> None:
+        """Pass on a piece of text, from the thread."""
+        self._soon(self._pieces.put_nowait, (sample, text))
+
+    def end(self, future: Future[Result]) -> None:
+        """Take the result of the thread, from the thread."""
+        self._soon(self._set, None if future.cancelled() else future)
+
+    def stop(self) -> None:
+        """Give up, whatever the thread waits for."""
+        self.cancel()
+        self._set(None)
+
+    def cancel(self) -> None:
+        """Free the rows of the request; nothing happens if it has ended."""
+        self._client.cancel()
+
+    async def pieces(self) -> AsyncIterator[tuple[int, str]]:
+        """(sample, text) as they are decoded, until the result is there."""
+        while (piece := await self._pieces.get()) is not None:
+            yield piece
+
+    def _set(self, future: Future[Result] | None) -> None:
+        if self.result.done():
+            return
+        error = Cancelled() if future is None else future.exception()
+        if error is not None:
+            self.result.set_exception(error)
+        elif future is not None:
+            self.result.set_result(future.result())
+        self._pieces.put_nowait(None)
+
+    def _soon(self, function: Callable[..., None], argument: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended before this thread
+            self._loop.call_soon_threadsafe(function, argument)
+
+
+class Service:
+    """Answers requests with one model and one sandbox.
+
+    Args:
+        format: how the model is asked for programs.
+        max_requests: in progress at the same time.
+    """
+
+    def __init__(
+        self, engine: Engine, scorer: Scorer, format: PromptFormat, max_requests: int, metrics: Metrics
+    ) -> None:
+        self._engine, self._scorer, self._format, self._metrics = engine, scorer, format, metrics
+        self._threads = ThreadPoolExecutor(max_requests, thread_name_prefix="request")
+        self._max_requests = max_requests
+        self._lock = threading.Lock()
+        self._calls: set[Call] = set()
+        self.running = 0
+
+    def start(self, wanted: Wanted) -> Call:
+        """Start a request, from the event loop.
+
+        Raises:
+            Fault: as many requests as are allowed are in progress, or the model has failed.
+        """
+        if self._engine.failure is not None:
+            raise Fault(503, str(self._engine.failure))
+        with self._lock:
+            if self.running >= self._max_requests:
+                raise Fault(429, f"{self.running} requests are in progress. Try again later", code="too_many_requests")
+            self.running += 1
+        client = Client(self._engine)
+        call = Call(client)
+        future = self._threads.submit(self._answer, wanted, client, call.tell if wanted.is_stream else None)
+        self._calls.add(call)
+        call.result.add_done_callback(lambda _: self._calls.discard(call))
+        # Its own thread counts the end: a client that has left is done earlier.
+        future.add_done_callback(self._count_end)
+        future.add_done_callback(call.end)
+        return call
+
+    def stop(self) -> None:
+        """End all requests in progress as cancelled, from the event loop."""
+        for call in list(self._calls):
+            call.stop()
+
+    def close(self) -> None:
+        """Start nothing more. Threads end with the engine or, if they wait for the sandbox, with the scorer."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _count_end(self, _: object) -> None:
+        with self._lock:
+            self.running -= 1
+
+    def _answer(self, wanted: Wanted, client: Client, on_token: OnToken | None) -> Result:
+        """The work of a request, in its thread.
+
+        Raises:
+            Fault: the prompt does not fit.
+            Cancelled: the client has left, or the server stops.
+            SceError: the model or the sandbox failed.
+        """
+        try:
+            answer = (
+                self._asked(wanted, client, on_token) if wanted.is_chat else self._continued(wanted, client, on_token)
+            )
+        except Unfit as error:
+            raise Fault(400, str(error), code="context_length_exceeded") from None
+        candidates = answer.candidates
+        if not wanted.is_ranked:
+            candidates = tuple(sorted(candidates, key=lambda candidate: candidate.score.sample))
+        choices = candidates[: wanted.n]
+        for candidate in choices:
+            self._metrics.count("programs_total", accepted=str(candidate.is_accepted).lower())
+        prompt_tokens = min(candidate.completion.prompt_tokens for candidate in candidates)
+        self._metrics.count("prompt_tokens_total", prompt_tokens)
+        self._metrics.count("completion_tokens_total", answer.tokens)
+        return Result(choices, prompt_tokens, answer.tokens)
+
+    def _asked(self, wanted: Wanted, client: Client, on_token: OnToken | None) -> Answer:
+        format = self._format
+        if format.chat is not None:
+            format = replace(format, chat=replace(format.chat, earlier=wanted.earlier))
+            try:
+                format.prompt(wanted.problem)
+            except SceError as error:  # templates reject some orders of roles
+                raise Fault(400, str(error), param="messages") from None
+        return answer_and_repair(
+            client, self._scorer, [wanted.problem], wanted.samples, wanted.sampling, wanted.repairs, on_token, format
+        )[0]
+
+    def _continued(self, wanted: Wanted, client: Client, on_token: OnToken | None) -> Answer:
+        """The prompt is the beginning of a program, and the completion its rest."""
+        prompt = wanted.problem.statement
+        (sampled,) = client.generate([prompt], wanted.samples, wanted.sampling, on_token)
+        programs = [(completion, f"{prompt}{completion.text}") for completion in sampled]
+        return check(self._scorer, [wanted.problem], [programs])[0]

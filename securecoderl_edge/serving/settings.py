@@ -1,0 +1,95 @@
+"""What can be set about the server, and its fixed limits."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from securecoderl_edge.config import setting
+from securecoderl_edge.errors import UsageError
+
+KEY_VARIABLE = "SCE_API_KEY"
+# A shorter key can be guessed.
+SHORTEST_KEY = 16
+MAX_BODY_BYTES = 1 << 20
+MAX_TESTS = 20
+MAX_REPAIRS = 5
+# Of stop strings, as OpenAI allows, and the characters of each.
+MAX_STOPS, LONGEST_STOP = 4, 200
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """The address of the server and the limits of requests."""
+
+    host: str = setting(
+        "127.0.0.1",
+        f"Address to listen on. One other than this machine's own needs a key in {KEY_VARIABLE}.",
+        metavar="IP",
+    )
+    port: int = setting(8080, "Port to listen on; 0: a free one.", minimum=0, maximum=65535, metavar="N")
+    hostnames: tuple[str, ...] = setting(
+        (), "Names under which clients may reach the server, in addition to IP addresses and localhost.", metavar="LIST"
+    )
+    api_key_file: str | None = setting(
+        None, f"File with the key that clients must send.  [default: the variable {KEY_VARIABLE}]", metavar="FILE"
+    )
+    parallel: int | None = setting(
+        None,
+        "Samples decoded together; fewer if memory is short.  [default: 32 of a file, else 64]",
+        minimum=1,
+        metavar="N",
+    )
+    context: int = setting(
+        2048,
+        "Maximum number of tokens of a prompt and its completion; at most that of the model.",
+        minimum=2,
+        metavar="N",
+    )
+    max_tokens: int = setting(1024, "Maximum number of tokens per completion.", minimum=1, metavar="N")
+    max_samples: int = setting(16, "Maximum number of samples per request (n, best_of).", minimum=1, metavar="N")
+    max_requests: int = setting(
+        64,
+        "Requests in progress, waiting ones included; further ones get status 429.",
+        minimum=1,
+        maximum=512,
+        metavar="N",
+    )
+    timeout: float = setting(
+        120.0, "Wall time per request in seconds; it then ends with status 504.", minimum=1, metavar="S"
+    )
+
+    def __post_init__(self) -> None:
+        try:
+            ipaddress.ip_address(self.host)
+        except ValueError:
+            raise UsageError(f"--host {self.host}: expected an IP address, such as 127.0.0.1, ::1 or 0.0.0.0") from None
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach the address."""
+        return ipaddress.ip_address(self.host).is_loopback
+
+    def api_key(self) -> str | None:
+        """The key that clients must send, from the file or the variable; ``ps`` would show a command line.
+
+        Raises:
+            UsageError: the key is missing although the address needs one, is too short, or cannot be read.
+        """
+        where, key = KEY_VARIABLE, os.environ.get(KEY_VARIABLE, "")
+        if self.api_key_file is not None:
+            where = self.api_key_file
+            try:
+                key = Path(where).read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise UsageError(f"--api-key-file {where}: cannot read it ({error})") from None
+        key = key.strip()
+        if not key and self.api_key_file is None:
+            if self.is_loopback:
+                return None
+            raise UsageError(f"--host {self.host} can be reached from other machines. Set a key in {KEY_VARIABLE}")
+        if len(key) < SHORTEST_KEY or not key.isascii() or not key.isprintable() or " " in key:
+            raise UsageError(f"{where}: expected a key of at least {SHORTEST_KEY} ASCII characters without spaces")
+        return key
