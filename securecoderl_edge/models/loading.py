@@ -22,7 +22,7 @@ def load_base(
 
     Args:
         products: the dtype that the model computes in, float32 by default. With int8, embedding, output and norms have
-            it; with fp32, linear layers do, whose products would round them anyway.
+            it; with fp32, linear layers do if it is bfloat16, since products would round their weights anyway.
 
     Raises:
         SceError: transformers cannot load it, it is already quantized, or it has no readable safetensors weights.
@@ -40,7 +40,8 @@ def load_base(
     else:
         dtypes = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
         dtype = dtypes.get(precision, products or torch.float32)
-        linears = products if precision == "fp32" else None
+        # bfloat16 has the range of float32.
+        linears = products if precision == "fp32" and products == torch.bfloat16 else None
         try:
             model = load_model(folder, dtype, device, linears=linears, int8=precision == "int8")
         except (OSError, ValueError, RuntimeError, TypeError, KeyError) as error:
