@@ -1,10 +1,15 @@
 """Cost of an update in CPU time and memory, compared with ours on Hugging Face's generate, and with TRL's RLOO.
 
     python benchmarks/ppo_step.py --json benchmarks/results/ppo-step.json
+    python benchmarks/ppo_step.py --model smollm2 --json benchmarks/results/smollm2-step.json
 
 The peer is an optional dependency of this script alone: ``pip install -c constraints.txt trl==1.16.0``.
 
-All three take a small random Llama (hidden size 256, 4 layers, 4,096 words, float32), LoRA of rank 16 on q, k, v, o,
+With ``--model smollm2`` an update is that of the recipe `smollm2`: LoRA of rank 16 on all linear layers of SmolLM2-135M,
+4 prompts of MBPP with 8 completions of exactly 160 tokens each, one pass over those 32. Ours chooses its dtypes; TRL has
+float32 weights, with and without its mixed precision.
+
+With the default model all take a small random Llama (hidden size 256, 4 layers, 4,096 words, float32), LoRA of rank 16 on q, k, v, o,
 4 prompts of 64 tokens with 2 completions of exactly 128 tokens each, and 4 passes over those 8 with a KL penalty. The
 end of sequence is an id past the model's vocabulary: nobody can draw it, so all have the same work. The reward is a
 checksum of the completion's text, no program runs. Every measurement is a process of its own, by turns, with the same
@@ -21,7 +26,7 @@ Remaining differences:
 * RLOO takes one ratio a sequence, ours one a token. Neither has a value head: ours has none with advantage = rloo.
 * TRL's process also holds what it imports (datasets, pandas, pyarrow); memory before the first update is told apart.
 
-Gradient checkpointing and bfloat16, defaults of TRL, are off: the first costs time, the second is off in ours too.
+Gradient checkpointing, a default of TRL, is off, since it costs time; so is bfloat16 with the random Llama, in ours too.
 `sce train` also returns large blocks to the system to save memory; this is left out.
 """
 
@@ -38,7 +43,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ppo_step_worker import BATCH, NEW_TOKENS, SAMPLES
+from ppo_step_worker import BATCH, NEW_TOKENS
 from record import publish
 
 from securecoderl_edge.system.files import write_atomically
@@ -47,15 +52,25 @@ from securecoderl_edge.system.files import write_atomically
 
 TRL_VERSION = "1.16.0"
 TRL_MISSING = f"no TRL {TRL_VERSION}, so no results of it: pip install -c constraints.txt trl=={TRL_VERSION}\n"
-WAYS = {"ours": "own", "ours, HF generate": "hf", "TRL RLOO": "trl"}
+WAYS = {
+    "random": {"ours": "own", "ours, HF generate": "hf", "TRL RLOO": "trl-rloo"},
+    "smollm2": {
+        "ours": "own",
+        "TRL RLOO": "trl-rloo",
+        "TRL RLOO in bf16": "trl-rloo-bf16",
+        "TRL GRPO in bf16": "trl-grpo-bf16",
+    },
+}
+TOKENS = {"random": BATCH * NEW_TOKENS, "smollm2": 32 * 160}
 SCALING = (8, 16, 32, 64)
 WORKER = Path(__file__).with_name("ppo_step_worker.py")
-WORKER_SECONDS = 400
+WORKER_SECONDS = 3000
 
 
 def main() -> None:
     """Make the model, run the workers by turns, print costs and ratios."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--model", choices=WAYS, default="random")
     parser.add_argument("--rounds", type=int, default=3, help="processes of each contender and number of threads")
     parser.add_argument("--updates", type=int, default=2, help="timed updates of a process, after one to warm up")
     parser.add_argument("--quick", action="store_true", help="one round of one update, one thread, no scaling")
@@ -65,34 +80,35 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="file for the results")
     arguments = parser.parse_args()
     rounds, updates = (1, 1) if arguments.quick else (arguments.rounds, arguments.updates)
-    ways = {name: way for name, way in WAYS.items() if way != "trl" or trl_version() == TRL_VERSION}
-    if len(ways) < len(WAYS):
+    model, known = arguments.model, WAYS[arguments.model]
+    ways = {name: way for name, way in known.items() if "trl" not in way or trl_version() == TRL_VERSION}
+    if len(ways) < len(known):
         sys.stderr.write(TRL_MISSING)
     result: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = arguments.folder or Path(name)
         folder.mkdir(parents=True, exist_ok=True)
-        run("make", folder, 0, 1)
+        run(model, "make", folder, 0, 1)
         for threads, suffix in ((1, ""), (2, "_2_threads")) if not arguments.quick else ((1, ""),):
             runs: dict[str, list[dict[str, Any]]] = {name: [] for name in ways}
             for turn in range(rounds):
                 for name in ways if turn % 2 == 0 else reversed(ways):
-                    runs[name].append(run(ways[name], folder, updates, threads, turn))
-            result |= compare(runs, threads, suffix)
-        result["seconds_by_part"] = run("parts", folder, updates, 1)["seconds_by_part"]
-        sizes = () if arguments.quick else SCALING
-        result["scaling"] = [{"batch": size, **run(f"batch-{size}", folder, 1, 1)["scaling"]} for size in sizes]
+                    runs[name].append(run(model, ways[name], folder, updates, threads, turn))
+            result |= compare(runs, threads, suffix, TOKENS[model])
+        result["seconds_by_part"] = run(model, "parts", folder, updates, 1)["seconds_by_part"]
+        sizes = SCALING if model == "random" and not arguments.quick else ()
+        result["scaling"] = [{"batch": size, **run(model, f"batch-{size}", folder, 1, 1)["scaling"]} for size in sizes]
     for part, seconds in result["seconds_by_part"].items():
-        sys.stdout.write(f"ours: {part:28s} {seconds:6.2f} s CPU per update\n")
+        sys.stdout.write(f"ours: {part:36s} {seconds:6.2f} s CPU per update\n")
     for row in result["scaling"]:
         sys.stdout.write("ours  " + "  ".join(f"{name} {value}" for name, value in row.items()) + "\n")
-    facts = {"rounds": rounds, "updates": updates, "samples_per_prompt": SAMPLES, "trl": trl_version() or None}
+    facts = {"model": model, "rounds": rounds, "updates": updates, "trl": trl_version() or None}
     publish({**result, **facts}, arguments.json)
 
 
-def run(way: str, folder: Path, updates: int, threads: int, turn: int = 0) -> dict[str, Any]:
+def run(model: str, way: str, folder: Path, updates: int, threads: int, turn: int = 0) -> dict[str, Any]:
     """One worker's results, from a process of its own, or from the same one of a run that was stopped."""
-    file = folder / f"measured-{way}-{updates}-{threads}-{turn}.json"
+    file = folder / f"measured-{model}-{way}-{updates}-{threads}-{turn}.json"
     if file.is_file():
         return dict(json.loads(file.read_text(encoding="utf-8")))
     environment = {
@@ -105,18 +121,22 @@ def run(way: str, folder: Path, updates: int, threads: int, turn: int = 0) -> di
         "CUDA_VISIBLE_DEVICES": "",
         "TRL_EXPERIMENTAL_SILENCE": "1",
     }
-    command = [sys.executable, str(WORKER), way, str(folder), str(updates)]
+    command = [sys.executable, str(WORKER), model, way, str(folder), str(updates)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WORKER_SECONDS)
     if done.returncode:
         raise SystemExit(f"the worker {way} failed:\n{done.stderr}")
-    measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1]) if done.stdout else {}
     with write_atomically(file) as out:
         out.write(json.dumps(measured))
     return measured
 
 
-def compare(runs: dict[str, list[dict[str, Any]]], threads: int, suffix: str) -> dict[str, Any]:
-    """Print and return the costs of the contenders at one number of threads, and the ratios of their medians."""
+def compare(runs: dict[str, list[dict[str, Any]]], threads: int, suffix: str, tokens: int) -> dict[str, Any]:
+    """Print and return the costs of the contenders at one number of threads, and the ratios of their medians.
+
+    Args:
+        tokens: that each must have sampled in an update.
+    """
     table: dict[str, dict[str, float]] = {}
     for name, measured in runs.items():
         cpu = [seconds for each in measured for seconds in each["cpu_seconds"]]
@@ -135,7 +155,7 @@ def compare(runs: dict[str, list[dict[str, Any]]], threads: int, suffix: str) ->
             f"{row['cpu_seconds_min']:.2f})  {row['wall_seconds_median']:6.2f} s wall  {row['peak_rss_mib']:7.1f} MiB "
             f"(before {row['rss_before_updates_mib']:.1f})  {row['sampled_tokens_an_update']} tokens sampled\n"
         )
-        if any(each["sampled_tokens"] != BATCH * NEW_TOKENS for each in measured):
+        if any(each["sampled_tokens"] != tokens for each in measured):
             raise SystemExit(
                 f"{name} sampled another number of tokens: {[each['sampled_tokens'] for each in measured]}"
             )
@@ -143,10 +163,12 @@ def compare(runs: dict[str, list[dict[str, Any]]], threads: int, suffix: str) ->
     def ratio(key: str, peer: str) -> float:
         return round(table["ours"][key] / table[peer][key], 3)
 
-    ratios = {"cpu_ratio_vs_hf_generate": ratio("cpu_seconds_median", "ours, HF generate")}
-    if "TRL RLOO" in table:
-        ratios["cpu_ratio_vs_trl_rloo"] = ratio("cpu_seconds_median", "TRL RLOO")
-        ratios["rss_ratio_vs_trl_rloo"] = ratio("peak_rss_mib", "TRL RLOO")
+    ratios = {}
+    for peer in list(table)[1:]:
+        slug = peer.removeprefix("ours, ").lower().replace(" ", "_")
+        ratios[f"cpu_ratio_vs_{slug}"] = ratio("cpu_seconds_median", peer)
+        ratios[f"wall_ratio_vs_{slug}"] = ratio("wall_seconds_median", peer)
+        ratios[f"rss_ratio_vs_{slug}"] = ratio("peak_rss_mib", peer)
     return {**{name + suffix: value for name, value in ratios.items()}, f"contenders{suffix}": table}
 
 

@@ -1,6 +1,6 @@
 """A contender of `ppo_step.py`, in a process of its own: the same updates by us or by TRL, their costs.
 
-python benchmarks/ppo_step_worker.py WAY FOLDER UPDATES      prints the results as JSON
+python benchmarks/ppo_step_worker.py MODEL WAY FOLDER UPDATES      prints the results as JSON
 """
 
 from __future__ import annotations
@@ -16,44 +16,95 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.models.tokenizer import Tokenizer, read_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.prompts.styles import OURS
+from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.sandbox.security import Scan
 from securecoderl_edge.scoring.score import Score, make_score
 from securecoderl_edge.system.machine import peak_rss_bytes
 
+if TYPE_CHECKING:
+    from securecoderl_edge.models.adapters import LoraSettings
+    from securecoderl_edge.training.settings import PpoSettings
+
 VOCABULARY, PROMPT_TOKENS, NEW_TOKENS = 4096, 64, 128
 BATCH, SAMPLES, EPOCHS = 8, 2, 4
 RATE, KL, TEMPERATURE, CLIP, NORM = 1e-4, 0.05, 0.7, 0.2, 1.0
+# Ends a completion. Its id is the first that a model's output layer lacks, so nobody can draw it.
+END = "<eos>"
 
 
-def work(way: str, folder: Path, updates: int) -> None:
+def work(model: str, way: str, folder: Path, updates: int) -> None:
     """What a worker process does; its results are its last line."""
     import torch
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     torch.manual_seed(0)
     if way == "make":
-        make_model(folder)
-        results: dict[str, Any] = {}
-    elif way == "trl":
-        results = run_trl(folder, updates)
+        if model == "random":
+            make_model(folder)
+        return
+    size = int(way.removeprefix("batch-")) if way.startswith("batch-") else BATCH
+    setup = random_setup(folder, updates, size) if model == "random" else smollm2_setup(updates)
+    if way.startswith("trl-"):
+        results = run_trl(setup, updates, way)
     elif way == "parts":
-        results = {"seconds_by_part": seconds_by_part(folder, updates)}
+        results = {"seconds_by_part": seconds_by_part(setup, updates)}
     elif way.startswith("batch-"):
-        size = int(way.removeprefix("batch-"))
-        found = run_ours(folder, updates, "own", size)
+        found = run_ours(setup, updates, "own")
         each = statistics.median(found["cpu_seconds"]) / size
         peak = found["peak_rss_mib"]
         results = {"scaling": {"cpu_seconds_a_completion": round(each, 4), "peak_rss_mib": peak}}
     else:
-        results = run_ours(folder, updates, way, BATCH)
+        results = run_ours(setup, updates, way)
     sys.stdout.write(f"{json.dumps(results)}\n")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Updates of ours, of which TRL's are a copy. ``end`` is the id of `END`; ``auto``: each chooses its dtypes."""
+
+    base: Path
+    end: int
+    problems: list[Problem]
+    format: PromptFormat
+    lora: LoraSettings
+    ppo: PpoSettings
+    auto: bool
+
+
+def random_setup(folder: Path, updates: int, batch: int) -> Setup:
+    """The small random Llama of `make_model`, in float32."""
+    from securecoderl_edge.models.adapters import LoraSettings
+    from securecoderl_edge.training.settings import PpoSettings
+
+    ppo = PpoSettings(
+        batch_size=batch, samples_per_prompt=SAMPLES, advantage="rloo", drop_zero_variance_groups=False, epochs=EPOCHS,
+        learning_rate=RATE, clip_range=CLIP, kl_coefficient=KL, temperature=TEMPERATURE, max_tokens=NEW_TOKENS,
+        max_grad_norm=NORM,
+    )  # fmt: skip
+    problems = make_problems(read_tokenizer(folder), (updates + 1) * batch // SAMPLES)
+    return Setup(folder, VOCABULARY, problems, OURS, LoraSettings(rank=16, alpha=32), ppo, auto=False)
+
+
+def smollm2_setup(updates: int) -> Setup:
+    """SmolLM2-135M on MBPP with the recipe `smollm2`."""
+    from securecoderl_edge.models.architecture import read_architecture
+    from securecoderl_edge.models.files import base_folder
+    from securecoderl_edge.problems.sources import load_problems
+    from securecoderl_edge.training.recipe import resolve
+    from securecoderl_edge.training.workplace import training_format
+
+    settings = resolve("smollm2", (), {})
+    base = base_folder(settings.model)
+    ppo = replace(settings.ppo, drop_zero_variance_groups=False)
+    problems = load_problems(settings.problems)[: (updates + 1) * ppo.batch_size // ppo.samples_per_prompt]
+    format = training_format(settings, base)
+    return Setup(base, read_architecture(base).vocabulary, problems, format, settings.lora, ppo, auto=True)
 
 
 def make_model(folder: Path) -> None:
@@ -73,8 +124,7 @@ def make_model(folder: Path) -> None:
     sources = sorted(Path(__file__).parents[1].glob("securecoderl_edge/**/*.py"))
     tokenizer.train_from_iterator((path.read_text(encoding="utf-8") for path in sources), trainer)
     tokenizer.add_tokens([f"<unused{number}>" for number in range(VOCABULARY - tokenizer.get_vocab_size())])
-    # TRL's EOS token: its id is the first that the model cannot draw.
-    tokenizer.add_special_tokens(["<eos>"])
+    tokenizer.add_special_tokens([END])
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<pad>", "eos_token": "<pad>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
@@ -149,90 +199,102 @@ class Clock:
         }
 
 
-def run_ours(folder: Path, updates: int, rollout: str, batch: int) -> dict[str, Any]:
-    """Our updates; the sampler is our own or Hugging Face's."""
+def run_ours(
+    setup: Setup, updates: int, rollout: str, warmed_up: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
+    """Our updates; the sampler is our own or Hugging Face's. ``warmed_up`` is called after the first update."""
     import torch
 
-    from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adapter_parameters, add_adapters
+    from securecoderl_edge.models.adapters import POLICY_ADAPTER, adapter_parameters, add_adapters
     from securecoderl_edge.models.decoder import Decoder
-    from securecoderl_edge.models.device import Compute
+    from securecoderl_edge.models.device import Compute, compute_on_cpu
     from securecoderl_edge.models.loading import load_base
-    from securecoderl_edge.training.settings import PpoSettings, RewardSettings
+    from securecoderl_edge.training.settings import RewardSettings
     from securecoderl_edge.training.update.learner import Learner
     from securecoderl_edge.training.update.ppo_update import ppo_update
 
-    compute = Compute("cpu", "fp32", torch.float32, torch.float32)
-    model = add_adapters(load_base(folder), LoraSettings(rank=16, alpha=32), 0)
-    optimizer = torch.optim.AdamW(adapter_parameters(model, POLICY_ADAPTER).values(), lr=RATE, weight_decay=0.0)
-    decoder = Decoder(model, torch.float32) if rollout == "own" else None
-    tokenizer = replace(read_tokenizer(folder), ends=frozenset({VOCABULARY}))
-    learner = Learner(model, tokenizer, compute, optimizer, decoder)
-    ppo = PpoSettings(
-        batch_size=batch, samples_per_prompt=SAMPLES, advantage="rloo", drop_zero_variance_groups=False, epochs=EPOCHS,
-        learning_rate=RATE, clip_range=CLIP, kl_coefficient=KL, temperature=TEMPERATURE, max_tokens=NEW_TOKENS,
-        max_grad_norm=NORM, rollout=rollout,
-    )  # fmt: skip
-    problems = make_problems(learner.tokenizer, (updates + 1) * batch // SAMPLES)
+    compute = compute_on_cpu("auto") if setup.auto else Compute("cpu", "fp32", torch.float32)
+    base = load_base(setup.base, compute.base_precision, compute.device, compute.products)
+    model = add_adapters(base, setup.lora, 0)
+    rate = setup.ppo.learning_rate
+    optimizer = torch.optim.AdamW(adapter_parameters(model, POLICY_ADAPTER).values(), lr=rate, weight_decay=0.0)
+    decoder = Decoder(model, compute.rollout_dtype) if rollout == "own" else None
+    tokenizer = replace(read_tokenizer(setup.base), ends=frozenset({setup.end}))
+    learner = Learner(model, tokenizer, compute, optimizer, decoder, format=setup.format)
+    ppo = replace(setup.ppo, rollout=rollout)
     before = round(peak_rss_bytes() / 2**20, 1)
     scorer: Any = ChecksumScorer()
     clock, prompts, tokens = Clock(), 0, 0
     for step in range(1, updates + 2):
         clock.start()
         metrics, sampled = ppo_update(
-            learner, scorer, problems, ppo, RewardSettings(unparsable="paper"), 1.0, "partial", step, 0
+            learner, scorer, setup.problems, ppo, RewardSettings(unparsable="paper"), 1.0, "partial", step, 0
         )
         clock.stop()
-        if len({done.token_ids for done in sampled.completions}) < batch:
+        if step == 1:
+            warmed_up()
+        if len({done.token_ids for done in sampled.completions}) < ppo.batch_size:
             raise SystemExit("equal completions, which ours processes once")
-        prompts = SAMPLES * sum(len(learner.prompt_tokens(problem)) for problem in sampled.problems)
+        prompts = ppo.samples_per_prompt * sum(len(learner.prompt_tokens(problem)) for problem in sampled.problems)
         tokens = metrics["tokens"]
     return clock.results(before, prompts, tokens)
 
 
-def seconds_by_part(folder: Path, updates: int) -> dict[str, float]:
-    """CPU seconds of the parts of an update of ours, measured around its functions."""
-    from securecoderl_edge.training.update import ppo_update as module
+def seconds_by_part(setup: Setup, updates: int) -> dict[str, float]:
+    """CPU seconds of the parts of an update of ours, measured around its functions. Indented parts are inside others."""
+    from securecoderl_edge.models import sampling
+    from securecoderl_edge.models.decoder import Decoder
+    from securecoderl_edge.training.update import minibatches, ppo, ppo_update
+    from securecoderl_edge.training.update.learner import Learner
 
-    spent = {"collect": [0.0], "_evaluate": [0.0]}
+    parts: list[tuple[str, Any, str]] = [
+        ("sampling", ppo_update, "collect"),
+        ("  merging adapters", Decoder, "refresh"),
+        ("  reading prompts", sampling, "_prefill"),
+        ("  drawing tokens", sampling, "draw_tokens"),
+        ("reference and old log-probabilities", ppo_update, "_evaluate"),
+        ("forward passes", minibatches, "completion_log_probs"),
+        ("backward passes", Learner, "backward"),
+        ("optimizer", Learner, "step"),
+        ("  of all passes: output layer", ppo._ChunkedLogProbs, "forward"),
+    ]
+    spent = dict.fromkeys([title for title, _, _ in parts], 0.0)
 
-    def timed(function: Callable[..., Any], seconds: list[float]) -> Callable[..., Any]:
+    def timed(function: Callable[..., Any], title: str) -> Callable[..., Any]:
         def inner(*arguments: Any, **named: Any) -> Any:
             started = time.process_time()
             try:
                 return function(*arguments, **named)
             finally:
-                seconds.append(time.process_time() - started)
+                spent[title] += time.process_time() - started
 
         return inner
 
-    for name, seconds in spent.items():
-        setattr(module, name, timed(getattr(module, name), seconds))
-    whole = sum(run_ours(folder, updates, "own", BATCH)["cpu_seconds"])
-    # Calls of the updates after the first: one to collect, two to evaluate.
-    sample = sum(spent["collect"][-updates:])
-    evaluate = sum(spent["_evaluate"][-2 * updates :])
-    parts = {
-        "sample": sample,
-        "reference_and_old_log_probs": evaluate,
-        "update": whole - sample - evaluate,
-        "all": whole,
-    }
-    return {name: round(seconds / updates, 3) for name, seconds in parts.items()}
+    for title, owner, name in parts:
+        wrapped = timed(getattr(owner, name), title)
+        setattr(owner, name, staticmethod(wrapped) if owner is ppo._ChunkedLogProbs else wrapped)
+    found = run_ours(setup, updates, "own", lambda: spent.update(dict.fromkeys(spent, 0.0)))
+    return {name: round(seconds / updates, 3) for name, seconds in {**spent, "all": sum(found["cpu_seconds"])}.items()}
 
 
-def run_trl(folder: Path, updates: int) -> dict[str, Any]:
-    """The same updates by TRL's trainer; one of ours is `EPOCHS` of its steps."""
+def run_trl(setup: Setup, updates: int, way: str) -> dict[str, Any]:
+    """The same updates by TRL's trainer; one of ours is as many of its steps as it has epochs.
+
+    Args:
+        way: ``trl-rloo`` or ``trl-grpo``, in float32, or with ``-bf16`` in its mixed precision.
+    """
     import torch
+    import trl
     from datasets import Dataset
     from peft import LoraConfig
     from transformers import AutoTokenizer, LlamaForCausalLM, TrainerCallback
-    from trl import RLOOConfig, RLOOTrainer
 
-    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left", eos_token="<eos>")
-    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
-    prompts = [
-        OURS.prompt(problem) for problem in make_problems(read_tokenizer(folder), (updates + 1) * BATCH // SAMPLES)
-    ]
+    ppo, name = setup.ppo, way.split("-")[1].upper()
+    tokenizer = AutoTokenizer.from_pretrained(setup.base, padding_side="left", eos_token=END)
+    if tokenizer.eos_token_id != setup.end:
+        raise SystemExit(f"the end of sequence is {tokenizer.eos_token_id}, not {setup.end}")
+    model = LlamaForCausalLM.from_pretrained(setup.base, dtype=torch.float32, attn_implementation="sdpa")
+    prompts = [setup.format.prompt(problem) for problem in setup.problems]
     clock = Clock()
     seen = {"prompt": 0, "sampled": 0}
 
@@ -245,32 +307,37 @@ def run_trl(folder: Path, updates: int) -> dict[str, Any]:
 
     class Watch(TrainerCallback):  # type: ignore[misc]
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if state.global_step % EPOCHS == 0:
+            if state.global_step % ppo.epochs == 0:
                 clock.stop()
                 clock.start()
 
     with tempfile.TemporaryDirectory() as out, contextlib.redirect_stdout(sys.stderr):
-        settings = RLOOConfig(
-            output_dir=out, per_device_train_batch_size=BATCH, num_generations=SAMPLES, steps_per_generation=1,
-            gradient_accumulation_steps=1, num_iterations=EPOCHS, max_steps=(updates + 1) * EPOCHS,
-            max_completion_length=NEW_TOKENS, learning_rate=RATE, lr_scheduler_type="constant", epsilon=CLIP, beta=KL,
-            temperature=TEMPERATURE, max_grad_norm=NORM, weight_decay=0.0, gradient_checkpointing=False, bf16=False,
-            use_cpu=True, report_to=[], save_strategy="no", logging_steps=10_000, disable_tqdm=True,
+        settings = getattr(trl, f"{name}Config")(
+            output_dir=out, per_device_train_batch_size=ppo.batch_size, num_generations=ppo.samples_per_prompt,
+            steps_per_generation=1, gradient_accumulation_steps=1, num_iterations=ppo.epochs,
+            max_steps=(updates + 1) * ppo.epochs, max_completion_length=ppo.max_tokens,
+            learning_rate=ppo.learning_rate, lr_scheduler_type="constant", epsilon=ppo.clip_range,
+            beta=ppo.kl_coefficient, temperature=ppo.temperature, max_grad_norm=ppo.max_grad_norm, weight_decay=0.0,
+            gradient_checkpointing=False, bf16=way.endswith("-bf16"), use_cpu=True, report_to=[], save_strategy="no",
+            logging_steps=10_000, disable_tqdm=True,
         )  # fmt: skip
-        trainer = RLOOTrainer(
+        trainer = getattr(trl, f"{name}Trainer")(
             model=model,
             reward_funcs=reward,
             args=settings,
             train_dataset=Dataset.from_dict({"prompt": prompts}),
             processing_class=tokenizer,
             peft_config=LoraConfig(
-                r=16, lora_alpha=32, target_modules=["q_proj", "k_proj", "v_proj", "o_proj"], task_type="CAUSAL_LM"
+                r=setup.lora.rank,
+                lora_alpha=setup.lora.alpha,
+                target_modules=list(setup.lora.targets),
+                task_type="CAUSAL_LM",
             ),
             callbacks=[Watch()],
         )
         formats = {str(parameter.dtype) for parameter in trainer.model.parameters()}
         if formats != {"torch.float32"}:
-            raise SystemExit(f"TRL does not compute in float32 alone: {sorted(formats)}")
+            raise SystemExit(f"TRL's weights are not in float32 alone: {sorted(formats)}")
         before = round(peak_rss_bytes() / 2**20, 1)
         clock.start()
         trainer.train()
@@ -278,4 +345,4 @@ def run_trl(folder: Path, updates: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    work(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    work(sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))

@@ -7,7 +7,8 @@ leaves about 60 % of the memory and half of the elementwise work.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,9 @@ from torch.nn import functional
 
 from securecoderl_edge.models.families import SILU
 from securecoderl_edge.models.int8 import Int8Linear
+
+# The backward pass of attention: scores at a time, which stay in the cache of a CPU; keys from which torch's is faster.
+_SCORE_BYTES, _LONG = 1 << 20, 512
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,24 @@ class Projection:
         """(out, in) the frozen weight in ``dtype``."""
         linear = self.linear
         return linear.expanded(dtype) if isinstance(linear, Int8Linear) else linear.weight.to(dtype)
+
+
+@contextmanager
+def rounded_products(dtype: torch.dtype | None, device: str) -> Iterator[None]:
+    """Inside the block, float32 matrix products of a CPU round their inputs to ``dtype`` if that is bfloat16.
+
+    Sums and results stay float32, which bfloat16 matrices do not give. With matrix units (AMX) it takes half the time.
+    """
+    settings = getattr(torch.backends.mkldnn, "matmul", None)  # torch 2.9
+    if dtype != torch.bfloat16 or device != "cpu" or settings is None:
+        yield
+        return
+    before = settings.fp32_precision
+    settings.fp32_precision = "bf16"
+    try:
+        yield
+    finally:
+        settings.fp32_precision = before
 
 
 def score_bias(visible: Tensor, dtype: torch.dtype) -> Tensor:
@@ -47,6 +69,60 @@ def shared_heads(query: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, T
     if groups == 1 or query.device.type == "cpu":
         return keys, values, groups > 1
     return keys.repeat_interleave(groups, 1), values.repeat_interleave(groups, 1), False
+
+
+def attend(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, scale: float) -> Tensor:
+    """(B, heads, L, D) attention of ``query`` to ``keys`` and ``values`` (B, kv heads, S, D), scores times ``scale``.
+
+    Args:
+        bias: (B or 1, 1, L, S), see `score_bias`; None for the plain causal mask.
+    """
+    keys, values, shared = shared_heads(query, keys, values)
+    if query.device.type != "cpu" or query.dtype == torch.float32 or keys.shape[2] > _LONG:
+        return functional.scaled_dot_product_attention(
+            query, keys, values, attn_mask=bias, is_causal=bias is None, scale=scale, enable_gqa=shared
+        )
+    if bias is None:
+        causal = torch.ones(query.shape[2], keys.shape[2], dtype=torch.bool).tril()
+        bias = score_bias(causal, query.dtype)[None, None]
+    output: Tensor = _Attend.apply(query, keys, values, bias, scale)  # type: ignore[no-untyped-call]
+    return output
+
+
+class _Attend(torch.autograd.Function):
+    """Attention on a CPU in 16 bits, whose own backward pass in torch takes twice as long (three times for nano)."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor, scale: float) -> Tensor:
+        ctx.save_for_backward(query, keys, values, bias)
+        ctx.scale = scale
+        return functional.scaled_dot_product_attention(
+            query, keys, values, attn_mask=bias, scale=scale, enable_gqa=query.shape[1] > keys.shape[1]
+        )
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        query, keys, values, bias = ctx.saved_tensors
+        rows, heads, length, size = query.shape
+        groups, seen = keys.shape[1], keys.shape[2]
+        # A group is the heads that share keys.
+        wide, narrow = (rows * groups, heads // groups * length, size), (rows * groups, seen, size)
+        tensors = [query.reshape(wide), keys.reshape(narrow), values.reshape(narrow), gradients[0].reshape(wide)]
+        found = [torch.empty_like(each) for each in tensors[:3]]
+        owners = torch.arange(rows).repeat_interleave(groups) % len(bias)
+        at_a_time = max(1, _SCORE_BYTES // (4 * wide[1] * seen))
+        with rounded_products(query.dtype, "cpu"):
+            for start in range(0, rows * groups, at_a_time):
+                part = slice(start, start + at_a_time)
+                q, k, v, slope = (each[part].float() for each in tensors)
+                scores = (q @ k.transpose(1, 2)).mul_(ctx.scale)
+                scores.view(len(q), -1, length, seen).add_(bias[owners[part]])
+                weights = scores.softmax(-1)
+                found[2][part] = weights.transpose(1, 2) @ slope
+                of_weights = slope @ v.transpose(1, 2)
+                of_scores = torch._softmax_backward_data(of_weights, weights, -1, torch.float32).mul_(ctx.scale)
+                found[0][part], found[1][part] = of_scores @ k, of_scores.transpose(1, 2) @ q
+        return found[0].view_as(query), found[1].view_as(keys), found[2].view_as(values), None, None
 
 
 def project(inputs: Tensor, layers: Sequence[Any], dtype: torch.dtype) -> list[Tensor]:

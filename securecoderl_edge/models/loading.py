@@ -14,14 +14,15 @@ if TYPE_CHECKING:
 
 
 def load_base(
-    folder: Path, precision: str = "fp32", device: str = "cpu", other_dtype: torch.dtype | None = None
+    folder: Path, precision: str = "fp32", device: str = "cpu", products: torch.dtype | None = None
 ) -> Any:
     """The frozen base model in ``fp32``, ``fp16``, ``bf16``, weight-only ``int8``, or ``int8-bnb`` (LLM.int8).
 
     It is of a class of transformers; `transformer` and `decoder` compute it if its family is known.
 
     Args:
-        other_dtype: with int8, the dtype of embedding, output and norms. float32 by default.
+        products: the dtype that the model computes in, float32 by default. With int8, embedding, output and norms have
+            it; with fp32, linear layers do if it is bfloat16, since products would round their weights anyway.
 
     Raises:
         SceError: transformers cannot load it, it is already quantized, or it has no readable safetensors weights.
@@ -35,12 +36,14 @@ def load_base(
     if isinstance(find_architecture(folder), OtherArchitecture):
         model = load_other(folder, precision, device)
     elif precision == "int8-bnb":
-        model = _load_with_bitsandbytes(folder, device, other_dtype or torch.float16)
+        model = _load_with_bitsandbytes(folder, device, products or torch.float16)
     else:
         dtypes = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-        dtype = dtypes.get(precision, other_dtype or torch.float32)
+        dtype = dtypes.get(precision, products or torch.float32)
+        # bfloat16 has the range of float32.
+        linears = products if precision == "fp32" and products == torch.bfloat16 else None
         try:
-            model = load_model(folder, dtype, device, int8=precision == "int8")
+            model = load_model(folder, dtype, device, linears=linears, int8=precision == "int8")
         except (OSError, ValueError, RuntimeError, TypeError, KeyError) as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise

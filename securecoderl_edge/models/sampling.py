@@ -24,6 +24,8 @@ from securecoderl_edge.models.sizes import CACHE_GROWTH, PREFILL_TOKENS
 
 # Rows of finished sequences are dropped once they make up this fraction of the batch: dropping copies the cache.
 _COMPACT_SHARE = 0.25
+# Tokens whose weights are summed at a time; the largest float32 below 1.
+_BLOCK, _BELOW_ONE = 256, 1 - 2**-24
 
 
 @dataclass(frozen=True)
@@ -334,12 +336,31 @@ def draw_tokens(
     if temperature == 0:
         chosen = logits.argmax(-1)
     else:
-        # Inverse transform sampling: one random number per row; multinomial needs one per token of the vocabulary.
         scores = logits / temperature
         if truncate is not None:
             scores = truncate(scores)
-        below = scores.softmax(-1).cumsum(-1)
-        chosen = (below <= uniforms[:, None] * below[:, -1:]).sum(-1).clamp_max(logits.shape[-1] - 1)
-        logits = scores if tempered else logits
-    log_probs = logits.gather(-1, chosen[:, None])[:, 0] - logits.logsumexp(-1)
-    return chosen, log_probs
+        weights = (scores - scores.amax(-1, keepdim=True)).exp_()
+        chosen = _first_above(weights, uniforms)
+        if tempered:
+            return chosen, (weights.gather(-1, chosen[:, None])[:, 0] / weights.sum(-1)).log()
+    return chosen, logits.gather(-1, chosen[:, None])[:, 0] - logits.logsumexp(-1)
+
+
+def _first_above(weights: Tensor, uniforms: Tensor) -> Tensor:
+    """(B,) the first place of each row of ``weights`` (B, V) up to which they sum to more than its part of their sum.
+
+    Inverse transform sampling: one random number a row, where multinomial needs one a token. The running sum is that of
+    blocks, and then of one block: over a whole vocabulary it would take longer than the logits' product.
+
+    Args:
+        uniforms: (B,) the parts, from [0, 1).
+    """
+    blocks = functional.pad(weights, (0, -weights.shape[1] % _BLOCK)).view(len(weights), -1, _BLOCK)
+    ends = blocks.sum(-1).cumsum(-1)
+    goal = uniforms[:, None] * ends[:, -1:]
+    block = (ends <= goal).sum(-1, keepdim=True).clamp_max(ends.shape[1] - 1)
+    before = functional.pad(ends, (1, 0)).gather(-1, block)
+    within = blocks[torch.arange(len(weights), device=weights.device), block[:, 0]].cumsum(-1)
+    # Rounding must not lead out of the block, or to a token without weight.
+    rest = torch.minimum((goal - before).clamp_min(0), within[:, -1:] * _BELOW_ONE)
+    return block[:, 0] * _BLOCK + (within <= rest).sum(-1).clamp_max(_BLOCK - 1)

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.architecture import Architecture, architecture_of
-from securecoderl_edge.models.fused import gated, project, rms_norm, rotate, score_bias, shared_heads
+from securecoderl_edge.models.fused import attend, gated, project, rms_norm, rotate, score_bias
 
 # The attribute of a loaded model that keeps its architecture.
 _ARCHITECTURE = "_sce_architecture"
@@ -203,10 +203,7 @@ def _layer(
         # index_select adds up gradients in a fixed order on a CPU; keys[owners] does not with several threads.
         keys = torch.cat([past_keys.index_select(0, owners), key], 2)
         values = torch.cat([past_values.index_select(0, owners), value], 2)
-    keys, values, shared = shared_heads(query, keys, values)
-    mixed = functional.scaled_dot_product_attention(
-        query, keys, values, attn_mask=bias, is_causal=bias is None, scale=shape.attention_scale, enable_gqa=shared
-    )
+    mixed = attend(query, keys, values, bias, shape.attention_scale)
     flat = mixed.transpose(1, 2).reshape(rows, query.shape[2], -1)
     (out,) = project(flat, (attention.o_proj,), dtype)
     hidden = _added(hidden, out, norms.after_attention, layer, shape)

@@ -19,8 +19,10 @@ from securecoderl_edge.models.int8 import Int8Linear, with_int8_linears
 _COMPUTED = re.compile(r"rotary_emb\.inv_freq$")
 
 
-def load_model(folder: Path, dtype: torch.dtype, device: str, *, int8: bool = False) -> Any:
-    """The model of ``folder`` on ``device``, in ``dtype``; with ``int8`` all linear layers but the output are int8.
+def load_model(
+    folder: Path, dtype: torch.dtype, device: str, *, linears: torch.dtype | None = None, int8: bool = False
+) -> Any:
+    """The model of ``folder`` on ``device``, in ``dtype``; all linear layers but the output in ``linears`` or int8.
 
     Peak memory is the finished model and one tensor of the files.
 
@@ -40,7 +42,7 @@ def load_model(folder: Path, dtype: torch.dtype, device: str, *, int8: bool = Fa
     for name, tensor in read_tensors(folder):
         if _COMPUTED.search(name) or (tied and name == "lm_head.weight"):
             continue
-        _put(model, name, tensor.to(device), dtype, folder)
+        _put(model, name, tensor.to(device), dtype, linears or dtype, folder)
     if tied:
         model.tie_weights()
     missing = [name for name, parameter in model.named_parameters() if parameter.is_meta]
@@ -69,7 +71,9 @@ def read_tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
             ) from None
 
 
-def _put(model: nn.Module, name: str, tensor: Tensor, dtype: torch.dtype, folder: Path) -> None:
+def _put(
+    model: nn.Module, name: str, tensor: Tensor, dtype: torch.dtype, linears: torch.dtype, folder: Path
+) -> None:
     """Make ``tensor`` the parameter ``name`` of the model."""
     owner, _, last = name.rpartition(".")
     try:
@@ -85,6 +89,8 @@ def _put(model: nn.Module, name: str, tensor: Tensor, dtype: torch.dtype, folder
     if isinstance(module, Int8Linear) and last == "weight":
         module.quantize(tensor)
         return
+    if type(module) is nn.Linear and owner != "lm_head":
+        dtype = linears
     cast = tensor.to(dtype, copy=True)
     if dtype == torch.float16 and not bool(cast.isfinite().all()):
         raise SceError(f"{folder}: {name} has values outside the float16 range; use --base-precision fp32 or int8")

@@ -78,7 +78,7 @@ class HfRuntime:
         dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[products]
         self._device = device
         _require_memory(self.name, shape, self.base_precision, dtype.itemsize, self._free_gpu_bytes())
-        model = load_base(folder, self.base_precision, device, other_dtype=dtype)
+        model = load_base(folder, self.base_precision, device, products=dtype)
         if adapter is not None:
             model = _with_adapter(model, adapter)
         self._model, self._decoder = model, None

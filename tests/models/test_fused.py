@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from securecoderl_edge.models.fused import gated, project, rms_norm, rotate
+from securecoderl_edge.models import fused
+from securecoderl_edge.models.fused import attend, gated, project, rms_norm, rotate, score_bias
 
 GENERATOR = torch.Generator().manual_seed(3)
 
@@ -122,3 +123,37 @@ def test_layers_of_another_kind_compute_themselves() -> None:
 
     layer, inputs = Doubling(4, 4), torch.randn(2, 4)
     torch.testing.assert_close(project(inputs, [layer], torch.float32)[0], layer(inputs))
+
+
+@pytest.mark.parametrize("at_a_time", [1, 1 << 20])
+@pytest.mark.parametrize("rows_of_bias", [1, 3])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)])
+def test_gradients_of_attention_are_those_of_torch(
+    dtype: torch.dtype, tolerance: float, rows_of_bias: int, at_a_time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fused, "_SCORE_BYTES", at_a_time)
+    generator = torch.Generator().manual_seed(9)
+    query = torch.randn(3, 6, 5, 8, generator=generator).to(dtype).requires_grad_()
+    keys, values = (torch.randn(3, 2, 7, 8, generator=generator).to(dtype).requires_grad_() for _ in range(2))
+    visible = torch.rand(rows_of_bias, 1, 5, 7, generator=generator) > 0.4
+    visible[..., 0] = True
+    slope = torch.randn(3, 6, 5, 8, generator=generator).to(dtype)
+    ours = fused._Attend.apply(query, keys, values, score_bias(visible, dtype), 0.3)  # type: ignore[no-untyped-call]
+    wide = [each.detach().float().requires_grad_() for each in (query, keys, values)]
+    torchs = torch.nn.functional.scaled_dot_product_attention(*wide, attn_mask=visible, scale=0.3, enable_gqa=True)
+    found = torch.autograd.grad(ours, (query, keys, values), slope)
+    for own, expected in zip(found, torch.autograd.grad(torchs, wide, slope.float()), strict=True):
+        torch.testing.assert_close(own.float(), expected, atol=tolerance, rtol=tolerance)
+
+
+def test_attention_without_a_bias_is_causal_with_its_gradient() -> None:
+    generator = torch.Generator().manual_seed(10)
+    tensors = [torch.randn(2, heads, 6, 8, generator=generator).bfloat16() for heads in (4, 2, 2)]
+    causal = score_bias(torch.ones(1, 1, 6, 6, dtype=torch.bool).tril(), torch.bfloat16)
+    results = []
+    for bias in (None, causal):
+        inputs = [each.clone().requires_grad_() for each in tensors]
+        output = attend(*inputs, bias, 0.3)
+        results.append([output, *torch.autograd.grad(output.float().square().sum(), inputs)])
+    for without, given in zip(*results, strict=True):
+        assert torch.equal(without, given)

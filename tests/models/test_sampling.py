@@ -109,6 +109,21 @@ def test_tokens_are_drawn_as_often_as_their_probability_says() -> None:
     torch.testing.assert_close(log_probs, logits.log_softmax(-1)[drawn])
 
 
+@pytest.mark.parametrize("size", [3, 256, 257, 1000])
+def test_a_token_is_drawn_where_the_running_sum_passes_its_random_number(size: int) -> None:
+    generator = torch.Generator().manual_seed(size)
+    logits = torch.randn(400, size, generator=generator) * 3
+    logits[torch.rand(logits.shape, generator=generator) < 0.5] = -torch.inf
+    logits[:, size // 2] = 0.0
+    uniforms = torch.rand(400, generator=generator)
+    uniforms[:100], uniforms[100:200] = 0.0, 1 - 2**-24  # the smallest and the largest
+    drawn, _ = draw_tokens(logits, 1.0, uniforms)
+    for row, uniform, token in zip(logits.double().softmax(-1).tolist(), uniforms.tolist(), drawn.tolist(), strict=True):
+        assert row[token] > 0
+        assert sum(row[:token]) <= uniform + 1e-6
+        assert sum(row[: token + 1]) >= uniform - 1e-6
+
+
 def test_log_probs_that_are_tempered_are_those_of_the_distribution_that_tokens_come_from() -> None:
     logits = torch.randn(50, 9, generator=torch.Generator().manual_seed(5))
     uniforms = torch.rand(50, generator=torch.Generator().manual_seed(6))

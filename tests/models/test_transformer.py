@@ -32,8 +32,14 @@ EVERY_LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", 
 PAIRS = [([5, 6, 7], [8, 9, 1]), ([4], [3, 2, 2, 1]), ([5, 6, 7], [3, 3, 1])]
 
 
-def adapted(folder: Path, precision: str = "fp32", targets: tuple[str, ...] = EVERY_LINEAR) -> Any:
-    model = add_adapters(load_base(folder, precision), LoraSettings(rank=4, targets=targets), seed=1)
+def adapted(
+    folder: Path,
+    precision: str = "fp32",
+    targets: tuple[str, ...] = EVERY_LINEAR,
+    products: torch.dtype | None = None,
+) -> Any:
+    base = load_base(folder, precision, products=products)
+    model = add_adapters(base, LoraSettings(rank=4, targets=targets), seed=1)
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for parameter in adapter_parameters(model, POLICY_ADAPTER).values():
@@ -118,6 +124,22 @@ def test_the_ratio_of_the_policy_to_itself_is_exactly_one_in_every_format(
     found = gradients(model, new.sum())
     assert found.dtype == torch.float32
     assert bool(found.isfinite().all())
+
+
+def test_linear_layers_that_are_kept_in_bfloat16_change_no_log_prob_and_no_gradient(tiny_model: Path) -> None:
+    batch, found = make_batch(PAIRS, padding=0, device="cpu"), []
+    first = adapter_parameters(adapted(tiny_model), POLICY_ADAPTER)
+    for kept in (None, torch.bfloat16):
+        model = adapted(tiny_model, products=kept)
+        with torch.no_grad():
+            for name, parameter in adapter_parameters(model, POLICY_ADAPTER).items():
+                parameter.copy_(first[name])  # peft draws them in the dtype of the layer
+        log_probs, _ = completion_log_probs(model, batch, 0.7, Compute("cpu", "fp32", torch.bfloat16))
+        found.append((log_probs, gradients(model, log_probs.sum())))
+    dtypes = {name.rsplit(".", 2)[1]: parameter.dtype for name, parameter in model.named_parameters()}
+    assert {dtypes[name] for name in ("embed_tokens", "norm", "input_layernorm")} == {torch.float32}
+    assert dtypes["base_layer"] == torch.bfloat16
+    assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
 
 
 @pytest.mark.parametrize("products", [torch.float32, torch.float16])

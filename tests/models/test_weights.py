@@ -88,7 +88,7 @@ def test_half_precision_is_that_of_every_weight(tiny_model: Path, precision: str
 
 
 def test_what_int8_leaves_has_the_format_asked_for(tiny_model: Path) -> None:
-    model = load_base(tiny_model, "int8", other_dtype=torch.float16)
+    model = load_base(tiny_model, "int8", products=torch.float16)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.int8, torch.float16}
 
 

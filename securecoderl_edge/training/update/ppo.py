@@ -14,55 +14,58 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from securecoderl_edge.models.fused import rounded_products
 from securecoderl_edge.models.sizes import LOGITS_CHUNK_BYTES
-
-# Logits up to this size are kept for the backward pass; larger ones are recomputed.
-_KEPT_LOGITS_BYTES = 32 << 20
-_ROWS = 128
-
 
 class _ChunkedLogProbs(torch.autograd.Function):
     """Log-probabilities of target tokens with at most ``chunk`` rows of logits in memory.
 
-    If there is more than one chunk, the backward pass recomputes each chunk's logits. Operations on a chunk are in
-    place, since it is the largest tensor. The output projection is frozen and gets no gradient.
+    The forward pass has the probabilities at hand, so it also computes the derivatives, d log p(target) / d hidden,
+    which the backward pass would otherwise compute the logits for again. The output projection is frozen and gets no
+    gradient.
     """
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float, chunk: int) -> Tensor:
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        temperature: float,
+        chunk: int,
+        products: torch.dtype | None,
+    ) -> Tensor:
         log_probs = torch.empty(len(hidden), dtype=torch.float32, device=hidden.device)
-        normalizers = torch.empty_like(log_probs)
-        kept = hidden.new_empty(0)
-        for start in range(0, len(hidden), chunk):
-            part = slice(start, start + chunk)
-            logits = (hidden[part] @ weight.T).float().div_(temperature)
-            # The same result per row; the copy of a few rows stays in the CPU cache.
-            normalizers[part] = torch.cat([rows.logsumexp(-1) for rows in logits.split(_ROWS)])
-            log_probs[part] = logits.gather(-1, targets[part, None])[:, 0] - normalizers[part]
-            if len(logits) == len(hidden) and logits.nbytes <= _KEPT_LOGITS_BYTES and ctx.needs_input_grad[0]:
-                kept = logits
-        ctx.save_for_backward(hidden, weight, targets, normalizers, kept)
-        ctx.temperature, ctx.chunk = temperature, chunk
+        slopes = torch.empty_like(hidden if ctx.needs_input_grad[0] else hidden[:0])
+        # One block for all chunks: the pages of new memory would cost as much time as the product.
+        logits = hidden.new_empty(min(chunk, len(hidden)), len(weight))
+        with rounded_products(products, hidden.device.type):
+            for start in range(0, len(hidden), chunk):
+                part = slice(start, start + chunk)
+                wanted = targets[part, None]
+                scores = torch.mm(hidden[part] / temperature, weight.T, out=logits[: len(wanted)])
+                largest, chosen = scores.amax(-1, keepdim=True), scores.gather(-1, wanted)
+                sums = scores.sub_(largest).exp_().sum(-1, keepdim=True)
+                log_probs[part] = (chosen - largest - sums.log())[:, 0]
+                if len(slopes):
+                    # d log p(target) / d logits = onehot(target) - softmax(logits)
+                    slopes[part] = (weight[wanted[:, 0]] - (scores @ weight).div_(sums)).div_(temperature)
+        ctx.save_for_backward(slopes)
         return log_probs
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
-        (gradient,) = gradients
-        hidden, weight, targets, normalizers, kept = ctx.saved_tensors
-        hidden_gradient = torch.empty_like(hidden)
-        for start in range(0, len(hidden), ctx.chunk):
-            part = slice(start, start + ctx.chunk)
-            logits = kept if len(kept) else (hidden[part] @ weight.T).float().div_(ctx.temperature)
-            # d log p(target) / d logits = onehot(target) - softmax(logits)
-            slope = logits.sub_(normalizers[part, None]).exp_().neg_()
-            slope.scatter_add_(1, targets[part, None], torch.ones_like(slope[:, :1]))
-            scale = gradient[part, None] / ctx.temperature
-            hidden_gradient[part] = (slope.to(weight.dtype) @ weight).mul_(scale.to(weight.dtype))
-        return hidden_gradient, None, None, None, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None, None]:
+        (slopes,) = ctx.saved_tensors
+        return slopes * gradients[0][:, None], None, None, None, None, None
 
 
 def chunked_log_probs(
-    hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float = 1.0, chunk: int | None = None
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    temperature: float = 1.0,
+    chunk: int | None = None,
+    products: torch.dtype | None = None,
 ) -> Tensor:
     """Log-probability of each target under ``softmax(hidden @ weight.T / temperature)``, in float32.
 
@@ -71,13 +74,16 @@ def chunked_log_probs(
         weight: (V, H) output projection, frozen.
         targets: (N,) token ids.
         temperature: the sampling temperature, so that old and new policy are the same function.
-        chunk: rows of logits in memory at a time; by default 128 MiB.
+        chunk: rows of logits in memory at a time; by default `LOGITS_CHUNK_BYTES`.
+        products: see `fused.rounded_products`.
 
     Returns:
-        (N,) natural-log probabilities; differentiable with respect to ``hidden``.
+        (N,) natural-log probabilities; differentiable once with respect to ``hidden``.
     """
-    chunk = chunk or max(1, LOGITS_CHUNK_BYTES // (4 * len(weight)))
-    log_probs: Tensor = _ChunkedLogProbs.apply(hidden, weight.to(hidden.dtype), targets, temperature, chunk)  # type: ignore[no-untyped-call]
+    chunk = chunk or max(1, LOGITS_CHUNK_BYTES[hidden.device.type] // (4 * len(weight)))
+    log_probs: Tensor = _ChunkedLogProbs.apply(  # type: ignore[no-untyped-call]
+        hidden, weight.to(hidden.dtype), targets, temperature, chunk, products
+    )
     return log_probs
 
 

@@ -134,7 +134,9 @@ def completion_log_probs(
         flat, hidden = _whole_sequences(model, distinct, targets, temperature, compute)
     else:
         hidden = _predicting_states(model, distinct, compute).flatten(0, 1).index_select(0, distinct.places)
-        flat = chunked_log_probs(hidden, output_weight(model), targets, temperature / shape.logit_scale)
+        products = compute.products if compute else None
+        scale = temperature / shape.logit_scale
+        flat = chunked_log_probs(hidden, output_weight(model), targets, scale, products=products)
     rows = torch.tensor(numbers, device=flat.device)
     ends = list(accumulate(distinct.lengths))
     states = _ranges(
