@@ -5,12 +5,12 @@
 
 The peer is an optional dependency of this script alone: ``pip install -c constraints.txt trl==1.16.0``.
 
-With ``--model smollm2`` an update is that of the recipe `smollm2`: LoRA of rank 16 on all linear layers of SmolLM2-135M,
-4 prompts of MBPP with 8 completions of exactly 160 tokens each, one pass over those 32. Ours chooses its dtypes; TRL has
-float32 weights, with and without its mixed precision.
+With ``--model smollm2`` an update is that of the recipe `smollm2`: LoRA of rank 16 on all linear layers of
+SmolLM2-135M, 4 prompts of MBPP with 8 completions of exactly 160 tokens each, one pass over those 32. Ours chooses its
+dtypes; TRL has float32 weights, with and without its mixed precision.
 
-With the default model all take a small random Llama (hidden size 256, 4 layers, 4,096 words, float32), LoRA of rank 16 on q, k, v, o,
-4 prompts of 64 tokens with 2 completions of exactly 128 tokens each, and 4 passes over those 8 with a KL penalty. The
+With the default model all take a small random Llama (hidden size 256, 4 layers, 4,096 words, float32), LoRA of rank 16
+on q, k, v, o, 4 prompts of 64 tokens with 2 completions of exactly 128 tokens each, and 4 passes over those 8 with a KL penalty. The
 end of sequence is an id past the model's vocabulary: nobody can draw it, so all have the same work. The reward is a
 checksum of the completion's text, no program runs. Every measurement is a process of its own, by turns, with the same
 environment; its CPU seconds are counted after one update to warm up. Completions differ, so that ours finds none to
@@ -26,7 +26,8 @@ Remaining differences:
 * RLOO takes one ratio a sequence, ours one a token. Neither has a value head: ours has none with advantage = rloo.
 * TRL's process also holds what it imports (datasets, pandas, pyarrow); memory before the first update is told apart.
 
-Gradient checkpointing, a default of TRL, is off, since it costs time; so is bfloat16 with the random Llama, in ours too.
+Gradient checkpointing, a default of TRL, is off, since it costs time; so is bfloat16 with the random Llama, in ours as
+well.
 `sce train` also returns large blocks to the system to save memory; this is left out.
 """
 

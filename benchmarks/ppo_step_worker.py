@@ -199,9 +199,7 @@ class Clock:
         }
 
 
-def run_ours(
-    setup: Setup, updates: int, rollout: str, warmed_up: Callable[[], None] = lambda: None
-) -> dict[str, Any]:
+def run_ours(setup: Setup, updates: int, rollout: str, warmed_up: Callable[[], None] = lambda: None) -> dict[str, Any]:
     """Our updates; the sampler is our own or Hugging Face's. ``warmed_up`` is called after the first update."""
     import torch
 
@@ -241,7 +239,7 @@ def run_ours(
 
 
 def seconds_by_part(setup: Setup, updates: int) -> dict[str, float]:
-    """CPU seconds of the parts of an update of ours, measured around its functions. Indented parts are inside others."""
+    """CPU seconds of the parts of an update of ours, measured around its functions; indented ones are in others."""
     from securecoderl_edge.models import sampling
     from securecoderl_edge.models.decoder import Decoder
     from securecoderl_edge.training.update import minibatches, ppo, ppo_update

@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     import torch
 
 
-def load_base(
-    folder: Path, precision: str = "fp32", device: str = "cpu", products: torch.dtype | None = None
-) -> Any:
+def load_base(folder: Path, precision: str = "fp32", device: str = "cpu", products: torch.dtype | None = None) -> Any:
     """The frozen base model in ``fp32``, ``fp16``, ``bf16``, weight-only ``int8``, or ``int8-bnb`` (LLM.int8).
 
     It is of a class of transformers; `transformer` and `decoder` compute it if its family is known.

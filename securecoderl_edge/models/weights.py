@@ -71,9 +71,7 @@ def read_tensors(folder: Path) -> Iterator[tuple[str, Tensor]]:
             ) from None
 
 
-def _put(
-    model: nn.Module, name: str, tensor: Tensor, dtype: torch.dtype, linears: torch.dtype, folder: Path
-) -> None:
+def _put(model: nn.Module, name: str, tensor: Tensor, dtype: torch.dtype, linears: torch.dtype, folder: Path) -> None:
     """Make ``tensor`` the parameter ``name`` of the model."""
     owner, _, last = name.rpartition(".")
     try:

@@ -118,7 +118,8 @@ def test_a_token_is_drawn_where_the_running_sum_passes_its_random_number(size: i
     uniforms = torch.rand(400, generator=generator)
     uniforms[:100], uniforms[100:200] = 0.0, 1 - 2**-24  # the smallest and the largest
     drawn, _ = draw_tokens(logits, 1.0, uniforms)
-    for row, uniform, token in zip(logits.double().softmax(-1).tolist(), uniforms.tolist(), drawn.tolist(), strict=True):
+    rows = logits.double().softmax(-1).tolist()
+    for row, uniform, token in zip(rows, uniforms.tolist(), drawn.tolist(), strict=True):
         assert row[token] > 0
         assert sum(row[:token]) <= uniform + 1e-6
         assert sum(row[: token + 1]) >= uniform - 1e-6

@@ -17,6 +17,7 @@ from torch import Tensor
 from securecoderl_edge.models.fused import rounded_products
 from securecoderl_edge.models.sizes import LOGITS_CHUNK_BYTES
 
+
 class _ChunkedLogProbs(torch.autograd.Function):
     """Log-probabilities of target tokens with at most ``chunk`` rows of logits in memory.
 
