@@ -10,11 +10,13 @@ SmolLM2-135M, 4 prompts of MBPP with 8 completions of exactly 160 tokens each, o
 dtypes; TRL has float32 weights, with and without its mixed precision.
 
 With the default model all take a small random Llama (hidden size 256, 4 layers, 4,096 words, float32), LoRA of rank 16
-on q, k, v, o, 4 prompts of 64 tokens with 2 completions of exactly 128 tokens each, and 4 passes over those 8 with a KL penalty. The
-end of sequence is an id past the model's vocabulary: nobody can draw it, so all have the same work. The reward is a
+on q, k, v, o, 4 prompts of 64 tokens with 2 completions of exactly 128 tokens each, and 4 passes over those 8 with a KL
+penalty.
+
+The end of sequence is an id past the model's vocabulary: nobody can draw it, so all have the same work. The reward is a
 checksum of the completion's text, no program runs. Every measurement is a process of its own, by turns, with the same
 environment; its CPU seconds are counted after one update to warm up. Completions differ, so that ours finds none to
-process once, and all 8 fit into one piece.
+process once, and all of a small batch fit into one piece.
 
 Remaining differences:
 
