@@ -12,7 +12,6 @@ This file is loaded by path in an interpreter without the package, so it imports
 from __future__ import annotations
 
 import fcntl
-import gc
 import math
 import numbers
 import os
@@ -78,11 +77,7 @@ def run_test(
         for kind, bounds in resources:
             resource.setrlimit(kind, bounds)
         layers.seal(box)
-        gc.enable()
-        # As an imported module a program does not start its `if __name__ == "__main__"` part (HumanEval, MBPP).
-        name = "__main__" if prelude is None else "solution"
-        status = script.execute(name) if prelude is None else script.execute(name, PRELUDES.get(prelude), _answer)
-        status = script.finish(name, status)
+        status = script.run() if prelude is None else script.run(PRELUDES.get(prelude), _answer)
     finally:
         leave(status)
 
