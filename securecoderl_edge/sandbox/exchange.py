@@ -6,7 +6,6 @@ lost worker.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
@@ -15,7 +14,7 @@ import tempfile
 from typing import Any
 
 from securecoderl_edge.sandbox.inside.script import MEMORY_STATUS, THREADS_STATUS
-from securecoderl_edge.sandbox.inside.testprocess import RAISED, RETURNED
+from securecoderl_edge.sandbox.inside.testprocess import RAISED, RETURNED, request_text
 from securecoderl_edge.sandbox.limits import STDERR_TAIL_BYTES, Limits
 from securecoderl_edge.sandbox.records import Call, Execution, StoppedBy, WorkerLost
 
@@ -39,13 +38,8 @@ class Exchange:
         if call is not None:
             self._outputs.append(memory_file())
             self._inputs.append(memory_file())
-            request = {
-                "expression": call.expression,
-                "is_assertion": call.is_assertion,
-                "setup": call.setup,
-                "entry_point": call.entry_point,
-            }
-            self._pieces = [memory_file(json.dumps(request))]
+            request = request_text(call.expression, call.is_assertion, call.setup, call.entry_point)
+            self._pieces = [memory_file(request)]
             if call.is_assertion:
                 self._nonce = secrets.token_hex(16)
                 self._pieces.append(memory_file(self._nonce))

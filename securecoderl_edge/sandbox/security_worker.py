@@ -9,7 +9,6 @@ by path.
 from __future__ import annotations
 
 import ast
-import copy
 import importlib.machinery
 import io
 import json
@@ -54,6 +53,10 @@ def make_scanner() -> Any:
     tests = test_set.BanditTestSet(config.BanditConfig(), profile={})
     no_metrics = metrics.Metrics()
     no_scores: dict[str, list[int]] = {"SEVERITY": [], "CONFIDENCE": []}
+    plugins = {
+        kind: [(test, (test._config,) if hasattr(test, "_config") else ()) for test in found]
+        for kind, found in tests.tests.items()
+    }
     wanted = (set(tests.tests) - {"File"}) | STATEFUL
     if wanted & {"Str", "Bytes"}:
         wanted.add("Constant")
@@ -65,9 +68,9 @@ def make_scanner() -> Any:
             self.results: list[Any] = []
 
         def run_tests(self, raw: dict[str, Any], kind: str) -> dict[str, list[int]]:
-            for test in tests.tests.get(kind, ()):
-                given = context.Context(copy.copy(raw))
-                issue = test(given, test._config) if hasattr(test, "_config") else test(given)
+            given = context.Context(raw)  # one for all plugins: none of Bandit's changes it
+            for test, settings in plugins.get(kind, ()):
+                issue = test(given, *settings)
                 if issue is not None:
                     issue.lineno = raw["lineno"] if issue.lineno is None else issue.lineno
                     issue.test_id = issue.test_id or test._test_id
@@ -99,14 +102,15 @@ def make_scanner() -> Any:
         def generic_visit(self, node: ast.AST) -> None:
             for name in node._fields:
                 value = getattr(node, name, None)
-                children = value if isinstance(value, list) else [value]
-                for index, child in enumerate(children):
-                    if isinstance(child, ast.AST):
-                        child._bandit_sibling = children[index + 1] if index + 1 < len(children) else None  # type: ignore[attr-defined]
-                        child._bandit_parent = node  # type: ignore[attr-defined]
-                        self._descend(child)
+                if isinstance(value, ast.AST):
+                    self._descend(value, node, None)
+                elif isinstance(value, list):
+                    for child, sibling in zip(value, [*value[1:], None], strict=False):
+                        if isinstance(child, ast.AST):
+                            self._descend(child, node, sibling)
 
-        def _descend(self, node: ast.AST) -> None:
+        def _descend(self, node: Any, parent: ast.AST, sibling: ast.AST | None) -> None:
+            node._bandit_parent, node._bandit_sibling = parent, sibling
             if node.__class__.__name__ not in wanted:
                 if node._fields:
                     self.generic_visit(node)

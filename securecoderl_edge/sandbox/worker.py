@@ -18,6 +18,9 @@ from securecoderl_edge.sandbox.limits import COMPILE_CPU_SECONDS, COMPILE_MEMORY
 from securecoderl_edge.sandbox.records import BoxLost, Call, Execution, Job, ProgramRun, WorkerLost
 
 ZYGOTE = Path(__file__).parent / "inside" / "zygote.py"
+# -I would ignore the hash seed, which makes the order of sets, and so rewards, reproducible. Without columns in code
+# no traceback has carets: to place them, each test that crashes would import a parser, for two thirds of its CPU time.
+OPTIONS = ("-s", "-S", "-B", "-X", "utf8", "-X", "no_debug_ranges")
 # A worker may take this much longer to reply than a program's own limits; generous, for busy machines.
 GRACE_SECONDS = 60.0
 # The kernel passes at most 253 descriptors in one message; a test has up to 7.
@@ -33,7 +36,6 @@ class Worker:
         self._socket, theirs = socket.socketpair()
         # A virtual environment's python would find our packages; the one that it was made from does not.
         python = getattr(sys, "_base_executable", None) or sys.executable
-        # -I would ignore the hash seed, which makes the order of sets, and so rewards, reproducible.
         # Symbols that are bound at the start need not be looked up again in every forked process.
         environment = {"PYTHONHASHSEED": "0", "LD_BIND_NOW": "1"}
         if "LD_LIBRARY_PATH" in os.environ:
@@ -42,7 +44,7 @@ class Worker:
         try:
             with theirs:
                 self._process = subprocess.Popen(
-                    [python, "-s", "-S", "-B", "-X", "utf8", str(ZYGOTE), str(theirs.fileno()), level],
+                    [python, *OPTIONS, str(ZYGOTE), str(theirs.fileno()), level],
                     pass_fds=[theirs.fileno()],
                     env=environment,
                     stdin=subprocess.DEVNULL,
@@ -71,44 +73,47 @@ class Worker:
         self.programs += 1
         tests: list[tuple[str, Call | None]] = [(stdin, None) for stdin in job.stdins]
         tests += [("", call) for call in job.calls]
+        executions: list[Execution] = []
         source = memory_file(job.program)
         try:
-            bounds = (limits.cpu_seconds, limits.wall_seconds, limits.memory_mib * MEBIBYTE, limits.output_bytes)
-            words = ("program", *bounds, COMPILE_CPU_SECONDS, COMPILE_MEMORY_MIB * MEBIBYTE)
-            self._send(" ".join(map(str, words)), [source])
+            for start in range(0, max(1, len(tests)), TESTS_AT_ONCE):
+                end = start + TESTS_AT_ONCE
+                executions += self._run_batch(source, tests[start:end], limits, start == 0, end >= len(tests))
+        except _Refused as refused:
+            return ProgramRun(False, str(refused))
         finally:
             os.close(source)
-        executions: list[Execution] = []
-        for start in range(0, max(1, len(tests)), TESTS_AT_ONCE):
-            running = [Exchange(stdin, call, limits) for stdin, call in tests[start : start + TESTS_AT_ONCE]]
-            try:
-                self._send_tests(running, start + TESTS_AT_ONCE >= len(tests))
-                if start == 0:
-                    kind, _, rest = self._receive(GRACE_SECONDS + COMPILE_CPU_SECONDS).partition(" ")
-                    if kind == "gone":
-                        return ProgramRun(False, _why_the_compiler_ended(rest))
-                    if kind == "refused":
-                        self._receive(GRACE_SECONDS)
-                        return ProgramRun(False, rest)
-                reply = self._receive(GRACE_SECONDS + len(running) * limits.wall_seconds)
-                kind, _, rest = reply.partition(" ")
-                if kind == "gone":
-                    raise BoxLost(f"wait status {rest}", parses=True)
-                endings = rest.split()
-                if kind != "endings" or len(endings) != 3 * len(running):
-                    raise WorkerLost(f"invalid reply: {kind[:40]!r}")
-                executions += [test.execution(*endings[3 * n : 3 * n + 3]) for n, test in enumerate(running)]
-            finally:
-                for test in running:
-                    test.close()
         self._receive(GRACE_SECONDS)
         return ProgramRun(True, "", tuple(executions))
 
-    def _send_tests(self, tests: Sequence[Exchange], last: bool) -> None:
-        """Hand over the descriptors of several tests."""
-        files = [test.files() for test in tests]
-        words = [f"{test.prelude}:{len(own)}" for test, own in zip(tests, files, strict=True)]
-        self._send(" ".join(("tests", str(int(last)), *words)), [each for own in files for each in own])
+    def _run_batch(
+        self, source: int, tests: Sequence[tuple[str, Call | None]], limits: Limits, is_first: bool, is_last: bool
+    ) -> list[Execution]:
+        """Run several tests; the first ones go with the program, in one message."""
+        running = [Exchange(stdin, call, limits) for stdin, call in tests]
+        try:
+            files = [test.files() for test in running]
+            words = [f"{test.prelude}:{len(own)}" for test, own in zip(running, files, strict=True)]
+            head = _program_words(limits) if is_first else ("tests",)
+            attached = [source] if is_first else []
+            attached += [each for own in files for each in own]
+            self._send(" ".join([*head, str(int(is_last)), *words]), attached)
+            reply = self._receive(GRACE_SECONDS + COMPILE_CPU_SECONDS + len(running) * limits.wall_seconds)
+            kind, _, rest = reply.partition(" ")
+            if kind == "gone":
+                if os.fstat(source).st_size == 0:  # the box empties it when it has compiled it
+                    raise BoxLost(f"wait status {rest}", parses=True)
+                raise _Refused(_why_the_compiler_ended(rest))
+            if kind == "refused":
+                self._receive(GRACE_SECONDS)
+                raise _Refused(rest)
+            endings = rest.split()
+            if kind != "endings" or len(endings) != 3 * len(running):
+                raise WorkerLost(f"invalid reply: {kind[:40]!r}")
+            return [test.execution(*endings[3 * n : 3 * n + 3]) for n, test in enumerate(running)]
+        finally:
+            for test in running:
+                test.close()
 
     def _greeting(self, complaints: int) -> str:
         """Wait until the zygote is ready; returns the reason if it fails, else an empty string."""
@@ -151,6 +156,15 @@ class Worker:
         if not text:
             raise WorkerLost("end of file")
         return text
+
+
+class _Refused(Exception):
+    """The program does not parse; the text is the reason."""
+
+
+def _program_words(limits: Limits) -> tuple[str, ...]:
+    bounds = (limits.cpu_seconds, limits.wall_seconds, limits.memory_mib * MEBIBYTE, limits.output_bytes)
+    return ("program", *map(str, (*bounds, COMPILE_CPU_SECONDS, COMPILE_MEMORY_MIB * MEBIBYTE)))
 
 
 def _why_the_compiler_ended(status: str) -> str:

@@ -14,7 +14,7 @@ import pytest
 from hostile import execute
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.sandbox import Limits, SandboxPool, choose_level, describe_levels, levels
+from securecoderl_edge.sandbox import Call, Limits, SandboxPool, choose_level, describe_levels, levels
 from securecoderl_edge.sandbox.inside import lockdown, seatbelt, supervision
 from securecoderl_edge.sandbox.levels import SANDBOX_CHOICES
 
@@ -91,6 +91,19 @@ def test_every_level_judges_benign_programs_alike(level: str) -> None:
         for program, expected in programs.items():
             execution = execute(pool, program, "7\n")
             assert (execution.stdout, execution.returncode) == expected, execution
+
+
+def test_every_level_judges_calls_alike(level: str) -> None:
+    calls = [Call("f(1)"), Call("assert f(1) == 2", True), Call("assert f(1) == 3", True)]
+    with SandboxPool(1, level=level) as pool:
+        run = pool.run("def f(x): return x + 1", calls=calls)
+    assert [execution.value for execution in run.executions] == ["2", "True", "False"]
+
+
+def test_a_program_that_kills_its_supervisor_has_crashed_but_parses() -> None:
+    with SandboxPool(1, level="off") as pool:
+        run = pool.run("import os\nos.kill(os.getppid(), 9)", ["", ""])
+    assert (run.parses, [execution.returncode for execution in run.executions]) == (True, [-9, -9])
 
 
 def test_limits_hold_at_every_level(level: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hostile import execute
 
 from securecoderl_edge.sandbox import Call, Limits, SandboxPool, worker
+from securecoderl_edge.sandbox.inside import testprocess
 from securecoderl_edge.sandbox.inside.confinement import _import_statements
 
 QUICK = Limits(cpu_seconds=0.3, wall_seconds=3)
@@ -229,6 +230,13 @@ def test_a_program_that_leaves_early_gives_no_value(sandbox: SandboxPool) -> Non
     calls = [Call("f()"), Call("assert f() == 1", True)]
     run = sandbox.run("import os\ndef f(): os._exit(0)", calls=calls)
     assert [execution.value for execution in run.executions] == [None, None]
+
+
+@pytest.mark.parametrize("text", ["", "f(1)", "1 2 3\n4", "a\0b\r\n", "\ud800", "é" * 300])
+def test_a_request_arrives_as_it_was_sent(text: str) -> None:
+    sent = testprocess.request_text(text, True, f"{text}1", f"{text}22").encode("utf-8", "surrogatepass")
+    parts = {"is_assertion": True, "setup": f"{text}1", "entry_point": f"{text}22", "expression": text}
+    assert testprocess._request(sent) == parts
 
 
 def test_long_values_come_back_whole(sandbox: SandboxPool) -> None:

@@ -42,6 +42,11 @@ def sandbox() -> Iterator[SandboxPool]:
             "1\n", 0, id="warnings",
         ),
         pytest.param(
+            "import warnings\nprint([each[0] for each in warnings.filters])",
+            "['default', 'ignore', 'ignore', 'ignore', 'ignore']\n", 0, id="warning filters",
+        ),
+        pytest.param("eval('0is 1')\nprint(42)", "42\n", 0, id="a warning of the compiler"),
+        pytest.param(
             "import resource\nresource.setrlimit(resource.RLIMIT_STACK, (2**29, resource.RLIM_INFINITY))\nprint(42)",
             "42\n", 0, id="a larger stack",
         ),

@@ -62,11 +62,9 @@ class Confinement:
         self._seatbelt: Any = load("seatbelt") if level == "macos" else None
         self._seccomp: Any = load("seccomp") if level in ("full", "no-landlock") else None
         self._ruleset: int | None = None
-
-    @property
-    def programs_may_fork(self) -> bool:
-        """Whether a test process can have children that must be looked for when it ends."""
-        return self._seccomp is None
+        self._seal: Any = None
+        # Whether a test process can have children that must be looked for when it ends.
+        self.programs_may_fork = self._seccomp is None
 
     def build(self) -> None:
         """Prepare what is shared by all test processes, and confine the zygote itself.
@@ -87,8 +85,7 @@ class Confinement:
         if self.level == "no-landlock":
             for name in LATE_IMPORTS:
                 _import(name)
-        template, self._pid_offsets = self._seccomp.program_filter_template(may_open=self.level == "full")
-        self._filter = self._lockdown.Filter(template)
+        self._seal = self._lockdown.Seal(*self._seccomp.program_filter_template(may_open=self.level == "full"))
         # Programs must not read this memory through /proc, nor through a debugger.
         self._lockdown.prctl(self._lockdown.PR_SET_DUMPABLE, 0)
         self._lockdown.drop_capabilities()
@@ -102,13 +99,12 @@ class Confinement:
 
     def seal(self, parent: int) -> None:
         """In a test process, when nothing but the program is left to do: the last layer."""
-        if self.programs_may_fork:
-            os.setpgid(0, 0)
+        if self._seal is not None:
+            self._seal.put_on(parent)
+            return
+        os.setpgid(0, 0)
         self.die_with(parent)
-        if self._seccomp is not None:
-            self._filter.replace(self._pid_offsets, os.getpid())
-            self._filter.install()
-        elif self._seatbelt is not None:
+        if self._seatbelt is not None:
             self._seatbelt.install(self._profile)
 
     def die_with(self, parent: int) -> None:
@@ -129,7 +125,8 @@ def import_named_modules(code: CodeType) -> None:
             continue
         if name not in seen and len(seen) < MOST_IMPORTS:
             seen.add(name)
-            _import(name)
+            if name not in sys.modules:
+                _import(name)
         module = sys.modules.get(name)
         if module is None or not hasattr(module, "__path__"):
             continue

@@ -1,7 +1,7 @@
 """A program run as a fresh interpreter would run it, from its first statement to its exit status.
 
-    execute   the statements, and what happens when one of them raises
-    finish    what Python does at exit: flush, join threads, atexit functions, let go of all objects, flush
+    run       the statements, and what happens when one of them raises
+    _finish   what Python does at exit: flush, join threads, atexit functions, let go of all objects, flush
 
 The order of the steps and what a failure in one of them does to the exit status are those of CPython
 (``Py_RunMain``, ``Py_FinalizeEx``). Whatever a program did to the interpreter, the steps that are left are taken,
@@ -39,8 +39,9 @@ _ENDS_LATE = ("__del__", "open", "FileIO", "Writer", "Wrapper", "yield")
 
 _NO_THREAD = "can't start new thread"  # CPython's message if the system refuses a thread
 
-# The first standard output of a process, the text over the bytes, for programs that lose it with output inside.
-_first_output: list[Any] = []
+# The first standard streams of a process: output, errors, and the bytes under the output, for programs that lose it
+# with output inside.
+_first_streams: list[Any] = []
 
 
 def prepare() -> None:
@@ -54,7 +55,7 @@ def prepare() -> None:
     sys.stderr = _stream(2, "w", errors="backslashreplace", line_buffering=True)
     for name in ("stdin", "stdout", "stderr"):
         setattr(sys, f"__{name}__", getattr(sys, name))
-    _first_output[:] = sys.stdout, sys.stdout.buffer
+    _first_streams[:] = sys.stdout, sys.stderr, sys.stdout.buffer
     sys.argv[:] = [FILE_NAME]
     # What the site module would add, which is left out for what else it does.
     for name in ("exit", "quit"):
@@ -83,45 +84,51 @@ class Script:
         self._code = code
         self._source = source
         self._ends_late = any(word in source for word in _ENDS_LATE)
+        self._module = ModuleType("")
 
-    def execute(
-        self, name: str, prelude: CodeType | None = None, then: Callable[[ModuleType], None] | None = None
-    ) -> int:
-        """Run the program as the module ``name``, after ``prelude`` and before ``then``; the exit status so far.
-
-        With ``then`` the program is a library, for which leaving is a failure.
-        """
-        module = ModuleType(name)
+    def stage(self, name: str) -> None:
+        """Before the forks: an empty module ``name`` for the program, the same for every test."""
+        if self._module.__name__ == name:
+            return
+        module = self._module = ModuleType(name)
         module.__dict__.update(__builtins__=builtins, __file__=FILE_NAME)
         if sys.version_info < (3, 14):  # since then a module has none before it annotates something
             module.__dict__.update(__annotations__={})
         sys.modules[name] = module
+
+    def run(self, prelude: CodeType | None = None, then: Callable[[ModuleType], None] | None = None) -> int:
+        """Run the program in its module, after ``prelude`` and before ``then``, to its end; the exit status.
+
+        With ``then`` the program is a library, for which leaving is a failure.
+        """
         try:
             if prelude is not None:
-                exec(prelude, module.__dict__)
-            exec(self._code, module.__dict__)
+                exec(prelude, self._module.__dict__)
+            exec(self._code, self._module.__dict__)
             if then is not None:
-                then(module)
+                then(self._module)
+            status = 0
         except SystemExit as leaving:
             _flush_quietly()
-            return _exit_status(leaving) if then is None else 1
+            status = _exit_status(leaving) if then is None else 1
         except MemoryError as error:
             _flush_quietly()
             self._show(error)
-            return MEMORY_STATUS
+            status = MEMORY_STATUS
         except BaseException as error:
             _flush_quietly()
             status = self._unhandled(error)
             # A program can run out of room for threads between two looks of the supervisor.
-            return THREADS_STATUS if type(error) is RuntimeError and error.args == (_NO_THREAD,) else status
-        _flush_quietly()
-        return 0
+            if type(error) is RuntimeError and error.args == (_NO_THREAD,):
+                status = THREADS_STATUS
+        return self._finish(status) if self._ends_late or not _has_ended() else status
 
-    def finish(self, name: str, status: int) -> int:
-        """Do what the interpreter does at exit, for the module ``name``; returns the final exit status.
+    def _finish(self, status: int) -> int:
+        """Do what the interpreter does at exit; returns the final exit status.
 
         Destroying objects takes time, so it is skipped for programs that do not depend on it.
         """
+        _flush_quietly()
         self._at_exit(_join_threads)
         self._at_exit(_run_atexit_functions)
         if not all([_flush("stdout"), _flush("stderr")]):
@@ -129,12 +136,30 @@ class Script:
         for stream in ("stdin", "stdout", "stderr"):
             setattr(sys, stream, getattr(sys, f"__{stream}__", None))
         if self._ends_late:
-            self._at_exit(lambda: _let_go(name))
+            self._at_exit(self._let_go)
         # What a program printed last, and what is left in a stream that it put another in place of. As when the
         # interpreter destroys a stream, a failure is nobody's.
-        for step in (_flush_quietly, *(stream.flush for stream in _first_output)):
+        stdout, _, buffer = _first_streams
+        for step in (_flush_quietly, stdout.flush, buffer.flush):
             _attempt(step)
         return status
+
+    def _let_go(self) -> None:
+        """Take the program's objects away, so that they close files, flush and run ``__del__``.
+
+        Their methods still see the program's globals. Only in a module that something else keeps alive are the names
+        set to None instead, private ones first.
+        """
+        module = weakref.ref(sys.modules.pop(self._module.__name__))
+        del self._module
+        gc.collect()
+        kept = module()
+        if kept is not None:
+            namespace = kept.__dict__
+            for private in (True, False):
+                for each in [each for each in namespace if each.startswith("_") is private and each != "__builtins__"]:
+                    namespace[each] = None
+            gc.collect()
 
     def _at_exit(self, step: Callable[[], None]) -> None:
         try:
@@ -170,6 +195,23 @@ class Script:
             os.write(2, f"{type(error).__name__}\n".encode("utf-8", "replace"))
 
 
+def _has_ended() -> bool:
+    """Flush the standard streams; whether nothing else is left to do, as after most programs.
+
+    The steps of `Script._finish` touch pages that the process has to copy first, for a sixth of a short test's time.
+    """
+    try:
+        stdout, stderr, buffer = _first_streams
+        if sys.stdout is not stdout or sys.stderr is not stderr or _has_threads() or atexit._ncallbacks():
+            return False
+        stderr.flush()
+        stdout.flush()
+        buffer.flush()
+    except BaseException:
+        return False
+    return True
+
+
 def _exit_status(leaving: SystemExit) -> int:
     if leaving.code is None:
         return 0
@@ -180,8 +222,12 @@ def _exit_status(leaving: SystemExit) -> int:
     return 1
 
 
+def _has_threads() -> bool:
+    return len(threading._active) > 1 or bool(threading._threading_atexits)  # type: ignore[attr-defined]
+
+
 def _join_threads() -> None:
-    if len(threading._active) > 1 or threading._threading_atexits:  # type: ignore[attr-defined]
+    if _has_threads():
         threading._shutdown()  # type: ignore[attr-defined]
 
 
@@ -214,20 +260,3 @@ def _attempt(step: Callable[[], Any]) -> bool:
 def _flush_quietly() -> None:
     _flush("stderr")
     _flush("stdout")
-
-
-def _let_go(name: str) -> None:
-    """Take a program's objects away, so that they close files, flush and run ``__del__``.
-
-    Their methods still see the program's globals. Only in a module that something else keeps alive are the names
-    set to None instead, private ones first.
-    """
-    module = weakref.ref(sys.modules.pop(name))
-    gc.collect()
-    kept = module()
-    if kept is not None:
-        namespace = kept.__dict__
-        for private in (True, False):
-            for each in [each for each in namespace if each.startswith("_") is private and each != "__builtins__"]:
-                namespace[each] = None
-        gc.collect()

@@ -137,10 +137,10 @@ def program_filter(pid: int, machine: str | None = None, may_open: bool = True) 
     return _assemble([*rules, _allow()])
 
 
-def program_filter_template(machine: str | None = None, may_open: bool = True) -> tuple[bytes, list[int]]:
-    """`program_filter` for a process not yet known, and the offsets of the four bytes for its id."""
-    template, mark = program_filter(_PID_MARK, machine, may_open), struct.pack("I", _PID_MARK)
-    return template, [offset for offset in range(0, len(template), 4) if template[offset : offset + 4] == mark]
+def program_filter_template(machine: str | None = None, may_open: bool = True) -> tuple[bytes, int]:
+    """`program_filter` for a process not yet known, and the offset of the four bytes for its id."""
+    template = program_filter(_PID_MARK, machine, may_open)
+    return template, template.index(struct.pack("I", _PID_MARK))
 
 
 def _numbers(machine: str, *tables: Mapping[str, tuple[int, int | None]]) -> dict[str, int]:

@@ -2,20 +2,22 @@
 
     sce --socket--> zygote --fork--> box (compiles the program once) --fork--> test process (runs it)
 
-Run as ``python -s -S -B -X utf8 zygote.py SOCKET LEVEL`` with an empty environment. Texts and outputs stay in
+Run as ``python OPTIONS zygote.py SOCKET LEVEL``, see `worker`, with an empty environment. Texts and outputs stay in
 memory files, which travel as descriptors: no pipes, no copies, and what one test reads is never in the memory
 that another is forked from. While a box lives it speaks with sce itself; the zygote waits for it to end.
 
-    to us    program CPU WALL MEMORY OUTPUT COMPILE_CPU COMPILE_MEMORY   [source]
-             tests LAST PRELUDE:FILES...   [of each test: stdin, stdout, stderr; of a call also request, value,
-             releases]; LAST is 1 if no more tests follow, PRELUDE is - for a program that reads stdin
+    to us    program CPU WALL MEMORY OUTPUT COMPILE_CPU COMPILE_MEMORY TESTS   [source, files of the tests]
+             tests TESTS   [files of the tests]
+             TESTS is LAST PRELUDE:FILES...; of each test the files are stdin, stdout, stderr, and of a call also
+             request, value, releases. LAST is 1 if no more tests follow, PRELUDE is - for a program that reads stdin
     from us  ready, or failed WHY, once
-             parses, or refused WHY; then for each message of tests: endings (STATUS LIMIT CPU_SECONDS)...
-             gone STATUS, the wait status of the box
+             refused WHY, or for each message endings (STATUS LIMIT CPU_SECONDS)...
+             gone STATUS, the wait status of the box; if it is gone early, the source is empty if it did parse
 
-After a fork both processes pay for every page that they write to, if only by counting references: a few
-microseconds each, and a test that prints a number touches two hundred and fifty. So the zygote imports no more
-than most programs use, nothing runs at forks, and the box does as little as it can between two of them.
+After a fork both processes pay for every page that they write to, if only by counting references: two
+microseconds each, and a test that prints a number touches a hundred and fifty. So the zygote imports no more
+than most programs use and runs two of them itself (`rehearsal`), nothing runs at forks, and box and test do as
+little as they can.
 
 This file imports the standard library and, by path, its siblings; the package is not there.
 """
@@ -27,6 +29,7 @@ import sys
 sys.path.pop(0)  # our own folder: neither we nor the programs may import from it by accident
 
 import builtins
+import ctypes
 import gc
 import importlib
 import importlib.machinery
@@ -44,12 +47,17 @@ from typing import Any, NoReturn
 # be half the cost of a fork.
 _register_at_fork, os.register_at_fork = os.register_at_fork, lambda **_: None
 
+# The C library's own fork. ``os.fork`` then renews locks and the state of threads in the child, which is for processes
+# with more than one thread; without it a program of five tests needs 5 % less CPU time.
+_fork = ctypes.PyDLL(None).fork if sys.platform == "linux" else os.fork
+
 # What programs use most, imported before the forks so that no program pays for it. Every module makes every fork
 # a little dearer, so the others are imported by the box of a program that names them.
 PRELOADED = (
     "bisect", "collections", "collections.abc", "functools", "heapq", "itertools", "math", "operator", "random",
     "re", "string", "threading", "traceback", "types", "typing",
 )  # fmt: skip
+FILTERS = warnings.filters
 COMPILE_ERRORS = (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError)
 ORPHAN_CHECK_MILLISECONDS = 5000
 # A box only compiles and waits; far more than that is a fault of ours.
@@ -69,6 +77,7 @@ def _sibling(name: str) -> ModuleType:
 
 confinement = _sibling("confinement")
 messages = _sibling("messages")
+rehearsal = _sibling("rehearsal")
 supervision = _sibling("supervision")
 script = _sibling("script")
 testprocess = _sibling("testprocess")
@@ -96,9 +105,11 @@ def main() -> None:
         if not request:
             return
         if request.startswith("program"):  # anything else was meant for a box that died
-            pid = os.fork()
+            pid = _fork()
             if pid == 0:
-                _box(zygote, request, files[0], control, layers)
+                _box(zygote, request, files, control, layers)
+            if pid < 0:
+                raise OSError("the system refuses another process")
             _, status = os.waitpid(pid, 0)
             messages.send(control, f"gone {status}")
         for descriptor in files:
@@ -114,7 +125,8 @@ def _prepare(level: str) -> Any:
     for name in PRELOADED:
         importlib.import_module(name)
     os.register_at_fork = _register_at_fork
-    script.prepare()
+    # For the compiler, whose remarks about a program are nobody's output; a box puts the usual filters back.
+    warnings.filters = [("ignore", None, Warning, None, 0)]
     os.environ.clear()
     os.environ.update(PATH="/usr/bin:/bin", LANG="C.UTF-8", HOME="/nonexistent")
     os.chdir("/")
@@ -122,6 +134,8 @@ def _prepare(level: str) -> Any:
     layers = confinement.Confinement(level, _sibling)
     layers.build()
     _try_out(layers)
+    rehearsal.rehearse(script)
+    script.prepare()
     gc.collect()
     gc.disable()
     gc.freeze()
@@ -131,7 +145,7 @@ def _prepare(level: str) -> Any:
 def _try_out(layers: Any) -> None:
     """Confine one process that does nothing: a layer that fails later would look like a program's fault."""
     zygote = os.getpid()
-    pid = os.fork()
+    pid = _fork()
     if pid == 0:
         try:
             layers.enter_box(compile("", script.FILE_NAME, "exec"))
@@ -139,40 +153,41 @@ def _try_out(layers: Any) -> None:
             os._exit(0)
         finally:
             os._exit(1)
-    _, status = os.waitpid(pid, 0)
-    if status:
+    status = os.waitpid(pid, 0)[1] if pid > 0 else None
+    if status != 0:
         raise OSError(f"a test process cannot be confined at level {layers.level} (wait status {status})")
 
 
-def _box(zygote: int, request: str, source_file: int, control: socket, layers: Any) -> NoReturn:
+def _box(zygote: int, request: str, files: list[int], control: socket, layers: Any) -> NoReturn:
     """Compile one program and run its tests; the process ends here."""
     try:
         layers.die_with(zygote)
-        cpu, wall, memory, output, compile_cpu, compile_memory = request.split()[1:]
+        cpu, wall, memory, output, compile_cpu, compile_memory, *batch = request.split()[1:]
+        source_file = files.pop(0)
         testprocess.set_limit(resource.RLIMIT_CPU, BOX_CPU_SECONDS, keep_hard=True)
         testprocess.set_limit(resource.RLIMIT_AS, int(compile_memory), keep_hard=True)
         source = _text(source_file).removeprefix("\ufeff")
         # By CPU time, so a busy machine changes nothing; the signal kills the box.
         signal.setitimer(signal.ITIMER_PROF, float(compile_cpu))
         code: CodeType | None = None
-        answer = "parses"
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the compiler's remarks about a program are nobody's output
-                code = compile(source, script.FILE_NAME, "exec", dont_inherit=True)
+            code = compile(source, script.FILE_NAME, "exec", dont_inherit=True)
         except COMPILE_ERRORS as caught:
             why = f"{type(caught).__name__}: {caught}"[:500]
-            answer = f"refused {why}".encode("utf-8", "backslashreplace").decode()
         testprocess.set_limit(resource.RLIMIT_AS, resource.RLIM_INFINITY, keep_hard=True)
-        messages.send(control, answer)
-        if code is not None:
-            os.close(source_file)
-            layers.enter_box(code)
-            signal.setitimer(signal.ITIMER_PROF, 0)
-            gc.freeze()  # a collection in a test has nothing of ours to look at
-            resources = testprocess.resource_limits(float(cpu), int(memory), int(output))
-            supervisor = supervision.Supervisor(control.fileno(), float(cpu), float(wall), int(memory))
-            _run_tests(script.Script(code, source), resources, supervisor, control, layers)
+        if code is None:
+            messages.send(control, f"refused {why}".encode("utf-8", "backslashreplace").decode())
+            os._exit(0)
+        warnings.filters = FILTERS
+        os.ftruncate(source_file, 0)
+        os.close(source_file)
+        layers.enter_box(code)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        gc.freeze()  # a collection in a test has nothing of ours to look at
+        gc.enable()  # here, so that no test needs to: it would copy five pages for that
+        resources = testprocess.resource_limits(float(cpu), int(memory), int(output))
+        supervisor = supervision.Supervisor(control.fileno(), float(cpu), float(wall), int(memory))
+        _run_tests(script.Script(code, source), batch, files, resources, supervisor, control, layers)
         os._exit(0)
     finally:
         os._exit(1)
@@ -180,35 +195,41 @@ def _box(zygote: int, request: str, source_file: int, control: socket, layers: A
 
 def _run_tests(
     program: Any,
+    batch: list[str],
+    files: list[int],
     resources: list[tuple[int, tuple[int, int]]],
     supervisor: Any,
     control: socket,
     layers: Any,
 ) -> None:
-    """Run the tests of every message until the last."""
+    """Run the tests of this message and of those that follow it."""
     box = os.getpid()
-    last = "0"
-    while last == "0":
-        batch, files = messages.receive(control)
-        if not batch:
-            return
-        last, *tests = batch.split()[1:]
+    while batch:
+        last, *tests = batch
         answer = "endings"
         for test in tests:
             prelude, _, count = test.partition(":")
             own, files = files[: int(count)], files[int(count) :]
+            # As an imported module a program does not start its `if __name__ == "__main__"` part (HumanEval, MBPP).
+            program.stage("__main__" if prelude == "-" else "solution")
             releases = None if prelude == "-" else supervision.Releases(own[3], own[5:])
-            pid = os.fork()
+            pid = _fork()
             if pid == 0:
                 if releases is not None:
                     own = [*own[:3], *releases.for_the_test(), *own[3:5]]
                 testprocess.run_test(program, own, resources, None if releases is None else prelude, layers, box)
+            if pid < 0:
+                raise OSError("the system refuses another process")
             answer += supervisor.wait(pid, releases)
             if layers.programs_may_fork:
                 supervision.end_group(pid)
             for descriptor in own:
                 os.close(descriptor)
         messages.send(control, answer)
+        if last == "1":
+            return
+        request, files = messages.receive(control)
+        batch = request.split()[1:]
 
 
 def _text(descriptor: int) -> str:
