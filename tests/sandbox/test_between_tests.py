@@ -121,6 +121,21 @@ def test_a_call_leaves_nothing_for_the_next(sandbox: SandboxPool) -> None:
     assert [execution.value for execution in run.executions] == ["[0]", "[1]", "[2]"]
 
 
+def test_a_test_cannot_see_how_the_ones_before_it_ended(sandbox: SandboxPool) -> None:
+    program = """
+import sys
+frame, seen = sys._getframe(), []
+while frame := frame.f_back:
+    seen += [value for value in frame.f_locals.values() if isinstance(value, str)]
+print(seen)
+sys.exit(77)
+"""
+    run = sandbox.run(program, [""] * 3)
+    assert [execution.returncode for execution in run.executions] == [77] * 3
+    first, *later = (execution.stdout for execution in run.executions)
+    assert later == [first, first]
+
+
 def test_a_program_finds_nothing_of_the_rehearsal(sandbox: SandboxPool) -> None:
     program = "import linecache\nprint(linecache.cache, [name for name in globals() if name[0] != '_'])"
     assert sandbox.run(program, [""]).executions[0].stdout == "{} ['linecache']\n"
