@@ -288,6 +288,7 @@ def run_trl(setup: Setup, updates: int, way: str) -> dict[str, Any]:
     from transformers import AutoTokenizer, LlamaForCausalLM, TrainerCallback
 
     ppo, name = setup.ppo, way.split("-")[1].upper()
+    pieces = ppo.batch_size // BATCH  # with 32 sequences in one, SmolLM2 took more than 21 GB
     tokenizer = AutoTokenizer.from_pretrained(setup.base, padding_side="left", eos_token=END)
     if tokenizer.eos_token_id != setup.end:
         raise SystemExit(f"the end of sequence is {tokenizer.eos_token_id}, not {setup.end}")
@@ -311,8 +312,8 @@ def run_trl(setup: Setup, updates: int, way: str) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as out, contextlib.redirect_stdout(sys.stderr):
         settings = getattr(trl, f"{name}Config")(
-            output_dir=out, per_device_train_batch_size=ppo.batch_size, num_generations=ppo.samples_per_prompt,
-            steps_per_generation=1, gradient_accumulation_steps=1, num_iterations=ppo.epochs,
+            output_dir=out, per_device_train_batch_size=BATCH, num_generations=ppo.samples_per_prompt,
+            steps_per_generation=pieces, gradient_accumulation_steps=pieces, num_iterations=ppo.epochs,
             max_steps=(updates + 1) * ppo.epochs, max_completion_length=ppo.max_tokens,
             learning_rate=ppo.learning_rate, lr_scheduler_type="constant", epsilon=ppo.clip_range,
             beta=ppo.kl_coefficient, temperature=ppo.temperature, max_grad_norm=ppo.max_grad_norm, weight_decay=0.0,
