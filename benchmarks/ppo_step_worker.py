@@ -293,6 +293,7 @@ def run_trl(setup: Setup, updates: int, way: str) -> dict[str, Any]:
     if tokenizer.eos_token_id != setup.end:
         raise SystemExit(f"the end of sequence is {tokenizer.eos_token_id}, not {setup.end}")
     model = LlamaForCausalLM.from_pretrained(setup.base, dtype=torch.float32, attn_implementation="sdpa")
+    model.generation_config.eos_token_id = None  # TRL would end completions at the model's own, too
     prompts = [setup.format.prompt(problem) for problem in setup.problems]
     clock = Clock()
     seen = {"prompt": 0, "sampled": 0}
