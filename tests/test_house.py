@@ -43,6 +43,7 @@ MAY_IMPORT = {
     "training.update": "training.settings training.memory training.parallel problems prompts models scoring system",
     "runtimes": "problems prompts models runs system config",
     "generation": "problems prompts scoring runtimes system",
+    "integrations": "problems prompts sandbox scoring",
     "serving": "generation scoring runtimes prompts problems system config",
     "evaluation": "problems prompts models sandbox.levels scoring runs runtimes system config",
     "evaluation.report": "evaluation training.readiness training.warning_signs models runs scoring system config",
