@@ -1,4 +1,4 @@
-"""The reward of completions for the problems of a set, as all trainers need it: by problem id, with one sandbox per process."""
+"""The reward as all trainers need it: of completions by problem id, with one sandbox per process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.prompts.extraction import extract_program
 from securecoderl_edge.prompts.styles import OURS, STYLES, PromptFormat, question
-from securecoderl_edge.sandbox import Limits
+from securecoderl_edge.sandbox.limits import TRAINING_LIMITS
 from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.scoring.scorer import Scorer
 
@@ -23,8 +23,6 @@ from securecoderl_edge.scoring.scorer import Scorer
 Completion = str | Sequence[Mapping[str, Any]]
 
 PARTS = ("reward", "reward_paper", "r_func", "r_sec", "r_tests")
-# Those of `sce train` by default: policies write many endless loops.
-LIMITS = Limits(cpu_seconds=2.0, wall_seconds=10.0, memory_mib=512)
 
 _lock = threading.Lock()
 # By process: a forked one inherits the entries of its parent, whose threads and sockets it must not use.
@@ -59,7 +57,7 @@ class ProblemReward:
             if value not in choices:
                 raise UsageError(f"unknown {name} {value!r}; choose from {', '.join(choices)}")
 
-    def prompts(self) -> dict[str, str | list[dict[str, str]]]:
+    def prompts(self) -> dict[str, Any]:
         """The prompt of each problem by its id: text, or for ``chat`` a list of one message.
 
         Raises:
@@ -103,7 +101,7 @@ class ProblemReward:
     def _problem(self, name: str) -> Problem:
         problem = _by_id(self.problems).get(name)
         if problem is None:
-            raise UsageError(f"{self.problems}: unknown problem id {str(name)[:100]!r}. Make the dataset of the same set")
+            raise UsageError(f"{self.problems}: unknown problem id {str(name)[:100]!r}. Make the dataset of this set")
         return problem
 
 
@@ -127,7 +125,7 @@ def _scorer(workers: int | None) -> Scorer:
     key = os.getpid(), workers
     with _lock:
         if key not in _scorers:
-            _scorers[key] = Scorer(workers, LIMITS)
+            _scorers[key] = Scorer(workers, TRAINING_LIMITS)
         return _scorers[key]
 
 

@@ -102,7 +102,7 @@ def test_a_sandbox_that_fails_is_an_error_and_never_a_reward(source: str, monkey
 def test_verl_calls_compute_score_from_many_threads(source: str) -> None:
     def score(place: int) -> float:
         return verl.compute_score(
-            data_source=source, solution_str=COMPLETIONS[place], ground_truth=IDS[place], extra_info={"num_turns": None},
+            data_source=source, solution_str=COMPLETIONS[place], ground_truth=IDS[place], extra_info={},
             workers=2, reward_router_address=None,
         )  # fmt: skip
 
@@ -136,7 +136,9 @@ def test_a_process_that_ends_leaves_no_sandbox(source: str) -> None:
         "print(reward.ProblemReward(sys.argv[1], workers=1).rewards([('a', 'print(8)')])[0])\n"
         "print(json.dumps([pid for each in reward._scorers.values() for pid in each.pids()]))"
     )
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code, source], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, source], capture_output=True, text=True, check=True
+    )
     value, pids = done.stdout.splitlines()
     assert (value, done.stderr) == ("1.0", "")
     assert len(json.loads(pids)) == 2
