@@ -45,12 +45,13 @@ def serve(
     sandbox: str,
     prompt_style: str,
 ) -> None:
-    """Serve a model in OpenAI's format, with tested and scanned programs; or the reward.
+    """Serve a model in OpenAI's format, with tested and scanned programs.
 
     The paths are /v1/models, /v1/completions and /v1/chat/completions, a page at /, /health and /metrics (Prometheus).
     Each program is run in the sandbox and scanned with Bandit. Every choice has its verdict; none is hidden.
 
-    With --reward, trainers post batches of programs to /v1/score. No model is served then, unless --model is given.
+    With --reward, the server scores batches of programs at /v1/score, for trainers. It then serves a model only with
+    --model.
 
     Clients on this machine need no key. For others, set one in the environment variable SCE_API_KEY. Ctrl-C finishes
     the requests in progress, for at most 10 seconds; a second Ctrl-C cancels them.

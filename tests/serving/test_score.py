@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import urllib.error
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,13 +15,14 @@ import pytest
 pytest.importorskip("uvicorn", reason="needs the serve extra")
 
 from fake_runtime import BROKEN, RIGHT, UNSAFE, WRONG
+from places import ROOT
 from served import CHAT, KEY, SCORE, Answer, Served, serving
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem import Problem, Test, problem_to_record
 from securecoderl_edge.scoring.score import Score, score_from_record
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.serving.settings import MAX_PROGRAMS, ServeSettings
+from securecoderl_edge.serving.settings import MAX_PROGRAMS, RETRY_SECONDS, ServeSettings
 
 DOUBLE = Problem("double", "Double it.", tests=(Test("3\n", "6\n"), Test("4\n", "8\n")))
 ABSOLUTE = {"id": "f", "statement": "x", "kind": "call", "entry_point": "f", "assertions": ["assert f(-2) == 2"]}
@@ -182,6 +185,31 @@ def test_a_full_queue_answers_429_with_the_time_to_wait_and_is_served_later(scor
         assert later.result().status == 200
 
 
+def test_the_trainer_of_the_docs_waits_while_the_queue_is_full_and_raises_other_errors(scorer: Scorer) -> None:
+    page = (ROOT / "docs" / "integrations.md").read_text(encoding="utf-8")
+    (block,) = [each for each in page.split("```python\n") if "def reward(" in each]
+    slow = HeldScorer()
+    with serving(slow, has_model=False, problems=[DOUBLE], max_requests=1) as served, ThreadPoolExecutor(1) as threads:
+        scope: dict[str, Any] = {}
+        exec(block.partition("```")[0].replace("8080", str(served.port)), scope)
+        waits: list[float] = []
+
+        def let_the_first_one_end(seconds: float) -> None:
+            waits.append(seconds)
+            slow.futures[0].set_result(scorer.score(DOUBLE, WRONG))
+            assert first.result().status == 200
+
+        scope["time"] = SimpleNamespace(sleep=let_the_first_one_end)
+        first = threads.submit(post, served, ITEM)
+        served.wait_for(lambda: len(slow.futures) == 1)
+        slow.score_async = scorer.score_async  # type: ignore[method-assign]
+        completions = [RIGHT, [{"role": "assistant", "content": f"```python\n{RIGHT}```"}]]
+        assert scope["reward"]([], completions, ["double"] * 2) == [1.0, 1.0]
+        assert waits == [RETRY_SECONDS]
+        with pytest.raises(urllib.error.HTTPError, match="400"):
+            scope["reward"]([], [RIGHT], ["other"])
+
+
 def test_what_a_client_that_hangs_up_no_longer_needs_is_not_begun() -> None:
     slow = HeldScorer()
     with serving(slow, has_model=False, problems=[DOUBLE]) as served:
@@ -198,7 +226,7 @@ def test_a_batch_that_takes_too_long_ends_with_504() -> None:
     with serving(slow, has_model=False, problems=[DOUBLE], timeout=1.0) as served:
         answer = post(served, ITEM)
         assert (answer.status, answer.error["code"]) == (504, "timeout")
-        assert slow.futures[0].cancelled()
+        served.wait_for(slow.futures[0].cancelled)
 
 
 def test_a_sandbox_that_fails_is_an_error_of_the_server_and_never_a_score() -> None:
