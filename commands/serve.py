@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import sys
-from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -25,10 +24,7 @@ from securecoderl_edge.sandbox.limits import TRAINING_LIMITS
 from securecoderl_edge.serving.settings import KEY_VARIABLE, ServeSettings
 
 if TYPE_CHECKING:
-    from securecoderl_edge.runtimes.protocol import Runtime
-    from securecoderl_edge.runtimes.spec import ModelSpec
-    from securecoderl_edge.serving.scoring import Desk
-    from securecoderl_edge.serving.server import ServedModel
+    from securecoderl_edge.serving.scoring import ScoreService
 
 
 @click.command()
@@ -56,10 +52,12 @@ def serve(
     Clients on this machine need no key. For others, set one in the environment variable SCE_API_KEY. Ctrl-C finishes
     the requests in progress, for at most 10 seconds; a second Ctrl-C cancels them.
     """
+    from securecoderl_edge.scoring.scorer import Scorer
+
     with needs("uvicorn", "serve"):
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
-    from securecoderl_edge.serving.server import Server, address_of, listen
+    from securecoderl_edge.serving.server import ServedModel, Server, address_of, listen
 
     if sandbox == "off":
         raise UsageError("--sandbox off: a server runs programs for others and must isolate them. Leave it out")
@@ -74,46 +72,39 @@ def serve(
             say(note)
     signal.signal(signal.SIGTERM, _terminate)
     with listen(config) as listening, contextlib.ExitStack() as stack:
-        desk = _open_desk(stack, config, sandbox) if config.reward else None
+        score_service = _open_score_service(stack, config, sandbox) if config.reward else None
         served = None
         if spec is not None:
-            rows = config.parallel or DEFAULT_PARALLEL[spec.kind]
-            open_model = partial(open_runtime, spec, threads=threads, parallel=rows, base_precision=base_precision)
-            runtime = stack.enter_context(contextlib.closing(open_model(device=device, gpu_layers=gpu_layers)))
-            served = _served(stack, spec, runtime, rows, sandbox, prompt_style)
-        server = Server(config, key, say, model=served, desk=desk)
-        names = [*([spec.label] if spec else []), *(["the reward"] if desk else [])]
+            scorer = stack.enter_context(Scorer(sandbox=sandbox))
+            rows, run = config.parallel or DEFAULT_PARALLEL[spec.kind], spec.run()
+            runtime = open_runtime(
+                spec,
+                threads=threads,
+                parallel=rows,
+                base_precision=base_precision,
+                device=device,
+                gpu_layers=gpu_layers,
+            )
+            stack.enter_context(contextlib.closing(runtime))
+            format = choose_format(prompt_style, spec.prompt_style or runtime.prompt_style, runtime.chat_template)
+            default_tokens = (run.budget.max_tokens if run else None) or MAX_TOKENS
+            served = ServedModel(runtime, scorer, format, spec.label, rows, default_tokens)
+        server = Server(config, key, say, model=served, score_service=score_service)
+        names = [*([spec.label] if spec else []), *(["the reward"] if score_service else [])]
         say(f"{' and '.join(names)} at {address_of(listening)}; press Ctrl-C to stop")
         with contextlib.suppress(KeyboardInterrupt):
             server.run(listening)
         say("stopped")
 
 
-def _served(
-    stack: contextlib.ExitStack, spec: ModelSpec, runtime: Runtime, rows: int, sandbox: str, prompt_style: str
-) -> ServedModel:
-    from securecoderl_edge.scoring.scorer import Scorer
-    from securecoderl_edge.serving.server import ServedModel
-
-    run = spec.run()
-    return ServedModel(
-        runtime=runtime,
-        scorer=stack.enter_context(Scorer(sandbox=sandbox)),
-        format=choose_format(prompt_style, spec.prompt_style or runtime.prompt_style, runtime.chat_template),
-        name=spec.label,
-        rows=rows,
-        default_tokens=(run.budget.max_tokens if run else None) or MAX_TOKENS,
-    )
-
-
-def _open_desk(stack: contextlib.ExitStack, config: ServeSettings, sandbox: str) -> Desk:
+def _open_score_service(stack: contextlib.ExitStack, config: ServeSettings, sandbox: str) -> ScoreService:
     from securecoderl_edge.problems.sources import load_problems
     from securecoderl_edge.scoring.scorer import Scorer
-    from securecoderl_edge.serving.scoring import Desk
+    from securecoderl_edge.serving.scoring import ScoreService
 
     problems = load_problems(config.problems, tell=say) if config.problems is not None else []
     scorer = stack.enter_context(Scorer(limits=TRAINING_LIMITS, sandbox=sandbox))
-    return Desk(scorer, {problem.id: problem for problem in problems}, config.max_requests)
+    return ScoreService(scorer, {problem.id: problem for problem in problems}, config.max_requests)
 
 
 def _terminate(number: int, _frame: FrameType | None) -> None:

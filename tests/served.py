@@ -16,7 +16,7 @@ from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.runtimes.protocol import Completion, Progress, Task
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.serving.scoring import Desk
+from securecoderl_edge.serving.scoring import ScoreService
 from securecoderl_edge.serving.server import ServedModel, Server, listen
 from securecoderl_edge.serving.settings import ServeSettings
 
@@ -175,10 +175,10 @@ def serving(
     runtime = EchoRuntime() if runtime is None else runtime
     model = ServedModel(runtime, scorer, format, "echo", rows, 64) if has_model else None
     known = None if problems is None else {problem.id: problem for problem in problems}
-    desk = None if known is None else Desk(scorer, known, chosen.max_requests)
+    score_service = None if known is None else ScoreService(scorer, known, chosen.max_requests)
     with listen(chosen) as listening:
         log: list[str] = []
-        server = Server(chosen, key, log.append, model=model, desk=desk)
+        server = Server(chosen, key, log.append, model=model, score_service=score_service)
         served = Served(server, listening.getsockname()[1], runtime)
         served.log = log
         thread = threading.Thread(target=_run, args=(server, listening))

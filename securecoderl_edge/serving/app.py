@@ -23,7 +23,7 @@ from securecoderl_edge.serving.guard import Guard
 from securecoderl_edge.serving.metrics import Metrics
 from securecoderl_edge.serving.requests import parse, read_body
 from securecoderl_edge.serving.responses import Responder, event, model, models
-from securecoderl_edge.serving.scoring import Desk, parse_batch
+from securecoderl_edge.serving.scoring import ScoreService, parse_batch
 from securecoderl_edge.serving.service import Call, Service
 from securecoderl_edge.serving.settings import MAX_BODY_BYTES, RETRY_SECONDS, ServeSettings
 
@@ -50,7 +50,7 @@ class App:
         key: if clients need one.
         report: called with a line for the operator.
         service: of the model, if one is served.
-        desk: of the reward, if it is served.
+        score_service: of the reward, if it is served.
     """
 
     def __init__(
@@ -61,16 +61,16 @@ class App:
         report: Callable[[str], None] = lambda line: None,
         *,
         service: Service | None = None,
-        desk: Desk | None = None,
+        score_service: ScoreService | None = None,
     ) -> None:
-        self._service, self._desk, self._settings = service, desk, settings
+        self._service, self._score_service, self._settings = service, score_service, settings
         self._metrics, self._report, self._started = metrics, report, int(time.time())
         self._page = {path: (_PAGE / name).read_bytes() for path, (name, _) in _PAGE_FILES.items()}
         routes = [Route("/health", self._health), Route("/metrics", self._show_metrics)]
         if service is not None:
             routes += self._routes_of_model(service)
-        if desk is not None:
-            routes.append(Route("/v1/score", partial(self._score, desk), methods=["POST"]))
+        if score_service is not None:
+            routes.append(Route("/v1/score", partial(self._score, score_service), methods=["POST"]))
         self.asgi = Starlette(
             routes=routes,
             middleware=[Middleware(Guard, hostnames=settings.hostnames, key=key)],
@@ -95,7 +95,7 @@ class App:
         return JSONResponse({"status": "ok" if is_well else "failed"}, 200 if is_well else 503)
 
     async def _show_metrics(self, _: Request) -> Response:
-        running = sum(part.running for part in (self._service, self._desk) if part is not None)
+        running = sum(part.running for part in (self._service, self._score_service) if part is not None)
         gauges: dict[str, tuple[str, float]] = {"requests_running": ("Requests in progress.", running)}
         if self._service is not None:
             engine = self._service.engine
@@ -130,10 +130,10 @@ class App:
 
         return await self._in_time(request, answered)
 
-    async def _score(self, desk: Desk, request: Request) -> Response:
+    async def _score(self, score_service: ScoreService, request: Request) -> Response:
         async def scored(_: float, count: Callable[[int], None]) -> Response:
             body = read_body(await _body_of(request))
-            scoring = desk.start(await asyncio.to_thread(parse_batch, body, desk.problems))
+            scoring = score_service.start(await asyncio.to_thread(parse_batch, body, score_service.problems))
             try:
                 scores = await _unless_left(request, scoring)
             finally:

@@ -78,7 +78,7 @@ def _problem(item: Mapping[str, Any], place: str, problems: Mapping[str, Problem
     return problem
 
 
-class Desk:
+class ScoreService:
     """Scores batches, in the event loop that calls it.
 
     Args:

@@ -19,7 +19,7 @@ from securecoderl_edge.serving.app import App
 from securecoderl_edge.serving.engine import Engine
 from securecoderl_edge.serving.metrics import Metrics
 from securecoderl_edge.serving.requests import Bounds
-from securecoderl_edge.serving.scoring import Desk
+from securecoderl_edge.serving.scoring import ScoreService
 from securecoderl_edge.serving.service import Service
 from securecoderl_edge.serving.settings import ServeSettings
 
@@ -78,7 +78,7 @@ class Server:
     Args:
         key: if clients need one.
         report: called with a line for the operator.
-        model, desk: one of them or both.
+        model, score_service: one of them or both.
 
     Raises:
         SceError: the model cannot be served.
@@ -91,12 +91,13 @@ class Server:
         report: Callable[[str], None] = lambda line: None,
         *,
         model: ServedModel | None = None,
-        desk: Desk | None = None,
+        score_service: ScoreService | None = None,
     ) -> None:
         metrics = Metrics()
-        self._desk, self._service = desk, None if model is None else self._service_of(model, settings, metrics, report)
+        self._score_service = score_service
+        self._service = None if model is None else self._service_of(model, settings, metrics, report)
         self.engine = None if self._service is None else self._service.engine
-        app = App(settings, metrics, key, report, service=self._service, desk=desk)
+        app = App(settings, metrics, key, report, service=self._service, score_service=score_service)
         config = uvicorn.Config(
             app.asgi,
             http="h11",
@@ -146,7 +147,7 @@ class Server:
         return Service(engine, model.scorer, model.format, bounds, settings.max_requests, metrics)
 
     def _end_requests(self) -> None:
-        for part in (self._service, self._desk):
+        for part in (self._service, self._score_service):
             if part is not None:
                 part.stop()
 

@@ -1,4 +1,8 @@
-"""Real trainers with the reward: a step of TRL; verl and verifiers, where they are installed."""
+"""Real trainers with the reward: a step of TRL; verl and verifiers, where they are installed.
+
+Their dependencies clash with ours: these tests were run in environments of their own, with verl 0.9.1 and verifiers
+0.4.0.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +12,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from small_runs import write_additions
 
 from securecoderl_edge.integrations.trl import Reward
 from securecoderl_edge.models.files import NANO, base_folder
 from securecoderl_edge.problems.sources import load_problems
 
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("problems") / "additions.jsonl"
-    write_additions(path, tests=2)
-    return str(path)
+PROBLEMS = "starter:eval"
 
 
 @pytest.mark.filterwarnings("default")  # those of trl and transformers
@@ -33,7 +31,7 @@ def test_a_step_of_trl_is_rewarded_by_the_sandbox(style: str, tmp_path: Path) ->
     tokenizer = AutoTokenizer.from_pretrained(model)
     # What nano was trained with, as a template.
     tokenizer.chat_template = "{% for m in messages %}### Problem\n{{ m.content }}\n\n### Solution\n{% endfor %}"
-    reward, seen = Reward("starter:eval", style=style, workers=2), []
+    reward, seen = Reward(PROBLEMS, style=style, workers=2), []
 
     def watched(completions: list[Any], **columns: Any) -> list[float]:
         seen.extend(zip(completions, reward(completions=completions, **columns), strict=True))
@@ -59,25 +57,25 @@ def test_a_step_of_trl_is_rewarded_by_the_sandbox(style: str, tmp_path: Path) ->
     assert logged["grad_norm"] > 0
 
 
-def test_verl_finds_and_calls_the_function(source: str) -> None:
+def test_verl_finds_and_calls_the_function() -> None:
     loaders = pytest.importorskip("verl.trainer.ppo.reward", reason="needs verl")
     from omegaconf import OmegaConf
 
     function = {"path": "pkg://securecoderl_edge.integrations.verl", "name": "compute_score"}
     config = OmegaConf.create({"reward": {"custom_reward_function": {**function, "reward_kwargs": {"workers": 2}}}})
     score = loaders.get_custom_reward_fn(config)
-    problem = load_problems(source)[0]
-    given = {"data_source": source, "ground_truth": problem.id, "extra_info": {}}
+    problem = load_problems(PROBLEMS)[0]
+    given = {"data_source": PROBLEMS, "ground_truth": problem.id, "extra_info": {}}
     assert score(solution_str=problem.solutions[0], **given) == 1.0
     assert score(solution_str="no program", **given) == 0.0
 
 
-def test_verifiers_loads_the_problems_and_scores_an_answer(source: str) -> None:
+def test_verifiers_loads_the_problems_and_scores_an_answer() -> None:
     vf = pytest.importorskip("verifiers.v1", reason="needs verifiers")
     from securecoderl_edge.integrations.verifiers import ProblemConfig, ProblemTaskset
 
-    tasks = list(ProblemTaskset(ProblemConfig(problems=source)))
-    problems = load_problems(source)
+    tasks = list(ProblemTaskset(ProblemConfig(problems=PROBLEMS)))
+    problems = load_problems(PROBLEMS)
     assert [task.data.id for task in tasks] == [problem.id for problem in problems]
     trace = SimpleNamespace(last_reply=f"```python\n{problems[0].solutions[0]}\n```")
     assert asyncio.run(tasks[0].reward(trace)) == 1.0
