@@ -80,8 +80,8 @@ def score(ctx: click.Context, programs: tuple[Path, ...], config: ScoreConfig) -
     One:   sce score FILE.py --input TEXT --expect TEXT
            An explanation of the score. Exit code 1 if the program does not pass.
     Scan:  sce score FILE.py...
-           Security findings of files that are not run, for hooks of git. Exit code 1 if there are any, or a file is
-           not Python.
+           Security findings of files, which are not run; for git hooks.
+           Exit code 1 if a file has findings or is not Python.
     """
     if not programs:
         _score_many(config)
