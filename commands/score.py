@@ -1,4 +1,4 @@
-"""`sce score`: scores of completions on problems, or of one program on one test."""
+"""`sce score`: scores of completions on problems, or of one program on one test; findings in files."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ class ScoreConfig:
 
 
 @click.command()
-@click.argument("program", metavar="[FILE.py]", required=False, type=click.Path(path_type=Path))
+@click.argument("programs", metavar="[FILE.py]...", nargs=-1, type=click.Path(path_type=Path))
 @options_from(ScoreConfig)
 @click.pass_context
-def score(ctx: click.Context, program: Path | None, config: ScoreConfig) -> None:
+def score(ctx: click.Context, programs: tuple[Path, ...], config: ScoreConfig) -> None:
     """Score programs: run their tests in the sandbox, scan them with Bandit.
 
     \b
@@ -79,12 +79,14 @@ def score(ctx: click.Context, program: Path | None, config: ScoreConfig) -> None
            One JSON line per completion on stdout (or in --out), and a summary on stderr.
     One:   sce score FILE.py --input TEXT --expect TEXT
            An explanation of the score. Exit code 1 if the program does not pass.
+    Scan:  sce score FILE.py...
+           Security findings of files, which are not run; for git hooks.
+           Exit code 1 if a file has findings or is not Python.
     """
-    if program is not None:
-        if not _explain(program, config):
-            ctx.exit(1)
-    else:
+    if not programs:
         _score_many(config)
+    elif not (_explain(programs, config) if config.expect is not None else _scan(programs, config)):
+        ctx.exit(1)
 
 
 def _score_many(config: ScoreConfig) -> None:
@@ -94,7 +96,7 @@ def _score_many(config: ScoreConfig) -> None:
     from securecoderl_edge.scoring.submissions import open_scores, read_scores, read_submissions
 
     if config.problems is None or config.completions is None:
-        raise UsageError("Missing arguments: give --problems and --completions, or FILE.py and --expect.")
+        raise UsageError("Missing arguments: give --problems and --completions, or FILE.py.")
     if config.expect is not None or config.input is not None or config.json:
         raise UsageError("--input, --expect and --json need FILE.py.")
     problems = load_problems(config.problems, sys.maxsize if is_benchmark(config.problems) else MAX_TESTS, say)
@@ -184,16 +186,44 @@ def _show_summary(scores: Sequence[Score]) -> None:
     console.print(table)
 
 
-def _explain(path: Path, config: ScoreConfig) -> bool:
+def _scan(paths: Sequence[Path], config: ScoreConfig) -> bool:
+    """Print the medium and high findings of files, and return whether all are Python without any."""
+    from securecoderl_edge.sandbox import SandboxPool
+    from securecoderl_edge.sandbox.security import SecurityScanner
+    from securecoderl_edge.scoring.explain import about_file
+
+    _check_alone(config)
+    if config.input is not None or config.json:
+        raise UsageError("Missing option --expect: the expected output of the program.")
+    warn_of_level(config.sandbox)
+    faulty = 0
+    with SandboxPool(1, level=config.sandbox) as pool, SecurityScanner() as scanner:
+        for path in paths:
+            program = _read_program(path)
+            lines = about_file(str(path), pool.run(program), scanner.scan(program))
+            faulty += bool(lines)
+            for line in lines:
+                click.echo(escape_controls(line))
+    say(f"scanned {len(paths)} file{'s' * (len(paths) > 1)}, ran none; {faulty or 'none'} with findings")
+    return not faulty
+
+
+def _check_alone(config: ScoreConfig) -> None:
+    for name in ("problems", "completions", "out"):
+        if getattr(config, name) is not None:
+            raise UsageError(f"--{name} cannot be combined with FILE.py. Leave one of them out.")
+
+
+def _explain(paths: Sequence[Path], config: ScoreConfig) -> bool:
     """Print the score of one program on one test, and return whether it passes."""
     from securecoderl_edge.problems.problem import Test
     from securecoderl_edge.scoring.explain import explain
 
-    for name in ("problems", "completions", "out"):
-        if getattr(config, name) is not None:
-            raise UsageError(f"--{name} cannot be combined with FILE.py. Leave one of them out.")
-    if config.expect is None:
-        raise UsageError("Missing option --expect: the expected output of the program.")
+    _check_alone(config)
+    if len(paths) > 1:
+        raise UsageError("--expect is for one FILE.py. Give one file, or leave out --expect to scan all.")
+    (path,) = paths
+    assert config.expect is not None
     expected = _text_of("--expect", config.expect)
     if not expected.strip():
         raise UsageError("--expect is empty: a program that prints nothing would pass. Give the expected output.")

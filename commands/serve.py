@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,7 +20,11 @@ from securecoderl_edge.runtimes import DEFAULT_PARALLEL, note_on, open_runtime, 
 from securecoderl_edge.runtimes.placement import check_device
 from securecoderl_edge.runtimes.protocol import MAX_TOKENS
 from securecoderl_edge.runtimes.spec import resolve_model
+from securecoderl_edge.sandbox.limits import TRAINING_LIMITS
 from securecoderl_edge.serving.settings import KEY_VARIABLE, ServeSettings
+
+if TYPE_CHECKING:
+    from securecoderl_edge.serving.scoring import ScoreService
 
 
 @click.command()
@@ -41,6 +46,9 @@ def serve(
     The paths are /v1/models, /v1/completions and /v1/chat/completions, a page at /, /health and /metrics (Prometheus).
     Each program is run in the sandbox and scanned with Bandit. Every choice has its verdict; none is hidden.
 
+    With --reward, the server scores batches of programs at /v1/score, for trainers. It then serves a model only with
+    --model.
+
     Clients on this machine need no key. For others, set one in the environment variable SCE_API_KEY. Ctrl-C finishes
     the requests in progress, for at most 10 seconds; a second Ctrl-C cancels them.
     """
@@ -49,26 +57,27 @@ def serve(
     with needs("uvicorn", "serve"):
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
-    from securecoderl_edge.serving.server import Server, address_of, listen
+    from securecoderl_edge.serving.server import ServedModel, Server, address_of, listen
 
     if sandbox == "off":
         raise UsageError("--sandbox off: a server runs programs for others and must isolate them. Leave it out")
     key = config.api_key()
     os.environ.pop(KEY_VARIABLE, None)  # child processes do not need it
-    spec = resolve_model(model)
-    run = spec.run()
+    spec = resolve_model(model) if model is not None or not config.reward else None
     warn_of_level(sandbox)
-    require_torch_model(base_precision, [spec])
-    check_device([spec], device, gpu_layers, say)
-    if note := note_on(spec):
-        say(note)
-    rows = config.parallel or DEFAULT_PARALLEL[spec.kind]
+    if spec is not None:
+        require_torch_model(base_precision, [spec])
+        check_device([spec], device, gpu_layers, say)
+        if note := note_on(spec):
+            say(note)
     signal.signal(signal.SIGTERM, _terminate)
-    with (
-        listen(config) as listening,
-        Scorer(sandbox=sandbox) as scorer,
-        contextlib.closing(
-            open_runtime(
+    with listen(config) as listening, contextlib.ExitStack() as stack:
+        score_service = _open_score_service(stack, config, sandbox) if config.reward else None
+        served = None
+        if spec is not None:
+            scorer = stack.enter_context(Scorer(sandbox=sandbox))
+            rows, run = config.parallel or DEFAULT_PARALLEL[spec.kind], spec.run()
+            runtime = open_runtime(
                 spec,
                 threads=threads,
                 parallel=rows,
@@ -76,15 +85,26 @@ def serve(
                 device=device,
                 gpu_layers=gpu_layers,
             )
-        ) as runtime,
-    ):
-        format = choose_format(prompt_style, spec.prompt_style or runtime.prompt_style, runtime.chat_template)
-        default_tokens = (run.budget.max_tokens if run else None) or MAX_TOKENS
-        server = Server(runtime, scorer, format, spec.label, config, rows, default_tokens, key, say)
-        say(f"{spec.label} at {address_of(listening)}; press Ctrl-C to stop")
+            stack.enter_context(contextlib.closing(runtime))
+            format = choose_format(prompt_style, spec.prompt_style or runtime.prompt_style, runtime.chat_template)
+            default_tokens = (run.budget.max_tokens if run else None) or MAX_TOKENS
+            served = ServedModel(runtime, scorer, format, spec.label, rows, default_tokens)
+        server = Server(config, key, say, model=served, score_service=score_service)
+        names = [*([spec.label] if spec else []), *(["the reward"] if score_service else [])]
+        say(f"{' and '.join(names)} at {address_of(listening)}; press Ctrl-C to stop")
         with contextlib.suppress(KeyboardInterrupt):
             server.run(listening)
         say("stopped")
+
+
+def _open_score_service(stack: contextlib.ExitStack, config: ServeSettings, sandbox: str) -> ScoreService:
+    from securecoderl_edge.problems.sources import load_problems
+    from securecoderl_edge.scoring.scorer import Scorer
+    from securecoderl_edge.serving.scoring import ScoreService
+
+    problems = load_problems(config.problems, tell=say) if config.problems is not None else []
+    scorer = stack.enter_context(Scorer(limits=TRAINING_LIMITS, sandbox=sandbox))
+    return ScoreService(scorer, {problem.id: problem for problem in problems}, config.max_requests)
 
 
 def _terminate(number: int, _frame: FrameType | None) -> None:

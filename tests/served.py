@@ -12,14 +12,16 @@ from typing import Any
 
 from fake_runtime import FakeRuntime
 
+from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.runtimes.protocol import Completion, Progress, Task
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.serving.server import Server, listen
+from securecoderl_edge.serving.scoring import ScoreService
+from securecoderl_edge.serving.server import ServedModel, Server, listen
 from securecoderl_edge.serving.settings import ServeSettings
 
 KEY = "a key of the tests".replace(" ", "-")
-CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+CHAT, TEXT, SCORE = "/v1/chat/completions", "/v1/completions", "/v1/score"
 
 
 def echo(task: Task) -> str:
@@ -164,14 +166,19 @@ def serving(
     rows: int = 4,
     key: str | None = None,
     format: PromptFormat = OURS,
+    problems: Sequence[Problem] | None = None,
+    has_model: bool = True,
     **settings: Any,
 ) -> Iterator[Served]:
-    """A server on a free port, in a thread."""
+    """A server on a free port, in a thread; with ``problems`` it serves the reward."""
     chosen = ServeSettings(port=0, **settings)
     runtime = EchoRuntime() if runtime is None else runtime
+    model = ServedModel(runtime, scorer, format, "echo", rows, 64) if has_model else None
+    known = None if problems is None else {problem.id: problem for problem in problems}
+    score_service = None if known is None else ScoreService(scorer, known, chosen.max_requests)
     with listen(chosen) as listening:
         log: list[str] = []
-        server = Server(runtime, scorer, format, "echo", chosen, rows, 64, key, log.append)
+        server = Server(chosen, key, log.append, model=model, score_service=score_service)
         served = Served(server, listening.getsockname()[1], runtime)
         served.log = log
         thread = threading.Thread(target=_run, args=(server, listening))
@@ -188,4 +195,5 @@ def _run(server: Server, listening: Any) -> None:
     try:
         server.run(listening)
     except Exception as error:  # tests read the engine's failure
+        assert server.engine is not None
         assert error is server.engine.failure  # noqa: PT017

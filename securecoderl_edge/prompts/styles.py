@@ -59,7 +59,7 @@ class PromptFormat:
         elif self.style == "code":
             text = _file_to_continue(problem)
         elif self.chat is not None:
-            text = self.chat.ask(replace_surrogates(_question(problem)))
+            text = self.chat.ask(question(problem))
         else:
             text = format_statement(problem.statement, problem.starter_code)
         return replace_surrogates(text)
@@ -120,14 +120,16 @@ def _stub(problem: Problem) -> str:
     return f'def {header}:\n    """{_in_docstring(problem.statement.strip())}\n    """\n'
 
 
-def _question(problem: Problem) -> str:
+def question(problem: Problem) -> str:
+    """The message to a chat model; its template makes the prompt of it."""
+    problem = _with_task(problem)
     parts = [problem.statement.strip()]
     if problem.starter_code.strip():
         parts.append(f"Given code:\n```python\n{problem.starter_code.rstrip()}\n```")
     if problem.kind == "stdin":
         parts.append("Write a Python 3 program that reads standard input and prints the answer to standard output.")
     parts.append("Answer with the whole program in one code block.")
-    return "\n\n".join(parts)
+    return replace_surrogates("\n\n".join(parts))
 
 
 def _file_to_continue(problem: Problem) -> str:

@@ -42,3 +42,7 @@ class Limits:
         """Limits for the same work on a CPU that is slower by ``factor``."""
         wall = min(self.wall_seconds * factor, MAX_WALL_SECONDS)
         return replace(self, cpu_seconds=self.cpu_seconds * factor, wall_seconds=wall)
+
+
+# Of rewards for training: policies write many endless loops.
+TRAINING_LIMITS = Limits(cpu_seconds=2.0, wall_seconds=10.0, memory_mib=512)

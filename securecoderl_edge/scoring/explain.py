@@ -6,6 +6,7 @@ from itertools import zip_longest
 
 from securecoderl_edge.problems.problem import compared_lines
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun
+from securecoderl_edge.sandbox.security import Scan
 from securecoderl_edge.scoring.reward import STAGE_NAMES
 from securecoderl_edge.scoring.score import Score
 
@@ -49,6 +50,18 @@ def about_security(score: Score) -> list[str]:
     if score.severity == 1.0 and not score.findings:
         lines.append("the security scan failed, which counts as a high finding")
     return lines
+
+
+def about_file(name: str, run: ProgramRun, scan: Scan) -> list[str]:
+    """List the faults of a file that is not run, as lines with its name; none if it is clean."""
+    if not run.parses:
+        return [f"{name}: does not parse: {run.error}"]
+    if scan.failed:
+        return [f"{name}: the security scan failed, which counts as a high finding"]
+    return [
+        f"{name}:{each.line}: {each.severity.lower()} security finding {each.test_id} (CWE-{each.cwe})"
+        for each in scan.serious
+    ]
 
 
 def _about_run(verdict: str, execution: Execution, expected: str, limits: Limits) -> list[str]:

@@ -1,12 +1,13 @@
-"""The routes: OpenAI's three, health, metrics, and the page."""
+"""The routes: OpenAI's three and the page for a model, one for the reward, health and metrics."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -16,14 +17,17 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from securecoderl_edge.serving.engine import Cancelled, Engine, ModelFailed
+from securecoderl_edge.serving.engine import Cancelled, ModelFailed
 from securecoderl_edge.serving.faults import Fault
 from securecoderl_edge.serving.guard import Guard
 from securecoderl_edge.serving.metrics import Metrics
-from securecoderl_edge.serving.requests import Bounds, parse, read_body
+from securecoderl_edge.serving.requests import parse, read_body
 from securecoderl_edge.serving.responses import Responder, event, model, models
+from securecoderl_edge.serving.scoring import ScoreService, parse_batch
 from securecoderl_edge.serving.service import Call, Service
-from securecoderl_edge.serving.settings import MAX_BODY_BYTES, ServeSettings
+from securecoderl_edge.serving.settings import MAX_BODY_BYTES, RETRY_SECONDS, ServeSettings
+
+T = TypeVar("T")
 
 _PAGE = Path(__file__).with_name("page")
 _PAGE_FILES = {
@@ -45,67 +49,109 @@ class App:
     Args:
         key: if clients need one.
         report: called with a line for the operator.
+        service: of the model, if one is served.
+        score_service: of the reward, if it is served.
     """
 
     def __init__(
         self,
-        service: Service,
-        engine: Engine,
-        bounds: Bounds,
         settings: ServeSettings,
         metrics: Metrics,
         key: str | None = None,
         report: Callable[[str], None] = lambda line: None,
+        *,
+        service: Service | None = None,
+        score_service: ScoreService | None = None,
     ) -> None:
-        self._service, self._engine, self._bounds, self._settings = service, engine, bounds, settings
+        self._service, self._score_service, self._settings = service, score_service, settings
         self._metrics, self._report, self._started = metrics, report, int(time.time())
         self._page = {path: (_PAGE / name).read_bytes() for path, (name, _) in _PAGE_FILES.items()}
+        routes = [Route("/health", self._health), Route("/metrics", self._show_metrics)]
+        if service is not None:
+            routes += self._routes_of_model(service)
+        if score_service is not None:
+            routes.append(Route("/v1/score", partial(self._score, score_service), methods=["POST"]))
         self.asgi = Starlette(
-            routes=[
-                *(Route(path, self._serve_page) for path in _PAGE_FILES),
-                Route("/health", self._health),
-                Route("/metrics", self._show_metrics),
-                Route("/v1/models", self._list_models),
-                Route("/v1/models/{name:path}", self._show_model),
-                Route("/v1/completions", self._complete, methods=["POST"]),
-                Route("/v1/chat/completions", self._chat, methods=["POST"]),
-            ],
+            routes=routes,
             middleware=[Middleware(Guard, hostnames=settings.hostnames, key=key)],
             exception_handlers={Fault: self._show_fault, HTTPException: self._show_http_error, 500: self._show_bug},
         )
+
+    def _routes_of_model(self, service: Service) -> list[Route]:
+        return [
+            *(Route(path, self._serve_page) for path in _PAGE_FILES),
+            Route("/v1/models", partial(self._list_models, service.bounds.model)),
+            Route("/v1/models/{name:path}", partial(self._show_model, service.bounds.model)),
+            Route("/v1/completions", partial(self._answer, service, False), methods=["POST"]),
+            Route("/v1/chat/completions", partial(self._answer, service, True), methods=["POST"]),
+        ]
 
     async def _serve_page(self, request: Request) -> Response:
         path = request.url.path
         return Response(self._page[path], media_type=_PAGE_FILES[path][1])
 
     async def _health(self, _: Request) -> Response:
-        is_well = self._engine.failure is None
+        is_well = self._service is None or self._service.engine.failure is None
         return JSONResponse({"status": "ok" if is_well else "failed"}, 200 if is_well else 503)
 
     async def _show_metrics(self, _: Request) -> Response:
-        gauges = {
-            "requests_running": ("Requests in progress.", self._service.running),
-            "rows": ("Samples that can be decoded together.", self._engine.rows),
-            "rows_busy": ("Samples being decoded.", self._engine.busy_rows),
-            "samples_waiting": ("Samples that wait for a row.", self._engine.waiting),
-        }
+        running = sum(part.running for part in (self._service, self._score_service) if part is not None)
+        gauges: dict[str, tuple[str, float]] = {"requests_running": ("Requests in progress.", running)}
+        if self._service is not None:
+            engine = self._service.engine
+            gauges |= {
+                "rows": ("Samples that can be decoded together.", engine.rows),
+                "rows_busy": ("Samples being decoded.", engine.busy_rows),
+                "samples_waiting": ("Samples that wait for a row.", engine.waiting),
+            }
         return PlainTextResponse(self._metrics.text(gauges), media_type="text/plain; version=0.0.4")
 
-    async def _list_models(self, _: Request) -> Response:
-        return JSONResponse(models(self._bounds.model, self._started))
+    async def _list_models(self, name: str, _: Request) -> Response:
+        return JSONResponse(models(name, self._started))
 
-    async def _show_model(self, request: Request) -> Response:
-        if request.path_params["name"] != self._bounds.model:
-            raise Fault(404, f"unknown model; this server has {self._bounds.model!r}", code="model_not_found")
-        return JSONResponse(model(self._bounds.model, self._started))
+    async def _show_model(self, name: str, request: Request) -> Response:
+        if request.path_params["name"] != name:
+            raise Fault(404, f"unknown model; this server has {name!r}", code="model_not_found")
+        return JSONResponse(model(name, self._started))
 
-    async def _chat(self, request: Request) -> Response:
-        return await self._answer(request, is_chat=True)
+    async def _answer(self, service: Service, is_chat: bool, request: Request) -> Response:
+        async def answered(deadline: float, count: Callable[[int], None]) -> Response:
+            wanted = parse(read_body(await _body_of(request)), service.bounds, is_chat=is_chat)
+            call = service.start(wanted)
+            responder = Responder(wanted, service.bounds.model)
+            if wanted.is_stream:
+                return _Stream(self._chunks(call, responder, deadline, count), call, deadline)
+            try:
+                record = responder.whole(await _unless_left(request, call.result))
+            finally:
+                call.cancel()
+            count(200)
+            return JSONResponse(record)
 
-    async def _complete(self, request: Request) -> Response:
-        return await self._answer(request, is_chat=False)
+        return await self._in_time(request, answered)
 
-    async def _answer(self, request: Request, *, is_chat: bool) -> Response:
+    async def _score(self, score_service: ScoreService, request: Request) -> Response:
+        async def scored(_: float, count: Callable[[int], None]) -> Response:
+            body = read_body(await _body_of(request))
+            scoring = score_service.start(await asyncio.to_thread(parse_batch, body, score_service.problems))
+            try:
+                scores = await _unless_left(request, scoring)
+            finally:
+                scoring.cancel()
+            self._metrics.count("scores_total", len(scores))
+            count(200)
+            return JSONResponse({"object": "list", "data": [score.to_record() for score in scores]})
+
+        return await self._in_time(request, scored)
+
+    async def _in_time(
+        self, request: Request, work: Callable[[float, Callable[[int], None]], Awaitable[Response]]
+    ) -> Response:
+        """The response of ``work``, which is called with its deadline and a function that counts its status.
+
+        Raises:
+            Fault: it failed, or took too long.
+        """
         path, started = request.url.path, time.monotonic()
 
         def count(status: int) -> None:
@@ -115,17 +161,7 @@ class App:
         deadline = asyncio.get_running_loop().time() + self._settings.timeout
         try:
             async with asyncio.timeout_at(deadline):
-                wanted = parse(read_body(await _body_of(request)), self._bounds, is_chat=is_chat)
-                call = self._service.start(wanted)
-                responder = Responder(wanted, self._bounds.model)
-                if wanted.is_stream:
-                    return _Stream(self._chunks(call, responder, deadline, count), call, deadline)
-                try:
-                    record = responder.whole(await _unless_left(request, call))
-                finally:
-                    call.cancel()
-            count(200)
-            return JSONResponse(record)
+                return await work(deadline, count)
         except Exception as error:
             fault = self._fault_of(error)
             count(fault.status)
@@ -161,7 +197,7 @@ class App:
         if isinstance(error, Fault):
             return error
         if isinstance(error, TimeoutError):
-            return Fault(504, f"no answer within {self._settings.timeout:g} s. Lower max_tokens or n", code="timeout")
+            return Fault(504, f"no answer within {self._settings.timeout:g} s. Ask for less at a time", code="timeout")
         if isinstance(error, ClientDisconnect):
             return Fault(_LEFT, "the client has left")
         if isinstance(error, Cancelled):
@@ -173,7 +209,8 @@ class App:
 
     async def _show_fault(self, _: Request, fault: Exception) -> Response:
         assert isinstance(fault, Fault)
-        return JSONResponse(fault.to_record(), fault.status)
+        headers = {"Retry-After": str(RETRY_SECONDS)} if fault.status == 429 else None
+        return JSONResponse(fault.to_record(), fault.status, headers)
 
     async def _show_http_error(self, _: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -220,18 +257,21 @@ async def _body_of(request: Request) -> bytes:
     return b"".join(parts)
 
 
-async def _unless_left(request: Request, call: Call) -> Any:
-    """The result of a call, unless the client leaves first.
+async def _unless_left(request: Request, result: asyncio.Future[T]) -> T:
+    """A result, unless the client leaves first.
 
     Raises:
         ClientDisconnect: it has left.
+        Cancelled: the server stops.
     """
     left = asyncio.ensure_future(_left(request))
     try:
-        await asyncio.wait((left, call.result), return_when=asyncio.FIRST_COMPLETED)
-        if not call.result.done():
+        await asyncio.wait((left, result), return_when=asyncio.FIRST_COMPLETED)
+        if not result.done():
             raise ClientDisconnect
-        return call.result.result()
+        if result.cancelled():
+            raise Cancelled
+        return result.result()
     finally:
         left.cancel()
 

@@ -33,3 +33,8 @@ class Fault(Exception):
 def invalid(param: str | None, message: str, *, code: str | None = None) -> Fault:
     """The fault of a body with a wrong field; ``message`` continues the field's name."""
     return Fault(400, f"{param} {message}" if param else message, param=param, code=code)
+
+
+def too_many(running: int) -> Fault:
+    """The fault of a request beyond the limit; the response has ``Retry-After``."""
+    return Fault(429, f"{running} requests are in progress. Try again later", code="too_many_requests")

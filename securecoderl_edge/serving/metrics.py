@@ -14,6 +14,7 @@ _COUNTERS = {
     "prompt_tokens_total": "Tokens of prompts.",
     "completion_tokens_total": "Tokens of completions, of unused samples as well.",
     "programs_total": "Checked programs of choices, by whether they were accepted.",
+    "scores_total": "Programs scored at /v1/score.",
 }
 
 

@@ -1,4 +1,4 @@
-"""The server: a model and a sandbox behind a listening socket."""
+"""The server: a model, the reward, or both behind a listening socket."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import FrameType
 
 import uvicorn
@@ -18,6 +19,7 @@ from securecoderl_edge.serving.app import App
 from securecoderl_edge.serving.engine import Engine
 from securecoderl_edge.serving.metrics import Metrics
 from securecoderl_edge.serving.requests import Bounds
+from securecoderl_edge.serving.scoring import ScoreService
 from securecoderl_edge.serving.service import Service
 from securecoderl_edge.serving.settings import ServeSettings
 
@@ -50,15 +52,33 @@ def address_of(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+@dataclass(frozen=True)
+class ServedModel:
+    """A model and how it is served.
+
+    Attributes:
+        scorer: checks its programs.
+        format: how it is asked for programs.
+        name: for clients.
+        rows: samples decoded together; fewer if memory is short.
+        default_tokens: maximum of a completion whose request has none.
+    """
+
+    runtime: Runtime
+    scorer: Scorer
+    format: PromptFormat
+    name: str
+    rows: int
+    default_tokens: int
+
+
 class Server:
     """Answers requests until SIGINT or SIGTERM; a second signal does not wait for those in progress.
 
     Args:
-        name: the model's, for clients.
-        rows: samples decoded together; fewer if memory is short.
-        default_tokens: maximum of a completion whose request has none.
         key: if clients need one.
         report: called with a line for the operator.
+        model, score_service: one of them or both.
 
     Raises:
         SceError: the model cannot be served.
@@ -66,23 +86,18 @@ class Server:
 
     def __init__(
         self,
-        runtime: Runtime,
-        scorer: Scorer,
-        format: PromptFormat,
-        name: str,
         settings: ServeSettings,
-        rows: int,
-        default_tokens: int,
         key: str | None = None,
         report: Callable[[str], None] = lambda line: None,
+        *,
+        model: ServedModel | None = None,
+        score_service: ScoreService | None = None,
     ) -> None:
-        metrics, length = Metrics(), min(settings.context, runtime.context)
-        self.engine = Engine(runtime, rows, length, report, self.stop)
-        self._service = Service(self.engine, scorer, format, settings.max_requests, metrics)
-        bounds = Bounds(
-            name, min(settings.max_tokens, length - 1), settings.max_samples, default_tokens, format.chat is not None
-        )
-        app = App(self._service, self.engine, bounds, settings, metrics, key, report)
+        metrics = Metrics()
+        self._score_service = score_service
+        self._service = None if model is None else self._service_of(model, settings, metrics, report)
+        self.engine = None if self._service is None else self._service.engine
+        app = App(settings, metrics, key, report, service=self._service, score_service=score_service)
         config = uvicorn.Config(
             app.asgi,
             http="h11",
@@ -96,7 +111,7 @@ class Server:
             limit_concurrency=_MOST_CONNECTIONS,
             timeout_graceful_shutdown=STOP_SECONDS + 5,
         )
-        self._server = _Uvicorn(config, self._service.stop)
+        self._server = _Uvicorn(config, self._end_requests)
 
     def run(self, listening: socket.socket) -> None:
         """Serve; a signal that ended this is raised again afterwards.
@@ -107,14 +122,34 @@ class Server:
         try:
             self._server.run([listening])
         finally:
-            self.engine.close()
-            self._service.close()
-        if self.engine.failure is not None:
+            if self._service is not None:
+                self._service.engine.close()
+                self._service.close()
+        if self.engine is not None and self.engine.failure is not None:
             raise self.engine.failure
 
     def stop(self) -> None:
         """Ask for the end, from any thread."""
         self._server.should_exit = True
+
+    def _service_of(
+        self, model: ServedModel, settings: ServeSettings, metrics: Metrics, report: Callable[[str], None]
+    ) -> Service:
+        length = min(settings.context, model.runtime.context)
+        bounds = Bounds(
+            model.name,
+            min(settings.max_tokens, length - 1),
+            settings.max_samples,
+            model.default_tokens,
+            model.format.chat is not None,
+        )
+        engine = Engine(model.runtime, model.rows, length, report, self.stop)
+        return Service(engine, model.scorer, model.format, bounds, settings.max_requests, metrics)
+
+    def _end_requests(self) -> None:
+        for part in (self._service, self._score_service):
+            if part is not None:
+                part.stop()
 
 
 class _Uvicorn(uvicorn.Server):

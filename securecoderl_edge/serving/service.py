@@ -18,9 +18,9 @@ from securecoderl_edge.runtimes.protocol import OnToken
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.serving.client import Client
 from securecoderl_edge.serving.engine import Cancelled, Engine, Unfit
-from securecoderl_edge.serving.faults import Fault
+from securecoderl_edge.serving.faults import Fault, too_many
 from securecoderl_edge.serving.metrics import Metrics
-from securecoderl_edge.serving.requests import Wanted
+from securecoderl_edge.serving.requests import Bounds, Wanted
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,21 @@ class Service:
 
     Args:
         format: how the model is asked for programs.
+        bounds: of requests.
         max_requests: in progress at the same time.
     """
 
     def __init__(
-        self, engine: Engine, scorer: Scorer, format: PromptFormat, max_requests: int, metrics: Metrics
+        self,
+        engine: Engine,
+        scorer: Scorer,
+        format: PromptFormat,
+        bounds: Bounds,
+        max_requests: int,
+        metrics: Metrics,
     ) -> None:
-        self._engine, self._scorer, self._format, self._metrics = engine, scorer, format, metrics
+        self.engine, self.bounds = engine, bounds
+        self._scorer, self._format, self._metrics = scorer, format, metrics
         self._threads = ThreadPoolExecutor(max_requests, thread_name_prefix="request")
         self._max_requests = max_requests
         self._lock = threading.Lock()
@@ -113,13 +121,13 @@ class Service:
         Raises:
             Fault: as many requests as are allowed are in progress, or the model has failed.
         """
-        if self._engine.failure is not None:
-            raise Fault(503, str(self._engine.failure))
+        if self.engine.failure is not None:
+            raise Fault(503, str(self.engine.failure))
         with self._lock:
             if self.running >= self._max_requests:
-                raise Fault(429, f"{self.running} requests are in progress. Try again later", code="too_many_requests")
+                raise too_many(self.running)
             self.running += 1
-        client = Client(self._engine)
+        client = Client(self.engine)
         call = Call(client)
         future = self._threads.submit(self._answer, wanted, client, call.tell if wanted.is_stream else None)
         self._calls.add(call)

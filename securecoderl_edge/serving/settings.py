@@ -16,6 +16,12 @@ SHORTEST_KEY = 16
 MAX_BODY_BYTES = 1 << 20
 MAX_TESTS = 20
 MAX_REPAIRS = 5
+# Of one request to /v1/score.
+MAX_PROGRAMS = 256
+# Of the time limit of a problem in such a request.
+MAX_SECONDS = 10.0
+# Of the clients that get status 429.
+RETRY_SECONDS = 1
 # Of stop strings, as OpenAI allows, and the characters of each.
 MAX_STOPS, LONGEST_STOP = 4, 200
 
@@ -24,6 +30,12 @@ MAX_STOPS, LONGEST_STOP = 4, 200
 class ServeSettings:
     """The address of the server and the limits of requests."""
 
+    reward: bool = setting(False, "Score programs at /v1/score, for trainers; without --model, do nothing else.")
+    problems: str | None = setting(
+        None,
+        "With --reward: problems that requests may name by id: JSONL, starter[:SPLIT], mbpp[:SPLIT].",
+        metavar="FILE",
+    )
     host: str = setting(
         "127.0.0.1",
         f"Address to listen on. One other than this machine's own needs a key in {KEY_VARIABLE}.",
@@ -62,6 +74,8 @@ class ServeSettings:
     )
 
     def __post_init__(self) -> None:
+        if self.problems is not None and not self.reward:
+            raise UsageError("--problems needs --reward")
         try:
             ipaddress.ip_address(self.host)
         except ValueError:

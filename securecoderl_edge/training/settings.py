@@ -11,7 +11,7 @@ from securecoderl_edge.models.gpus import device_setting
 from securecoderl_edge.prompts.extraction import EXTRACT_MODES
 from securecoderl_edge.prompts.styles import TRAINED_STYLES
 from securecoderl_edge.sandbox.levels import sandbox_setting
-from securecoderl_edge.sandbox.limits import MAX_MEMORY_MIB, MAX_WALL_SECONDS
+from securecoderl_edge.sandbox.limits import MAX_MEMORY_MIB, MAX_WALL_SECONDS, TRAINING_LIMITS
 from securecoderl_edge.sandbox.severity import severity_setting
 from securecoderl_edge.scoring.reward import credit_rule_setting, security_rule_setting
 
@@ -261,9 +261,11 @@ class RewardSettings:
         False, "Subtract the score of the best constant output from partial credit."
     )
     sandbox: str = sandbox_setting()
-    cpu_seconds: float = setting(2.0, "CPU time of one test.", minimum=0.1)
-    wall_seconds: float = setting(10.0, "Wall time of one test.", minimum=0.1, maximum=MAX_WALL_SECONDS)
-    memory_mib: int = setting(512, "Memory of one test.", minimum=128, maximum=MAX_MEMORY_MIB)
+    cpu_seconds: float = setting(TRAINING_LIMITS.cpu_seconds, "CPU time of one test.", minimum=0.1)
+    wall_seconds: float = setting(
+        TRAINING_LIMITS.wall_seconds, "Wall time of one test.", minimum=0.1, maximum=MAX_WALL_SECONDS
+    )
+    memory_mib: int = setting(TRAINING_LIMITS.memory_mib, "Memory of one test.", minimum=128, maximum=MAX_MEMORY_MIB)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from places import ROOT
 
 from securecoderl_edge.cli import sce
 from securecoderl_edge.errors import SceError, UsageError
@@ -298,7 +300,10 @@ def test_a_malformed_line_is_said_with_its_number(problems: str, tmp_path: Path)
         ["--problems", "starter"],
         ["--completions", "x"],
         ["missing.py", "--expect", "1"],
-        ["FILE"],
+        ["FILE", "--input", "1"],
+        ["FILE", "--json"],
+        ["FILE", "--out", "x"],
+        ["FILE", "FILE", "--expect", "1"],
         ["FILE", "--expect", " "],
         [".", "--expect", "1"],
         ["--problems", "starter", "--completions", "."],
@@ -402,3 +407,56 @@ def test_running_without_isolation_is_said(problems: str, completions: str) -> N
     files = ("--problems", problems, "--completions", completions)
     assert "without isolation" in score(*files, "--sandbox", "off").stderr
     assert "without isolation" not in score(*files, "--sandbox", "no-landlock").stderr
+
+
+def test_files_are_scanned_and_not_run(tmp_path: Path) -> None:
+    programs = {
+        "clean.py": "import nothing_of_this_name\nwhile True:\n    pass\n",
+        "unsafe.py": "import os\nos.system(input())\nprint(eval(input()))  # nosec\n",
+        "broken.py": "print(1\n",
+    }
+    for name, text in programs.items():
+        (tmp_path / name).write_text(text)
+    result = score(*(str(tmp_path / name) for name in programs))
+    lines = [line.removeprefix(f"{tmp_path}/") for line in result.stdout.splitlines()]
+    assert lines[:2] == [
+        "unsafe.py:2: high security finding B605 (CWE-78)", "unsafe.py:3: medium security finding B307 (CWE-78)"
+    ]  # fmt: skip
+    assert lines[2].startswith("broken.py: does not parse: SyntaxError")
+    assert (result.exit_code, result.stderr) == (1, "scanned 3 files, ran none; 2 with findings\n")
+    result = score(str(tmp_path / "clean.py"))
+    assert (result.exit_code, result.stdout) == (0, "")
+
+
+def test_the_hook_of_the_docs_stops_a_commit_with_a_finding_in_its_staged_files(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "clients.md").read_text(encoding="utf-8")
+    hook = tmp_path / ".git" / "hooks" / "pre-commit"
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path), "PYTHONPATH": str(ROOT),
+        **{f"GIT_{who}_{what}": "a@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
+    }  # fmt: skip
+    command = tmp_path / "sce"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m securecoderl_edge "$@"\n')
+    command.chmod(0o755)
+
+    def git(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["git", *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+
+    git("init", "-q")
+    hook.write_text(page.partition("```sh\n")[2].partition("```")[0])
+    hook.chmod(0o755)
+    program = tmp_path / "a folder" / "-program.py"
+    program.parent.mkdir()
+    program.write_text("print(eval(input()))\n")
+    git("add", str(program))
+    program.write_text("print(int(input()))\n")  # what is staged counts
+    refused = git("commit", "-q", "-m", "x")
+    assert refused.returncode != 0
+    assert "a folder/-program.py:1: medium security finding B307 (CWE-78)" in refused.stdout + refused.stderr
+    git("add", str(program))
+    assert git("commit", "-q", "-m", "x").returncode == 0
+    (tmp_path / "notes.txt").write_text("no Python")
+    git("add", "notes.txt")
+    assert git("commit", "-q", "-m", "y").returncode == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import http.client
 import json
 import os
@@ -18,6 +19,8 @@ from cli_runs import run_sce
 pytest.importorskip("uvicorn", reason="needs the serve extra")
 
 from securecoderl_edge.errors import UsageError
+from securecoderl_edge.problems.problem import Problem, Test, write_problems
+from securecoderl_edge.sandbox.limits import TRAINING_LIMITS
 from securecoderl_edge.serving.settings import KEY_VARIABLE, ServeSettings
 
 KEY = "0123456789abcdef"
@@ -64,6 +67,43 @@ def test_a_key_comes_from_a_file_or_the_environment_and_must_be_long(
 def test_a_server_never_runs_programs_without_isolation() -> None:
     code, _, err = run_sce("serve", "--sandbox", "off")
     assert (code, "must isolate them" in err) == (2, True)
+
+
+def test_the_reward_is_served_without_a_model(tmp_path: Path) -> None:
+    problems = tmp_path / "problems.jsonl"
+    write_problems(problems, [Problem("double", "Double it.", tests=(Test("4\n", "8\n"),))])
+    code, _, err = run_sce("serve", "--problems", str(problems))
+    assert (code, "--problems needs --reward" in err) == (2, True)
+    command = [
+        sys.executable,
+        "-m",
+        "securecoderl_edge",
+        "serve",
+        "--reward",
+        "--problems",
+        str(problems),
+        "--port",
+        "0",
+    ]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    try:
+        ready = re.search(r"the reward at http://127\.0\.0\.1:(\d+);", process.stderr.readline())
+        assert ready
+        connection = http.client.HTTPConnection("127.0.0.1", int(ready[1]), timeout=60)
+        body = json.dumps({"items": [{"problem_id": "double", "completion": "print(2 * int(input()))"}]})
+        connection.request("POST", "/v1/score", body, {"Content-Type": "application/json"})
+        (score,) = json.loads(connection.getresponse().read())["data"]
+        connection.close()
+        process.send_signal(signal.SIGINT)
+        rest, code = process.stderr.read(), process.wait(60)
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+    assert (code, rest) == (0, "stopped\n")
+    assert score["reward"] == 1.0
+    assert score["limits"] == dataclasses.asdict(TRAINING_LIMITS)
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])

@@ -1,0 +1,1 @@
+"""The reward for other trainers: TRL, verl, verifiers. One file per trainer, imported from there."""

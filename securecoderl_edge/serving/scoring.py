@@ -1,0 +1,132 @@
+"""``/v1/score``: batches of programs through the reward, for trainers; a bounded number of them at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from securecoderl_edge.problems.problem import Problem, ProblemError, problem_from_record
+from securecoderl_edge.prompts.extraction import extract_program
+from securecoderl_edge.scoring.score import Score
+from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.serving.faults import Fault, invalid, too_many
+from securecoderl_edge.serving.settings import MAX_PROGRAMS, MAX_SECONDS, MAX_TESTS
+
+_KEYS = {"problem", "problem_id", "completion", "program"}
+
+
+@dataclass(frozen=True)
+class Item:
+    """A program to score, and how it was extracted."""
+
+    problem: Problem
+    program: str
+    extract: str
+
+
+def parse_batch(body: Mapping[str, Any], problems: Mapping[str, Problem]) -> list[Item]:
+    """The items of a body of ``/v1/score``; takes time, as programs are extracted from long texts.
+
+    Args:
+        problems: those that items may name, by id.
+
+    Raises:
+        Fault: a field is unknown, missing, of the wrong type or out of bounds, or a problem is unknown.
+    """
+    if unknown := sorted(set(body) - {"items"}):
+        name = unknown[0][:100]
+        raise Fault(400, f"unknown field {name!r}; leave it out", param=name, code="unknown_parameter")
+    items = body.get("items")
+    if not isinstance(items, list) or not 1 <= len(items) <= MAX_PROGRAMS:
+        raise invalid("items", f"must be a list of 1 to {MAX_PROGRAMS} objects")
+    return [_item(item, f"items[{place}]", problems) for place, item in enumerate(items)]
+
+
+def _item(item: Any, place: str, problems: Mapping[str, Problem]) -> Item:
+    if (
+        not isinstance(item, dict)
+        or set(item) - _KEYS
+        or ("problem" in item) == ("problem_id" in item)
+        or ("completion" in item) == ("program" in item)
+    ):
+        raise invalid(place, 'must have "problem" or "problem_id", "completion" or "program", and nothing else')
+    problem = _problem(item, place, problems)
+    name = "completion" if "completion" in item else "program"
+    if not isinstance(item[name], str):
+        raise invalid(f"{place}.{name}", "must be text")
+    if name == "program":
+        return Item(problem, item[name], "raw")
+    return Item(problem, extract_program(item[name], "auto", problem), "auto")
+
+
+def _problem(item: Mapping[str, Any], place: str, problems: Mapping[str, Problem]) -> Problem:
+    if "problem_id" in item:
+        name = item["problem_id"]
+        if not isinstance(name, str) or name not in problems:
+            raise invalid(f"{place}.problem_id", "is not one of --problems", code="unknown_problem")
+        return problems[name]
+    try:
+        problem = problem_from_record(item["problem"])
+    except ProblemError as error:
+        raise invalid(f"{place}.problem", f"is malformed: {error}") from None
+    if len(problem.security_tests) > MAX_TESTS:
+        raise invalid(f"{place}.problem", f"must have at most {MAX_TESTS} security tests")
+    if (problem.time_limit_s or 0) > MAX_SECONDS:
+        raise invalid(f"{place}.problem", f"must have a time_limit_s of at most {MAX_SECONDS:g}")
+    return problem
+
+
+class ScoreService:
+    """Scores batches, in the event loop that calls it.
+
+    Args:
+        problems: those that requests may name, by id.
+        max_requests: batches in progress at the same time.
+    """
+
+    def __init__(self, scorer: Scorer, problems: Mapping[str, Problem], max_requests: int) -> None:
+        self.problems = problems
+        self._scorer, self._max_requests = scorer, max_requests
+        self._batches: set[asyncio.Task[list[Score]]] = set()
+
+    @property
+    def running(self) -> int:
+        """Batches in progress."""
+        return len(self._batches)
+
+    def start(self, items: Sequence[Item]) -> asyncio.Task[list[Score]]:
+        """Start a batch; its scores are in the order of the items. Cancel the task to give up what has not begun.
+
+        The task raises SceError if the sandbox fails: no program then gets a score.
+
+        Raises:
+            Fault: as many batches as are allowed are in progress.
+        """
+        if self.running >= self._max_requests:
+            raise too_many(self.running)
+        batch = asyncio.create_task(self._score(items))
+        self._batches.add(batch)
+        batch.add_done_callback(self._forget)
+        return batch
+
+    def stop(self) -> None:
+        """Cancel all batches in progress."""
+        for batch in list(self._batches):
+            batch.cancel()
+
+    def _forget(self, batch: asyncio.Task[list[Score]]) -> None:
+        self._batches.discard(batch)
+        _ = batch.cancelled() or batch.exception()  # nobody asks for the result of a client that has left
+
+    async def _score(self, items: Sequence[Item]) -> list[Score]:
+        futures = [
+            self._scorer.score_async(item.problem, item.program, place, item.extract)
+            for place, item in enumerate(items)
+        ]
+        try:
+            return [await asyncio.wrap_future(future) for future in futures]
+        finally:
+            for future in futures:
+                future.cancel()
