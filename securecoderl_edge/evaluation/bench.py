@@ -6,15 +6,17 @@ import contextlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.evaluation.evaluate import BATCH, Evaluation, EvaluationProgress, evaluate
+from securecoderl_edge.evaluation.evaluate import BATCH, Evaluation, EvaluationProgress, batches, evaluate
 from securecoderl_edge.evaluation.log import EvaluationLog
+from securecoderl_edge.evaluation.shards import shard_of, shard_setting
 from securecoderl_edge.evaluation.summary import EvaluationSummary
-from securecoderl_edge.evaluation.tables import Comparison, comparison_record, summary_record
+from securecoderl_edge.evaluation.tables import Comparison, compare, comparison_record, summary_record
 from securecoderl_edge.models.gpus import device_setting
 from securecoderl_edge.problems.problem import MAX_TESTS, Problem
 from securecoderl_edge.problems.sources import STARTER, is_benchmark, open_problems
@@ -91,6 +93,44 @@ class BenchSettings(SamplingSettings):
         None, "CPU threads.  [default: all cores]", minimum=1, maximum=MAX_THREADS, metavar="N"
     )
     sandbox: str = sandbox_setting()
+    shard: str | None = shard_setting("Evaluate only part I of N, for N machines; needs --out. Join them with --merge.")
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A finished evaluation.
+
+    Attributes:
+        done: by position in ``specs``; a model that could not be evaluated is missing.
+        pairs: positions of the models to compare.
+        time_factor: of the time limits of programs.
+        machines: that evaluated, if it was not this one.
+    """
+
+    specs: list[ModelSpec]
+    done: dict[int, Evaluation]
+    pairs: list[tuple[int, int]]
+    problems: list[Problem]
+    settings: BenchSettings
+    time_factor: float
+    machines: Sequence[Mapping[str, Any]] = ()
+
+    @cached_property
+    def summaries(self) -> list[EvaluationSummary]:
+        """The results of each evaluated model."""
+        return [each.summary() for each in self.done.values()]
+
+    @cached_property
+    def comparisons(self) -> list[Comparison]:
+        """Paired differences, of the pairs that were evaluated."""
+        return [compare(self.done[a], self.done[b]) for a, b in self.pairs if a in self.done and b in self.done]
+
+    def record(self) -> dict[str, Any]:
+        """The JSON document, see `bench_record`; of joined shards, ``machine`` is the first of ``machines``."""
+        measured = list(zip([self.specs[index] for index in self.done], self.summaries, strict=True))
+        logs = {each.label: each.log.name for each in self.done.values() if each.log is not None}
+        record = bench_record(measured, self.comparisons, self.settings, self.time_factor, logs)
+        return record | ({"machine": self.machines[0], "machines": list(self.machines)} if self.machines else {})
 
 
 def choose_models(names: Sequence[str], is_comparing: bool = False) -> tuple[list[ModelSpec], list[tuple[int, int]]]:
@@ -116,6 +156,15 @@ def bench_problems(settings: BenchSettings, tell: Callable[[str], None] = lambda
     source = f"{STARTER}:eval" if settings.problems == STARTER else settings.problems
     max_tests = sys.maxsize if is_benchmark(source) else settings.max_tests
     return open_problems(source, max_tests, tell)[: settings.limit]
+
+
+def bench_batches(settings: BenchSettings, problems: Sequence[Problem]) -> dict[int, Sequence[Problem]]:
+    """The problems of the settings' shard, by the position of the first one of a batch.
+
+    Raises:
+        UsageError: a wrong shard, or more shards than batches.
+    """
+    return batches(problems, settings.samples, max(BATCH, settings.parallel or 0), shard_of(settings.shard))
 
 
 def with_budgets(
@@ -190,8 +239,9 @@ def measure(
     with contextlib.ExitStack() as stack:
         log, precision = None, precision_of(spec, settings.base_precision, placement.device)
         if out is not None:
-            # The number of problems is not among the keys: a row knows its batch, so a limit can be raised.
-            keys = {name: value for name, value in asdict(settings).items() if name != "limit"}
+            # The number of problems is not among the keys: a row knows its batch, so a limit can be raised, and shards
+            # can be joined.
+            keys = {name: value for name, value in asdict(settings).items() if name not in ("limit", "shard")}
             keys |= {"time_factor": time_factor, "label": spec.label, "sha256": spec.content_hash()}
             keys |= {"base_precision": precision, **asdict(placement)}
             log = stack.enter_context(EvaluationLog.held(out, spec.label, keys))
@@ -216,6 +266,7 @@ def measure(
             format=format,
             max_prompt_tokens=settings.max_prompt_tokens,
             extract=settings.extract or "auto",
+            shard=shard_of(settings.shard),
         )
     return replace(
         evaluation,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.log import EvaluationLog
+from securecoderl_edge.evaluation.shards import WHOLE, Shard
 from securecoderl_edge.evaluation.summary import EvaluationSummary, summarize
 from securecoderl_edge.problems.problem import Problem, digest_of_problems
 from securecoderl_edge.prompts.extraction import Asked, extract_program
@@ -74,6 +75,7 @@ def evaluate(
     format: PromptFormat = OURS,
     max_prompt_tokens: int | None = None,
     extract: str = "auto",
+    shard: Shard = WHOLE,
 ) -> Evaluation:
     """Generate ``samples`` programs for each problem and score them.
 
@@ -87,6 +89,7 @@ def evaluate(
         format: the prompt format.
         max_prompt_tokens: longer prompts are truncated, like those that exceed the context.
         extract: with ``raw`` the whole text is the program, and decoding does not stop at the end of one.
+        shard: evaluate only its `batches`.
 
     Raises:
         SceError: a prompt cannot fit into the context, or the runtime or the sandbox failed.
@@ -94,15 +97,11 @@ def evaluate(
     sampling = sampling or Sampling()
     room = runtime.context - sampling.max_tokens
     room = room if max_prompt_tokens is None else min(room, max_prompt_tokens)
-    width = max(1, batch // samples)
-    starts = range(0, len(problems), width)
-    collected = _Collected(
-        [problems[start : start + width] for start in starts], samples, format, log, on_progress, extract
-    )
+    chunks = batches(problems, samples, batch, shard)
+    collected = _Collected(list(chunks.values()), samples, format, log, on_progress, extract)
     total = before = runtime.usage()
     try:
-        for start in starts:
-            chunk = problems[start : start + width]
+        for start, chunk in chunks.items():
             if collected.has_all(chunk):
                 continue
             seed = batch_seed(sampling.seed, start)
@@ -128,6 +127,21 @@ def evaluate(
     return Evaluation(
         label or runtime.name, collected.in_order(), usage, file_bytes, format.style, reused=collected.reused
     )
+
+
+def batches(
+    problems: Sequence[Problem], samples: int, batch: int = BATCH, shard: Shard = WHOLE
+) -> dict[int, Sequence[Problem]]:
+    """The problems that are decoded together, by the position of the first one.
+
+    A shard has whole batches at their positions, and so the samples that an evaluation of all problems would have.
+
+    Raises:
+        UsageError: there are more shards than batches.
+    """
+    width = max(1, batch // samples)
+    starts = shard.of(range(0, len(problems), width), f"batches of up to {width} problems")
+    return {start: problems[start : start + width] for start in starts}
 
 
 def _fitting(problem: Problem, format: PromptFormat, runtime: Runtime, room: int, asked: int | None) -> Problem:
