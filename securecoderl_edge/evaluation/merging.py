@@ -96,7 +96,7 @@ def _read(folder: Path) -> _Part:
             raise UsageError(f"{folder}: not a shard; make it with sce bench --shard I/N --out DIR")
         names = [str(each["log"]) for each in document["models"]]
         if not names or not all(map(is_plain_name, names)):
-            raise ValueError("it names no folders of rows")
+            raise ValueError("a folder of rows is missing")
         labels = {_spec(each).label for each in document["models"]}
         if not labels >= {each[side] for each in document["comparisons"] for side in ("first", "second")}:
             raise ValueError("it compares other models than it has")
