@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from securecoderl_edge.commands.console import duration, say, track, warn_of_level
-from securecoderl_edge.commands.options import ModelName, options_from, output_formats
+from securecoderl_edge.commands.options import ENGINE_HELP, ModelName, options_from, output_formats
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.evaluation.bench import (
     Bench,
@@ -30,6 +30,7 @@ from securecoderl_edge.runs import only_unfinished
 from securecoderl_edge.runtimes import note_on, require_torch_model
 from securecoderl_edge.runtimes.placement import check_device
 from securecoderl_edge.sandbox.calibration import time_factor
+from securecoderl_edge.system.cluster import LOCAL, is_ray
 from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.machine import busy_share, cpu_count
 
@@ -46,6 +47,7 @@ _BUSY = 0.2
 @click.command()
 @click.argument("models", type=ModelName(), metavar="[MODEL]...", nargs=-1)
 @options_from(BenchSettings)
+@click.option("--engine", default=LOCAL, metavar="ENGINE", help=f"{ENGINE_HELP}  [default: {LOCAL}]")
 @click.option("--merge", "is_merging", is_flag=True, help="Join finished shards: the arguments are their folders.")
 @click.option("--compare", "is_comparing", is_flag=True, help="Add paired differences from the first model.")
 @output_formats(
@@ -70,6 +72,7 @@ _BUSY = 0.2
 def bench(
     models: tuple[str, ...],
     config: BenchSettings,
+    engine: str,
     is_merging: bool,
     is_comparing: bool,
     output: str | None,
@@ -100,7 +103,7 @@ def bench(
     if is_merging:
         found = _joined(models, config, is_comparing, out)
     else:
-        found = _evaluated(models, config, is_comparing, out, bool(evalplus))
+        found = _evaluated(models, config, is_comparing, out, bool(evalplus), engine)
     summaries, comparisons, done = found.summaries, found.comparisons, list(found.done.values())
     document = json.dumps(found.record(), indent=1, allow_nan=False)
     if out is not None:
@@ -124,10 +127,16 @@ def bench(
 
 
 def _evaluated(
-    models: Sequence[str], config: BenchSettings, is_comparing: bool, out: Path | None, is_for_evalplus: bool
+    models: Sequence[str],
+    config: BenchSettings,
+    is_comparing: bool,
+    out: Path | None,
+    is_for_evalplus: bool,
+    engine: str,
 ) -> Bench:
     from securecoderl_edge.scoring.scorer import Scorer
 
+    is_ray(engine)  # an unknown one is an error before anything else
     if config.shard is not None and out is None:
         raise UsageError("--shard needs --out DIR, another one for each shard: sce bench --merge reads them.")
     specs, pairs = choose_models(models, is_comparing)
@@ -145,7 +154,7 @@ def _evaluated(
     warn_of_level(config.sandbox)
     factor = calibrated(out)
     with Scorer(sandbox=config.sandbox, time_factor=factor) as scorer:
-        done = measure_all(specs, problems, scorer, config, out, factor)
+        done = measure_all(specs, problems, scorer, config, out, factor, engine)
     return Bench(specs, done, pairs, problems, config, factor)
 
 
@@ -174,6 +183,7 @@ def measure_all(
     config: BenchSettings,
     out: Path | None,
     factor: float,
+    engine: str = LOCAL,
 ) -> dict[int, Evaluation]:
     """Evaluate models, by position; one that cannot be opened does not stop the others.
 
@@ -184,7 +194,7 @@ def measure_all(
     failures = []
     for index, spec in enumerate(specs):
         try:
-            done[index] = _measure(spec, problems, scorer, config, out, factor)
+            done[index] = _measure(spec, problems, scorer, config, out, factor, engine)
         except SceError as error:
             failures.append(error)
             if len(specs) > 1:
@@ -217,7 +227,13 @@ def calibrated(folder: Path | None = None) -> float:
 
 
 def _measure(
-    spec: ModelSpec, problems: list[Problem], scorer: Scorer, config: BenchSettings, out: Path | None, factor: float
+    spec: ModelSpec,
+    problems: list[Problem],
+    scorer: Scorer,
+    config: BenchSettings,
+    out: Path | None,
+    factor: float,
+    engine: str,
 ) -> Evaluation:
     """Evaluate one model, with a progress bar on a terminal and one line at the end."""
     if note := note_on(spec):
@@ -231,7 +247,12 @@ def _measure(
             progress.update(now.done - shown, f"reward {now.reward:.2f} syntax {now.syntax_rate:.0%}")
             shown = now.done
 
-        evaluation = measure(spec, problems, scorer, config, out, report, factor)
+        if is_ray(engine):
+            from securecoderl_edge.evaluation.cluster import measure_on_cluster
+
+            evaluation = measure_on_cluster(engine, spec, problems, config, out, report, factor)
+        else:
+            evaluation = measure(spec, problems, scorer, config, out, report, factor)
     made = len(evaluation.rows) - evaluation.reused
     reused = f"; {evaluation.reused} reused" if evaluation.reused else ""
     say(f"{spec.label}: {made} programs in {duration(time.monotonic() - started)}{reused}")

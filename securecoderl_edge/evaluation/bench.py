@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ from securecoderl_edge.models.gpus import device_setting
 from securecoderl_edge.problems.problem import MAX_TESTS, Problem
 from securecoderl_edge.problems.sources import STARTER, is_benchmark, open_problems
 from securecoderl_edge.prompts.extraction import EXTRACT_MODES
-from securecoderl_edge.prompts.styles import STYLES, choose_format
+from securecoderl_edge.prompts.styles import STYLES, PromptFormat, choose_format
 from securecoderl_edge.runs import Budget
 from securecoderl_edge.runtimes import open_runtime, precision_of
 from securecoderl_edge.runtimes.placement import gpu_layers_setting, place
@@ -29,6 +29,7 @@ from securecoderl_edge.runtimes.protocol import (
     MAX_SAMPLES,
     MAX_THREADS,
     MAX_TOKENS,
+    Runtime,
     SamplingSettings,
     base_precision_setting,
 )
@@ -164,7 +165,7 @@ def bench_batches(settings: BenchSettings, problems: Sequence[Problem]) -> dict[
     Raises:
         UsageError: a wrong shard, or more shards than batches.
     """
-    return batches(problems, settings.samples, max(BATCH, settings.parallel or 0), shard_of(settings.shard))
+    return batches(problems, settings.samples, batch_size(settings), shard_of(settings.shard))
 
 
 def with_budgets(
@@ -236,22 +237,7 @@ def measure(
     """
     settings = with_budgets(settings, [])
     placement = place(spec, settings.device, settings.gpu_layers)
-    with contextlib.ExitStack() as stack:
-        log, precision = None, precision_of(spec, settings.base_precision, placement.device)
-        if out is not None:
-            # The number of problems is not among the keys: a row knows its batch, so a limit can be raised, and shards
-            # can be joined.
-            keys = {name: value for name, value in asdict(settings).items() if name not in ("limit", "shard")}
-            keys |= {"time_factor": time_factor, "label": spec.label, "sha256": spec.content_hash()}
-            keys |= {"base_precision": precision, **asdict(placement)}
-            log = stack.enter_context(EvaluationLog.held(out, spec.label, keys))
-        runtime = open_runtime(
-            spec, threads=settings.threads, parallel=settings.parallel, device=placement.device,
-            base_precision=precision or "auto", gpu_layers=placement.gpu_layers or None,
-        )  # fmt: skip
-        stack.enter_context(contextlib.closing(runtime))
-        trained = spec.prompt_style or runtime.prompt_style
-        format = choose_format(settings.prompt_style, trained, runtime.chat_template, settings.thinking)
+    with opened_log(out, spec, settings, time_factor) as log, opened(spec, settings) as (runtime, format):
         evaluation = evaluate(
             runtime,
             problems,
@@ -262,7 +248,7 @@ def measure(
             label=spec.label,
             file_bytes=spec.file_bytes(),
             log=log,
-            batch=max(BATCH, settings.parallel or 0),
+            batch=batch_size(settings),
             format=format,
             max_prompt_tokens=settings.max_prompt_tokens,
             extract=settings.extract or "auto",
@@ -274,6 +260,43 @@ def measure(
         log=log.folder if log is not None else None,
         device=placement.device,
     )
+
+
+def batch_size(settings: BenchSettings) -> int:
+    """Completions requested from the runtime at once."""
+    return max(BATCH, settings.parallel or 0)
+
+
+@contextlib.contextmanager
+def opened_log(
+    out: Path | None, spec: ModelSpec, settings: BenchSettings, time_factor: float
+) -> Iterator[EvaluationLog | None]:
+    """The log of a model's rows under ``out``; None without a folder."""
+    if out is None:
+        yield None
+        return
+    placement = place(spec, settings.device, settings.gpu_layers)
+    # The number of problems is not among the keys: a row knows its batch, so a limit can be raised, and shards can be
+    # joined.
+    keys = {name: value for name, value in asdict(settings).items() if name not in ("limit", "shard")}
+    keys |= {"time_factor": time_factor, "label": spec.label, "sha256": spec.content_hash()}
+    keys |= {"base_precision": precision_of(spec, settings.base_precision, placement.device), **asdict(placement)}
+    with EvaluationLog.held(out, spec.label, keys) as log:
+        yield log
+
+
+@contextlib.contextmanager
+def opened(spec: ModelSpec, settings: BenchSettings) -> Iterator[tuple[Runtime, PromptFormat]]:
+    """A model, and the format of its prompts."""
+    placement = place(spec, settings.device, settings.gpu_layers)
+    runtime = open_runtime(
+        spec, threads=settings.threads, parallel=settings.parallel, device=placement.device,
+        base_precision=precision_of(spec, settings.base_precision, placement.device) or "auto",
+        gpu_layers=placement.gpu_layers or None,
+    )  # fmt: skip
+    with contextlib.closing(runtime):
+        trained = spec.prompt_style or runtime.prompt_style
+        yield runtime, choose_format(settings.prompt_style, trained, runtime.chat_template, settings.thinking)
 
 
 def bench_record(

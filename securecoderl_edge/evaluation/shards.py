@@ -32,7 +32,7 @@ class Shard:
         Raises:
             UsageError: there are more shards than items, so some would have nothing to do.
         """
-        if self.count > len(items):
+        if self.count > max(1, len(items)):
             raise UsageError(f"--shard {self}: there are {len(items)} {noun}. Use at most {len(items)} shards.")
         return items[self.index - 1 :: self.count]
 

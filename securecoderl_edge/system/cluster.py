@@ -145,9 +145,10 @@ def _connected(engine: str) -> Iterator[Any]:
 
 def _demand_answer(engine: str) -> None:
     """Find out at once what takes Ray half a minute: that nobody listens."""
-    if not engine.startswith("ray://"):
-        return
-    place = urlsplit(engine)
+    address = os.environ.get("RAY_ADDRESS", "") if engine == "ray" else engine
+    if ":" not in address:
+        return  # Ray knows its cluster of this machine from a file
+    place = urlsplit(address if "//" in address else f"//{address}")
     try:
         port = place.port or 10001
         socket.create_connection((place.hostname or "", port), _CONNECT_SECONDS).close()

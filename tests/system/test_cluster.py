@@ -16,6 +16,7 @@ from cli_runs import run_sce
 from ray_cluster import Cluster, free_ports, two_nodes, wait_until
 
 from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.evaluation.cluster import BenchWorker
 from securecoderl_edge.problems.problem import write_problems
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.scoring.cluster import ClusterScorer, ScoringWorker
@@ -206,3 +207,33 @@ def test_one_program_is_explained_on_this_machine_alone(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("print(1)")
     code, _, err = run_sce("score", str(tmp_path / "a.py"), "--expect", "1", "--engine", "ray")
     assert (code, "--engine cannot be combined with FILE.py" in err) == (2, True)
+
+
+def generations(folder: str) -> list[dict[str, Any]]:
+    """All rows below a folder, without times."""
+    times = ("seconds", "first_token_seconds", "generation_seconds", "between_tokens_ms")
+    (file,) = Path(folder).glob("*/rows.jsonl")
+    return [{name: value for name, value in row.items() if name not in times} for row in rows(str(file))]
+
+
+def test_an_evaluation_has_the_rows_of_this_machine(cluster: Cluster, files: list[str]) -> None:
+    pytest.importorskip("torch", reason="needs the train extra")
+    args = ("nano", "--problems", "problems.jsonl", "--limit", "6", "--samples", "16", "--max-tokens", "16")
+    args = (*args, "--threads", "1")
+    for engine, out in (("local", "here"), (cluster.engine, "there"), (cluster.engine, "there")):
+        code, _, err = run_sce("bench", *args, "--engine", engine, "--out", out, "--json")
+        assert code == 0, err
+    assert "nano: 0 programs" in err
+    assert len(generations("here")) == 96
+    assert generations("there") == generations("here")
+    here, there = (json.loads(Path(out, "bench.json").read_text())["models"][0] for out in ("here", "there"))
+    assert {name: here[name] for name in ("reward", "prompt_style", "log")} == {
+        name: there[name] for name in ("reward", "prompt_style", "log")
+    }
+
+
+def test_another_model_on_a_node_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").write_text("GGUF")
+    spec = {"label": "m", "kind": "gguf", "source": str(tmp_path / "model.gguf"), "adapter": None, "prompt_style": None}
+    with pytest.raises(SceError, match="is another model there"):
+        BenchWorker({"spec": spec, "sha256": "0"}, 1)
