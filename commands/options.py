@@ -54,6 +54,20 @@ def options_from(schema: type, *, keep_unset: bool = False, only: tuple[str, ...
     return decorate
 
 
+def flags_of(config: Any) -> list[str]:
+    """The flags that `options_from` would make this dataclass of, without those that have their default."""
+    words = []
+    for field in dataclasses.fields(config):
+        value, flag = getattr(config, field.name), f"--{field.name.replace('_', '-')}"
+        if value == field.default:
+            continue
+        if isinstance(value, bool):
+            words.append(flag if value else f"--no-{flag[2:]}")
+        else:
+            words += [flag, ",".join(value) if isinstance(value, tuple) else str(value)]
+    return words
+
+
 def engine_setting() -> Any:
     """The setting for the machines that do the work."""
     return setting(LOCAL, ENGINE_HELP, metavar="ENGINE")

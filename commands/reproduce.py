@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from securecoderl_edge.commands.console import data, duration, say, track
-from securecoderl_edge.commands.options import ModelName, options_from, output_formats
+from securecoderl_edge.commands.options import ModelName, engine_setting, flags_of, options_from, output_formats
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.evaluation.shards import shard_of, shard_setting
@@ -23,6 +24,7 @@ from securecoderl_edge.models.packages import require_torch
 from securecoderl_edge.models.sizes import GIB
 from securecoderl_edge.runs import RUNS
 from securecoderl_edge.runtimes.protocol import MAX_THREADS
+from securecoderl_edge.system.cluster import LOCAL, is_ray
 from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.machine import cpu_count
 from securecoderl_edge.system.processes import ask
@@ -76,6 +78,7 @@ class Table3Config:
         False, "Small test: one seed, 10 updates of SFT, 4 of RL, 30 problems. Its results mean nothing."
     )
     out: str | None = setting(None, "Folder for runs and results.  [default: runs/table3]", metavar="DIR")
+    engine: str = engine_setting()
     shard: str | None = shard_setting("Train only part I of N of the seeds, for N machines. Join them with --merge.")
 
 
@@ -145,6 +148,10 @@ def table3(
 
     if folders:
         take_finished(study, folders, jobs)
+    elif is_ray(config.engine):
+        if config.shard is not None:
+            raise UsageError("--engine ray has a seed as its part. Leave out --shard.")
+        _train_on_cluster(study, config, overrides, jobs)
     else:
         _train(study, jobs)
     record = study_record(study, jobs)
@@ -156,6 +163,19 @@ def table3(
         seeds = f"{len(study.seeds)} seeds and " if len(study.seeds) > 1 else "one seed, over "
         spent = duration(record["wall_seconds"])
         data.print(f"Intervals are 95 %, over {seeds}problems. Time: {spent}. Results: {file}", soft_wrap=True)
+
+
+def _train_on_cluster(study: Study, config: Table3Config, overrides: tuple[str, ...], jobs: int) -> None:
+    from securecoderl_edge.evaluation.study.cluster import train_seeds
+
+    words = flags_of(replace(config, out=None, engine=LOCAL))
+    for override in overrides:
+        words += ["--set", override]
+    started = time.monotonic()
+    with track(len(study.seeds), study.name, lines=False) as progress:
+        for done, seed in train_seeds(config.engine, study, words, jobs):
+            progress.update(1, f"seed {seed}")
+            say(f"[{done}/{len(study.seeds)}] seed {seed}, {duration(time.monotonic() - started)} after the start")
 
 
 def _train(study: Study, jobs: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -106,15 +105,14 @@ class BenchWorker:
             raise SceError(f"{self._spec.source} is another model there (sha256). Put the same files on all nodes.")
         settings = BenchSettings(**asked["settings"])
         self._settings = replace(settings, threads=settings.threads or cores)
-        self._stack, self._lock = contextlib.ExitStack(), threading.Lock()
+        self._stack = contextlib.ExitStack()
         scorer = Scorer(cores, sandbox=settings.sandbox, time_factor=asked["time_factor"])
         self._scorer = self._stack.enter_context(scorer)
         self._runtime, self._format = self._stack.enter_context(opened(self._spec, self._settings))
 
     def run(self, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Rows and usage of each batch."""
-        with self._lock:  # the next batch waits here
-            return [self._evaluated(job) for job in jobs]
+        return [self._evaluated(job) for job in jobs]
 
     def close(self) -> None:
         """Close the model and the sandbox."""

@@ -73,7 +73,7 @@ class ClusterScorer:
         Raises:
             UsageError, SceError: see `run_jobs`; or a worker's system does not offer the sandbox level.
         """
-        work = Work("securecoderl_edge.scoring.cluster:ScoringWorker", self._settings, _CHUNK)
+        work = Work("securecoderl_edge.scoring.cluster:ScoringWorker", self._settings, _CHUNK, ahead=2)
         for results in run_jobs(self._engine, work, map(_job, items)):
             yield [_scored(result) for result in results]
 

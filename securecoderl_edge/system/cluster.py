@@ -28,7 +28,7 @@ from securecoderl_edge.errors import SceError, UsageError, first_line, needs
 LOCAL = "local"
 _START_SECONDS = 120.0  # imports on a slow disk; a cluster without free cores never starts a worker
 _CONNECT_SECONDS = 10.0
-_CHUNKS = 2  # of each worker at a time, so that none waits for its next one
+_WAITING = 8  # finished chunks per running one that may wait for an earlier one
 _MOST_LOSSES = 3  # of workers with the same chunk
 
 
@@ -41,12 +41,14 @@ class Work:
             ``run(jobs)``, from a list of JSON objects to as many results, and ``close()``.
         settings: a JSON object.
         chunk: jobs of one call.
+        ahead: chunks of a worker at a time. With 2, none waits for its next one, and two threads call ``run``.
         per_gpu: one worker for each GPU where there are any, instead of one for each node.
     """
 
     maker: str
     settings: Mapping[str, Any]
     chunk: int = 1
+    ahead: int = 1
     per_gpu: bool = False
 
 
@@ -73,7 +75,7 @@ def run_jobs(engine: str, work: Work, jobs: Iterable[Mapping[str, Any]]) -> Iter
     with _connected(engine) as ray:
         workers = _start(ray, work)
         try:
-            yield from _pulled(ray, workers, _chunks(jobs, work.chunk))
+            yield from _pulled(ray, workers, work.ahead, _chunks(jobs, work.chunk))
         finally:
             with suppress(Exception):  # a lost cluster must not hide why the work ended
                 ray.get([worker.close.remote() for worker in workers], timeout=5)
@@ -172,7 +174,7 @@ def _start(ray: Any, work: Work) -> list[Any]:
                 num_cpus=cores,
                 num_gpus=int(work.per_gpu and gpus > 0),
                 max_restarts=0,
-                max_concurrency=_CHUNKS + 1,  # and `close`
+                max_concurrency=work.ahead + 1,  # and `close`
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
             ).remote()
             request = {"version": __version__, "maker": work.maker, "settings": dict(work.settings), "cpus": cores}
@@ -200,7 +202,7 @@ def _chunks(jobs: Iterable[Mapping[str, Any]], size: int) -> Iterator[list[Mappi
         yield chunk
 
 
-def _pulled(ray: Any, workers: list[Any], chunks: Iterator[list[Mapping[str, Any]]]) -> Iterator[list[Any]]:
+def _pulled(ray: Any, workers: list[Any], ahead: int, chunks: Iterator[list[Mapping[str, Any]]]) -> Iterator[list[Any]]:
     numbered = enumerate(chunks)
     again: deque[tuple[int, Any]] = deque()
     losses: dict[int, int] = {}
@@ -209,9 +211,9 @@ def _pulled(ray: Any, workers: list[Any], chunks: Iterator[list[Mapping[str, Any
     alive, given = list(workers), 0
     while True:
         # A slow worker must not let results pile up behind its chunk without bound.
-        room = 8 * _CHUNKS * len(alive) - len(finished)
-        for worker in alive * _CHUNKS:
-            if sum(each is worker for each, _, _ in running.values()) >= _CHUNKS or room <= len(running) > 0:
+        room = _WAITING * ahead * len(alive) - len(finished)
+        for worker in alive * ahead:
+            if sum(each is worker for each, _, _ in running.values()) >= ahead or room <= len(running) > 0:
                 continue
             task = again.popleft() if again else next(islice(numbered, 1), None)
             if task is None:

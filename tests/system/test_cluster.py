@@ -237,3 +237,35 @@ def test_another_model_on_a_node_is_refused(tmp_path: Path) -> None:
     spec = {"label": "m", "kind": "gguf", "source": str(tmp_path / "model.gguf"), "adapter": None, "prompt_style": None}
     with pytest.raises(SceError, match="is another model there"):
         BenchWorker({"spec": spec, "sha256": "0"}, 1)
+
+
+RECIPE = """
+model = {model}
+[lora]
+rank = 4
+[sft]
+steps = 1
+batch_size = 2
+[selection]
+problems = 0
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_seeds_are_trained_on_all_nodes_into_one_record(
+    cluster: Cluster, files: list[str], tmp_path: Path, tiny_model: Path
+) -> None:
+    problems = load_problems("starter:eval")
+    write_problems(tmp_path / "train.jsonl", problems[:6])
+    write_problems(tmp_path / "eval.jsonl", problems[6:8])
+    (tmp_path / "tiny.toml").write_text(RECIPE.format(model=json.dumps(str(tiny_model))))
+    args = ("table3", "--recipe", "tiny.toml", "--train", "train.jsonl", "--eval", "eval.jsonl", "--variants", "sft")
+    args = (*args, "--seeds", "2", "--samples", "1", "--updates", "2", "--quant", "", "--device", "cpu")
+    code, out, err = run_sce("reproduce", *args, "--engine", cluster.engine, "--json")
+    assert code == 0, err
+    record = json.loads(out)
+    assert (record["steps_done"], record["arms"][0]["seeds"]) == (record["steps"], [42, 43])
+    assert "[2/2] seed 43" in err
+    assert run_sce("reproduce", *args, "--engine", cluster.engine)[0] == 0  # nothing is left to do
+    assert json.loads(run_sce("reproduce", *args, "--json")[1])["arms"] == record["arms"]
