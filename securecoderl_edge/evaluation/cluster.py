@@ -24,6 +24,8 @@ from securecoderl_edge.runtimes.placement import place
 from securecoderl_edge.runtimes.protocol import Usage
 from securecoderl_edge.runtimes.spec import ModelSpec
 from securecoderl_edge.sandbox.levels import SANDBOX_CHOICES, choose_level
+from securecoderl_edge.scoring.metrics import Row
+from securecoderl_edge.scoring.score import score_from_record
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.system.cluster import Work, run_jobs
 
@@ -73,13 +75,13 @@ def measure_on_cluster(
         missing = [(start, chunk) for start, chunk in chunks.items() if not collected.has_all(chunk)]
         jobs = ({"first": start, "problems": list(map(problem_to_record, chunk))} for start, chunk in missing)
         nothing = {"first": 0, "problems": []}  # a node still says how it would prompt the model
-        for results in run_jobs(engine, work, jobs if missing else [nothing]):
-            for result in results:
-                spent = Usage(**result["usage"])
-                collected.add(result["rows"])
-                usage, style = usage + spent, result["prompt_style"]
-                if log is not None:
-                    log.add_usage(spent)
+        answers = run_jobs(engine, work, jobs if missing else [nothing])
+        for (result,), (_, chunk) in zip(answers, missing or [(0, ())], strict=True):
+            rows, spent, style = _checked(result, chunk, settings.samples)
+            collected.add(rows)
+            usage += spent
+            if log is not None:
+                log.add_usage(spent)
         usage = log.usage() if log is not None else usage
     return Evaluation(
         spec.label,
@@ -133,6 +135,23 @@ class BenchWorker:
             first=job["first"],
         )
         return {"rows": list(found.rows), "usage": asdict(found.usage), "prompt_style": found.prompt_style}
+
+
+def _checked(result: Any, chunk: Sequence[Problem], samples: int) -> tuple[list[Row], Usage, str]:
+    """Rows, usage and prompt style of a batch.
+
+    Raises:
+        SceError: it is not a result of this batch.
+    """
+    try:
+        scores = [score_from_record(row) for row in result["rows"]]
+        if {(each.id, each.sample) for each in scores} != {(each.id, n) for each in chunk for n in range(samples)}:
+            raise ValueError("rows of other problems")
+        return result["rows"], Usage(**result["usage"]), str(result["prompt_style"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise SceError(
+            f"a worker's answer is not a result ({error}). Is the same sce installed on all nodes?"
+        ) from None
 
 
 def _absolute(source: str) -> str:
