@@ -140,6 +140,8 @@ def _evaluated(
     if config.shard is not None and out is None:
         raise UsageError("--shard needs --out DIR, another one for each shard: sce bench --merge reads them.")
     specs, pairs = choose_models(models, is_comparing)
+    if config.shard is not None and config.base_precision == "auto" and any(spec.kind == "hf" for spec in specs):
+        raise UsageError("--shard needs --base-precision for models of torch, such as fp32: auto differs by machine.")
     require_torch_model(config.base_precision, specs)
     check_device(specs, config.device, config.gpu_layers, say)
     config = with_budgets(config, specs, say)

@@ -20,6 +20,7 @@ from securecoderl_edge.evaluation.bench import (
 )
 from securecoderl_edge.evaluation.evaluate import Collected, Evaluation, EvaluationProgress, evaluate
 from securecoderl_edge.problems.problem import Problem, problem_from_record, problem_to_record
+from securecoderl_edge.runtimes import precision_of
 from securecoderl_edge.runtimes.placement import place
 from securecoderl_edge.runtimes.protocol import Usage
 from securecoderl_edge.runtimes.spec import ModelSpec
@@ -39,13 +40,15 @@ def measure_on_cluster(
     on_progress: Callable[[EvaluationProgress], None] = lambda progress: None,
     time_factor: float = 1.0,
 ) -> Evaluation:
-    """As `measure`, on an engine. This machine chooses device, isolation level and time limits for all nodes.
+    """As `measure`, on an engine. This machine chooses device, precision, isolation and time limits for all nodes.
 
     Raises:
         UsageError, SceError: as `run_jobs`; or a node does not have the same model under the same path.
     """
     settings = with_budgets(settings, [])
     placement = place(spec, settings.device, settings.gpu_layers)
+    precision = precision_of(spec, settings.base_precision, placement.device)
+    settings = replace(settings, base_precision=precision or "auto")  # measured here, once for all nodes
     level = choose_level(settings.sandbox)
     asked = {
         "spec": {

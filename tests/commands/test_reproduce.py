@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from cli_runs import run_sce
 
+from securecoderl_edge.commands.options import flags_of
+from securecoderl_edge.commands.reproduce import Table3Config
 from securecoderl_edge.problems.problem import Problem, Test, write_problems
 
 RECIPE = """
@@ -89,6 +91,13 @@ def test_a_shard_trains_its_seeds_alone(folder: Path) -> None:
     assert {word for word in out.split() if word in map(str, range(42, 47))} == {"43", "46"}
 
 
+def test_a_node_gets_the_flags_that_were_typed() -> None:
+    typed = ["--splits", "eval,hard", "--seeds", "3", "--quant", "", "--quick"]
+    config = Table3Config(splits=("eval", "hard"), seeds=3, quant=(), quick=True)
+    assert flags_of(config) == typed
+    assert flags_of(Table3Config()) == []
+
+
 def test_merging_trains_nothing_and_needs_results_of_the_study(folder: Path) -> None:
     (folder / "part").mkdir()
     code, out, err = run(*TABLE3, "--merge", "part")
@@ -136,6 +145,8 @@ def test_problems_that_cannot_be_read_are_told_before_anything_begins(folder: Pa
         (("table2", "nano", "--recipe", "tiny.toml"), "--recipe tiny.toml needs --problems"),
         (("table3", "--seeds", "2", "--shard", "3/3"), "there are 2 seeds. Use at most 2 shards"),
         (("table3", "--shard", "2"), "expected I/N"),
+        (("table3", "--engine", "slurm"), "choose local, ray or ray://HOST:PORT"),
+        (("table3", "--engine", "ray", "--shard", "1/2"), "Leave out --shard"),
         (("table4",), "No such command 'table4'"),
     ],
 )

@@ -137,6 +137,7 @@ def test_shards_that_do_not_fit_together_are_refused(
     ("args", "message"),
     [
         ((*ARGS, "--shard", "1/2"), "--shard needs --out"),
+        (("nano", "--shard", "1/2", "--out", "x"), "--shard needs --base-precision for models of torch"),
         ((*ARGS, "--shard", "4/4", "--out", "x"), "there are 3 batches of up to 2 problems. Use at most 3 shards"),
         ((*ARGS, "--shard", "3/2", "--out", "x"), "expected I/N"),
         ((*ARGS, "--shard", "half", "--out", "x"), "expected I/N"),

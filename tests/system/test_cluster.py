@@ -1,4 +1,7 @@
-"""Work on a Ray cluster of two nodes: results are those of this machine, whatever happens to a worker."""
+"""Work on a Ray cluster of two nodes: results are those of this machine, whatever happens to a worker.
+
+The tests of all commands that use a cluster are here, since it takes a quarter of a minute to start one.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,6 @@ from securecoderl_edge.scoring.cluster import ClusterScorer, ScoringWorker
 from securecoderl_edge.system.cluster import Work, is_ray, run_jobs
 
 pytestmark = [
-    pytest.mark.xdist_group("ray"),
     pytest.mark.timeout(300),
     pytest.mark.filterwarnings("default"),  # Ray's own
 ]
@@ -219,7 +221,7 @@ def generations(folder: str) -> list[dict[str, Any]]:
 def test_an_evaluation_has_the_rows_of_this_machine(cluster: Cluster, files: list[str]) -> None:
     pytest.importorskip("torch", reason="needs the train extra")
     args = ("nano", "--problems", "problems.jsonl", "--limit", "6", "--samples", "16", "--max-tokens", "16")
-    args = (*args, "--threads", "1")
+    args = (*args, "--threads", "1", "--base-precision", "fp32")
     for engine, out in (("local", "here"), (cluster.engine, "there"), (cluster.engine, "there")):
         code, _, err = run_sce("bench", *args, "--engine", engine, "--out", out, "--json")
         assert code == 0, err
