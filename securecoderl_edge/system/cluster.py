@@ -90,6 +90,9 @@ class Worker:
     def __init__(self) -> None:
         self._maker: Any = None
 
+    def greet(self) -> None:
+        """Show that the process runs; what it then prepares may take long."""
+
     def start(self, request: bytes) -> bytes:
         """Prepare for the work of a request."""
         asked = json.loads(request)
@@ -161,39 +164,40 @@ def _demand_answer(engine: str) -> None:
 def _start(ray: Any, work: Work) -> list[Any]:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    actor = ray.remote(Worker)
-    starting = {}
+    actor, request = ray.remote(Worker), {"version": __version__, "maker": work.maker, "settings": dict(work.settings)}
+    cores_of = {}
     for node in ray.nodes():
         cpus, gpus = (int(node["Resources"].get(name, 0)) for name in ("CPU", "GPU"))
         if not node["Alive"] or not cpus:
             continue
         count = max(1, gpus) if work.per_gpu else 1
         for _ in range(count):
-            cores = max(1, cpus // count)
             worker = actor.options(
-                num_cpus=cores,
+                num_cpus=max(1, cpus // count),
                 num_gpus=int(work.per_gpu and gpus > 0),
                 max_restarts=0,
                 max_concurrency=work.ahead + 1,  # and `close`
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
             ).remote()
-            request = {"version": __version__, "maker": work.maker, "settings": dict(work.settings), "cpus": cores}
-            starting[worker.start.remote(json.dumps(request).encode("ascii"))] = worker
-    ready, late = ray.wait(list(starting), num_returns=len(starting), timeout=_START_SECONDS) if starting else ([], [])
+            cores_of[worker] = max(1, cpus // count)
+    greeted = {worker.greet.remote(): worker for worker in cores_of}
+    ready, late = ray.wait(list(greeted), num_returns=len(greeted), timeout=_START_SECONDS) if greeted else ([], [])
     for each in late:
-        ray.kill(starting[each])
+        ray.kill(greeted[each])
+    if not ready:
+        raise SceError(f"no worker started within {_START_SECONDS:g} s. Has the cluster free cores? See ray status.")
+    workers = [greeted[each] for each in ready]
     try:
-        for each in ready:
-            _decoded(ray.get(each))
-    except SceError:
-        raise
+        ray.get(ready)
+        requests = [json.dumps({**request, "cpus": cores_of[worker]}).encode("ascii") for worker in workers]
+        answers = ray.get([worker.start.remote(each) for worker, each in zip(workers, requests, strict=True)])
     except Exception as error:  # the package is missing there, or too old to have this module
         raise SceError(
             f"a worker does not start: {first_line(error)}. Is the same sce installed on all nodes?"
         ) from None
-    if not ready:
-        raise SceError(f"no worker started within {_START_SECONDS:g} s. Has the cluster free cores? See ray status.")
-    return [starting[each] for each in ready]
+    for answer in answers:
+        _decoded(answer)
+    return workers
 
 
 def _chunks(jobs: Iterable[Mapping[str, Any]], size: int) -> Iterator[list[Mapping[str, Any]]]:

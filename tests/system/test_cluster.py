@@ -49,7 +49,7 @@ def test_results_have_the_order_of_the_jobs_and_every_node_works(cluster: Cluste
     found = results(cluster, [{"number": number, "seconds": 0.3 * (number < 3)} for number in range(40)])
     assert [each["double"] for each in found] == [2 * number for number in range(40)]
     assert len({each["worker"] for each in found}) == 2
-    assert cluster.workers() == []
+    wait_until(lambda: not cluster.workers(), "the end of the workers")
 
 
 def test_jobs_are_read_as_they_are_needed(cluster: Cluster) -> None:
@@ -64,7 +64,7 @@ def test_jobs_are_read_as_they_are_needed(cluster: Cluster) -> None:
     assert [each["double"] for each in next(chunks)] == [0, 2, 4]
     assert len(read) < 500
     chunks.close()
-    assert cluster.workers() == []
+    wait_until(lambda: not cluster.workers(), "the end of the workers")
 
 
 def test_the_chunk_of_a_killed_worker_is_done_again_elsewhere(cluster: Cluster, tmp_path: Path) -> None:
