@@ -10,7 +10,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +22,12 @@ from ray_cluster import Cluster, free_ports, two_nodes, wait_until
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.evaluation.cluster import BenchWorker
+from securecoderl_edge.evaluation.study.cluster import _await_lock
 from securecoderl_edge.problems.problem import write_problems
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.scoring.cluster import ClusterScorer, ScoringWorker
 from securecoderl_edge.system.cluster import Work, is_ray, run_jobs
+from securecoderl_edge.system.files import locked
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -271,3 +275,14 @@ def test_seeds_are_trained_on_all_nodes_into_one_record(
     assert "[2/2] seed 43" in err
     assert run_sce("reproduce", *args, "--engine", cluster.engine)[0] == 0  # nothing is left to do
     assert json.loads(run_sce("reproduce", *args, "--json")[1])["arms"] == record["arms"]
+
+
+def test_a_seed_waits_for_the_training_of_a_worker_that_died(tmp_path: Path) -> None:
+    held = ExitStack()
+    held.enter_context(locked(tmp_path))
+    releasing = threading.Timer(0.5, held.close)
+    releasing.start()
+    _await_lock(tmp_path, 60)
+    assert releasing.finished.is_set()
+    with locked(tmp_path):
+        pass

@@ -6,6 +6,7 @@ import base64
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from securecoderl_edge.evaluation.study.merging import take_finished
 from securecoderl_edge.evaluation.study.run_log import STEPS, RunLog
 from securecoderl_edge.evaluation.study.steps import arm_chain, check_study
 from securecoderl_edge.system.cluster import Work, run_jobs
-from securecoderl_edge.system.files import temporary_beside
+from securecoderl_edge.system.files import take_lock, temporary_beside
 from securecoderl_edge.system.processes import describe_end, module_command
 
 _PARTS = "parts"
@@ -81,6 +82,7 @@ class SeedWorker:
 
     def _files(self, shard: str) -> dict[str, str]:
         folder = _folder(Path(self._asked["folder"]), shard)
+        _await_lock(folder)
         command = [*module_command("securecoderl_edge"), "reproduce", "table3", *self._asked["words"]]
         if sys.platform == "linux":
             command = [sys.executable, "-c", _WITH_PARENT, *command]
@@ -98,6 +100,17 @@ class SeedWorker:
             raise SceError(f"part {shard} of the study failed: {reason.removeprefix('sce: ')}")
         found = [*folder.rglob("*.json.gz"), folder / STEPS]
         return {str(path.relative_to(folder)): base64.b64encode(path.read_bytes()).decode("ascii") for path in found}
+
+
+def _await_lock(folder: Path, seconds: float = 600) -> None:
+    """Wait until the training of a worker that died has saved its progress; it may be on the same disk."""
+    folder.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with (folder / ".lock").open("w") as lock:
+            if take_lock(lock):
+                return
+        time.sleep(1)
 
 
 def _folder(study: Path, shard: str) -> Path:
