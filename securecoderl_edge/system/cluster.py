@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import socket
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -28,6 +29,7 @@ from securecoderl_edge.errors import SceError, UsageError, first_line, needs
 LOCAL = "local"
 _START_SECONDS = 120.0  # imports on a slow disk; a cluster without free cores never starts a worker
 _CONNECT_SECONDS = 10.0
+_AGAIN_SECONDS = 5.0
 _WAITING = 8  # finished chunks per running one that may wait for an earlier one
 _MOST_LOSSES = 3  # of workers with the same chunk
 
@@ -137,8 +139,15 @@ def _connected(engine: str) -> Iterator[Any]:
     with needs("ray", "ray"):
         import ray
     _demand_answer(engine)
+    address = "auto" if engine == "ray" else engine
     try:
-        ray.init("auto" if engine == "ray" else engine, log_to_driver=False, logging_level=logging.ERROR)
+        try:
+            ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+        except ConnectionError:
+            # A busy head node does not always start the process for a new client in time.
+            ray.shutdown()
+            time.sleep(_AGAIN_SECONDS)
+            ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # Ray raises many kinds, also for other versions of Ray or Python
         hint = "Start one with ray start --head, or give --engine ray://HOST:PORT." if engine == "ray" else ""
         raise UsageError(f"--engine {engine}: no Ray cluster answers ({first_line(error)}). {hint}".rstrip()) from None
