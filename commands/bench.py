@@ -5,29 +5,32 @@ from __future__ import annotations
 import json
 import shlex
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from securecoderl_edge.commands.console import duration, say, track, warn_of_level
-from securecoderl_edge.commands.options import ModelName, options_from, output_formats
+from securecoderl_edge.commands.options import ENGINE_HELP, ModelName, options_from, output_formats
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.evaluation.bench import (
+    Bench,
     BenchSettings,
+    bench_batches,
     bench_problems,
-    bench_record,
     choose_models,
     measure,
     with_budgets,
 )
 from securecoderl_edge.evaluation.plot import check_plot_path, plot_bench
 from securecoderl_edge.evaluation.samples import data_set_of, is_whole, write_samples
-from securecoderl_edge.evaluation.tables import bench_markdown, compare, to_csv
+from securecoderl_edge.evaluation.tables import bench_markdown, to_csv
 from securecoderl_edge.runs import only_unfinished
 from securecoderl_edge.runtimes import note_on, require_torch_model
 from securecoderl_edge.runtimes.placement import check_device
 from securecoderl_edge.sandbox.calibration import time_factor
+from securecoderl_edge.system.cluster import LOCAL, is_ray
 from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.machine import busy_share, cpu_count
 
@@ -44,6 +47,8 @@ _BUSY = 0.2
 @click.command()
 @click.argument("models", type=ModelName(), metavar="[MODEL]...", nargs=-1)
 @options_from(BenchSettings)
+@click.option("--engine", default=LOCAL, metavar="ENGINE", help=f"{ENGINE_HELP}  [default: {LOCAL}]")
+@click.option("--merge", "is_merging", is_flag=True, help="Join finished shards: the arguments are their folders.")
 @click.option("--compare", "is_comparing", is_flag=True, help="Add paired differences from the first model.")
 @output_formats(
     json="One JSON document on stdout.",
@@ -67,6 +72,8 @@ _BUSY = 0.2
 def bench(
     models: tuple[str, ...],
     config: BenchSettings,
+    engine: str,
+    is_merging: bool,
     is_comparing: bool,
     output: str | None,
     plot: Path | None,
@@ -82,50 +89,86 @@ def bench(
     differences between the policy and SFT, and between each export and its original.
 
     Every rate and every mean reward has a 95 % interval. Programs run in the sandbox.
+
+    \b
+    Several machines:  sce bench MODEL --shard I/N --out DIR/I     on machine I of N
+                       sce bench --merge DIR/*                     then, without the model
     """
     from securecoderl_edge.commands.tables import show_bench
-    from securecoderl_edge.scoring.scorer import Scorer
 
     if plot is not None:
         check_plot_path(plot)
     if is_comparing and output == "csv" and out is None:
         raise UsageError("--csv cannot show differences. Use --json, --markdown or --out with --compare.")
+    if is_merging:
+        found = _joined(models, config, is_comparing, out)
+    else:
+        found = _evaluated(models, config, is_comparing, out, bool(evalplus), engine)
+    summaries, comparisons, done = found.summaries, found.comparisons, list(found.done.values())
+    document = json.dumps(found.record(), indent=1, allow_nan=False)
+    if out is not None:
+        with write_atomically(out / "bench.json") as file:
+            file.write(f"{document}\n")
+        say(f"wrote the rows and bench.json to {out}")
+    if evalplus is not None:
+        _write_samples(evalplus, found.problems, done)
+    if output == "json":
+        click.echo(document)
+    elif output == "csv":
+        click.echo(to_csv(summaries), nl=False)
+    elif output == "markdown":
+        click.echo(bench_markdown(summaries, comparisons), nl=False)
+    else:
+        show_bench(summaries, comparisons)
+    if plot is not None:  # last: a failed plot must not lose the results
+        plot_bench(summaries, plot)
+        say(f"wrote the plot to {plot}")
+    refuse_missing(len(found.specs) - len(done), len(found.specs))
+
+
+def _evaluated(
+    models: Sequence[str],
+    config: BenchSettings,
+    is_comparing: bool,
+    out: Path | None,
+    is_for_evalplus: bool,
+    engine: str,
+) -> Bench:
+    from securecoderl_edge.scoring.scorer import Scorer
+
+    is_ray(engine)  # an unknown one is an error before anything else
+    if config.shard is not None and out is None:
+        raise UsageError("--shard needs --out DIR, another one for each shard: sce bench --merge reads them.")
     specs, pairs = choose_models(models, is_comparing)
+    if config.shard is not None and config.base_precision == "auto" and any(spec.kind == "hf" for spec in specs):
+        raise UsageError("--shard needs --base-precision for models of torch, such as fp32: auto differs by machine.")
     require_torch_model(config.base_precision, specs)
     check_device(specs, config.device, config.gpu_layers, say)
     config = with_budgets(config, specs, say)
     if not models and (unfinished := only_unfinished()):
         say(unfinished)
     problems = bench_problems(config, say)
-    if evalplus is not None:
+    if is_for_evalplus:
         data_set_of(problems)  # before anything is evaluated
+    if config.shard is not None:
+        count = sum(map(len, bench_batches(config, problems).values()))
+        say(f"shard {config.shard}: {count} of {len(problems)} problems. sce bench --merge joins finished shards")
     warn_of_level(config.sandbox)
     factor = calibrated(out)
     with Scorer(sandbox=config.sandbox, time_factor=factor) as scorer:
-        done = measure_all(specs, problems, scorer, config, out, factor)
-    summaries = {index: evaluation.summary() for index, evaluation in done.items()}
-    comparisons = [compare(done[a], done[b]) for a, b in pairs if a in done and b in done]
-    measured = [(specs[index], summary) for index, summary in summaries.items()]
-    logs = {each.label: each.log.name for each in done.values() if each.log is not None}
-    document = json.dumps(bench_record(measured, comparisons, config, factor, logs), indent=1, allow_nan=False)
-    if out is not None:
-        with write_atomically(out / "bench.json") as file:
-            file.write(f"{document}\n")
-        say(f"wrote the rows and bench.json to {out}")
-    if evalplus is not None:
-        _write_samples(evalplus, problems, list(done.values()))
-    if output == "json":
-        click.echo(document)
-    elif output == "csv":
-        click.echo(to_csv(list(summaries.values())), nl=False)
-    elif output == "markdown":
-        click.echo(bench_markdown(list(summaries.values()), comparisons), nl=False)
-    else:
-        show_bench(list(summaries.values()), comparisons)
-    if plot is not None:  # last: a failed plot must not lose the results
-        plot_bench(list(summaries.values()), plot)
-        say(f"wrote the plot to {plot}")
-    refuse_missing(len(specs) - len(done), len(specs))
+        done = measure_all(specs, problems, scorer, config, out, factor, engine)
+    return Bench(specs, done, pairs, problems, config, factor)
+
+
+def _joined(folders: Sequence[str], config: BenchSettings, is_comparing: bool, out: Path | None) -> Bench:
+    from securecoderl_edge.evaluation.merging import merge
+
+    if not folders:
+        raise UsageError("--merge needs the folders of all shards. Example: sce bench --merge shards/*")
+    given = [name for name, value in vars(config).items() if value != getattr(BenchSettings(), name)]
+    if given:
+        raise UsageError(f"--merge takes the settings of the shards. Leave out --{given[0].replace('_', '-')}.")
+    return merge(list(map(Path, folders)), is_comparing, out)
 
 
 def _write_samples(folder: Path, problems: list[Problem], evaluations: list[Evaluation]) -> None:
@@ -142,6 +185,7 @@ def measure_all(
     config: BenchSettings,
     out: Path | None,
     factor: float,
+    engine: str = LOCAL,
 ) -> dict[int, Evaluation]:
     """Evaluate models, by position; one that cannot be opened does not stop the others.
 
@@ -152,7 +196,7 @@ def measure_all(
     failures = []
     for index, spec in enumerate(specs):
         try:
-            done[index] = _measure(spec, problems, scorer, config, out, factor)
+            done[index] = _measure(spec, problems, scorer, config, out, factor, engine)
         except SceError as error:
             failures.append(error)
             if len(specs) > 1:
@@ -185,20 +229,32 @@ def calibrated(folder: Path | None = None) -> float:
 
 
 def _measure(
-    spec: ModelSpec, problems: list[Problem], scorer: Scorer, config: BenchSettings, out: Path | None, factor: float
+    spec: ModelSpec,
+    problems: list[Problem],
+    scorer: Scorer,
+    config: BenchSettings,
+    out: Path | None,
+    factor: float,
+    engine: str,
 ) -> Evaluation:
     """Evaluate one model, with a progress bar on a terminal and one line at the end."""
     if note := note_on(spec):
         say(f"{spec.label}: {note}")
     started, shown = time.monotonic(), 0
-    with track(len(problems) * config.samples, spec.label, lines=False) as progress:
+    count = sum(map(len, bench_batches(config, problems).values()))
+    with track(count * config.samples, spec.label, lines=False) as progress:
 
         def report(now: EvaluationProgress) -> None:
             nonlocal shown
             progress.update(now.done - shown, f"reward {now.reward:.2f} syntax {now.syntax_rate:.0%}")
             shown = now.done
 
-        evaluation = measure(spec, problems, scorer, config, out, report, factor)
+        if is_ray(engine):
+            from securecoderl_edge.evaluation.cluster import measure_on_cluster
+
+            evaluation = measure_on_cluster(engine, spec, problems, config, out, report, factor)
+        else:
+            evaluation = measure(spec, problems, scorer, config, out, report, factor)
     made = len(evaluation.rows) - evaluation.reused
     reused = f"; {evaluation.reused} reused" if evaluation.reused else ""
     say(f"{spec.label}: {made} programs in {duration(time.monotonic() - started)}{reused}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from securecoderl_edge.commands.console import refuse_to_overwrite, say, track, warn_of_level
-from securecoderl_edge.commands.options import options_from
+from securecoderl_edge.commands.options import engine_setting, options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem import MAX_TESTS, Problem, with_few_tests, write_problems
@@ -41,6 +41,7 @@ class CheckConfig:
     workers: int | None = setting(
         None, "Solutions to run at the same time.  [default: one per core]", minimum=1, metavar="N"
     )
+    engine: str = engine_setting()
     json: bool = setting(False, "Print the result as one JSON document.")
 
 
@@ -59,8 +60,8 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
     score.
     """
     from securecoderl_edge.sandbox import Limits
+    from securecoderl_edge.scoring.cluster import open_scorer
     from securecoderl_edge.scoring.references import check_problems
-    from securecoderl_edge.scoring.scorer import Scorer
 
     wanted = [Path(name) for name in (config.out, config.drop_failing) if name is not None]
     if len({path.resolve() for path in wanted}) < len(wanted):
@@ -75,7 +76,7 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
     total = sum(len(problem.solutions) + len(problem.insecure_solutions) for problem in problems)
     with (
         track(total, "solutions run", lines=False) as progress,
-        Scorer(config.workers, limits, sandbox=config.sandbox) as scorer,
+        open_scorer(config.engine, config.workers, limits, sandbox=config.sandbox) as scorer,
     ):
         report = check_problems(problems, scorer, progress.update)
     if config.json:

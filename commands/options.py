@@ -12,12 +12,15 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.files import PACKAGED
 from securecoderl_edge.runs import RUNS
+from securecoderl_edge.system.cluster import LOCAL
 
 F = TypeVar("F", bound=Callable[..., Any])
 AUTO = "auto"
+ENGINE_HELP = "Machines to use: local, ray (the cluster of this machine) or ray://HOST:PORT."
 
 
 def options_from(schema: type, *, keep_unset: bool = False, only: tuple[str, ...] = ()) -> Callable[[F], F]:
@@ -49,6 +52,25 @@ def options_from(schema: type, *, keep_unset: bool = False, only: tuple[str, ...
         return typing.cast(F, decorated)
 
     return decorate
+
+
+def flags_of(config: Any) -> list[str]:
+    """The flags that `options_from` would make this dataclass of, without those that have their default."""
+    words = []
+    for field in dataclasses.fields(config):
+        value, flag = getattr(config, field.name), f"--{field.name.replace('_', '-')}"
+        if value == field.default:
+            continue
+        if isinstance(value, bool):
+            words.append(flag if value else f"--no-{flag[2:]}")
+        else:
+            words += [flag, ",".join(value) if isinstance(value, tuple) else str(value)]
+    return words
+
+
+def engine_setting() -> Any:
+    """The setting for the machines that do the work."""
+    return setting(LOCAL, ENGINE_HELP, metavar="ENGINE")
 
 
 def output_formats(**formats: str) -> Callable[[F], F]:

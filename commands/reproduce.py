@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from securecoderl_edge.commands.console import data, duration, say, track
-from securecoderl_edge.commands.options import ModelName, options_from, output_formats
+from securecoderl_edge.commands.options import ModelName, engine_setting, flags_of, options_from, output_formats
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
+from securecoderl_edge.evaluation.shards import shard_of, shard_setting
 from securecoderl_edge.evaluation.study.arms import Split
 from securecoderl_edge.evaluation.study.table3 import PRESETS, VARIANTS
 from securecoderl_edge.evaluation.study.table3 import table3 as plan_table3
@@ -22,6 +24,7 @@ from securecoderl_edge.models.packages import require_torch
 from securecoderl_edge.models.sizes import GIB
 from securecoderl_edge.runs import RUNS
 from securecoderl_edge.runtimes.protocol import MAX_THREADS
+from securecoderl_edge.system.cluster import LOCAL, is_ray
 from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.machine import cpu_count
 from securecoderl_edge.system.processes import ask
@@ -75,6 +78,8 @@ class Table3Config:
         False, "Small test: one seed, 10 updates of SFT, 4 of RL, 30 problems. Its results mean nothing."
     )
     out: str | None = setting(None, "Folder for runs and results.  [default: runs/table3]", metavar="DIR")
+    engine: str = engine_setting()
+    shard: str | None = shard_setting("Train only part I of N of the seeds, for N machines. Join them with --merge.")
 
 
 @dataclass(frozen=True)
@@ -110,9 +115,19 @@ def reproduce() -> None:
     metavar="KEY=VALUE",
     help="Change a setting of the recipe in all variants, such as ppo.epochs=4; may be repeated.",
 )
+@click.option(
+    "--merge",
+    "folders",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR",
+    help="Take the results of another machine from its --out folder, and train nothing; may be repeated.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the commands of the study, and stop.")
 @_output
-def table3(config: Table3Config, overrides: tuple[str, ...], dry_run: bool, output: str | None) -> None:
+def table3(
+    config: Table3Config, overrides: tuple[str, ...], folders: tuple[Path, ...], dry_run: bool, output: str | None
+) -> None:
     """Train, export and evaluate SFT, the PPO variants, and two baselines without RL.
 
     The starter recipe has two splits. The base model solves about two in five problems of eval. The hard split has
@@ -127,10 +142,46 @@ def table3(config: Table3Config, overrides: tuple[str, ...], dry_run: bool, outp
             data.print(command, soft_wrap=True)
         _say_cost(study, jobs)
         return
+    from securecoderl_edge.evaluation.study.merging import take_finished
+    from securecoderl_edge.evaluation.study.record import study_record
+    from securecoderl_edge.evaluation.study.tables import study_tables
+
+    if folders:
+        take_finished(study, folders, jobs)
+    elif is_ray(config.engine):
+        if config.shard is not None:
+            raise UsageError("--engine ray has a seed as its part. Leave out --shard.")
+        _train_on_cluster(study, config, overrides, jobs)
+    else:
+        _train(study, jobs)
+    record = study_record(study, jobs)
+    if record["steps_done"] < record["steps"]:
+        say(f"{record['steps_done']} of {record['steps']} steps are finished; without --merge, sce runs the others")
+    file = study.folder / f"{study.name}.json"
+    _show(output, record, study_tables(record, lines=2), study_tables(record), file)
+    if output is None:
+        seeds = f"{len(study.seeds)} seeds and " if len(study.seeds) > 1 else "one seed, over "
+        spent = duration(record["wall_seconds"])
+        data.print(f"Intervals are 95 %, over {seeds}problems. Time: {spent}. Results: {file}", soft_wrap=True)
+
+
+def _train_on_cluster(study: Study, config: Table3Config, overrides: tuple[str, ...], jobs: int) -> None:
+    from securecoderl_edge.evaluation.study.cluster import train_seeds
+
+    words = flags_of(replace(config, out=None, engine=LOCAL))
+    for override in overrides:
+        words += ["--set", override]
+    started = time.monotonic()
+    with track(len(study.seeds), study.name, lines=False) as progress:
+        for done, seed in train_seeds(config.engine, study, words, jobs):
+            progress.update(1, f"seed {seed}")
+            say(f"[{done}/{len(study.seeds)}] seed {seed}, {duration(time.monotonic() - started)} after the start")
+
+
+def _train(study: Study, jobs: int) -> None:
     if importlib.util.find_spec("torch") is None:
         require_torch()  # the error names the package; torch itself is not loaded here, to save memory for the children
     _require_gpu(study)
-    from securecoderl_edge.evaluation.study.record import study_record
     from securecoderl_edge.evaluation.study.steps import run_study
 
     with track(len(_commands(study, jobs)), study.name, lines=False) as progress:
@@ -143,15 +194,6 @@ def table3(config: Table3Config, overrides: tuple[str, ...], dry_run: bool, outp
             say(f"[{done}/{total}] {step.title}, {duration(seconds)}")
 
         run_study(study, jobs, on_step, say)
-    from securecoderl_edge.evaluation.study.tables import study_tables
-
-    record = study_record(study, jobs)
-    file = study.folder / f"{study.name}.json"
-    _show(output, record, study_tables(record, lines=2), study_tables(record), file)
-    if output is None:
-        seeds = f"{len(study.seeds)} seeds and " if len(study.seeds) > 1 else "one seed, over "
-        spent = duration(record["wall_seconds"])
-        data.print(f"Intervals are 95 %, over {seeds}problems. Time: {spent}. Results: {file}", soft_wrap=True)
 
 
 @reproduce.command()
@@ -231,7 +273,7 @@ def _study(config: Table3Config, overrides: tuple[str, ...], jobs: int) -> Study
     if missing:
         there = ", ".join(each.name for each in known) or "none"
         raise UsageError(f"--splits: unknown split {missing[0]!r} of recipe {config.recipe}; choose from {there}")
-    return plan_table3(
+    study = plan_table3(
         config.recipe,
         Path(config.out) if config.out else RUNS / ("table3-quick" if config.quick else "table3"),
         splits=[each for each in known if not config.splits or each.name in config.splits],
@@ -246,6 +288,7 @@ def _study(config: Table3Config, overrides: tuple[str, ...], jobs: int) -> Study
         threads=config.threads,
         jobs=jobs,
     )
+    return replace(study, seeds=tuple(shard_of(config.shard).of(study.seeds, "seeds")))
 
 
 def _require_gpu(study: Study) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from securecoderl_edge.commands.console import new_console, refuse_to_overwrite, say, talk, track, warn_of_level
-from securecoderl_edge.commands.options import options_from
+from securecoderl_edge.commands.options import engine_setting, options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError, not_utf8
 from securecoderl_edge.problems.problem import Problem
@@ -23,16 +23,15 @@ from securecoderl_edge.sandbox.levels import sandbox_setting
 from securecoderl_edge.sandbox.limits import MAX_MEMORY_MIB, MAX_WALL_SECONDS
 from securecoderl_edge.sandbox.severity import severity_setting
 from securecoderl_edge.scoring.reward import credit_rule_setting, security_rule_setting
+from securecoderl_edge.system.cluster import is_ray
 from securecoderl_edge.text import escape_controls, unescaped
 
 if TYPE_CHECKING:
     from securecoderl_edge.sandbox import Limits
+    from securecoderl_edge.scoring.cluster import ClusterScorer
     from securecoderl_edge.scoring.score import Score
     from securecoderl_edge.scoring.scorer import Scorer
-    from securecoderl_edge.scoring.submissions import Submission
 
-# Enough to keep every worker busy, few enough that an interruption loses little.
-BATCH = 64
 LONGEST_PROGRAM = 64 << 20
 
 
@@ -64,6 +63,7 @@ class ScoreConfig:
     security: str = security_rule_setting()
     severity: str = severity_setting()
     sandbox: str = sandbox_setting()
+    engine: str = engine_setting()
     json: bool = setting(False, "With FILE.py: print the score as one JSON document.")
 
 
@@ -93,6 +93,7 @@ def _score_many(config: ScoreConfig) -> None:
     from securecoderl_edge.problems.problem import MAX_TESTS
     from securecoderl_edge.problems.sources import is_benchmark, load_problems
     from securecoderl_edge.scoring.score import score_line
+    from securecoderl_edge.scoring.scorer import Item
     from securecoderl_edge.scoring.submissions import open_scores, read_scores, read_submissions
 
     if config.problems is None or config.completions is None:
@@ -110,8 +111,9 @@ def _score_many(config: ScoreConfig) -> None:
         if scores:
             say(f"{len(submissions) - len(missing)} of {len(submissions)} completions are already scored in {out}")
         with track(len(missing), "scoring", lines=False) as tracker:
-            for batch in _batches(missing):
-                done = _score_batch(scorer, batch, config.extract)
+            items = (Item(each.problem, each.program, each.sample, config.extract) for each in missing)
+            for batch in scorer.in_batches(items):
+                done = [score for score, _ in batch]
                 text = "".join(map(score_line, done))
                 if file is not None:
                     file.write(text)
@@ -123,11 +125,12 @@ def _score_many(config: ScoreConfig) -> None:
     _show_summary([scores[submission.key] for submission in submissions])
 
 
-def _scorer(config: ScoreConfig) -> Scorer:
-    from securecoderl_edge.scoring.scorer import Scorer
+def _scorer(config: ScoreConfig) -> ClusterScorer | Scorer:
+    from securecoderl_edge.scoring.cluster import open_scorer
 
     warn_of_level(config.sandbox)
-    return Scorer(
+    return open_scorer(
+        config.engine,
         config.workers,
         _limits(config),
         config.credit_rule,
@@ -141,16 +144,6 @@ def _limits(config: ScoreConfig) -> Limits:
     from securecoderl_edge.sandbox import Limits
 
     return Limits(config.cpu_seconds, config.wall_seconds, config.memory_mib)
-
-
-def _batches(submissions: Sequence[Submission]) -> Iterator[Sequence[Submission]]:
-    for start in range(0, len(submissions), BATCH):
-        yield submissions[start : start + BATCH]
-
-
-def _score_batch(scorer: Scorer, batch: Sequence[Submission], extract: str) -> list[Score]:
-    futures = [scorer.score_async(each.problem, each.program, each.sample, extract) for each in batch]
-    return [future.result() for future in futures]
 
 
 def _show_summary(scores: Sequence[Score]) -> None:
@@ -212,12 +205,15 @@ def _check_alone(config: ScoreConfig) -> None:
     for name in ("problems", "completions", "out"):
         if getattr(config, name) is not None:
             raise UsageError(f"--{name} cannot be combined with FILE.py. Leave one of them out.")
+    if is_ray(config.engine):
+        raise UsageError("--engine cannot be combined with FILE.py. Leave one of them out.")
 
 
 def _explain(paths: Sequence[Path], config: ScoreConfig) -> bool:
     """Print the score of one program on one test, and return whether it passes."""
     from securecoderl_edge.problems.problem import Test
     from securecoderl_edge.scoring.explain import explain
+    from securecoderl_edge.scoring.scorer import Scorer
 
     _check_alone(config)
     if len(paths) > 1:
@@ -231,6 +227,7 @@ def _explain(paths: Sequence[Path], config: ScoreConfig) -> bool:
     test = Test(_text_of("--input", config.input or ""), expected)
     problem = Problem(id=path.name, statement="", tests=(test,))
     with _scorer(config) as scorer:
+        assert isinstance(scorer, Scorer)
         result, run = scorer.inspect(problem, program)
     if config.json:
         click.echo(json.dumps(result.to_record()))

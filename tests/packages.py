@@ -44,6 +44,7 @@ COMMANDS = {
     "hub": (("data", "import", "problems.jsonl", "--out", "again.jsonl"),),
     "plots": (("score", "double.py", "--input", "21", "--expect", "42"),),
     "serve": (("serve", "--help"),),
+    "ray": (("score", "--help"),),
     "all": (*TRAIN, ("export",), ("export", "--format", "onnx"), ("report",), ("generate", "--seed", "1", PROBLEM)),
 }
 

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.evaluation.evaluate import BATCH, Evaluation, EvaluationProgress, evaluate
+from securecoderl_edge.evaluation.evaluate import BATCH, Evaluation, EvaluationProgress, batches, evaluate
 from securecoderl_edge.evaluation.log import EvaluationLog
+from securecoderl_edge.evaluation.shards import shard_of, shard_setting
 from securecoderl_edge.evaluation.summary import EvaluationSummary
-from securecoderl_edge.evaluation.tables import Comparison, comparison_record, summary_record
+from securecoderl_edge.evaluation.tables import Comparison, compare, comparison_record, summary_record
 from securecoderl_edge.models.gpus import device_setting
 from securecoderl_edge.problems.problem import MAX_TESTS, Problem
 from securecoderl_edge.problems.sources import STARTER, is_benchmark, open_problems
 from securecoderl_edge.prompts.extraction import EXTRACT_MODES
-from securecoderl_edge.prompts.styles import STYLES, choose_format
+from securecoderl_edge.prompts.styles import STYLES, PromptFormat, choose_format
 from securecoderl_edge.runs import Budget
 from securecoderl_edge.runtimes import open_runtime, precision_of
 from securecoderl_edge.runtimes.placement import gpu_layers_setting, place
@@ -27,6 +29,7 @@ from securecoderl_edge.runtimes.protocol import (
     MAX_SAMPLES,
     MAX_THREADS,
     MAX_TOKENS,
+    Runtime,
     SamplingSettings,
     base_precision_setting,
 )
@@ -91,6 +94,44 @@ class BenchSettings(SamplingSettings):
         None, "CPU threads.  [default: all cores]", minimum=1, maximum=MAX_THREADS, metavar="N"
     )
     sandbox: str = sandbox_setting()
+    shard: str | None = shard_setting("Evaluate only part I of N, for N machines; needs --out. Join them with --merge.")
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A finished evaluation.
+
+    Attributes:
+        done: by position in ``specs``; a model that could not be evaluated is missing.
+        pairs: positions of the models to compare.
+        time_factor: of the time limits of programs.
+        machines: that evaluated, if it was not this one.
+    """
+
+    specs: list[ModelSpec]
+    done: dict[int, Evaluation]
+    pairs: list[tuple[int, int]]
+    problems: list[Problem]
+    settings: BenchSettings
+    time_factor: float
+    machines: Sequence[Mapping[str, Any]] = ()
+
+    @cached_property
+    def summaries(self) -> list[EvaluationSummary]:
+        """The results of each evaluated model."""
+        return [each.summary() for each in self.done.values()]
+
+    @cached_property
+    def comparisons(self) -> list[Comparison]:
+        """Paired differences, of the pairs that were evaluated."""
+        return [compare(self.done[a], self.done[b]) for a, b in self.pairs if a in self.done and b in self.done]
+
+    def record(self) -> dict[str, Any]:
+        """The JSON document, see `bench_record`; of joined shards, ``machine`` is the first of ``machines``."""
+        measured = list(zip([self.specs[index] for index in self.done], self.summaries, strict=True))
+        logs = {each.label: each.log.name for each in self.done.values() if each.log is not None}
+        record = bench_record(measured, self.comparisons, self.settings, self.time_factor, logs)
+        return record | ({"machine": self.machines[0], "machines": list(self.machines)} if self.machines else {})
 
 
 def choose_models(names: Sequence[str], is_comparing: bool = False) -> tuple[list[ModelSpec], list[tuple[int, int]]]:
@@ -116,6 +157,15 @@ def bench_problems(settings: BenchSettings, tell: Callable[[str], None] = lambda
     source = f"{STARTER}:eval" if settings.problems == STARTER else settings.problems
     max_tests = sys.maxsize if is_benchmark(source) else settings.max_tests
     return open_problems(source, max_tests, tell)[: settings.limit]
+
+
+def bench_batches(settings: BenchSettings, problems: Sequence[Problem]) -> dict[int, Sequence[Problem]]:
+    """The problems of the settings' shard, by the position of the first one of a batch.
+
+    Raises:
+        UsageError: a wrong shard, or more shards than batches.
+    """
+    return batches(problems, settings.samples, batch_size(settings), shard_of(settings.shard))
 
 
 def with_budgets(
@@ -187,21 +237,7 @@ def measure(
     """
     settings = with_budgets(settings, [])
     placement = place(spec, settings.device, settings.gpu_layers)
-    with contextlib.ExitStack() as stack:
-        log, precision = None, precision_of(spec, settings.base_precision, placement.device)
-        if out is not None:
-            # The number of problems is not among the keys: a row knows its batch, so a limit can be raised.
-            keys = {name: value for name, value in asdict(settings).items() if name != "limit"}
-            keys |= {"time_factor": time_factor, "label": spec.label, "sha256": spec.content_hash()}
-            keys |= {"base_precision": precision, **asdict(placement)}
-            log = stack.enter_context(EvaluationLog.held(out, spec.label, keys))
-        runtime = open_runtime(
-            spec, threads=settings.threads, parallel=settings.parallel, device=placement.device,
-            base_precision=precision or "auto", gpu_layers=placement.gpu_layers or None,
-        )  # fmt: skip
-        stack.enter_context(contextlib.closing(runtime))
-        trained = spec.prompt_style or runtime.prompt_style
-        format = choose_format(settings.prompt_style, trained, runtime.chat_template, settings.thinking)
+    with opened_log(out, spec, settings, time_factor) as log, opened(spec, settings) as (runtime, format):
         evaluation = evaluate(
             runtime,
             problems,
@@ -212,10 +248,11 @@ def measure(
             label=spec.label,
             file_bytes=spec.file_bytes(),
             log=log,
-            batch=max(BATCH, settings.parallel or 0),
+            batch=batch_size(settings),
             format=format,
             max_prompt_tokens=settings.max_prompt_tokens,
             extract=settings.extract or "auto",
+            shard=shard_of(settings.shard),
         )
     return replace(
         evaluation,
@@ -223,6 +260,43 @@ def measure(
         log=log.folder if log is not None else None,
         device=placement.device,
     )
+
+
+def batch_size(settings: BenchSettings) -> int:
+    """Completions requested from the runtime at once."""
+    return max(BATCH, settings.parallel or 0)
+
+
+@contextlib.contextmanager
+def opened_log(
+    out: Path | None, spec: ModelSpec, settings: BenchSettings, time_factor: float
+) -> Iterator[EvaluationLog | None]:
+    """The log of a model's rows under ``out``; None without a folder."""
+    if out is None:
+        yield None
+        return
+    placement = place(spec, settings.device, settings.gpu_layers)
+    # The number of problems is not among the keys: a row knows its batch, so a limit can be raised, and shards can be
+    # joined.
+    keys = {name: value for name, value in asdict(settings).items() if name not in ("limit", "shard")}
+    keys |= {"time_factor": time_factor, "label": spec.label, "sha256": spec.content_hash()}
+    keys |= {"base_precision": precision_of(spec, settings.base_precision, placement.device), **asdict(placement)}
+    with EvaluationLog.held(out, spec.label, keys) as log:
+        yield log
+
+
+@contextlib.contextmanager
+def opened(spec: ModelSpec, settings: BenchSettings) -> Iterator[tuple[Runtime, PromptFormat]]:
+    """A model, and the format of its prompts."""
+    placement = place(spec, settings.device, settings.gpu_layers)
+    runtime = open_runtime(
+        spec, threads=settings.threads, parallel=settings.parallel, device=placement.device,
+        base_precision=precision_of(spec, settings.base_precision, placement.device) or "auto",
+        gpu_layers=placement.gpu_layers or None,
+    )  # fmt: skip
+    with contextlib.closing(runtime):
+        trained = spec.prompt_style or runtime.prompt_style
+        yield runtime, choose_format(settings.prompt_style, trained, runtime.chat_template, settings.thinking)
 
 
 def bench_record(

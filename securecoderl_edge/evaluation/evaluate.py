@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.log import EvaluationLog
+from securecoderl_edge.evaluation.shards import WHOLE, Shard
 from securecoderl_edge.evaluation.summary import EvaluationSummary, summarize
 from securecoderl_edge.problems.problem import Problem, digest_of_problems
 from securecoderl_edge.prompts.extraction import Asked, extract_program
@@ -19,6 +20,7 @@ from securecoderl_edge.prompts.fitting import fit_problem
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.runtimes.protocol import Completion, Runtime, Sampling, Usage
 from securecoderl_edge.scoring.metrics import Row
+from securecoderl_edge.scoring.scorer import Item
 
 if TYPE_CHECKING:
     from securecoderl_edge.scoring.score import Score
@@ -74,6 +76,8 @@ def evaluate(
     format: PromptFormat = OURS,
     max_prompt_tokens: int | None = None,
     extract: str = "auto",
+    shard: Shard = WHOLE,
+    first: int = 0,
 ) -> Evaluation:
     """Generate ``samples`` programs for each problem and score them.
 
@@ -87,6 +91,8 @@ def evaluate(
         format: the prompt format.
         max_prompt_tokens: longer prompts are truncated, like those that exceed the context.
         extract: with ``raw`` the whole text is the program, and decoding does not stop at the end of one.
+        shard: evaluate only its `batches`.
+        first: the position of the first problem, of a batch of a larger evaluation.
 
     Raises:
         SceError: a prompt cannot fit into the context, or the runtime or the sandbox failed.
@@ -94,18 +100,14 @@ def evaluate(
     sampling = sampling or Sampling()
     room = runtime.context - sampling.max_tokens
     room = room if max_prompt_tokens is None else min(room, max_prompt_tokens)
-    width = max(1, batch // samples)
-    starts = range(0, len(problems), width)
-    collected = _Collected(
-        [problems[start : start + width] for start in starts], samples, format, log, on_progress, extract
-    )
+    chunks = batches(problems, samples, batch, shard)
+    collected = Collected(list(chunks.values()), samples, log, on_progress)
     total = before = runtime.usage()
     try:
-        for start in starts:
-            chunk = problems[start : start + width]
+        for start, chunk in chunks.items():
             if collected.has_all(chunk):
                 continue
-            seed = batch_seed(sampling.seed, start)
+            seed = batch_seed(sampling.seed, first + start)
             shown = [_fitting(problem, format, runtime, room, max_prompt_tokens) for problem in chunk]
             answers = runtime.generate(
                 [format.prompt(problem) for problem in shown],
@@ -118,7 +120,9 @@ def evaluate(
                 log.add_usage(spent)
             for problem, as_shown, completions in zip(chunk, shown, answers, strict=True):
                 for sample, completion in enumerate(completions):
-                    collected.score(scorer, problem, as_shown, sample, completion)
+                    program = extract_program(completion.text, extract, as_shown, format)
+                    generation = {**_generation(completion), "prompt_cut": as_shown is not problem}
+                    collected.score(scorer, Item(problem, program, sample, extract), generation)
             collected.collect()
     except BaseException:
         # Keep finished rows, whatever interrupted the evaluation.
@@ -128,6 +132,21 @@ def evaluate(
     return Evaluation(
         label or runtime.name, collected.in_order(), usage, file_bytes, format.style, reused=collected.reused
     )
+
+
+def batches(
+    problems: Sequence[Problem], samples: int, batch: int = BATCH, shard: Shard = WHOLE
+) -> dict[int, Sequence[Problem]]:
+    """The problems that are decoded together, by the position of the first one.
+
+    A shard has whole batches at their positions, and so the samples that an evaluation of all problems would have.
+
+    Raises:
+        UsageError: there are more shards than batches.
+    """
+    width = max(1, batch // samples)
+    starts = shard.of(range(0, len(problems), width), f"batches of up to {width} problems")
+    return {start: problems[start : start + width] for start in starts}
 
 
 def _fitting(problem: Problem, format: PromptFormat, runtime: Runtime, room: int, asked: int | None) -> Problem:
@@ -144,20 +163,17 @@ def _fitting(problem: Problem, format: PromptFormat, runtime: Runtime, room: int
     return fitting
 
 
-class _Collected:
+class Collected:
     """Finished rows, rows in the sandbox, and their log."""
 
     def __init__(
         self,
         chunks: Sequence[Sequence[Problem]],
         samples: int,
-        format: PromptFormat,
         log: EvaluationLog | None,
         on_progress: Callable[[EvaluationProgress], None],
-        extract: str,
     ) -> None:
-        self._extract = extract
-        self._samples, self._format, self._log, self._on_progress = samples, format, log, on_progress
+        self._samples, self._log, self._on_progress = samples, log, on_progress
         # The samples of a problem depend on the other problems of its batch.
         self._digests: dict[str, str] = {}
         for chunk in chunks:
@@ -170,7 +186,7 @@ class _Collected:
             if key in logged and logged[key].get("batch_hash") == self._digests[key[0]]
         }
         self.reused = len(self._rows)
-        self._pending: list[tuple[dict[str, Any], Future[Score]]] = []
+        self._pending: list[tuple[Row, Future[Score]]] = []
         if self._rows:
             self._report()
 
@@ -178,22 +194,23 @@ class _Collected:
         """Whether no sample of these problems is missing."""
         return all((problem.id, sample) in self._rows for problem in problems for sample in range(self._samples))
 
-    def score(self, scorer: Scorer, problem: Problem, as_shown: Problem, sample: int, completion: Completion) -> None:
-        """Send a completion to the sandbox, unless its row exists.
+    def score(self, scorer: Scorer, item: Item, generation: Row) -> None:
+        """Send a program to the sandbox, unless its row exists.
 
         Args:
-            as_shown: the problem as in the prompt, whose statement may be truncated.
+            generation: the fields of its row that are not of the score.
         """
-        if (problem.id, sample) in self._rows:
+        if (item.problem.id, item.sample) in self._rows:
             return
-        generation = {
-            **_generation(completion),
-            "prompt_cut": as_shown is not problem,
-            "batch_hash": self._digests[problem.id],
-        }
-        program = extract_program(completion.text, self._extract, as_shown, self._format)
-        future = scorer.score_async(problem, program, sample, self._extract)
-        self._pending.append((generation, future))
+        generation = {**generation, "batch_hash": self._digests[item.problem.id]}
+        self._pending.append((generation, scorer.score_async(item.problem, item.program, item.sample, item.extract)))
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Take, and log, rows that another process made."""
+        self._rows |= {(row["id"], row["sample"]): row for row in rows}
+        self._report()
+        if self._log is not None:
+            self._log.append(rows)
 
     def collect(self, only_finished: bool = False) -> None:
         """Wait for the pending scores, or take only finished ones, and log the rows."""

@@ -73,6 +73,12 @@ class EvaluationLog:
         """Add the usage of one batch; errors as in `append`."""
         RowFile(self._usage).append([asdict(usage)])
 
+    def replace(self, rows: Sequence[Row], usage: Usage) -> None:
+        """Write these rows and their usage instead of those that there are; errors as in `append`."""
+        for path, records in ((self._rows, rows), (self._usage, [asdict(usage)])):
+            with write_atomically(path) as file:
+                file.writelines(f"{json.dumps(record)}\n" for record in records)
+
 
 def file_name(label: str) -> str:
     """A model's label as the name of a file or folder, without separators."""

@@ -16,6 +16,7 @@ A time limit that is a multiple of the time of the references on this machine me
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,13 +24,13 @@ from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.problems.datasets.python_source import returns_at_top_level, wrap_in_function
 from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.scoring.scorer import Item
 
 if TYPE_CHECKING:
+    from securecoderl_edge.scoring.cluster import ClusterScorer
     from securecoderl_edge.scoring.score import Score
     from securecoderl_edge.scoring.scorer import Scorer
 
-# Solutions handed to the scorer at once: enough to keep every worker busy, few enough to report progress.
-_BATCH = 64
 # A lower limit would measure the start of the interpreter and the load of the machine.
 LEAST_SECONDS = 1.0
 DOES_NOT_PARSE = "does not parse"
@@ -118,7 +119,7 @@ class CheckReport:
 
 
 def check_problems(
-    problems: Sequence[Problem], scorer: Scorer, on_progress: Callable[[int], None] | None = None
+    problems: Sequence[Problem], scorer: Scorer | ClusterScorer, on_progress: Callable[[int], None] | None = None
 ) -> CheckReport:
     """Run every reference solution of every problem in the sandbox.
 
@@ -128,15 +129,13 @@ def check_problems(
     """
     found = {problem.id: _Found() for problem in problems}
     solutions = returning = repaired = 0
-    for batch in _batches(problems, scorer.limits.cpu_seconds):
-        futures = [scorer.inspect_async(each.problem, each.program) for each in batch]
-        for each, future in zip(batch, futures, strict=True):
-            score, run = future.result()
+    asked, handed_out = itertools.tee(_solutions(problems, scorer.limits.cpu_seconds))
+    for batch in scorer.in_batches(Item(each.problem, each.program) for each in handed_out):
+        for (score, slowest), each in zip(batch, asked, strict=False):  # `asked` waits for the next batch
             if each.is_insecure:
                 is_example = score.passes_all_tests and bool(score.failed_security)
                 found[each.problem.id].insecure_fail &= is_example
                 continue
-            slowest = max((execution.cpu_seconds for execution in run.executions), default=0.0)
             found[each.problem.id].add(each.program, score, slowest)
             solutions += 1
             returning += each.is_wrapped
@@ -204,18 +203,12 @@ class _Solution:
     is_insecure: bool = False
 
 
-def _batches(problems: Iterable[Problem], cpu_seconds: float) -> Iterator[list[_Solution]]:
-    batch: list[_Solution] = []
+def _solutions(problems: Iterable[Problem], cpu_seconds: float) -> Iterator[_Solution]:
     for problem in problems:
         limit = None if problem.time_limit_s is None else max(problem.time_limit_s, cpu_seconds)
         patient = replace(problem, time_limit_s=limit)
-        batch += [_solution(patient, solution) for solution in problem.solutions]
-        batch += [_Solution(patient, solution, is_insecure=True) for solution in problem.insecure_solutions]
-        while len(batch) >= _BATCH:
-            yield batch[:_BATCH]
-            batch = batch[_BATCH:]
-    if batch:
-        yield batch
+        yield from (_solution(patient, solution) for solution in problem.solutions)
+        yield from (_Solution(patient, solution, is_insecure=True) for solution in problem.insecure_solutions)
 
 
 def _solution(problem: Problem, program: str) -> _Solution:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from operator import itemgetter
 from random import SystemRandom
 from typing import Any, cast
@@ -28,6 +29,22 @@ from securecoderl_edge.scoring.reward import (
 )
 from securecoderl_edge.scoring.score import Score, SecurityVerdict, make_score
 from securecoderl_edge.scoring.signs import signs_of
+
+# Programs handed to the threads at once: enough to keep all busy, few enough that an interruption loses little.
+_BATCH = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Item:
+    """A program to score; the fields are those of `Scorer.score`."""
+
+    problem: Problem
+    program: str
+    sample: int = 0
+    extract: str = "raw"
+
+
+Scored = tuple[Score, float]  # with the CPU seconds of the slowest test
 
 
 class Scorer:
@@ -125,6 +142,17 @@ class Scorer:
     def inspect_async(self, problem: Problem, program: str) -> Future[tuple[Score, ProgramRun]]:
         """`inspect`, started; returns at once."""
         return self._threads.submit(self.inspect, problem, program)
+
+    def in_batches(self, items: Iterable[Item]) -> Iterator[list[Scored]]:
+        """Score items as they come, in their order, a batch at a time."""
+        left = iter(items)
+        while batch := list(islice(left, _BATCH)):
+            futures = [self._threads.submit(self._timed, item) for item in batch]
+            yield [future.result() for future in futures]
+
+    def _timed(self, item: Item) -> Scored:
+        score, run = self.inspect(item.problem, item.program, item.sample, item.extract)
+        return score, max((execution.cpu_seconds for execution in run.executions), default=0.0)
 
     def score_all(self, items: Sequence[tuple[Problem, str, int]]) -> list[Score]:
         """Score ``(problem, program, sample)`` items in parallel; results are in the order of the items."""

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from cli_runs import run_sce
 
+from securecoderl_edge.commands.options import flags_of
+from securecoderl_edge.commands.reproduce import Table3Config
 from securecoderl_edge.problems.problem import Problem, Test, write_problems
 
 RECIPE = """
@@ -82,6 +84,27 @@ def test_a_dry_run_prints_the_commands_and_writes_nothing(folder: Path) -> None:
     assert not (folder / "runs").exists()
 
 
+def test_a_shard_trains_its_seeds_alone(folder: Path) -> None:
+    args = [*TABLE3[: TABLE3.index("--seeds") + 1], "5", *TABLE3[TABLE3.index("--seeds") + 2 :]]
+    code, out, err = run(*args, "--shard", "2/3", "--dry-run")
+    assert code == 0, err
+    assert {word for word in out.split() if word in map(str, range(42, 47))} == {"43", "46"}
+
+
+def test_a_node_gets_the_flags_that_were_typed() -> None:
+    typed = ["--splits", "eval,hard", "--seeds", "3", "--quant", "", "--quick"]
+    config = Table3Config(splits=("eval", "hard"), seeds=3, quant=(), quick=True)
+    assert flags_of(config) == typed
+    assert flags_of(Table3Config()) == []
+
+
+def test_merging_trains_nothing_and_needs_results_of_the_study(folder: Path) -> None:
+    (folder / "part").mkdir()
+    code, out, err = run(*TABLE3, "--merge", "part")
+    assert (code, out, "part: no finished results of this study" in err) == (1, "", True)
+    assert list((folder / "runs/table3").rglob("*.log")) == []
+
+
 def test_a_step_that_fails_is_told_with_its_reason(folder: Path) -> None:
     (folder / "runs/table3/seed-42/own-sft").mkdir(parents=True)
     (folder / "runs/table3/seed-42/own-sft/thesis.txt").write_text("keep me")
@@ -120,6 +143,10 @@ def test_problems_that_cannot_be_read_are_told_before_anything_begins(folder: Pa
         (("table2", "nano", "--quick", "--limit", "9"), "--quick sets --limit itself"),
         (("table2",), "Missing models to evaluate"),
         (("table2", "nano", "--recipe", "tiny.toml"), "--recipe tiny.toml needs --problems"),
+        (("table3", "--seeds", "2", "--shard", "3/3"), "there are 2 seeds. Use at most 2 shards"),
+        (("table3", "--shard", "2"), "expected I/N"),
+        (("table3", "--engine", "slurm"), "choose local, ray or ray://HOST:PORT"),
+        (("table3", "--engine", "ray", "--shard", "1/2"), "Leave out --shard"),
         (("table4",), "No such command 'table4'"),
     ],
 )

@@ -16,8 +16,9 @@ from securecoderl_edge.evaluation.seeds import difference_over_seeds, rate_over_
 from securecoderl_edge.evaluation.study import steps
 from securecoderl_edge.evaluation.study.arms import Arm, Base, Split, Study
 from securecoderl_edge.evaluation.study.figures import save_figures
+from securecoderl_edge.evaluation.study.merging import take_finished
 from securecoderl_edge.evaluation.study.record import study_record, training_curves
-from securecoderl_edge.evaluation.study.run_log import RunLog
+from securecoderl_edge.evaluation.study.run_log import STEPS, RunLog
 from securecoderl_edge.evaluation.study.steps import chains, preparations
 from securecoderl_edge.evaluation.study.table3 import table3
 from securecoderl_edge.evaluation.study.tables import (
@@ -191,6 +192,37 @@ def test_a_record_needs_no_runs_once_there_are_figures(finished: Study) -> None:
     after = study_record(finished, 1)
     assert after | {"machine": before["machine"]} == before  # its load changes
     assert before["steps_done"] == before["steps"]
+
+
+def without_figures(folder: str, names: list[str]) -> list[str]:
+    return [name for name in names if not name.endswith(".json.gz")]
+
+
+def test_seeds_of_two_machines_are_one_record(finished: Study, tmp_path: Path) -> None:
+    whole = figures_record(finished)
+    folders = [tmp_path / "machines" / str(seed) for seed in finished.seeds]
+    for seed, folder in zip(finished.seeds, folders, strict=True):
+        for name in (f"seed-{seed}", "base"):
+            shutil.copytree(finished.folder / name, folder / name, ignore=without_figures)
+        lines = (finished.folder / STEPS).read_text().splitlines(keepends=True)
+        other = finished.seeds[0] + finished.seeds[1] - seed
+        (folder / STEPS).write_text("".join(line for line in lines if f"seed-{other}" not in line))
+    joined = replace(finished, folder=tmp_path / "joined")
+    take_finished(joined, folders[:1], 1)
+    assert study_record(joined, 1)["steps_done"] < whole["steps_done"]
+    for _ in range(2):  # a second time adds nothing
+        take_finished(joined, folders, 1)
+    record = study_record(joined, 1)
+    commands = [arm.pop("command") for arm in (*record["arms"], *whole["arms"])]
+    assert len(commands) == 4
+    assert record | {"machine": whole["machine"]} == whole
+
+
+def test_a_folder_without_results_of_the_study_is_refused(finished: Study, tmp_path: Path) -> None:
+    collect(finished)
+    other = replace(finished, samples=3, folder=tmp_path / "joined")
+    with pytest.raises(SceError, match=r"no finished results of this study\. Give the options"):
+        take_finished(other, [finished.folder], 1)
 
 
 def test_figures_of_the_same_rows_are_the_same_bytes(finished: Study) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from dataset_files import needs_shared
@@ -12,7 +11,7 @@ from places import SHARED
 
 from securecoderl_edge.problems.datasets.importing import import_problems
 from securecoderl_edge.problems.problem import Problem, Test
-from securecoderl_edge.sandbox import Limits, ProgramRun
+from securecoderl_edge.sandbox import ProgramRun
 from securecoderl_edge.scoring.references import LEAST_SECONDS, CheckReport, Failure, Passed, check_problems
 from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.scoring.scorer import Scorer
@@ -143,39 +142,27 @@ def test_the_report_becomes_one_json_document() -> None:
     }
 
 
-class CountingScorer:
-    """Passes every program, and records how many it has been given by each question for a result."""
+class PassingScorer(Scorer):
+    """Passes every program, without a sandbox."""
 
-    limits = Limits()
-
-    def __init__(self) -> None:
-        self.given = 0
-        self.most_waiting = 0
-
-    def inspect_async(self, problem: Problem, program: str) -> Future[tuple[Score, ProgramRun]]:
-        self.given += 1
-        self.most_waiting = max(self.most_waiting, self.given)
+    def inspect(
+        self, problem: Problem, program: str, sample: int = 0, extract: str = "raw"
+    ) -> tuple[Score, ProgramRun]:
         values: dict[str, Any] = dict.fromkeys(
             ("r_func", "r_sec", "severity", "reward", "reward_paper", "r_tests"), 1.0
         )
         values |= {"stage": 4, "passed": 1, "total": 1, "verdicts": ("pass",), "findings": (), "seconds": 0.0}
-        future: Future[tuple[Score, ProgramRun]] = Future()
-        future.set_result((Score(id=problem.id, sample=0, program=program, **values), ProgramRun(True, ())))
-        return future
+        return Score(id=problem.id, sample=sample, program=program, **values), ProgramRun(True, ())
 
 
 def test_progress_adds_up_to_all_solutions_and_batches_stay_small() -> None:
-    counting, progress = CountingScorer(), list[int]()
+    progress: list[int] = []
     problems = [replace(DOUBLE, id=str(number), solutions=("a", "b", "c")) for number in range(100)]
-
-    def advance(count: int) -> None:
-        progress.append(count)
-        counting.given = 0
-
-    report = check_problems(problems, cast(Scorer, counting), advance)
+    with PassingScorer(1) as passing:
+        report = check_problems(problems, passing, progress.append)
     assert (report.solutions, report.passed) == (300, 100)
     assert sum(progress) == 300
-    assert counting.most_waiting == max(progress) < 100
+    assert max(progress) < 100
 
 
 @needs_shared

@@ -109,6 +109,14 @@ class RunLog:
         if succeeded:
             self._succeeded.add(row["key"])
 
+    def take(self, other: RunLog) -> None:
+        """Add the attempts of another log that are not here yet; errors as in `add`."""
+        known = {(row["key"], row["began"]) for row in self._attempts}
+        fresh = [row for row in other._attempts if (row["key"], row["began"]) not in known]
+        self._file.append(fresh)
+        self._attempts += fresh
+        self._succeeded |= other._succeeded
+
     def seconds(self, step: Step) -> float:
         """Total time of all attempts."""
         key = self.key(step)

@@ -1,0 +1,128 @@
+"""The scorer on a Ray cluster: each worker has a sandbox and a scanner of its own, and scores what `Scorer` would."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.problems.problem import problem_from_record, problem_to_record
+from securecoderl_edge.sandbox import Limits, choose_level
+from securecoderl_edge.sandbox.levels import SANDBOX_CHOICES
+from securecoderl_edge.sandbox.pool import default_workers
+from securecoderl_edge.scoring.score import score_from_record
+from securecoderl_edge.scoring.scorer import Item, Scored, Scorer
+from securecoderl_edge.system.cluster import Work, is_ray, run_jobs
+
+# About a second of a core: long against the time of a message, short against that of a lost worker.
+_CHUNK = 64
+
+
+def open_scorer(engine: str, *arguments: Any, **options: Any) -> ClusterScorer | Scorer:
+    """A scorer on an engine, see `is_ray`; other arguments and errors as those of `Scorer`.
+
+    Raises:
+        UsageError: an unknown engine.
+    """
+    return ClusterScorer(engine, *arguments, **options) if is_ray(engine) else Scorer(*arguments, **options)
+
+
+class ClusterScorer:
+    """Scores programs on all nodes of a Ray cluster, with the isolation level that this machine would use.
+
+    Args:
+        engine: see `is_ray`. workers: programs at the same time on each node.
+        The others are those of `Scorer`.
+
+    Raises:
+        SceError: this system does not offer the sandbox level.
+    """
+
+    def __init__(
+        self,
+        engine: str,
+        workers: int | None = None,
+        limits: Limits | None = None,
+        credit_rule: str = "any",
+        severity_scale: str = "bandit",
+        sandbox: str = "auto",
+        security: str = "both",
+    ) -> None:
+        level = choose_level(sandbox)
+        self.limits = limits or Limits()
+        self._engine = engine
+        self._settings: dict[str, Any] = {
+            "workers": workers,
+            "limits": dataclasses.asdict(self.limits),
+            "credit_rule": credit_rule,
+            "severity_scale": severity_scale,
+            # By its name, not auto: a node that has only a weaker level refuses.
+            "sandbox": level if level in SANDBOX_CHOICES else "full",
+            "security": security,
+        }
+
+    def switches(self, extract: str) -> dict[str, Any]:
+        """As `Scorer.switches`."""
+        return {"extract": extract} | {name: each for name, each in self._settings.items() if name != "workers"}
+
+    def in_batches(self, items: Iterable[Item]) -> Iterator[list[Scored]]:
+        """As `Scorer.in_batches`.
+
+        Raises:
+            UsageError, SceError: see `run_jobs`; or a worker's system does not offer the sandbox level.
+        """
+        work = Work("securecoderl_edge.scoring.cluster:ScoringWorker", self._settings, _CHUNK, ahead=2)
+        for results in run_jobs(self._engine, work, map(_job, items)):
+            yield [_scored(result) for result in results]
+
+    def __enter__(self) -> ClusterScorer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class ScoringWorker:
+    """The scorer of one node."""
+
+    def __init__(self, settings: Mapping[str, Any], cores: int) -> None:
+        limits = Limits(**settings["limits"])
+        given = {name: settings[name] for name in ("credit_rule", "severity_scale", "sandbox", "security")}
+        workers = settings["workers"] or min(cores, default_workers(limits))
+        self._scorer = Scorer(workers, limits, **given)
+
+    def run(self, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """A score for each job."""
+        return [
+            {"score": score.to_record(), "slowest": slowest}
+            for batch in self._scorer.in_batches(map(_item, jobs))
+            for score, slowest in batch
+        ]
+
+    def close(self) -> None:
+        """End the sandbox."""
+        self._scorer.close()
+
+
+def _job(item: Item) -> dict[str, Any]:
+    # A program never sees reference solutions, but the hash of its problem covers them.
+    return {
+        "problem": problem_to_record(item.problem),
+        "program": item.program,
+        "sample": item.sample,
+        "extract": item.extract,
+    }
+
+
+def _item(job: Mapping[str, Any]) -> Item:
+    problem = problem_from_record(job["problem"], sys.maxsize)
+    return Item(problem, job["program"], job["sample"], job["extract"])
+
+
+def _scored(result: Any) -> Scored:
+    try:
+        return score_from_record(result["score"]), float(result["slowest"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise SceError(f"a worker's answer is not a score ({error}). Is the same sce installed on all nodes?") from None
