@@ -82,9 +82,6 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, sca
         return functional.scaled_dot_product_attention(
             query, keys, values, attn_mask=bias, is_causal=bias is None, scale=scale, enable_gqa=shared
         )
-    if bias is None:
-        causal = torch.ones(query.shape[2], keys.shape[2], dtype=torch.bool).tril()
-        bias = score_bias(causal, query.dtype)[None, None]
     output: Tensor = _Attend.apply(query, keys, values, bias, scale)  # type: ignore[no-untyped-call]
     return output
 
@@ -93,11 +90,12 @@ class _Attend(torch.autograd.Function):
     """Attention on a CPU in 16 bits, whose own backward pass in torch takes twice as long (three times for nano)."""
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor, scale: float) -> Tensor:
+    def forward(ctx: Any, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, scale: float) -> Tensor:
         ctx.save_for_backward(query, keys, values, bias)
         ctx.scale = scale
+        shared = query.shape[1] > keys.shape[1]
         return functional.scaled_dot_product_attention(
-            query, keys, values, attn_mask=bias, scale=scale, enable_gqa=query.shape[1] > keys.shape[1]
+            query, keys, values, attn_mask=bias, is_causal=bias is None, scale=scale, enable_gqa=shared
         )
 
     @staticmethod
@@ -105,6 +103,8 @@ class _Attend(torch.autograd.Function):
         query, keys, values, bias = ctx.saved_tensors
         rows, heads, length, size = query.shape
         groups, seen = keys.shape[1], keys.shape[2]
+        if bias is None:
+            bias = score_bias(torch.ones(1, 1, length, seen, dtype=torch.bool).tril(), query.dtype)
         # A group is the heads that share keys.
         wide, narrow = (rows * groups, heads // groups * length, size), (rows * groups, seen, size)
         tensors = [query.reshape(wide), keys.reshape(narrow), values.reshape(narrow), gradients[0].reshape(wide)]

@@ -10,7 +10,7 @@ HAS_BF16, HAS_INT8_UNITS = (8, 0), (7, 5)
 BYTES = {"fp32": 4, "float32": 4, "fp16": 2, "float16": 2, "bf16": 2, "bfloat16": 2}
 
 # Bytes of logits in memory at a time while log-probabilities are computed. A CPU is faster in what its cache holds.
-LOGITS_CHUNK_BYTES = {"cpu": 24 << 20, "cuda": 128 << 20}
+_LOGITS_CHUNK_BYTES, _LOGITS_CHUNK_BYTES_ON_CPU = 128 << 20, 24 << 20
 # Tokens by which a KV cache grows at a time, so that it is not copied at each token.
 CACHE_GROWTH = 32
 # Prompt tokens that are processed at a time.
@@ -40,3 +40,9 @@ class Formats:
         # See `loading.load_base`.
         base = 1 if eight_bit else min(other, BYTES[products])
         return cls(device, base, other, BYTES[products], BYTES[rollout], base_precision == "int8-bnb")
+
+
+def logits_at_a_time(device: str, vocabulary: int) -> int:
+    """Rows of float32 logits that are computed together."""
+    size = _LOGITS_CHUNK_BYTES_ON_CPU if device == "cpu" else _LOGITS_CHUNK_BYTES
+    return max(1, size // (4 * vocabulary))

@@ -14,7 +14,7 @@ from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.models.gpus import Gpu
 from securecoderl_edge.models.other import OtherArchitecture
-from securecoderl_edge.models.sizes import CACHE_GROWTH, GIB, LOGITS_CHUNK_BYTES, PREFILL_TOKENS, Formats
+from securecoderl_edge.models.sizes import CACHE_GROWTH, GIB, PREFILL_TOKENS, Formats, logits_at_a_time
 from securecoderl_edge.system.machine import memory_limit_bytes
 from securecoderl_edge.training.settings import RL_PHASES, PpoSettings, TrainSettings
 
@@ -275,7 +275,7 @@ def _update(
         held += (prompt_tokens + predicted) * products * (2 * hidden + shape.query_size + shape.intermediate)
     # Before the layers: a chunk of logits and its packed copy, the predicting hidden states (twice, with their
     # gradients), and the output projection in float32.
-    rows = min(predicted, max(1, LOGITS_CHUNK_BYTES[formats.device] // (4 * shape.vocabulary)))
+    rows = min(predicted, logits_at_a_time(formats.device, shape.vocabulary))
     output = shape.vocabulary * hidden * 4 if formats.other != 4 else 0
     logits = 2 * rows * shape.vocabulary * 4 + 3 * 4 * predicted * hidden + output
     return {"activations": shape.layers * held, "one layer or logits": max(layer, logits)}

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from securecoderl_edge.models.fused import rounded_products
-from securecoderl_edge.models.sizes import LOGITS_CHUNK_BYTES
+from securecoderl_edge.models.sizes import logits_at_a_time
 
 
 class _ChunkedLogProbs(torch.autograd.Function):
@@ -75,13 +75,13 @@ def chunked_log_probs(
         weight: (V, H) output projection, frozen.
         targets: (N,) token ids.
         temperature: the sampling temperature, so that old and new policy are the same function.
-        chunk: rows of logits in memory at a time; by default `LOGITS_CHUNK_BYTES`.
+        chunk: rows of logits in memory at a time; by default `logits_at_a_time`.
         products: see `fused.rounded_products`.
 
     Returns:
         (N,) natural-log probabilities; differentiable once with respect to ``hidden``.
     """
-    chunk = chunk or max(1, LOGITS_CHUNK_BYTES[hidden.device.type] // (4 * len(weight)))
+    chunk = chunk or logits_at_a_time(hidden.device.type, len(weight))
     log_probs: Tensor = _ChunkedLogProbs.apply(  # type: ignore[no-untyped-call]
         hidden, weight.to(hidden.dtype), targets, temperature, chunk, products
     )
