@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -97,7 +98,7 @@ class ScoreService:
         return len(self._batches)
 
     def start(self, items: Sequence[Item]) -> asyncio.Task[list[Score]]:
-        """Start a batch; its scores are in the order of the items. Cancel the task to give up what has not begun.
+        """Start a batch; its scores are in the order of the items. Cancel the task to end what runs and begin no more.
 
         The task raises SceError if the sandbox fails: no program then gets a score.
 
@@ -121,12 +122,14 @@ class ScoreService:
         _ = batch.cancelled() or batch.exception()  # nobody asks for the result of a client that has left
 
     async def _score(self, items: Sequence[Item]) -> list[Score]:
+        has_ended = threading.Event()
+        scorer = self._scorer.until(has_ended.is_set)
         futures = [
-            self._scorer.score_async(item.problem, item.program, place, item.extract)
-            for place, item in enumerate(items)
+            scorer.score_async(item.problem, item.program, place, item.extract) for place, item in enumerate(items)
         ]
         try:
             return [await asyncio.wrap_future(future) for future in futures]
         finally:
+            has_ended.set()
             for future in futures:
                 future.cancel()

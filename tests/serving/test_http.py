@@ -19,7 +19,7 @@ from fake_runtime import BROKEN, RIGHT, UNSAFE, WRONG
 from served import CHAT, KEY, TEXT, EchoRuntime, Served, echo, serving
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.runtimes.protocol import Sampling, Task
@@ -230,6 +230,23 @@ def test_a_request_ends_when_its_time_is_over_and_frees_its_rows(scorer: Scorer,
         else:
             assert (answer.status, answer.error["type"], answer.error["code"]) == (504, "server_error", "timeout")
         served.wait_for(lambda: served.server.engine.busy_rows == 0)
+
+
+@pytest.mark.parametrize("hangs_up", [True, False])
+def test_the_programs_of_a_request_that_has_ended_stop(scorer: Scorer, hangs_up: bool) -> None:
+    tests = [{"input": str(number), "output": "1\n"} for number in range(20)]
+    body = {"prompt": "import time\ntime.sleep(600)\n", "n": 16, "max_tokens": 1, "tests": tests}
+    with serving(scorer, timeout=60.0 if hangs_up else 1.0) as served:
+        if hangs_up:
+            connection = served.connect()
+            connection.request("POST", TEXT, json.dumps(body), {"Content-Type": "application/json"})
+            served.wait_for(lambda: b"sce_requests_running 1" in served.ask("GET", "/metrics").body)
+            served.wait_for(lambda: served.server.engine.busy_rows == 0)
+            connection.close()
+        else:
+            assert served.ask("POST", TEXT, body).status == 504
+        served.wait_for(lambda: b"sce_requests_running 0" in served.ask("GET", "/metrics").body)
+        assert scorer.score(Problem("next", "", tests=(Test("", "1\n"),)), "print(1)").passed == 1
 
 
 def test_a_model_that_fails_is_an_error_of_the_server_which_stays(scorer: Scorer) -> None:

@@ -35,6 +35,9 @@ class HeldScorer:
     def __init__(self) -> None:
         self.futures: list[Future[Score]] = []
 
+    def until(self, _: Any) -> HeldScorer:
+        return self
+
     def score_async(self, *_: Any) -> Future[Score]:
         self.futures.append(Future())
         return self.futures[-1]
@@ -219,6 +222,14 @@ def test_what_a_client_that_hangs_up_no_longer_needs_is_not_begun() -> None:
         connection.close()
         served.wait_for(lambda: all(future.cancelled() for future in slow.futures))
         served.wait_for(lambda: b"sce_requests_running 0" in served.ask("GET", "/metrics").body)
+
+
+def test_programs_of_a_batch_that_takes_too_long_stop(scorer: Scorer) -> None:
+    problem = {"id": "slow", "statement": "x", "tests": [{"input": str(place), "output": "1"} for place in range(5)]}
+    with serving(scorer, has_model=False, problems=[DOUBLE], timeout=1.0) as served:
+        item = {"problem": problem, "program": "import time\ntime.sleep(600)"}
+        assert post(served, *[item] * 16).status == 504
+    assert scorer.score(DOUBLE, RIGHT).passed == 2
 
 
 def test_a_batch_that_takes_too_long_ends_with_504() -> None:
