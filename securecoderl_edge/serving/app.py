@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
@@ -231,8 +232,9 @@ class _Stream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            async with asyncio.timeout_at(self._deadline + _GRACE_SECONDS):
-                await super().__call__(scope, receive, send)
+            with contextlib.suppress(TimeoutError):  # uvicorn closes an answer without an end
+                async with asyncio.timeout_at(self._deadline + _GRACE_SECONDS):
+                    await super().__call__(scope, receive, send)
         finally:
             self._call.cancel()
 
