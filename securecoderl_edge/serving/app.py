@@ -77,6 +77,8 @@ class App:
             middleware=[Middleware(Guard, hostnames=settings.hostnames, key=key)],
             exception_handlers={Fault: self._show_fault, HTTPException: self._show_http_error, 500: self._show_bug},
         )
+        # Such an answer would repeat the client's Host header.
+        self.asgi.router.redirect_slashes = False
 
     def _routes_of_model(self, service: Service) -> list[Route]:
         return [
@@ -88,7 +90,7 @@ class App:
         ]
 
     async def _serve_page(self, request: Request) -> Response:
-        path = request.url.path
+        path = request.scope["path"]
         return Response(self._page[path], media_type=_PAGE_FILES[path][1])
 
     async def _health(self, _: Request) -> Response:
@@ -153,7 +155,7 @@ class App:
         Raises:
             Fault: it failed, or took too long.
         """
-        path, started = request.url.path, time.monotonic()
+        path, started = request.scope["path"], time.monotonic()
 
         def count(status: int) -> None:
             self._metrics.count("requests_total", path=path, status=str(status))

@@ -332,6 +332,11 @@ def test_unknown_paths_and_methods_have_an_error_in_openais_format(
     assert (answer.status, answer.error["type"]) == (status, "invalid_request_error")
 
 
+def test_no_path_is_redirected(server: Served) -> None:
+    answer = server.ask("GET", "/health/")
+    assert (answer.status, "location" in answer.headers) == (404, False)
+
+
 @pytest.mark.parametrize(
     "path", ["/../../etc/passwd", "/page/../app.py", "/%2e%2e/app.py", "/page.js/../app.py", "//etc/passwd"]
 )
@@ -356,7 +361,11 @@ def test_a_missing_or_wrong_key_is_refused_and_the_page_is_open(scorer: Scorer) 
 
 def test_names_that_are_not_the_servers_are_refused_against_dns_rebinding(scorer: Scorer) -> None:
     with serving(scorer, hostnames=("Model.example",)) as served:
-        for host in ("evil.example", "evil.example:80", "localhost.evil.example", "", "127.0.0.1.evil.example"):
+        for host in (
+            "evil.example", "evil.example:80", "localhost.evil.example", "", "127.0.0.1.evil.example", "localhost:",
+            "127.0.0.1:80/evil", "127.0.0.1:1@evil.example", "localhost:evil.example", "127.0.0.1:1/v1/models?", "::1",
+            "[::1]evil.example", "[::1%25evil]", "[fe80::1%lo]:80", "[localhost]", "user@127.0.0.1", "localhost evil",
+        ):  # fmt: skip
             for path in ("/", "/v1/models", "/metrics", "/health"):
                 assert served.ask("GET", path, Host=host).status in (400, 403)
         for host in (
