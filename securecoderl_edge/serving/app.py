@@ -36,11 +36,13 @@ _PAGE_FILES = {
     "/page.css": ("page.css", "text/css"),
     "/page.js": ("page.js", "text/javascript"),
 }
+# Part of the body may not have been read.
+_CLOSING = (413, 415, 504)
 # The status of requests whose client has left, in metrics only.
 _LEFT = 499
 # After the end of a stream's time, to write what a slow client has not read.
 _GRACE_SECONDS = 10.0
-# Of a body that is too large: many clients read no answer before they have sent all of it.
+# Of a body that is refused: many clients read no answer before they have sent all of it.
 _MOST_DISCARDED = 32 << 20
 
 
@@ -212,7 +214,9 @@ class App:
 
     async def _show_fault(self, _: Request, fault: Exception) -> Response:
         assert isinstance(fault, Fault)
-        headers = {"Retry-After": str(RETRY_SECONDS)} if fault.status == 429 else None
+        headers = {"Retry-After": str(RETRY_SECONDS)} if fault.status == 429 else {}
+        if fault.status in _CLOSING:
+            headers["Connection"] = "close"
         return JSONResponse(fault.to_record(), fault.status, headers)
 
     async def _show_http_error(self, _: Request, error: Exception) -> Response:
@@ -247,15 +251,16 @@ async def _body_of(request: Request) -> bytes:
     Raises:
         Fault: it is too large, or not declared as JSON, which web pages of other origins could send unasked.
     """
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise Fault(415, "expected the header Content-Type: application/json")
+    is_json = request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
-        if size <= MAX_BODY_BYTES:
+        if is_json and size <= MAX_BODY_BYTES:
             parts.append(part)
         elif size > _MOST_DISCARDED:
             break
+    if not is_json:
+        raise Fault(415, "expected the header Content-Type: application/json")
     if size > MAX_BODY_BYTES:
         raise Fault(413, f"the body has more than {MAX_BODY_BYTES >> 20} MiB", code="body_too_large")
     return b"".join(parts)

@@ -66,6 +66,9 @@ class Guard:
         headers: dict[str, list[str]] = {}
         for name, value in scope["headers"]:
             headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+        _only(headers, "content-type")
+        if "content-length" in headers and "transfer-encoding" in headers:
+            raise Fault(400, "a body has Content-Length or Transfer-Encoding, not both: proxies may read the other one")
         host = _only(headers, "host")
         if not self._is_ours(_name_in(host)):
             raise Fault(
@@ -117,5 +120,7 @@ async def _refuse(fault: Fault, send: Send) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if fault.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
+    if fault.status == 400:  # it is unclear where the next request begins
+        headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": fault.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -13,7 +13,7 @@ from securecoderl_edge.prompts.extraction import extract_program
 from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.serving.faults import Fault, invalid, too_many
-from securecoderl_edge.serving.settings import MAX_PROGRAMS, MAX_SECONDS, MAX_TESTS
+from securecoderl_edge.serving.settings import LONGEST_ASSERTION, MAX_PROGRAMS, MAX_SECONDS, MAX_TESTS
 
 _KEYS = {"problem", "problem_id", "completion", "program"}
 
@@ -68,6 +68,8 @@ def _problem(item: Mapping[str, Any], place: str, problems: Mapping[str, Problem
         if not isinstance(name, str) or name not in problems:
             raise invalid(f"{place}.problem_id", "is not one of --problems", code="unknown_problem")
         return problems[name]
+    if any(isinstance(text, str) and len(text) > LONGEST_ASSERTION for text in _assertions(item["problem"])):
+        raise invalid(f"{place}.problem", f"must have assertions of at most {LONGEST_ASSERTION} characters each")
     try:
         problem = problem_from_record(item["problem"])
     except ProblemError as error:
@@ -77,6 +79,15 @@ def _problem(item: Mapping[str, Any], place: str, problems: Mapping[str, Problem
     if (problem.time_limit_s or 0) > MAX_SECONDS:
         raise invalid(f"{place}.problem", f"must have a time_limit_s of at most {MAX_SECONDS:g}")
     return problem
+
+
+def _assertions(problem: Any) -> list[Any]:
+    """The assertions of a record that nobody has checked: checks already evaluate literals, in this process."""
+    if not isinstance(problem, dict):
+        return []
+    lists = [problem.get("assertions"), problem.get("security_tests")]
+    entries = [entry for each in lists if isinstance(each, list) for entry in each]
+    return [entry.get("assertion") if isinstance(entry, dict) else entry for entry in entries]
 
 
 class ScoreService:

@@ -178,7 +178,8 @@ class Service:
     def _asked(self, wanted: Wanted, client: Client, on_token: OnToken | None) -> Answer:
         format = self._format
         if format.chat is not None:
-            format = replace(format, chat=replace(format.chat, earlier=wanted.earlier))
+            # Errors go to the client, without the path of the file.
+            format = replace(format, chat=replace(format.chat, earlier=wanted.earlier, where=""))
             try:
                 format.prompt(wanted.problem)
             except SceError as error:  # templates reject some orders of roles

@@ -168,7 +168,7 @@ def test_a_chat_model_sees_the_whole_conversation(scorer: Scorer) -> None:
     check = "{{ raise_exception('no system') if m.role == 'system' }}"
     template = f"{{% for m in messages %}}{check}[{{{{ m.role }}}}]{{{{ m.content }}}}{{% endfor %}}"
     runtime = EchoRuntime(lambda task: f"print({task.prompt!r})\n")
-    with serving(scorer, runtime, format=PromptFormat("chat", ChatTemplate(template))) as served:
+    with serving(scorer, runtime, format=PromptFormat("chat", ChatTemplate(template, where="/secret/file"))) as served:
         messages = [
             {"role": "user", "content": "A?"},
             {"role": "assistant", "content": "B."},
@@ -178,6 +178,8 @@ def test_a_chat_model_sees_the_whole_conversation(scorer: Scorer) -> None:
         assert "[user]A?[assistant]B.[user]C?" in text
         refused = served.ask("POST", CHAT, {"messages": [{"role": "system", "content": "S"}, messages[0]]})
     assert (refused.status, refused.error["param"]) == (400, "messages")
+    assert "no system" in refused.error["message"]
+    assert "secret" not in refused.error["message"]
 
 
 @pytest.mark.parametrize("is_stream", [True, False])
@@ -229,6 +231,7 @@ def test_a_request_ends_when_its_time_is_over_and_frees_its_rows(scorer: Scorer,
             assert answer.events[-1]["error"]["code"] == "timeout"
         else:
             assert (answer.status, answer.error["type"], answer.error["code"]) == (504, "server_error", "timeout")
+            assert answer.headers["connection"] == "close"
         served.wait_for(lambda: served.server.engine.busy_rows == 0)
 
 
@@ -295,6 +298,7 @@ def test_a_model_that_is_lost_ends_the_server(scorer: Scorer) -> None:
 def test_bad_bodies_have_a_clear_error(server: Served, content: bytes, status: int, code: str | None) -> None:
     answer = server.ask("POST", CHAT, content)
     assert (answer.status, answer.error["code"]) == (status, code)
+    assert (answer.headers.get("connection") == "close") == (status == 413)
     assert answer.error["type"] == "invalid_request_error"
     assert server.ask("GET", "/health").status == 200
 
@@ -320,6 +324,7 @@ def test_no_body_makes_the_server_fail(server: Served) -> None:
 def test_only_json_is_read(server: Served) -> None:
     answer = server.ask("POST", CHAT, b"{}", Content_Type="text/plain")
     assert (answer.status, answer.error["type"]) == (415, "invalid_request_error")
+    assert answer.headers["connection"] == "close"
 
 
 @pytest.mark.parametrize(
@@ -404,11 +409,21 @@ def test_every_answer_has_a_strict_policy(server: Served) -> None:
         assert "server" not in headers
 
 
-def test_repeated_headers_that_decide_are_refused(server: Served) -> None:
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("Origin: http://localhost", "Origin: x"),
+        ("Content-Type: application/json", "Content-Type: text/plain"),
+        ("Content-Length: 2", "Transfer-Encoding: chunked"),
+    ],
+    ids=lambda lines: lines[0].partition(":")[0],
+)
+def test_headers_that_decide_and_contradict_each_other_are_refused(server: Served, lines: tuple[str, ...]) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as raw:
-        lines = ("GET /v1/models HTTP/1.1", "Host: localhost", "Origin: http://localhost", "Origin: x", "", "")
-        raw.sendall("\r\n".join(lines).encode())
-        assert raw.makefile("rb").readline().split()[1] == b"400"
+        raw.sendall("\r\n".join((f"POST {CHAT} HTTP/1.1", "Host: localhost", *lines, "", "")).encode())
+        answer = raw.makefile("rb").read()
+    assert answer.split()[1] == b"400"
+    assert b"\r\nconnection: close\r\n" in answer
 
 
 def test_garbage_and_half_requests_leave_the_server_as_it_was(server: Served) -> None:
