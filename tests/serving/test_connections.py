@@ -56,8 +56,9 @@ def test_a_connection_without_a_whole_header_is_closed(
 ) -> None:
     monkeypatch.setattr(connections, "HEADER_SECONDS", 0.2)
     with serving(scorer) as served:
-        waiting = dial(served, chat())
         served.runtime.may_step.clear()
+        waiting = dial(served, chat())
+        served.wait_for(lambda: served.server.engine.busy_rows == 1)
         read_to_the_end(dial(served, content))
         served.runtime.may_step.set()
         assert waiting.recv(1 << 16).startswith(b"HTTP/1.1 200")  # it had a request in progress
