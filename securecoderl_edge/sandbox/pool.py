@@ -5,14 +5,14 @@ from __future__ import annotations
 import queue
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.sandbox.levels import choose_level
 from securecoderl_edge.sandbox.limits import Limits
 from securecoderl_edge.sandbox.records import BoxLost, Call, Execution, Job, ProgramRun, WorkerLost
-from securecoderl_edge.sandbox.worker import Worker
+from securecoderl_edge.sandbox.worker import CANCELLED, Worker
 from securecoderl_edge.system.machine import available_memory_bytes, cpu_count
 
 PROGRAMS_PER_WORKER = 2000
@@ -45,17 +45,23 @@ class SandboxPool:
         stdins: Sequence[str] = (),
         limits: Limits | None = None,
         calls: Sequence[Call] = (),
+        is_cancelled: Callable[[], bool] = lambda: False,
     ) -> ProgramRun:
         """Compile ``program`` once and run it on each stdin, then once for each call.
 
         A run is repeated once if a process of the sandbox was killed, or a test by anybody but its supervisor. If the
         program was the cause, this happens again.
 
+        Args:
+            is_cancelled: asked before and during the run; it then ends at once, with its worker.
+
         Raises:
-            SceError: the pool is closed, or its workers die for reasons that have nothing to do with the
-                program.
+            SceError: the pool is closed, the run was cancelled, or workers die for reasons that have nothing to do
+                with the program.
         """
-        job = Job(program, stdins, calls)
+        if is_cancelled():
+            raise SceError(CANCELLED)
+        job = Job(program, stdins, calls, is_cancelled)
         lost: Exception = WorkerLost("")
         for is_last in (False, True):
             try:

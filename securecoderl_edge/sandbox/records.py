@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -73,11 +73,16 @@ class ProgramRun:
 
 @dataclass(frozen=True)
 class Job:
-    """A job for a worker: a program and its inputs or its calls."""
+    """A job for a worker: a program and its inputs or its calls.
+
+    Attributes:
+        is_cancelled: whether nobody needs the result any more.
+    """
 
     program: str
     stdins: Sequence[str] = ()
     calls: Sequence[Call] = ()
+    is_cancelled: Callable[[], bool] = lambda: False
 
 
 class WorkerLost(Exception):

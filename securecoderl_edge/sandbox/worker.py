@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,8 +25,11 @@ ZYGOTE = Path(__file__).parent / "inside" / "zygote.py"
 OPTIONS = ("-s", "-S", "-B", "-X", "utf8", "-X", "no_debug_ranges")
 # A worker may take this much longer to reply than a program's own limits; generous, for busy machines.
 GRACE_SECONDS = 60.0
+CANCELLED = "the run was cancelled"
 # The kernel passes at most 253 descriptors in one message; a test has up to 7.
 TESTS_AT_ONCE = 32
+# Between two looks at whether a job is cancelled.
+LOOK_MILLISECONDS = 200
 MEBIBYTE = 1 << 20
 
 
@@ -33,6 +38,7 @@ class Worker:
 
     def __init__(self, level: Level) -> None:
         self.programs = 0
+        self._is_cancelled = Job("").is_cancelled
         self._socket, theirs = socket.socketpair()
         # A virtual environment's python would find our packages; the one that it was made from does not.
         python = getattr(sys, "_base_executable", None) or sys.executable
@@ -69,8 +75,10 @@ class Worker:
         Raises:
             WorkerLost: the zygote has died, or its reply is invalid.
             BoxLost: the box was killed.
+            SceError: the job was cancelled; its program still runs until `kill`.
         """
         self.programs += 1
+        self._is_cancelled = job.is_cancelled
         tests: list[tuple[str, Call | None]] = [(stdin, None) for stdin in job.stdins]
         tests += [("", call) for call in job.calls]
         executions: list[Execution] = []
@@ -148,6 +156,7 @@ class Worker:
             raise WorkerLost(str(error)) from None
 
     def _receive(self, seconds: float) -> str:
+        self._wait(seconds)
         self._socket.settimeout(seconds)
         try:
             text, _ = messages.receive(self._socket)
@@ -156,6 +165,16 @@ class Worker:
         if not text:
             raise WorkerLost("end of file")
         return text
+
+    def _wait(self, seconds: float) -> None:
+        """Wait for a message, as long as it is needed."""
+        deadline, arrival = time.monotonic() + seconds, select.poll()
+        arrival.register(self._socket, select.POLLIN)
+        while not arrival.poll(LOOK_MILLISECONDS):
+            if self._is_cancelled():
+                raise SceError(CANCELLED)
+            if time.monotonic() > deadline:
+                raise WorkerLost("no answer")
 
 
 class _Refused(Exception):

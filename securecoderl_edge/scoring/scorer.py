@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from operator import itemgetter
@@ -83,6 +84,16 @@ class Scorer:
         self._pool = SandboxPool(workers, (limits or Limits()).slower(time_factor), sandbox)
         self._scanner = SecurityScanner()
         self._threads = ThreadPoolExecutor(self._pool.workers, thread_name_prefix="scorer")
+        self._is_cancelled: Callable[[], bool] = lambda: False
+
+    def until(self, is_cancelled: Callable[[], bool]) -> Scorer:
+        """This scorer for one client: once ``is_cancelled``, its runs end and its scores raise SceError.
+
+        It has the processes of this one; close only this one.
+        """
+        other = copy.copy(self)
+        other._is_cancelled = is_cancelled
+        return other
 
     @property
     def limits(self) -> Limits:
@@ -180,12 +191,14 @@ class Scorer:
             SystemRandom().shuffle(order)
         if problem.kind == "stdin":
             tests: list[Test | SecurityTest] = [*problem.tests, *problem.security_tests]
-            run = _in_order(self._pool.run(program, [tests[place].input for place in order], limits), order)
+            run = _in_order(
+                self._pool.run(program, [tests[place].input for place in order], limits, (), self._is_cancelled), order
+            )
             outcomes = [_outcome(each, test) for each, test in zip(run.executions, tests, strict=False)]
         else:
             assertions = [*assertions_of(problem), *security_assertions_of(problem)]
             calls = [call_of(assertions[place]) for place in order]
-            run = _in_order(self._pool.run(program, (), limits, calls), order)
+            run = _in_order(self._pool.run(program, (), limits, calls, self._is_cancelled), order)
             outcomes = [judge(*pair) for pair in zip(run.executions, assertions, strict=False)]
         return run, outcomes[: problem.test_count], outcomes[problem.test_count :]
 

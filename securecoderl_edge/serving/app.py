@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
@@ -35,11 +36,13 @@ _PAGE_FILES = {
     "/page.css": ("page.css", "text/css"),
     "/page.js": ("page.js", "text/javascript"),
 }
+# Part of the body may not have been read.
+_CLOSING = (413, 415, 504)
 # The status of requests whose client has left, in metrics only.
 _LEFT = 499
 # After the end of a stream's time, to write what a slow client has not read.
 _GRACE_SECONDS = 10.0
-# Of a body that is too large: many clients read no answer before they have sent all of it.
+# Of a body that is refused: many clients read no answer before they have sent all of it.
 _MOST_DISCARDED = 32 << 20
 
 
@@ -76,6 +79,8 @@ class App:
             middleware=[Middleware(Guard, hostnames=settings.hostnames, key=key)],
             exception_handlers={Fault: self._show_fault, HTTPException: self._show_http_error, 500: self._show_bug},
         )
+        # Such an answer would repeat the client's Host header.
+        self.asgi.router.redirect_slashes = False
 
     def _routes_of_model(self, service: Service) -> list[Route]:
         return [
@@ -87,7 +92,7 @@ class App:
         ]
 
     async def _serve_page(self, request: Request) -> Response:
-        path = request.url.path
+        path = request.scope["path"]
         return Response(self._page[path], media_type=_PAGE_FILES[path][1])
 
     async def _health(self, _: Request) -> Response:
@@ -152,7 +157,7 @@ class App:
         Raises:
             Fault: it failed, or took too long.
         """
-        path, started = request.url.path, time.monotonic()
+        path, started = request.scope["path"], time.monotonic()
 
         def count(status: int) -> None:
             self._metrics.count("requests_total", path=path, status=str(status))
@@ -209,7 +214,9 @@ class App:
 
     async def _show_fault(self, _: Request, fault: Exception) -> Response:
         assert isinstance(fault, Fault)
-        headers = {"Retry-After": str(RETRY_SECONDS)} if fault.status == 429 else None
+        headers = {"Retry-After": str(RETRY_SECONDS)} if fault.status == 429 else {}
+        if fault.status in _CLOSING:
+            headers["Connection"] = "close"
         return JSONResponse(fault.to_record(), fault.status, headers)
 
     async def _show_http_error(self, _: Request, error: Exception) -> Response:
@@ -231,8 +238,9 @@ class _Stream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            async with asyncio.timeout_at(self._deadline + _GRACE_SECONDS):
-                await super().__call__(scope, receive, send)
+            with contextlib.suppress(TimeoutError):  # uvicorn closes an answer without an end
+                async with asyncio.timeout_at(self._deadline + _GRACE_SECONDS):
+                    await super().__call__(scope, receive, send)
         finally:
             self._call.cancel()
 
@@ -243,15 +251,16 @@ async def _body_of(request: Request) -> bytes:
     Raises:
         Fault: it is too large, or not declared as JSON, which web pages of other origins could send unasked.
     """
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise Fault(415, "expected the header Content-Type: application/json")
+    is_json = request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
-        if size <= MAX_BODY_BYTES:
+        if is_json and size <= MAX_BODY_BYTES:
             parts.append(part)
         elif size > _MOST_DISCARDED:
             break
+    if not is_json:
+        raise Fault(415, "expected the header Content-Type: application/json")
     if size > MAX_BODY_BYTES:
         raise Fault(413, f"the body has more than {MAX_BODY_BYTES >> 20} MiB", code="body_too_large")
     return b"".join(parts)

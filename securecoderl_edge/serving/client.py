@@ -41,12 +41,16 @@ class Client:
             ModelFailed: the model failed.
         """
         jobs = [
-            Job(prompt, n, sampling, asked[place] if asked else None, self._left.is_set)
+            Job(prompt, n, sampling, asked[place] if asked else None, self.is_cancelled)
             for place, prompt in enumerate(prompts)
         ]
         for job in jobs:
             self._engine.submit(job)
         return [self._completions(place, job, on_token) for place, job in enumerate(jobs)]
+
+    def is_cancelled(self) -> bool:
+        """Whether `cancel` was called."""
+        return self._left.is_set()
 
     def cancel(self) -> None:
         """Give up: rows become free with the next step, and `generate` ends."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import json
+import re
 from collections.abc import Sequence
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,6 +21,8 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
 )
+# A name or an IPv4 address, or an IPv6 address without a zone; then perhaps a port.
+_HOST = re.compile(r"(?:([A-Za-z0-9._-]+)|\[([0-9A-Fa-f:.]+)\])(?::[0-9]+)?")
 _HEADERS = (
     (b"content-security-policy", _POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
@@ -40,7 +43,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, hostnames: Sequence[str] = (), key: str | None = None) -> None:
         self._app, self._key = app, key
-        self._hostnames = frozenset(name.lower().rstrip(".") for name in ("localhost", *hostnames))
+        self._hostnames = frozenset(name.lower().rstrip(".") for name in ("localhost", *hostnames)) - {""}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer that it is refused."""
@@ -63,6 +66,9 @@ class Guard:
         headers: dict[str, list[str]] = {}
         for name, value in scope["headers"]:
             headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+        _only(headers, "content-type")
+        if "content-length" in headers and "transfer-encoding" in headers:
+            raise Fault(400, "a body has Content-Length or Transfer-Encoding, not both: proxies may read the other one")
         host = _only(headers, "host")
         if not self._is_ours(_name_in(host)):
             raise Fault(
@@ -104,10 +110,9 @@ def _only(headers: dict[str, list[str]], name: str) -> str:
 
 
 def _name_in(host: str) -> str:
-    """The name or address of a ``Host`` header, without its port."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.rpartition(":")[0] if ":" in host else host
+    """The name or address of a ``Host`` header, without its port; empty if it is malformed."""
+    found = _HOST.fullmatch(host)
+    return "" if found is None else found[1] or found[2]
 
 
 async def _refuse(fault: Fault, send: Send) -> None:
@@ -115,5 +120,7 @@ async def _refuse(fault: Fault, send: Send) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if fault.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
+    if fault.status == 400:  # it is unclear where the next request begins
+        headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": fault.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from securecoderl_edge.prompts.extraction import extract_program
 from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.serving.faults import Fault, invalid, too_many
-from securecoderl_edge.serving.settings import MAX_PROGRAMS, MAX_SECONDS, MAX_TESTS
+from securecoderl_edge.serving.settings import LONGEST_ASSERTION, MAX_PROGRAMS, MAX_SECONDS, MAX_TESTS
 
 _KEYS = {"problem", "problem_id", "completion", "program"}
 
@@ -67,6 +68,8 @@ def _problem(item: Mapping[str, Any], place: str, problems: Mapping[str, Problem
         if not isinstance(name, str) or name not in problems:
             raise invalid(f"{place}.problem_id", "is not one of --problems", code="unknown_problem")
         return problems[name]
+    if any(isinstance(text, str) and len(text) > LONGEST_ASSERTION for text in _assertions(item["problem"])):
+        raise invalid(f"{place}.problem", f"must have assertions of at most {LONGEST_ASSERTION} characters each")
     try:
         problem = problem_from_record(item["problem"])
     except ProblemError as error:
@@ -76,6 +79,15 @@ def _problem(item: Mapping[str, Any], place: str, problems: Mapping[str, Problem
     if (problem.time_limit_s or 0) > MAX_SECONDS:
         raise invalid(f"{place}.problem", f"must have a time_limit_s of at most {MAX_SECONDS:g}")
     return problem
+
+
+def _assertions(problem: Any) -> list[Any]:
+    """The assertions of a record that nobody has checked: checks already evaluate literals, in this process."""
+    if not isinstance(problem, dict):
+        return []
+    lists = [problem.get("assertions"), problem.get("security_tests")]
+    entries = [entry for each in lists if isinstance(each, list) for entry in each]
+    return [entry.get("assertion") if isinstance(entry, dict) else entry for entry in entries]
 
 
 class ScoreService:
@@ -97,7 +109,7 @@ class ScoreService:
         return len(self._batches)
 
     def start(self, items: Sequence[Item]) -> asyncio.Task[list[Score]]:
-        """Start a batch; its scores are in the order of the items. Cancel the task to give up what has not begun.
+        """Start a batch; its scores are in the order of the items. Cancel the task to end what runs and begin no more.
 
         The task raises SceError if the sandbox fails: no program then gets a score.
 
@@ -121,12 +133,14 @@ class ScoreService:
         _ = batch.cancelled() or batch.exception()  # nobody asks for the result of a client that has left
 
     async def _score(self, items: Sequence[Item]) -> list[Score]:
+        has_ended = threading.Event()
+        scorer = self._scorer.until(has_ended.is_set)
         futures = [
-            self._scorer.score_async(item.problem, item.program, place, item.extract)
-            for place, item in enumerate(items)
+            scorer.score_async(item.problem, item.program, place, item.extract) for place, item in enumerate(items)
         ]
         try:
             return [await asyncio.wrap_future(future) for future in futures]
         finally:
+            has_ended.set()
             for future in futures:
                 future.cancel()

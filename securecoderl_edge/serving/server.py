@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
@@ -16,6 +18,7 @@ from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.runtimes.protocol import Runtime
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.serving.app import App
+from securecoderl_edge.serving.connections import Connection, allow_many_files
 from securecoderl_edge.serving.engine import Engine
 from securecoderl_edge.serving.metrics import Metrics
 from securecoderl_edge.serving.requests import Bounds
@@ -23,9 +26,8 @@ from securecoderl_edge.serving.scoring import ScoreService
 from securecoderl_edge.serving.service import Service
 from securecoderl_edge.serving.settings import ServeSettings
 
-_BACKLOG = 512
-# Connections, not requests: each costs a file descriptor even if it sends nothing.
-_MOST_CONNECTIONS = 1000
+# Accepted at once, before they are counted.
+_BACKLOG = 256
 # For requests in progress when the server is asked to stop.
 STOP_SECONDS = 10
 
@@ -100,7 +102,7 @@ class Server:
         app = App(settings, metrics, key, report, service=self._service, score_service=score_service)
         config = uvicorn.Config(
             app.asgi,
-            http="h11",
+            http=Connection,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -108,7 +110,7 @@ class Server:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=_MOST_CONNECTIONS,
+            backlog=_BACKLOG,
             timeout_graceful_shutdown=STOP_SECONDS + 5,
         )
         self._server = _Uvicorn(config, self._end_requests)
@@ -119,6 +121,7 @@ class Server:
         Raises:
             SceError: the model failed for good.
         """
+        allow_many_files()
         try:
             self._server.run([listening])
         finally:
@@ -170,6 +173,20 @@ class _Uvicorn(uvicorn.Server):
         else:
             super().handle_exit(sig, frame)
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections."""
+        asyncio.get_running_loop().set_exception_handler(_report_error)
+        await super().startup(sockets)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Every 0.1 s: look after the connections, and find out whether to end."""
+        if counter % 10 == 0:
+            now = time.monotonic()
+            for connection in list(self.server_state.connections):
+                assert isinstance(connection, Connection)
+                connection.end_if_late(now)
+        return await super().on_tick(counter)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Wait for requests in progress as long as they may take."""
         waiting = asyncio.ensure_future(self._end_late_requests())
@@ -183,3 +200,10 @@ class _Uvicorn(uvicorn.Server):
         while not self._is_urgent and time.monotonic() < deadline:
             await asyncio.sleep(0.1)
         self._end_requests()
+
+
+def _report_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Without the error of each connection that finds no descriptor: asyncio tries again after a second."""
+    error = context.get("exception")
+    if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+        loop.default_exception_handler(context)

@@ -66,7 +66,7 @@ class Call:
         self._set(None)
 
     def cancel(self) -> None:
-        """Free the rows of the request; nothing happens if it has ended."""
+        """Free the rows and the sandbox of the request; nothing happens if it has ended."""
         self._client.cancel()
 
     async def pieces(self) -> AsyncIterator[tuple[int, str]]:
@@ -178,13 +178,15 @@ class Service:
     def _asked(self, wanted: Wanted, client: Client, on_token: OnToken | None) -> Answer:
         format = self._format
         if format.chat is not None:
-            format = replace(format, chat=replace(format.chat, earlier=wanted.earlier))
+            # Errors go to the client, without the path of the file.
+            format = replace(format, chat=replace(format.chat, earlier=wanted.earlier, where=""))
             try:
                 format.prompt(wanted.problem)
             except SceError as error:  # templates reject some orders of roles
                 raise Fault(400, str(error), param="messages") from None
+        scorer = self._scorer.until(client.is_cancelled)
         return answer_and_repair(
-            client, self._scorer, [wanted.problem], wanted.samples, wanted.sampling, wanted.repairs, on_token, format
+            client, scorer, [wanted.problem], wanted.samples, wanted.sampling, wanted.repairs, on_token, format
         )[0]
 
     def _continued(self, wanted: Wanted, client: Client, on_token: OnToken | None) -> Answer:
@@ -192,4 +194,4 @@ class Service:
         prompt = wanted.problem.statement
         (sampled,) = client.generate([prompt], wanted.samples, wanted.sampling, on_token)
         programs = [(completion, f"{prompt}{completion.text}") for completion in sampled]
-        return check(self._scorer, [wanted.problem], [programs])[0]
+        return check(self._scorer.until(client.is_cancelled), [wanted.problem], [programs])[0]

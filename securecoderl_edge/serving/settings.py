@@ -20,6 +20,8 @@ MAX_REPAIRS = 5
 MAX_PROGRAMS = 256
 # Of the time limit of a problem in such a request.
 MAX_SECONDS = 10.0
+# Of the characters of an assertion in such a request.
+LONGEST_ASSERTION = 1 << 14
 # Of the clients that get status 429.
 RETRY_SECONDS = 1
 # Of stop strings, as OpenAI allows, and the characters of each.

@@ -156,6 +156,15 @@ def test_closing_stops_programs_that_still_run() -> None:
     assert len(failures) == 1
 
 
+def test_a_cancelled_run_ends_and_the_next_one_works(sandbox: SandboxPool) -> None:
+    answers = iter([False, False])  # the first look is before the run
+    with pytest.raises(SceError, match="cancelled"):
+        sandbox.run("import time; time.sleep(600)", [""], Limits(600, 600), is_cancelled=lambda: next(answers, True))
+    with pytest.raises(SceError, match="cancelled"):
+        sandbox.run("print(1)", [""], is_cancelled=lambda: True)
+    assert execute(sandbox, "print(1)").stdout == "1\n"
+
+
 def test_when_the_parent_is_killed_no_process_stays_behind() -> None:
     script = """
         import os, threading, time

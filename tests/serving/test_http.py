@@ -19,7 +19,7 @@ from fake_runtime import BROKEN, RIGHT, UNSAFE, WRONG
 from served import CHAT, KEY, TEXT, EchoRuntime, Served, echo, serving
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.runtimes.protocol import Sampling, Task
@@ -168,7 +168,7 @@ def test_a_chat_model_sees_the_whole_conversation(scorer: Scorer) -> None:
     check = "{{ raise_exception('no system') if m.role == 'system' }}"
     template = f"{{% for m in messages %}}{check}[{{{{ m.role }}}}]{{{{ m.content }}}}{{% endfor %}}"
     runtime = EchoRuntime(lambda task: f"print({task.prompt!r})\n")
-    with serving(scorer, runtime, format=PromptFormat("chat", ChatTemplate(template))) as served:
+    with serving(scorer, runtime, format=PromptFormat("chat", ChatTemplate(template, where="/secret/file"))) as served:
         messages = [
             {"role": "user", "content": "A?"},
             {"role": "assistant", "content": "B."},
@@ -178,6 +178,8 @@ def test_a_chat_model_sees_the_whole_conversation(scorer: Scorer) -> None:
         assert "[user]A?[assistant]B.[user]C?" in text
         refused = served.ask("POST", CHAT, {"messages": [{"role": "system", "content": "S"}, messages[0]]})
     assert (refused.status, refused.error["param"]) == (400, "messages")
+    assert "no system" in refused.error["message"]
+    assert "secret" not in refused.error["message"]
 
 
 @pytest.mark.parametrize("is_stream", [True, False])
@@ -229,7 +231,25 @@ def test_a_request_ends_when_its_time_is_over_and_frees_its_rows(scorer: Scorer,
             assert answer.events[-1]["error"]["code"] == "timeout"
         else:
             assert (answer.status, answer.error["type"], answer.error["code"]) == (504, "server_error", "timeout")
+            assert answer.headers["connection"] == "close"
         served.wait_for(lambda: served.server.engine.busy_rows == 0)
+
+
+@pytest.mark.parametrize("hangs_up", [True, False])
+def test_the_programs_of_a_request_that_has_ended_stop(scorer: Scorer, hangs_up: bool) -> None:
+    tests = [{"input": str(number), "output": "1\n"} for number in range(20)]
+    body = {"prompt": "import time\ntime.sleep(600)\n", "n": 16, "max_tokens": 1, "tests": tests}
+    with serving(scorer, timeout=60.0 if hangs_up else 1.0) as served:
+        if hangs_up:
+            connection = served.connect()
+            connection.request("POST", TEXT, json.dumps(body), {"Content-Type": "application/json"})
+            served.wait_for(lambda: b"sce_requests_running 1" in served.ask("GET", "/metrics").body)
+            served.wait_for(lambda: served.server.engine.busy_rows == 0)
+            connection.close()
+        else:
+            assert served.ask("POST", TEXT, body).status == 504
+        served.wait_for(lambda: b"sce_requests_running 0" in served.ask("GET", "/metrics").body)
+        assert scorer.score(Problem("next", "", tests=(Test("", "1\n"),)), "print(1)").passed == 1
 
 
 def test_a_model_that_fails_is_an_error_of_the_server_which_stays(scorer: Scorer) -> None:
@@ -278,6 +298,7 @@ def test_a_model_that_is_lost_ends_the_server(scorer: Scorer) -> None:
 def test_bad_bodies_have_a_clear_error(server: Served, content: bytes, status: int, code: str | None) -> None:
     answer = server.ask("POST", CHAT, content)
     assert (answer.status, answer.error["code"]) == (status, code)
+    assert (answer.headers.get("connection") == "close") == (status == 413)
     assert answer.error["type"] == "invalid_request_error"
     assert server.ask("GET", "/health").status == 200
 
@@ -303,6 +324,7 @@ def test_no_body_makes_the_server_fail(server: Served) -> None:
 def test_only_json_is_read(server: Served) -> None:
     answer = server.ask("POST", CHAT, b"{}", Content_Type="text/plain")
     assert (answer.status, answer.error["type"]) == (415, "invalid_request_error")
+    assert answer.headers["connection"] == "close"
 
 
 @pytest.mark.parametrize(
@@ -313,6 +335,11 @@ def test_unknown_paths_and_methods_have_an_error_in_openais_format(
 ) -> None:
     answer = server.ask(method, path)
     assert (answer.status, answer.error["type"]) == (status, "invalid_request_error")
+
+
+def test_no_path_is_redirected(server: Served) -> None:
+    answer = server.ask("GET", "/health/")
+    assert (answer.status, "location" in answer.headers) == (404, False)
 
 
 @pytest.mark.parametrize(
@@ -339,7 +366,11 @@ def test_a_missing_or_wrong_key_is_refused_and_the_page_is_open(scorer: Scorer) 
 
 def test_names_that_are_not_the_servers_are_refused_against_dns_rebinding(scorer: Scorer) -> None:
     with serving(scorer, hostnames=("Model.example",)) as served:
-        for host in ("evil.example", "evil.example:80", "localhost.evil.example", "", "127.0.0.1.evil.example"):
+        for host in (
+            "evil.example", "evil.example:80", "localhost.evil.example", "", "127.0.0.1.evil.example", "localhost:",
+            "127.0.0.1:80/evil", "127.0.0.1:1@evil.example", "localhost:evil.example", "127.0.0.1:1/v1/models?", "::1",
+            "[::1]evil.example", "[::1%25evil]", "[fe80::1%lo]:80", "[localhost]", "user@127.0.0.1", "localhost evil",
+        ):  # fmt: skip
             for path in ("/", "/v1/models", "/metrics", "/health"):
                 assert served.ask("GET", path, Host=host).status in (400, 403)
         for host in (
@@ -378,11 +409,21 @@ def test_every_answer_has_a_strict_policy(server: Served) -> None:
         assert "server" not in headers
 
 
-def test_repeated_headers_that_decide_are_refused(server: Served) -> None:
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("Origin: http://localhost", "Origin: x"),
+        ("Content-Type: application/json", "Content-Type: text/plain"),
+        ("Content-Length: 2", "Transfer-Encoding: chunked"),
+    ],
+    ids=lambda lines: lines[0].partition(":")[0],
+)
+def test_headers_that_decide_and_contradict_each_other_are_refused(server: Served, lines: tuple[str, ...]) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as raw:
-        lines = ("GET /v1/models HTTP/1.1", "Host: localhost", "Origin: http://localhost", "Origin: x", "", "")
-        raw.sendall("\r\n".join(lines).encode())
-        assert raw.makefile("rb").readline().split()[1] == b"400"
+        raw.sendall("\r\n".join((f"POST {CHAT} HTTP/1.1", "Host: localhost", *lines, "", "")).encode())
+        answer = raw.makefile("rb").read()
+    assert answer.split()[1] == b"400"
+    assert b"\r\nconnection: close\r\n" in answer
 
 
 def test_garbage_and_half_requests_leave_the_server_as_it_was(server: Served) -> None:

@@ -22,10 +22,11 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.problem import Problem, Test, problem_to_record
 from securecoderl_edge.scoring.score import Score, score_from_record
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.serving.settings import MAX_PROGRAMS, RETRY_SECONDS, ServeSettings
+from securecoderl_edge.serving.settings import LONGEST_ASSERTION, MAX_PROGRAMS, RETRY_SECONDS, ServeSettings
 
 DOUBLE = Problem("double", "Double it.", tests=(Test("3\n", "6\n"), Test("4\n", "8\n")))
 ABSOLUTE = {"id": "f", "statement": "x", "kind": "call", "entry_point": "f", "assertions": ["assert f(-2) == 2"]}
+LONG = f"assert f(1) == {'1' * LONGEST_ASSERTION}"
 ITEM = {"problem_id": "double", "program": RIGHT}
 
 
@@ -34,6 +35,9 @@ class HeldScorer:
 
     def __init__(self) -> None:
         self.futures: list[Future[Score]] = []
+
+    def until(self, _: Any) -> HeldScorer:
+        return self
 
     def score_async(self, *_: Any) -> Future[Score]:
         self.futures.append(Future())
@@ -96,6 +100,12 @@ def test_an_item_has_a_problem_or_an_id_and_a_completion_or_a_program(server: Se
         ({"items": [{**ITEM, "problem_id": ["double"]}]}, "items[0].problem_id"),
         ({"items": [{"problem": {"id": "x"}, "program": ""}]}, "items[0].problem"),
         ({"items": [{"problem": {**ABSOLUTE, "time_limit_s": 60}, "program": ""}]}, "items[0].problem"),
+        ({"items": [{"problem": {**ABSOLUTE, "assertions": [LONG]}, "program": ""}]}, "items[0].problem"),
+        (
+            {"items": [{"problem": {**ABSOLUTE, "security_tests": [
+                {"name": "n", "cwe": 1, "assertion": LONG}]}, "program": ""}]},
+            "items[0].problem",
+        ),
         (
             {"items": [{"problem": {**ABSOLUTE, "security_tests": [
                 {"name": "n", "cwe": 1, "assertion": "assert f(1)"}] * 21}, "program": ""}]},
@@ -107,6 +117,7 @@ def test_an_item_has_a_problem_or_an_id_and_a_completion_or_a_program(server: Se
 def test_a_wrong_body_is_refused_and_the_field_named(server: Served, body: dict[str, Any], param: str) -> None:
     answer = server.ask("POST", SCORE, body)
     assert (answer.status, answer.error["param"]) == (400, param)
+    assert ("assertions of at most" in answer.error["message"]) == (LONG in json.dumps(body))
     assert MAX_PROGRAMS == 256
 
 
@@ -219,6 +230,14 @@ def test_what_a_client_that_hangs_up_no_longer_needs_is_not_begun() -> None:
         connection.close()
         served.wait_for(lambda: all(future.cancelled() for future in slow.futures))
         served.wait_for(lambda: b"sce_requests_running 0" in served.ask("GET", "/metrics").body)
+
+
+def test_programs_of_a_batch_that_takes_too_long_stop(scorer: Scorer) -> None:
+    problem = {"id": "slow", "statement": "x", "tests": [{"input": str(place), "output": "1"} for place in range(5)]}
+    with serving(scorer, has_model=False, problems=[DOUBLE], timeout=1.0) as served:
+        item = {"problem": problem, "program": "import time\ntime.sleep(600)"}
+        assert post(served, *[item] * 16).status == 504
+    assert scorer.score(DOUBLE, RIGHT).passed == 2
 
 
 def test_a_batch_that_takes_too_long_ends_with_504() -> None:

@@ -1,0 +1,74 @@
+"""Connections: how many there are, and how long a client may keep one without a request or without reading."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import time
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+# Each costs a descriptor and memory, even if it sends nothing.
+MOST_CONNECTIONS = 1000
+MOST_FILES = 1 << 16
+# For the complete header of a request, from the beginning of the connection or the end of the answer before.
+HEADER_SECONDS = 10.0
+# For a client that does not read its answer.
+UNREAD_SECONDS = 30.0
+
+
+class Connection(H11Protocol):
+    """Adds limits to uvicorn's connection; `end_if_late` must be called about every second."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Close it at once if there are too many."""
+        super().connection_made(transport)
+        self._active = time.monotonic()
+        if len(self.connections) > _most_connections():
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Close it if there is data behind a request in progress.
+
+        uvicorn would read no further until the answer, and so not notice that the client leaves.
+        """
+        if not self._is_answering():
+            super().data_received(data)
+            if not (self._is_answering() and self.conn.trailing_data[0]):
+                return
+        self.transport.abort()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        self._active = time.monotonic()
+        super().on_response_complete()
+
+    def end_if_late(self, now: float) -> None:
+        """Close it if there has been neither a request in progress nor a client that reads for too long."""
+        is_working = self._has_request() and not self.transport.is_closing()
+        if is_working and not self.flow.write_paused:
+            self._active = now
+        elif now - self._active > (UNREAD_SECONDS if self.transport.get_write_buffer_size() else HEADER_SECONDS):
+            self.transport.abort()
+
+    def _has_request(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _is_answering(self) -> bool:
+        """Whether there is a request in progress that has been read."""
+        return self._has_request() and self.conn.their_state is not h11.SEND_BODY
+
+
+def allow_many_files() -> None:
+    """Raise the limit of open files, as far as the system permits."""
+    limit, highest = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if highest == resource.RLIM_INFINITY else min(MOST_FILES, highest)
+    if limit != resource.RLIM_INFINITY and limit < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, highest))
+
+
+def _most_connections() -> int:
+    """Half of the descriptors are for the model and the sandbox."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_CONNECTIONS if limit == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, limit // 2)

@@ -1,0 +1,156 @@
+"""Connections of clients that send nothing, too much or too slowly, or do not read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import json
+import resource
+import socket
+import threading
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("uvicorn", reason="needs the serve extra")
+
+from served import CHAT, EchoRuntime, Served, serving
+
+from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.serving import app, connections
+from securecoderl_edge.serving.server import _report_error
+
+HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def dial(served: Served, content: bytes = b"") -> socket.socket:
+    """A connection that has sent something."""
+    dialled = socket.create_connection(("127.0.0.1", served.port), timeout=30)
+    dialled.sendall(content)
+    return dialled
+
+
+def chat(**more: Any) -> bytes:
+    """A request for a chat completion."""
+    body = json.dumps({"messages": [{"role": "user", "content": "x"}], **more}).encode()
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def open_connections(served: Served) -> int:
+    return len(served.server._server.server_state.connections)
+
+
+def read_to_the_end(connection: socket.socket) -> bytes:
+    with connection, contextlib.suppress(ConnectionResetError):
+        return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    return b""
+
+
+@pytest.mark.parametrize("content", [b"", HEALTH[:20], HEALTH + b"G"], ids=["nothing", "half a header", "a late byte"])
+def test_a_connection_without_a_whole_header_is_closed(
+    scorer: Scorer, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.2)
+    with serving(scorer) as served:
+        served.runtime.may_step.clear()
+        waiting = dial(served, chat())
+        served.wait_for(lambda: served.server.engine.busy_rows == 1)
+        read_to_the_end(dial(served, content))
+        served.runtime.may_step.set()
+        assert waiting.recv(1 << 16).startswith(b"HTTP/1.1 200")  # it had a request in progress
+        waiting.close()
+
+
+def test_connections_beyond_the_limit_are_closed_and_the_others_served(
+    scorer: Scorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 3)
+    with serving(scorer) as served:
+        idle = [dial(served) for _ in range(3)]
+        served.wait_for(lambda: open_connections(served) == 3)
+        assert read_to_the_end(dial(served)) == b""
+        idle[0].sendall(HEALTH)
+        assert idle[0].recv(1 << 16).startswith(b"HTTP/1.1 200")
+        for each in idle:
+            each.close()
+        served.wait_for(lambda: open_connections(served) == 0)
+        assert served.chat().status == 200
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+@pytest.mark.parametrize("more", [b"G", HEALTH], ids=["a byte", "a request"])
+@pytest.mark.parametrize("is_late", [True, False])
+def test_data_behind_a_request_in_progress_ends_it(scorer: Scorer, is_stream: bool, more: bytes, is_late: bool) -> None:
+    runtime, pause = EchoRuntime(lambda task: "x" * 10_000), threading.Event()
+    runtime.before_step = lambda: pause.wait(0.01) and None
+    with serving(scorer, runtime, context=8000, max_tokens=5000) as served:
+        request = chat(max_tokens=3000, stream=is_stream)
+        connection = dial(served, request if is_late else request + more)
+        if is_late:
+            served.wait_for(lambda: served.server.engine.busy_rows == 1)
+            connection.sendall(more)
+        read_to_the_end(connection)
+        served.wait_for(lambda: b"sce_requests_running 0" in served.ask("GET", "/metrics").body)
+        served.wait_for(lambda: served.server.engine.busy_rows == 0)
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_a_client_that_does_not_read_loses_its_connection(
+    scorer: Scorer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_stream: bool
+) -> None:
+    monkeypatch.setattr(connections, "UNREAD_SECONDS", 0.2)
+    runtime = EchoRuntime(lambda task: "#" + "\u4e00" * 3000)
+    runtime.context = 5000
+    settings = {"context": 5000, "max_tokens": 2000, "max_samples": 1000}
+    with serving(scorer, runtime, rows=64, **settings) as served, socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", served.port))
+        client.sendall(chat(n=32 if is_stream else 256, max_tokens=1500, stream=is_stream))
+        served.wait_for(lambda: open_connections(served) == 1)
+        served.wait_for(lambda: open_connections(served) == 0)
+    assert caplog.records == []
+
+
+def test_a_stream_whose_time_is_over_ends_without_an_error_though_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "_GRACE_SECONDS", 0.0)
+    cancelled: list[bool] = []
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"data: x"
+
+    async def wait(*_: Any) -> Any:
+        await asyncio.Event().wait()
+
+    async def stream() -> None:
+        call: Any = SimpleNamespace(cancel=lambda: cancelled.append(True))
+        deadline = asyncio.get_running_loop().time()
+        await app._Stream(chunks(), call, deadline)({"type": "http", "asgi": {"spec_version": "2.3"}}, wait, wait)
+
+    asyncio.run(stream())
+    assert cancelled == [True]
+
+
+def test_the_limit_of_open_files_is_raised() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, before[1]))
+    try:
+        assert connections._most_connections() == 100
+        connections.allow_many_files()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(before[1], connections.MOST_FILES)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_connections_that_find_no_descriptor_are_not_reported_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
+    loop = asyncio.new_event_loop()
+    try:
+        _report_error(loop, {"message": "none left", "exception": OSError(errno.EMFILE, "too many open files")})
+        assert caplog.records == []
+        _report_error(loop, {"message": "another one", "exception": OSError(errno.EIO, "broken")})
+        assert len(caplog.records) == 1
+    finally:
+        loop.close()
