@@ -24,7 +24,7 @@ from securecoderl_edge.runtimes import precision_of
 from securecoderl_edge.runtimes.placement import place
 from securecoderl_edge.runtimes.protocol import Usage
 from securecoderl_edge.runtimes.spec import ModelSpec
-from securecoderl_edge.sandbox.levels import SANDBOX_CHOICES, choose_level
+from securecoderl_edge.sandbox.levels import named_choice
 from securecoderl_edge.scoring.metrics import Row
 from securecoderl_edge.scoring.score import score_from_record
 from securecoderl_edge.scoring.scorer import Scorer
@@ -49,7 +49,6 @@ def measure_on_cluster(
     placement = place(spec, settings.device, settings.gpu_layers)
     precision = precision_of(spec, settings.base_precision, placement.device)
     settings = replace(settings, base_precision=precision or "auto")  # measured here, once for all nodes
-    level = choose_level(settings.sandbox)
     asked = {
         "spec": {
             "label": spec.label,
@@ -64,8 +63,7 @@ def measure_on_cluster(
                 settings,
                 shard=None,
                 device=placement.device,
-                # By its name, not auto: a node that has only a weaker level refuses.
-                sandbox=level if level in SANDBOX_CHOICES else "full",
+                sandbox=named_choice(settings.sandbox),
             )
         ),
         "time_factor": time_factor,

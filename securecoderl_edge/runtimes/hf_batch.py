@@ -14,18 +14,16 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.sampling import RunningBatch, draw_tokens, truncated
 from securecoderl_edge.runtimes.protocol import Progress, Sampling, Task
-from securecoderl_edge.runtimes.text_writer import Draft
+from securecoderl_edge.runtimes.text_writer import Draft, OpenTask
 
 
-class _Row:
+class _Row(OpenTask):
     """A task in the batch, and its random numbers, one per token."""
 
     def __init__(self, task: Task, prompt_tokens: int) -> None:
-        self.task, self.prompt_tokens = task, prompt_tokens
+        super().__init__(task, prompt_tokens)
         generator = torch.Generator().manual_seed(task.sampling.seed)
         self.uniforms = torch.rand(task.sample + 1, task.sampling.max_tokens, generator=generator)[-1]
-        self.news: list[str] = []
-        self.draft: Draft
 
 
 class HfBatch:
@@ -72,12 +70,7 @@ class HfBatch:
             if not math.isfinite(log_prob):
                 raise SceError(f"NaN or Inf in the logits with {self._dtype}; use --base-precision fp32 or bf16")
             row.draft.add(int(token), log_prob)
-        progress = []
-        for row in rows:
-            done = row.draft.completion(row.prompt_tokens) if row.draft.is_done else None
-            if row.news or done:
-                progress.append(Progress(row.task.key, "".join(row.news), done))
-            row.news.clear()
+        progress = [news for row in rows for news in row.progress()]
         going = [place for place, row in enumerate(rows) if not row.draft.is_done]
         self.drop([row.task.key for row in rows if row.draft.is_done])
         if going:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from securecoderl_edge.prompts.extraction import Asked, is_over
-from securecoderl_edge.runtimes.protocol import Completion, OnToken, Sampling
+from securecoderl_edge.runtimes.protocol import Completion, OnToken, Progress, Sampling, Task
 
 
 class TextWriter:
@@ -152,3 +152,24 @@ class Draft:
             prompt_tokens,
             tuple(time - self.started for time in self._times),
         )
+
+
+class OpenTask:
+    """A task in a `protocol.Batch`, and the text of it that has become certain since the last step.
+
+    Attributes:
+        news: what the draft shows.
+        draft: set once it can be made, since it shows its text in ``news``.
+    """
+
+    def __init__(self, task: Task, prompt_tokens: int) -> None:
+        self.task, self.prompt_tokens = task, prompt_tokens
+        self.news: list[str] = []
+        self.draft: Draft
+
+    def progress(self) -> list[Progress]:
+        """The news of a step, if there are any."""
+        done = self.draft.completion(self.prompt_tokens) if self.draft.is_done else None
+        text = "".join(self.news)
+        self.news.clear()
+        return [Progress(self.task.key, text, done)] if text or done else []

@@ -44,6 +44,12 @@ def choose_level(choice: str = "auto") -> Level:
     return "full" if has_landlock and choice != "no-landlock" else "no-landlock"
 
 
+def named_choice(choice: str) -> str:
+    """The choice for other machines, which ``auto`` would let offer less than this one; errors as `choose_level`."""
+    level = choose_level(choice)
+    return level if level in SANDBOX_CHOICES else "full"
+
+
 def describe_levels(choice: str = "auto") -> dict[str, Any]:
     """The isolation that programs run under, as a JSON object; for records of runs and for `sce doctor`.
 

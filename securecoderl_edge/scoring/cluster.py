@@ -9,8 +9,8 @@ from typing import Any
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.problems.problem import problem_from_record, problem_to_record
-from securecoderl_edge.sandbox import Limits, choose_level
-from securecoderl_edge.sandbox.levels import SANDBOX_CHOICES
+from securecoderl_edge.sandbox import Limits
+from securecoderl_edge.sandbox.levels import named_choice
 from securecoderl_edge.sandbox.pool import default_workers
 from securecoderl_edge.scoring.score import score_from_record
 from securecoderl_edge.scoring.scorer import Item, Scored, Scorer
@@ -50,7 +50,6 @@ class ClusterScorer:
         sandbox: str = "auto",
         security: str = "both",
     ) -> None:
-        level = choose_level(sandbox)
         self.limits = limits or Limits()
         self._engine = engine
         self._settings: dict[str, Any] = {
@@ -58,8 +57,7 @@ class ClusterScorer:
             "limits": dataclasses.asdict(self.limits),
             "credit_rule": credit_rule,
             "severity_scale": severity_scale,
-            # By its name, not auto: a node that has only a weaker level refuses.
-            "sandbox": level if level in SANDBOX_CHOICES else "full",
+            "sandbox": named_choice(sandbox),
             "security": security,
         }
 

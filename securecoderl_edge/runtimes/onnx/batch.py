@@ -9,7 +9,7 @@ import numpy as np
 
 from securecoderl_edge.runtimes.onnx.model import Floats, OnnxBatch, OnnxModel, joined
 from securecoderl_edge.runtimes.protocol import Progress, Sampling, Task
-from securecoderl_edge.runtimes.text_writer import Draft, TextWriter, TokenText
+from securecoderl_edge.runtimes.text_writer import Draft, OpenTask, TextWriter, TokenText
 from securecoderl_edge.runtimes.truncation import truncated
 
 
@@ -38,13 +38,14 @@ class Writer(Draft):
         self.add(token, float(scores[token] - np.log(np.exp(scores).sum())))
 
 
-class _Row:
+class _Row(OpenTask):
     """A task in the batch; ``logits`` are those of its next token."""
 
+    draft: Writer
+
     def __init__(self, task: Task, prompt_tokens: int, logits: Floats) -> None:
-        self.task, self.prompt_tokens, self.logits = task, prompt_tokens, logits
-        self.news: list[str] = []
-        self.writer: Writer
+        super().__init__(task, prompt_tokens)
+        self.logits = logits
 
     @property
     def length(self) -> int:
@@ -84,24 +85,21 @@ class OpenOnnxBatch:
                 computed[key] = batch, batch.prefill([prompt])[0][-1].copy()
             batch, logits = computed[key]
             row = _Row(task, len(prompt), logits)
-            row.writer = self._write(task, row.news.append)
-            row.writer.started = started
+            row.draft = self._write(task, row.news.append)
+            row.draft.started = started
             self._rows.append(row)
             self._places.append((batch, 0))
 
     def step(self) -> list[Progress]:
         """See `protocol.Batch.step`."""
-        progress = []
+        progress: list[Progress] = []
         for row in self._rows:
-            row.writer.draw(row.logits)
-            done = row.writer.completion(row.prompt_tokens) if row.writer.is_done else None
-            if row.news or done:
-                progress.append(Progress(row.task.key, "".join(row.news), done))
-            row.news.clear()
-        self._keep([not row.writer.is_done for row in self._rows])
+            row.draft.draw(row.logits)
+            progress += row.progress()
+        self._keep([not row.draft.is_done for row in self._rows])
         if self._rows:
             batch = self._one_batch()
-            logits = batch.step([row.writer.tokens[-1] for row in self._rows])
+            logits = batch.step([row.draft.tokens[-1] for row in self._rows])
             for row, own in zip(self._rows, logits, strict=True):
                 row.logits = own
         return progress
