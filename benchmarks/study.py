@@ -120,8 +120,8 @@ def security(folder: Path) -> Study:
     for split, measured_on in ((SECURITY, (SECURITY,)), (CODE, (CODE, NOT_CODE))):
         three = [
             _security_sft(split, measured_on),
-            _security_rl(f"beta-{NO_BETA}", f"beta {NO_BETA}", split, measured_on, beta=NO_BETA),
-            _security_rl(f"beta-{PAPERS_BETA}", f"beta {PAPERS_BETA}", split, measured_on),
+            _security_rl(f"beta-{NO_BETA}", "tests alone", split, measured_on, beta=NO_BETA),
+            _security_rl(f"beta-{PAPERS_BETA}", f"R_sec at {PAPERS_BETA}", split, measured_on),
         ]
         arms += three
         pairs += itertools.combinations([arm.name for arm in three], 2)
@@ -133,10 +133,10 @@ def security_rules(folder: Path) -> Study:
     rl = partial(_security_rl, split=SECURITY, measured_on=(SECURITY,))
     sft, without, papers = security(folder).arms[:3]
     changed = [
-        rl("beta-0.8", "beta 0.8", beta=0.8),
-        rl("tests", f"beta {PAPERS_BETA}, tests alone", rule="tests"),
-        rl("bandit", f"beta {PAPERS_BETA}, Bandit alone", rule="bandit"),
-        rl("separate", f"beta {PAPERS_BETA}, scaled apart", more=("ppo.separate_rewards=true",)),
+        rl("beta-0.8", "R_sec at 0.8", beta=0.8),
+        rl("tests", "R_sec of security tests", rule="tests"),
+        rl("bandit", "R_sec of Bandit", rule="bandit"),
+        rl("separate", "R_sec scaled apart", more=("ppo.separate_rewards=true",)),
     ]
     pairs = [(without.name, each.name) for each in changed] + [(papers.name, each.name) for each in changed]
     return _study("security-rules", folder, [sft, without, papers, *changed], pairs, seeds=3)
@@ -240,22 +240,17 @@ def confirm(folder: Path) -> Study:
 
 
 def hacking(folder: Path) -> Study:
-    """Rewards that can be gamed, and the cost of guards: the statement shows one test in five, after a weak SFT."""
+    """A reward that can be gamed, and ours, after a weak SFT; the statement shows one test in five."""
     gameable = ("reward.credit_rule=published", "reward.unparsable=paper")
-    rewards: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-        ("published", "reward of the published code", gameable),
-        ("plain", "our reward", ()),
-        ("both", "our reward, both guards", ("reward.visible_tests=drop", "reward.subtract_constant_baseline=true")),
-    )
+    rewards = (("published", "reward of the published code", gameable), ("plain", "our reward", ()))
     arm = partial(Arm, split=SHOWN, measured_on=(SHOWN, HIDDEN), snapshot_every=40)
     weak = (*WEAK_SFT, RATE_BEFORE)
     arms = [arm("shown-sft", "SFT", phases=("sft",), settings=weak)]
     for name, title, settings in rewards:
         settings = (*weak, "partial.steps=80", *settings)
         arms.append(arm(f"shown-{name}", title, phases=("sft", "partial"), settings=settings))
-    pairs = [("shown-sft", each.name) for each in arms[1:]]
-    pairs += [("shown-plain", each.name) for each in arms[1:] if each.name != "shown-plain"]
-    return _study("hacking", folder, arms, pairs, seeds=3)
+    pairs = itertools.combinations([each.name for each in arms], 2)
+    return _study("hacking", folder, arms, list(pairs), seeds=3)
 
 
 def paper_mbpp(folder: Path) -> Study:

@@ -327,6 +327,11 @@ def base_model_time(records: Records, study: str, split: str) -> str:
     return _duration(split_of(records[study], split)["prepare_seconds"])
 
 
+def problems(records: Records, study: str, split: str) -> str:
+    """The number of problems of a split."""
+    return str(split_of(records[study], split)["problems"])
+
+
 def figure(records: Records, name: str) -> str:
     """A plot of `study_plots`, with the description of its finding."""
     from study_plots import alt_text
@@ -346,7 +351,7 @@ DIRECTIVES: dict[str, Callable[..., str]] = {
         value, bounds, interval, higher, lower, no_difference, bench, count, seeds, by_seed,
         kept, kept_base, minutes, over_training, kl, results, equal_cost, differences, transfer,
         transfer_differences, costs,
-        base_model_time, figure, machine,
+        base_model_time, problems, figure, machine,
     )
 }  # fmt: skip
 

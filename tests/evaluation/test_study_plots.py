@@ -63,10 +63,10 @@ def test_an_alt_text_states_the_differences_from_sft_and_their_significance(plot
 def test_the_title_counts_what_is_significant(plots: Any, records: Any) -> None:
     plot, record = plots.PLOTS["security"], records["security"]
     for each in record["comparisons"]:
-        each["metrics"]["secure_all_tests_rate"] = {"value": 0.1, "low": -0.1, "high": 0.3, "n": 10}
+        each["metrics"]["func_sec_rate"] = {"value": 0.1, "low": -0.1, "high": 0.3, "n": 10}
     total = len(record["comparisons"])
     assert plot.title(record).startswith(f"Security: 0 of {total} differences in programs that pass all tests and")
-    set_difference(record, "security-sft", "security-beta-0.0", "secure_all_tests_rate", 0.05, 0.1, 0.15)
+    set_difference(record, "security-sft", "security-beta-0.0", "func_sec_rate", 0.05, 0.1, 0.15)
     assert plot.title(record).startswith(f"Security: 1 of {total}")
 
 

@@ -98,7 +98,7 @@ def records(low: float = 0.05) -> dict[str, dict[str, Any]]:
         ("{{over_training table3 b sample_copy 41 80}}", "5.0 %"),
         ("{{kl table3 b 41 80}}", "0.30 nats"),
         ("{{base_model_time table3 eval}}", "1.5 min"),
-        ("{{machine}}", "2 cores of an old processor"),
+        ("{{machine table3}}", "2 cores of an old processor"),
     ],
 )
 def test_a_directive_is_a_number_of_a_record(report: Any, directive: str, expected: str) -> None:
