@@ -16,6 +16,7 @@ This file imports the standard library and, by path, its siblings; the package i
 
 from __future__ import annotations
 
+import fcntl
 import importlib.machinery
 import json
 import os
@@ -44,6 +45,7 @@ TRIAL = b"#include <stdlib.h>\nint main(void) { free(malloc(9)); return 42; }\n"
 TRIAL_STATUS = 42
 # What gcc writes before inline assembly, also before that of an empty text.
 ASSEMBLY_MARK = b"#APP\n"
+SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 _GUARD_OPTIONS = ("-ffreestanding", "-fPIC")
 
 
@@ -60,6 +62,7 @@ class Native:
         given = {name: toolchain[name] for name in ("readable", "libraries", "loader")}
         self.layers = profiles.Profiles(level, zygote.sibling, tools=tools, **given)
         self._header = memory_file(toolchain["header"].encode())
+        seal(self._header)
         self._environment = [f"{name}={value}".encode() for name, value in zygote.ENVIRONMENT.items()]
         self._tools = {words[0]: os.open(words[0], os.O_RDONLY | os.O_CLOEXEC) for words in self._commands.values()}
         self._guard_source = toolchain["guard"].encode()
@@ -78,6 +81,7 @@ class Native:
             limits = ToolLimits(control, cpu, memory)
             assembly = self._step("compile", limits, [source, self._header], plain)
             self._guard = self._step("assemble", limits, [assembly])
+            seal(self._guard)
             program = self.program(memory_file(TRIAL), ToolLimits(control, cpu, memory))
         except Refused as refused:
             raise OSError(f"gcc does not work in the sandbox: {refused}") from None
@@ -255,9 +259,14 @@ def _run_tests(
         batch = request.split()[1:]
 
 
+def seal(descriptor: int) -> None:
+    """Make a memory file unchangeable: the tools of all programs read it."""
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
+
+
 def memory_file(content: bytes = b"") -> int:
     """A descriptor of an anonymous file."""
-    descriptor = os.memfd_create("sandbox")
+    descriptor = os.memfd_create("sandbox", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     offset = 0
     while offset < len(content):
         offset += os.pwrite(descriptor, content[offset:], offset)
