@@ -51,7 +51,7 @@ MAY_IMPORT = {
     "evaluation.report": "evaluation training.readiness training.warning_signs models runs scoring system config",
     "evaluation.study": "evaluation training.recipe training.settings training.schedules "
     "problems models scoring runs runtimes system config",
-    "doctor": "models sandbox runtimes training.memory training.recipe training.settings system",
+    "doctor": "languages models sandbox runtimes training.memory training.recipe training.settings system",
     "export": "problems prompts models scoring runs runtimes evaluation system config",
     "api": f"{_CORE} export config",
     "commands": f"{_CORE} languages export doctor system config",
