@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from c_programs import why_no_c
+from c_compiler import why_no_c
 from once import Once
 from places import own_temporary_folder
 from tiny_models import build_adapter, build_model

@@ -17,6 +17,7 @@ This file imports the standard library and, by path, its siblings; the package i
 from __future__ import annotations
 
 import fcntl
+import gc
 import importlib.machinery
 import json
 import os
@@ -152,6 +153,7 @@ class Native:
     ) -> NoReturn:
         """Execute a file with these first descriptors, limits and layers; never returns."""
         try:
+            self.layers.take_files(tool)
             os.dup2(file, EXECUTABLE, inheritable=False)
             for target, descriptor in enumerate(testprocess.out_of_the_way(streams)):
                 os.dup2(descriptor, target)
@@ -162,10 +164,7 @@ class Native:
             for kind, bounds in limits:
                 resource.setrlimit(kind, bounds)
             self.layers.lockdown.fix_addresses()
-            if tool:
-                self.layers.enter_compiler(tool, box)
-            else:
-                self.layers.enter_program(box)
+            self.layers.seal(box, may_write=bool(tool))
             self.layers.lockdown.execute(EXECUTABLE, [word.encode() for word in words], self._environment)
         finally:
             os._exit(testprocess.HARNESS_STATUS)
@@ -197,6 +196,9 @@ def _prepare(level: str) -> Native:
     zygote.settle()
     native = Native(level, json.loads(sys.argv[3]))
     native.build(int(sys.argv[1]), *json.loads(sys.argv[4]))
+    gc.collect()
+    gc.disable()
+    gc.freeze()
     return native
 
 

@@ -164,8 +164,16 @@ def native_filter(pid: int, machine: str | None = None, may_write: bool = False)
 
 def program_filter_template(machine: str | None = None, may_open: bool = True) -> tuple[bytes, int]:
     """`program_filter` for a process not yet known, and the offset of the four bytes for its id."""
-    template = program_filter(_PID_MARK, machine, may_open)
-    return template, template.index(struct.pack("I", _PID_MARK))
+    return _template(program_filter(_PID_MARK, machine, may_open))
+
+
+def native_filter_template(may_write: bool) -> tuple[bytes, int]:
+    """`native_filter` for a process not yet known, and the offset of the four bytes for its id."""
+    return _template(native_filter(_PID_MARK, may_write=may_write))
+
+
+def _template(program: bytes) -> tuple[bytes, int]:
+    return program, program.index(struct.pack("I", _PID_MARK))
 
 
 def _numbers(machine: str, *tables: Mapping[str, tuple[int, int | None]]) -> dict[str, int]:
