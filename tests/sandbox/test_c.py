@@ -6,6 +6,7 @@ import dataclasses
 import os
 import signal
 import threading
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -164,7 +165,7 @@ def test_without_gcc_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_toolchain_that_does_not_work_is_an_error_and_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = dataclasses.replace(toolchain.find_toolchain(), guard="int no_program_links_with(this;")
+    broken = dataclasses.replace(toolchain.find_toolchain(), guard=b64encode(b"no object file").decode())
     monkeypatch.setattr(worker, "find_toolchain", lambda: broken)
     with SandboxPool(1) as pool, pytest.raises(SceError, match="gcc does not work in the sandbox"):
         pool.run(ADD, ["1 2"], language="c")

@@ -68,7 +68,7 @@ class Native:
         self._header, self._guard, launcher = map(
             memory_file, (toolchain["header"].encode(), *(b64decode(toolchain[name]) for name in ("guard", "launcher")))
         )
-        for shared in (self._header, self._guard):
+        for shared in (self._nothing, self._header, self._guard):
             fcntl.fcntl(shared, fcntl.F_ADD_SEALS, SEALS)  # the tools of all programs read them
         self._launcher = f"/proc/self/fd/{_executable(launcher)}"
         self._place = toolchain["place"]
@@ -173,14 +173,13 @@ class ToolLimits:
 
 
 def _prepare(level: str) -> Native:
-    """Confine this process, and compile the guard.
+    """Confine this process, and try the toolchain out.
 
     Raises:
         OSError: the system refuses a layer, or the toolchain does not work.
     """
     zygote.settle()
-    toolchain = json.loads(sys.argv[3])
-    native = Native(level, toolchain)
+    native = Native(level, json.loads(sys.argv[3]))
     native.build(int(sys.argv[1]), *json.loads(sys.argv[4]))
     gc.collect()
     gc.disable()
