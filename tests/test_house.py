@@ -30,29 +30,31 @@ MAY_IMPORT = {
     "text": "",
     "config": "",
     "system": "",
-    "problems": "system",
-    "problems.starter": "problems.problem problems.near_duplicates system",
-    "problems.datasets": "problems.problem system",
+    "languages": "",
+    "problems": "languages system",
+    "problems.starter": "problems.problem problems.near_duplicates languages system",
+    "problems.datasets": "problems.problem languages system",
     "models": "system config",
-    "sandbox": "system config",
+    "sandbox": "languages system config",
     "sandbox.inside": "",
-    "prompts": "problems models.tokenizer system",
-    "scoring": "problems prompts.extraction sandbox system config",
+    "prompts": "languages problems models.tokenizer system",
+    "scoring": "languages problems prompts.extraction sandbox system config",
     "runs": "models.adapters models.files prompts.styles system config",
-    "training": "problems prompts models sandbox scoring runs system config",
-    "training.update": "training.settings training.memory training.parallel problems prompts models scoring system",
+    "training": "languages problems prompts models sandbox scoring runs system config",
+    "training.update": "training.settings training.memory training.parallel "
+    "languages problems prompts models scoring system",
     "runtimes": "problems prompts models runs system config",
-    "generation": "problems prompts scoring runtimes system",
+    "generation": "languages problems prompts scoring runtimes system",
     "integrations": "problems prompts sandbox scoring",
     "serving": "generation scoring runtimes prompts problems system config",
     "evaluation": "problems prompts models sandbox.levels scoring runs runtimes system config",
     "evaluation.report": "evaluation training.readiness training.warning_signs models runs scoring system config",
     "evaluation.study": "evaluation training.recipe training.settings training.schedules "
     "problems models scoring runs runtimes system config",
-    "doctor": "models sandbox runtimes training.memory training.recipe training.settings system",
+    "doctor": "languages models sandbox runtimes training.memory training.recipe training.settings system",
     "export": "problems prompts models scoring runs runtimes evaluation system config",
     "api": f"{_CORE} export config",
-    "commands": f"{_CORE} export doctor system config",
+    "commands": f"{_CORE} languages export doctor system config",
     "cli": "commands config",
     "__main__": "cli",
 }
@@ -184,7 +186,7 @@ def test_the_top_of_the_package_can_be_taken_in_at_a_glance() -> None:
     modules = {path.name for path in CORE.glob("*.py")}
     folders = {path.name for path in CORE.iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert len(modules) <= 8
-    assert len(folders - {"commands", "export"}) <= 13
+    assert len(folders - {"commands", "export"}) <= 14
 
 
 @pytest.mark.parametrize(("files", "guest"), [("inside/*.py", ""), ("security_worker.py", "bandit")])

@@ -24,7 +24,7 @@ from securecoderl_edge.config import read_toml
 from securecoderl_edge.doctor import Check, Report, Section, extras, host, isolation, kernels, torch_facts, torch_worker
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.sandbox import describe_levels, selftest
-from securecoderl_edge.sandbox.selftest import Attempt, SelfTest
+from securecoderl_edge.sandbox.selftest import Attempt, CSelfTest, SelfTest
 from securecoderl_edge.system import processes
 
 PROJECT = read_toml(ROOT / "pyproject.toml")["project"]
@@ -64,6 +64,7 @@ def no_selftest(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of everything else; it takes over a second."""
     passed = SelfTest("full", True, (Attempt("start a process", True, "refused"),), {})
     monkeypatch.setattr(isolation, "run_selftest", lambda _: passed)
+    monkeypatch.setattr(isolation, "run_c_selftest", lambda _: CSelfTest(True, True, ()))
 
 
 @pytest.fixture

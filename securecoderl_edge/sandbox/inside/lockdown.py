@@ -16,6 +16,7 @@ import os
 import platform
 import signal
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_GET_SECCOMP, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 21, 22, 38
@@ -23,9 +24,10 @@ _SECCOMP_MODE_FILTER = 2
 
 _SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
 _CAPABILITY_VERSION_3 = 0x20080522
+_PR_CAPBSET_DROP, _MOST_CAPABILITIES = 24, 64
 _SYS_CREATE_RULESET, _SYS_ADD_RULE, _SYS_RESTRICT_SELF = 444, 445, 446
 _RULE_PATH_BENEATH = 1
-_READ_FILE, _READ_DIRECTORY = 1 << 2, 1 << 3
+_EXECUTE, _READ_FILE, _READ_DIRECTORY = 1, 1 << 2, 1 << 3
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _prctl = _libc.prctl
@@ -140,32 +142,30 @@ def landlock_version() -> int:
     return max(int(_libc.syscall(_SYS_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(1))), 0)
 
 
-def create_ruleset(readable: list[str]) -> int | None:
+def create_ruleset(readable: Sequence[str], executable: Sequence[str] = ()) -> int | None:
     """A Landlock ruleset that permits reading below ``readable`` and nothing else; None without Landlock.
+
+    The files ``executable`` can be read and executed. Memory files are beyond Landlock: whoever has a descriptor of one
+    can open and execute it.
 
     It handles every right that this kernel knows: files, TCP (ABI 4), signals and abstract sockets (ABI 6).
 
     Raises:
         OSError: a rule is refused.
     """
-    version = landlock_version()
-    if version == 0:
+    attributes = ruleset_attributes()
+    if not attributes:
         return None
-    rights = (1 << (13 + (version >= 2) + (version >= 3))) - 1
-    if version >= 5:
-        rights |= 1 << 15
-    attributes = struct.pack("QQQ", rights, 3 if version >= 4 else 0, 3 if version >= 6 else 0)
-    size = 24 if version >= 6 else 16 if version >= 4 else 8
-    ruleset = int(_libc.syscall(_SYS_CREATE_RULESET, attributes, ctypes.c_size_t(size), ctypes.c_uint(0)))
+    size = ctypes.c_size_t(len(attributes))
+    ruleset = int(_libc.syscall(_SYS_CREATE_RULESET, attributes, size, ctypes.c_uint(0)))
     if ruleset < 0:
         return None
-    for path in readable:
+    for path in (*readable, *executable):
         try:
             descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:
             continue  # not on this system
-        allowed = _READ_FILE | _READ_DIRECTORY if os.path.isdir(path) else _READ_FILE
-        rule = struct.pack("=Qi", allowed, descriptor)
+        rule = struct.pack("=Qi", rights_on(path, path in executable), descriptor)
         refused = _libc.syscall(
             _SYS_ADD_RULE, ctypes.c_int(ruleset), ctypes.c_int(_RULE_PATH_BENEATH), rule, ctypes.c_uint(0)
         )
@@ -173,6 +173,23 @@ def create_ruleset(readable: list[str]) -> int | None:
         if refused:
             raise _error(f"landlock {path}")
     return ruleset
+
+
+def ruleset_attributes() -> bytes:
+    """``struct landlock_ruleset_attr`` with every right that this kernel knows; empty without Landlock."""
+    version = landlock_version()
+    if version == 0:
+        return b""
+    rights = (1 << (13 + (version >= 2) + (version >= 3))) - 1
+    if version >= 5:
+        rights |= 1 << 15
+    attributes = struct.pack("QQQ", rights, 3 if version >= 4 else 0, 3 if version >= 6 else 0)
+    return attributes[: 24 if version >= 6 else 16 if version >= 4 else 8]
+
+
+def rights_on(path: str, is_executable: bool) -> int:
+    """What a rule permits below a path: to read, and to execute it."""
+    return (_READ_FILE | _READ_DIRECTORY if os.path.isdir(path) else _READ_FILE) | (_EXECUTE if is_executable else 0)
 
 
 def restrict_paths(ruleset: int) -> None:
@@ -183,6 +200,13 @@ def restrict_paths(ruleset: int) -> None:
     """
     if _libc.syscall(_SYS_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint(0)) != 0:
         raise _error("landlock")
+
+
+def empty_bounding_set() -> None:
+    """What root executes then gains no capability, which would randomize its addresses again; others gain none."""
+    if os.geteuid() == 0:
+        for capability in range(_MOST_CAPABILITIES):
+            _prctl(*_prctl_arguments(_PR_CAPBSET_DROP, capability, 0))
 
 
 def drop_capabilities() -> None:

@@ -1,0 +1,114 @@
+"""The layers around compilers and compiled programs, for the processes of `native`.
+
+    compile  one tool of the toolchain runs: it reads the toolchain's headers and libraries, writes memory files only
+    native   a compiled program runs: it reads the libraries that it is linked with, and writes no file
+
+Both have seccomp, Landlock, no capabilities, no new privileges, limits, an environment without ours, and no children.
+Neither can execute a file of the disk but itself and the dynamic linker. The process that they descend from has the
+same layers, in a wider form. At level ``off`` there are limits only; no other level permits C.
+
+`launch.c` puts the layers on and then becomes the tool or the program; here is what it is told.
+
+This file is loaded by path in an interpreter without the package, so it imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+# AddressSanitizer looks there for the limits of the stack; each process sees itself.
+OWN_MAPS = "/proc/self/maps"
+UNLIMITED = (1 << 64) - 1
+NO_LAYERS = struct.pack("Q24s", 0, b"") + struct.pack("QQ", 0, 0)
+DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
+
+
+class Profiles:
+    """The layers of one level, built once and put on by the processes below.
+
+    Args:
+        level: ``full`` or ``off``.
+        load: loads a sibling of this file.
+        readable: folders and files of the toolchain. libraries: those that programs load. loader: the dynamic linker.
+        tools: executable files of the toolchain.
+    """
+
+    def __init__(
+        self,
+        level: str,
+        load: Any,
+        readable: Sequence[str],
+        libraries: Sequence[str],
+        loader: str,
+        tools: Sequence[str],
+    ) -> None:
+        self.level = level
+        self.programs_may_fork = level == "off"
+        self.lockdown: Any = load("lockdown")
+        self._seccomp: Any = load("seccomp")
+        self._death_signal: Any = self.lockdown.DeathSignal()
+        self._layers: dict[str, bytes] = {}
+        self._readable, self._libraries, self._loader, self._tools = readable, libraries, loader, tools
+
+    def build(self) -> None:
+        """Confine the calling process, from which all others descend.
+
+        Raises:
+            OSError: the level is none for C programs, or the kernel or the container refuses.
+        """
+        if self.level == "off":
+            return
+        if self.level != "full":
+            raise OSError(f"C programs need Landlock (level full), which level {self.level} does not have")
+        lockdown = self.lockdown
+        lockdown.prctl(lockdown.PR_SET_NO_NEW_PRIVS, 1)
+        python = (os.path.dirname(os.__file__), os.path.join(sys.base_prefix, "lib"))
+        everything = (*python, *self._readable, *self._libraries, *DEVICES, "/proc")
+        self._restrict(everything, [*self._tools, self._loader])
+        lockdown.prctl(lockdown.PR_SET_DUMPABLE, 0)
+        lockdown.empty_bounding_set()
+        lockdown.drop_capabilities()
+        lockdown.Filter(self._seccomp.supervisor_filter(native=True)).install()
+        self._layers = {
+            tool: self._files((*self._readable, *DEVICES), [tool, self._loader]) + self._filter(may_write=True)
+            for tool in self._tools
+        }
+        self._layers[""] = self._files((*self._libraries, *DEVICES, OWN_MAPS), [self._loader]) + self._filter()
+
+    def description(self, tool: str, streams: int, limits: Sequence[tuple[int, tuple[int, int]]]) -> bytes:
+        """For `launch`, whose parent is this process: how it is to become a tool, or with "" a compiled program.
+
+        Args:
+            streams: the descriptors that it keeps, from 0. limits: arguments of ``setrlimit``.
+        """
+        bounds = [struct.pack("QQQ", kind, *(each & UNLIMITED for each in pair)) for kind, pair in limits]
+        head = struct.pack("QQQQ", os.getpid(), self.programs_may_fork, streams, len(bounds))
+        return head + b"".join(bounds) + self._layers.get(tool, NO_LAYERS)
+
+    def _files(self, readable: Sequence[str], executable: Sequence[str]) -> bytes:
+        attributes = self.lockdown.ruleset_attributes()
+        rules = []
+        for path in (*readable, *executable):
+            name = os.fsencode(path) + b"\0"
+            name += bytes(-len(name) % 8)
+            rules.append(struct.pack("QQ", self.lockdown.rights_on(path, path in executable), len(name) // 8) + name)
+        return struct.pack("Q24sQ", len(attributes), attributes, len(rules)) + b"".join(rules)
+
+    def _filter(self, may_write: bool = False) -> bytes:
+        program, place = self._seccomp.native_filter_template(may_write)
+        return struct.pack("QQ", len(program) // 8, place) + bytes(program)
+
+    def die_with(self, parent: int) -> None:
+        """Bind the calling process to its parent's life."""
+        self._death_signal.ask_for(parent)
+
+    def _restrict(self, readable: Sequence[str], executable: Sequence[str]) -> None:
+        ruleset = self.lockdown.create_ruleset(readable, executable)
+        if ruleset is None:
+            raise OSError("this kernel has no Landlock")
+        self.lockdown.restrict_paths(ruleset)
+        os.close(ruleset)
