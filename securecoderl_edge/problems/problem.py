@@ -22,6 +22,7 @@ from securecoderl_edge.system.rows import read_jsonl
 MAX_TESTS = 5
 
 Kind = Literal["stdin", "call"]
+Language = Literal["python", "c"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class Problem:
     tags: tuple[str, ...] = ()
     group: str = ""
     time_limit_s: float | None = None
+    language: Language = "python"
 
     @property
     def test_count(self) -> int:
@@ -101,6 +103,9 @@ def problem_from_record(record: Any, max_tests: int = MAX_TESTS) -> Problem:
     kind = record.get("kind", "stdin")
     if kind not in ("stdin", "call"):
         raise ProblemError(f'"kind" must be "stdin" or "call", found {kind!r}')
+    language = record.get("language", "python")
+    if language not in ("python", "c"):
+        raise ProblemError(f'"language" must be "python" or "c", found {language!r}')
     time_limit = record.get("time_limit_s")
     if time_limit is not None and (isinstance(time_limit, bool) or not isinstance(time_limit, (int, float))):
         raise ProblemError('"time_limit_s" must be a number')
@@ -122,6 +127,7 @@ def problem_from_record(record: Any, max_tests: int = MAX_TESTS) -> Problem:
         tags=_texts(record, "tags"),
         group=_text(record, "group"),
         time_limit_s=float(time_limit) if time_limit is not None else None,
+        language=language,
     )
     if problem.test_count == 0:
         raise ProblemError("no tests" if kind == "stdin" else "no assertions")
@@ -146,6 +152,8 @@ def problem_to_record(problem: Problem) -> dict[str, Any]:
     for name in ("starter_code", "difficulty", "source", "group", "time_limit_s"):
         if getattr(problem, name):
             record[name] = getattr(problem, name)
+    if problem.language != "python":
+        record["language"] = problem.language
     for name in ("solutions", "insecure_solutions", "tags"):
         if getattr(problem, name):
             record[name] = list(getattr(problem, name))
