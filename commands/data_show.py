@@ -16,6 +16,7 @@ from securecoderl_edge.commands.console import say
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import MissingExtra, UsageError
+from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.problems.problem import Problem, problem_to_record
 from securecoderl_edge.problems.sources import open_problems
 from securecoderl_edge.prompts.styles import OURS, STYLES
@@ -121,6 +122,7 @@ def _description(problem: Problem, prompt: str, tokens: int | None, model: str |
     facts = {
         "id": problem.id,
         "kind": problem.kind,
+        "language": "" if problem.language == PYTHON.name else problem.language,
         "source": problem.source,
         "difficulty": problem.difficulty,
         "tags": ", ".join(problem.tags),
@@ -130,6 +132,8 @@ def _description(problem: Problem, prompt: str, tokens: int | None, model: str |
     }
     lines = [f"{name}: {value}" for name, value in facts.items() if value]
     lines += ["", "--- prompt" + (f": {tokens} tokens of {model}" if tokens is not None else ""), prompt.rstrip("\n")]
+    if problem.driver:
+        lines += ["", "--- driver, compiled after the answer", problem.driver.rstrip("\n")]
     for number, test in enumerate(problem.tests, 1):
         lines += ["", f"--- test {number}: input", test.input.rstrip("\n")]
         lines += [f"--- test {number}: expected output", test.output.rstrip("\n")]

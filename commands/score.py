@@ -17,6 +17,7 @@ from securecoderl_edge.commands.console import new_console, refuse_to_overwrite,
 from securecoderl_edge.commands.options import engine_setting, options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError, not_utf8
+from securecoderl_edge.languages.language import LANGUAGE_NAMES, LANGUAGES, Language, language_of_file
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.extraction import EXTRACT_MODES
 from securecoderl_edge.sandbox.levels import sandbox_setting
@@ -48,9 +49,14 @@ class ScoreConfig:
         "auto", "auto: extract the code from the completion; raw: score the text unchanged.", choices=EXTRACT_MODES
     )
     input: str | None = setting(
-        None, "With FILE.py: standard input of the program, as text or a file name.", metavar="TEXT"
+        None, "With FILE: standard input of the program, as text or a file name.", metavar="TEXT"
     )
-    expect: str | None = setting(None, "With FILE.py: expected output, as text or a file name.", metavar="TEXT")
+    expect: str | None = setting(None, "With FILE: expected output, as text or a file name.", metavar="TEXT")
+    language: str = setting(
+        "auto",
+        "With FILE: language of the program; auto: C for FILE.c, else Python.",
+        choices=("auto", *LANGUAGE_NAMES),
+    )
     workers: int | None = setting(
         None, "Programs to run at the same time.  [default: one per core]", minimum=1, metavar="N"
     )
@@ -64,11 +70,11 @@ class ScoreConfig:
     severity: str = severity_setting()
     sandbox: str = sandbox_setting()
     engine: str = engine_setting()
-    json: bool = setting(False, "With FILE.py: print the score as one JSON document.")
+    json: bool = setting(False, "With FILE: print the score as one JSON document.")
 
 
 @click.command()
-@click.argument("programs", metavar="[FILE.py]...", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("programs", metavar="[FILE]...", nargs=-1, type=click.Path(path_type=Path))
 @options_from(ScoreConfig)
 @click.pass_context
 def score(ctx: click.Context, programs: tuple[Path, ...], config: ScoreConfig) -> None:
@@ -77,7 +83,7 @@ def score(ctx: click.Context, programs: tuple[Path, ...], config: ScoreConfig) -
     \b
     Many:  sce score --problems FILE --completions FILE [--out FILE]
            One JSON line per completion on stdout (or in --out), and a summary on stderr.
-    One:   sce score FILE.py --input TEXT --expect TEXT
+    One:   sce score FILE --input TEXT --expect TEXT
            An explanation of the score. Exit code 1 if the program does not pass.
     Scan:  sce score FILE.py...
            Security findings of files, which are not run; for git hooks.
@@ -97,9 +103,9 @@ def _score_many(config: ScoreConfig) -> None:
     from securecoderl_edge.scoring.submissions import open_scores, read_scores, read_submissions
 
     if config.problems is None or config.completions is None:
-        raise UsageError("Missing arguments: give --problems and --completions, or FILE.py.")
+        raise UsageError("Missing arguments: give --problems and --completions, or FILE.")
     if config.expect is not None or config.input is not None or config.json:
-        raise UsageError("--input, --expect and --json need FILE.py.")
+        raise UsageError("--input, --expect and --json need FILE.")
     problems = load_problems(config.problems, sys.maxsize if is_benchmark(config.problems) else MAX_TESTS, say)
     submissions = read_submissions(Path(config.completions), problems, config.extract)
     out = Path(config.out) if config.out is not None else None
@@ -189,6 +195,9 @@ def _scan(paths: Sequence[Path], config: ScoreConfig) -> bool:
     if config.input is not None or config.json:
         raise UsageError("Missing option --expect: the expected output of the program.")
     warn_of_level(config.sandbox)
+    for path in paths:
+        if not _language(path, config).has_text_scan:
+            raise UsageError(f"{path}: Bandit reads Python only. Give --input and --expect to run the program.")
     faulty = 0
     with SandboxPool(1, level=config.sandbox) as pool, SecurityScanner() as scanner:
         for path in paths:
@@ -204,9 +213,9 @@ def _scan(paths: Sequence[Path], config: ScoreConfig) -> bool:
 def _check_alone(config: ScoreConfig) -> None:
     for name in ("problems", "completions", "out"):
         if getattr(config, name) is not None:
-            raise UsageError(f"--{name} cannot be combined with FILE.py. Leave one of them out.")
+            raise UsageError(f"--{name} cannot be combined with FILE. Leave one of them out.")
     if is_ray(config.engine):
-        raise UsageError("--engine cannot be combined with FILE.py. Leave one of them out.")
+        raise UsageError("--engine cannot be combined with FILE. Leave one of them out.")
 
 
 def _explain(paths: Sequence[Path], config: ScoreConfig) -> bool:
@@ -217,7 +226,7 @@ def _explain(paths: Sequence[Path], config: ScoreConfig) -> bool:
 
     _check_alone(config)
     if len(paths) > 1:
-        raise UsageError("--expect is for one FILE.py. Give one file, or leave out --expect to scan all.")
+        raise UsageError("--expect is for one FILE. Give one file, or leave out --expect to scan all.")
     (path,) = paths
     assert config.expect is not None
     expected = _text_of("--expect", config.expect)
@@ -225,15 +234,20 @@ def _explain(paths: Sequence[Path], config: ScoreConfig) -> bool:
         raise UsageError("--expect is empty: a program that prints nothing would pass. Give the expected output.")
     program = _read_program(path)
     test = Test(_text_of("--input", config.input or ""), expected)
-    problem = Problem(id=path.name, statement="", tests=(test,))
+    language = _language(path, config)
+    problem = Problem(id=path.name, statement="", tests=(test,), language=language.name)
     with _scorer(config) as scorer:
         assert isinstance(scorer, Scorer)
         result, run = scorer.inspect(problem, program)
     if config.json:
         click.echo(json.dumps(result.to_record()))
     else:
-        click.echo(escape_controls(explain(result, run, expected, _limits(config))))
+        click.echo(escape_controls(explain(result, run, expected, _limits(config), language)))
     return result.passed == result.total
+
+
+def _language(path: Path, config: ScoreConfig) -> Language:
+    return language_of_file(path) if config.language == "auto" else LANGUAGES[config.language]
 
 
 def _read_program(path: Path) -> str:

@@ -50,7 +50,7 @@ def main() -> None:
         for run in run_all(pool, jobs):
             last = run.executions[0] if run.parses else None
             runs.append([run.parses, *((last.stdout, last.returncode, last.stopped_by) if last else ("", 0, ""))])
-        workers = [worker for worker in pool._idle.queue if worker is not None]
+        workers = [worker for slot in pool._idle.queue for worker in slot.values()]
         report = {
             "level": pool.level,
             "runs": runs,

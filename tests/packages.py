@@ -60,6 +60,7 @@ def check_content(wheel: Path) -> None:
         "py.typed",
         "commands/train.py",
         "export/run.py",
+        "languages/guard.c",
         "sandbox/inside/zygote.py",
         "serving/page/index.html",
         "training/recipes/starter.toml",

@@ -30,14 +30,15 @@ MAY_IMPORT = {
     "text": "",
     "config": "",
     "system": "",
-    "problems": "system",
-    "problems.starter": "problems.problem problems.near_duplicates system",
-    "problems.datasets": "problems.problem system",
+    "languages": "",
+    "problems": "languages system",
+    "problems.starter": "problems.problem problems.near_duplicates languages system",
+    "problems.datasets": "problems.problem languages system",
     "models": "system config",
-    "sandbox": "system config",
+    "sandbox": "languages system config",
     "sandbox.inside": "",
-    "prompts": "problems models.tokenizer system",
-    "scoring": "problems prompts.extraction sandbox system config",
+    "prompts": "languages problems models.tokenizer system",
+    "scoring": "languages problems prompts.extraction sandbox system config",
     "runs": "models.adapters models.files prompts.styles system config",
     "training": "problems prompts models sandbox scoring runs system config",
     "training.update": "training.settings training.memory training.parallel problems prompts models scoring system",
@@ -52,7 +53,7 @@ MAY_IMPORT = {
     "doctor": "models sandbox runtimes training.memory training.recipe training.settings system",
     "export": "problems prompts models scoring runs runtimes evaluation system config",
     "api": f"{_CORE} export config",
-    "commands": f"{_CORE} export doctor system config",
+    "commands": f"{_CORE} languages export doctor system config",
     "cli": "commands config",
     "__main__": "cli",
 }
@@ -184,7 +185,7 @@ def test_the_top_of_the_package_can_be_taken_in_at_a_glance() -> None:
     modules = {path.name for path in CORE.glob("*.py")}
     folders = {path.name for path in CORE.iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert len(modules) <= 8
-    assert len(folders - {"commands", "export"}) <= 13
+    assert len(folders - {"commands", "export"}) <= 14
 
 
 @pytest.mark.parametrize(("files", "guest"), [("inside/*.py", ""), ("security_worker.py", "bandit")])

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.languages.language import LANGUAGES, PYTHON, C
 from securecoderl_edge.problems.datasets.python_source import fault_of_assertion
 from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.rows import read_jsonl
@@ -22,7 +23,6 @@ from securecoderl_edge.system.rows import read_jsonl
 MAX_TESTS = 5
 
 Kind = Literal["stdin", "call"]
-Language = Literal["python", "c"]
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,9 @@ class Problem:
     ``tests`` is empty for call problems, ``assertions`` is empty for stdin problems. ``solutions`` are
     reference programs; they are never shown to a model outside training. ``insecure_solutions`` pass the tests, but not
     all of ``security_tests``: they show that these tests can fail. Variants of one task have the same ``group``.
+
+    A problem in C can ask for a function, ``entry_point``. Its ``driver`` is then compiled after the answer: C text
+    that reads the input of a test, calls the function and prints what it returns; ``starter_code`` is the prototype.
     """
 
     id: str
@@ -80,12 +83,17 @@ class Problem:
     tags: tuple[str, ...] = ()
     group: str = ""
     time_limit_s: float | None = None
-    language: Language = "python"
+    language: str = PYTHON.name
+    driver: str = ""
 
     @property
     def test_count(self) -> int:
         """T of the reward: the number of stdin tests or of assertions."""
         return len(self.tests) if self.kind == "stdin" else len(self.assertions)
+
+    def whole_program(self, answer: str) -> str:
+        """What is run for an answer: the answer itself, or with the driver behind it."""
+        return f'{answer}\n#line 1 "driver.c"\n{self.driver}' if self.driver else answer
 
 
 class ProblemError(ValueError):
@@ -103,9 +111,14 @@ def problem_from_record(record: Any, max_tests: int = MAX_TESTS) -> Problem:
     kind = record.get("kind", "stdin")
     if kind not in ("stdin", "call"):
         raise ProblemError(f'"kind" must be "stdin" or "call", found {kind!r}')
-    language = record.get("language", "python")
-    if language not in ("python", "c"):
-        raise ProblemError(f'"language" must be "python" or "c", found {language!r}')
+    language = record.get("language", PYTHON.name)
+    if not isinstance(language, str) or language not in LANGUAGES:
+        raise ProblemError(f'"language" must be {" or ".join(map(json.dumps, LANGUAGES))}, found {language!r}')
+    driver = _text(record, "driver")
+    if language == C.name and kind == "call":
+        raise ProblemError('"kind": "call" is for Python; a problem in C that asks for a function has a "driver"')
+    if driver and language != C.name:
+        raise ProblemError('"driver" is for problems in C ("language": "c")')
     time_limit = record.get("time_limit_s")
     if time_limit is not None and (isinstance(time_limit, bool) or not isinstance(time_limit, (int, float))):
         raise ProblemError('"time_limit_s" must be a number')
@@ -116,7 +129,7 @@ def problem_from_record(record: Any, max_tests: int = MAX_TESTS) -> Problem:
         statement=_required_text(record, "statement"),
         kind=kind,
         tests=_tests(record, max_tests) if kind == "stdin" else (),
-        entry_point=_required_text(record, "entry_point") if kind == "call" else None,
+        entry_point=_required_text(record, "entry_point") if kind == "call" or driver else None,
         assertions=_assertions(record, max_tests) if kind == "call" else (),
         starter_code=_text(record, "starter_code"),
         security_tests=security_tests_of(record, kind),
@@ -128,6 +141,7 @@ def problem_from_record(record: Any, max_tests: int = MAX_TESTS) -> Problem:
         group=_text(record, "group"),
         time_limit_s=float(time_limit) if time_limit is not None else None,
         language=language,
+        driver=driver,
     )
     if problem.test_count == 0:
         raise ProblemError("no tests" if kind == "stdin" else "no assertions")
@@ -142,8 +156,12 @@ def with_few_tests(problem: Problem, most: int) -> Problem:
 def problem_to_record(problem: Problem) -> dict[str, Any]:
     """The JSON object of a problem; empty optional fields are left out."""
     record: dict[str, Any] = {"id": problem.id, "statement": problem.statement, "kind": problem.kind}
+    if problem.language != PYTHON.name:
+        record["language"] = problem.language
     if problem.kind == "stdin":
         record["tests"] = [{"input": test.input, "output": test.output} for test in problem.tests]
+        if problem.driver:
+            record |= {"entry_point": problem.entry_point, "driver": problem.driver}
     else:
         record["entry_point"] = problem.entry_point
         record["assertions"] = list(problem.assertions)
@@ -152,8 +170,6 @@ def problem_to_record(problem: Problem) -> dict[str, Any]:
     for name in ("starter_code", "difficulty", "source", "group", "time_limit_s"):
         if getattr(problem, name):
             record[name] = getattr(problem, name)
-    if problem.language != "python":
-        record["language"] = problem.language
     for name in ("solutions", "insecure_solutions", "tags"):
         if getattr(problem, name):
             record[name] = list(getattr(problem, name))

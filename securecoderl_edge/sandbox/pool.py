@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.sandbox.levels import choose_level
 from securecoderl_edge.sandbox.limits import Limits
 from securecoderl_edge.sandbox.records import BoxLost, Call, Execution, Job, ProgramRun, WorkerLost
@@ -32,9 +33,10 @@ class SandboxPool:
         self.level = choose_level(level)
         self.limits = limits or Limits()
         self.workers = workers or default_workers(self.limits)
-        self._idle: queue.LifoQueue[Worker | None] = queue.LifoQueue()
+        # As many as programs may run at once; each holds the workers that it has had so far, by language.
+        self._idle: queue.LifoQueue[dict[str, Worker]] = queue.LifoQueue()
         for _ in range(self.workers):
-            self._idle.put(None)
+            self._idle.put({})
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._running: set[Worker] = set()
@@ -46,6 +48,7 @@ class SandboxPool:
         limits: Limits | None = None,
         calls: Sequence[Call] = (),
         is_cancelled: Callable[[], bool] = lambda: False,
+        language: str = PYTHON.name,
     ) -> ProgramRun:
         """Compile ``program`` once and run it on each stdin, then once for each call.
 
@@ -54,18 +57,19 @@ class SandboxPool:
 
         Args:
             is_cancelled: asked before and during the run; it then ends at once, with its worker.
+            language: of the program.
 
         Raises:
-            SceError: the pool is closed, the run was cancelled, or workers die for reasons that have nothing to do
-                with the program.
+            SceError: the pool is closed, the run was cancelled, this machine cannot compile the language, or workers
+                die for reasons that have nothing to do with the program.
         """
         if is_cancelled():
             raise SceError(CANCELLED)
-        job = Job(program, stdins, calls, is_cancelled)
+        job = Job(program, stdins, calls, is_cancelled, language)
         lost: Exception = WorkerLost("")
         for is_last in (False, True):
             try:
-                with self._worker() as worker:
+                with self._worker(language) as worker:
                     run = worker.run(job, limits or self.limits)
             except (WorkerLost, BoxLost) as error:
                 lost = error
@@ -82,7 +86,7 @@ class SandboxPool:
 
     def idle_pids(self) -> list[int]:
         """Process ids of the zygotes that wait for work."""
-        return [worker.pid for worker in list(self._idle.queue) if worker is not None]
+        return [worker.pid for slot in list(self._idle.queue) for worker in slot.values()]
 
     def close(self) -> None:
         """End all workers; programs that still run are stopped, and their `run` raises SceError."""
@@ -93,33 +97,36 @@ class SandboxPool:
             return
         for busy in running:
             busy.kill()
-        for worker in [self._idle.get() for _ in range(self.workers)]:
-            if worker is not None:
+        for slot in [self._idle.get() for _ in range(self.workers)]:
+            for worker in slot.values():
                 worker.close()
-            self._idle.put(None)  # later callers find the sandbox closed
+            self._idle.put({})  # later callers find the sandbox closed
 
     @contextmanager
-    def _worker(self) -> Iterator[Worker]:
+    def _worker(self, language: str) -> Iterator[Worker]:
         """Lend out a worker, started if need be; one that failed or has served long is ended, not reused."""
-        worker = self._idle.get()
-        keep: Worker | None = None
+        slot = self._idle.get()
+        worker = slot.pop(language, None)
+        keep = False
         try:
             if worker is None and not self._closed.is_set():
-                worker = Worker(self.level)
+                worker = Worker(self.level, language)
             with self._lock:
                 if worker is None or self._closed.is_set():
                     raise SceError("the sandbox is closed")
                 self._running.add(worker)
             yield worker
-            keep = worker if worker.programs < PROGRAMS_PER_WORKER else None
+            keep = worker.programs < PROGRAMS_PER_WORKER
         finally:
             if worker is not None:
                 with self._lock:
                     self._running.discard(worker)
-                if keep is None:
+                if keep:
+                    slot[language] = worker
+                else:
                     worker.kill()
                     worker.close()
-            self._idle.put(keep)
+            self._idle.put(slot)
 
     def __enter__(self) -> SandboxPool:
         return self

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from securecoderl_edge.languages.language import PYTHON
+
 StoppedBy = Literal["", "cpu", "wall", "output", "memory", "threads"]
 
 
@@ -77,12 +79,14 @@ class Job:
 
     Attributes:
         is_cancelled: whether nobody needs the result any more.
+        language: of the program.
     """
 
     program: str
     stdins: Sequence[str] = ()
     calls: Sequence[Call] = ()
     is_cancelled: Callable[[], bool] = lambda: False
+    language: str = PYTHON.name
 
 
 class WorkerLost(Exception):

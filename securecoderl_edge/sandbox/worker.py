@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import select
 import signal
@@ -13,13 +15,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.languages.language import PYTHON
+from securecoderl_edge.languages.toolchain import find_toolchain
 from securecoderl_edge.sandbox.exchange import Exchange, exit_code, memory_file
 from securecoderl_edge.sandbox.inside import messages
 from securecoderl_edge.sandbox.levels import OFF_HINT, Level
 from securecoderl_edge.sandbox.limits import COMPILE_CPU_SECONDS, COMPILE_MEMORY_MIB, Limits
 from securecoderl_edge.sandbox.records import BoxLost, Call, Execution, Job, ProgramRun, WorkerLost
 
-ZYGOTE = Path(__file__).parent / "inside" / "zygote.py"
+INSIDE = Path(__file__).parent / "inside"
 # -I would ignore the hash seed, which makes the order of sets, and so rewards, reproducible. Without columns in code
 # no traceback has carets: to place them, each test that crashes would import a parser, for two thirds of its CPU time.
 OPTIONS = ("-s", "-S", "-B", "-X", "utf8", "-X", "no_debug_ranges")
@@ -34,9 +38,17 @@ MEBIBYTE = 1 << 20
 
 
 class Worker:
-    """A zygote process, and the protocol for talking to it; used by one thread at a time."""
+    """A zygote process, and the protocol for talking to it; used by one thread at a time.
 
-    def __init__(self, level: Level) -> None:
+    Args:
+        level: of isolation.
+        language: of the programs that it runs, a name in `LANGUAGES`.
+
+    Raises:
+        SceError: the zygote does not start, or there is no toolchain for the language.
+    """
+
+    def __init__(self, level: Level, language: str = PYTHON.name) -> None:
         self.programs = 0
         self._is_cancelled = Job("").is_cancelled
         self._socket, theirs = socket.socketpair()
@@ -46,11 +58,12 @@ class Worker:
         environment = {"PYTHONHASHSEED": "0", "LD_BIND_NOW": "1"}
         if "LD_LIBRARY_PATH" in os.environ:
             environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
+        zygote, words = _zygote(language)
         complaints = memory_file()
         try:
             with theirs:
                 self._process = subprocess.Popen(
-                    [python, *OPTIONS, str(ZYGOTE), str(theirs.fileno()), level],
+                    [python, *OPTIONS, str(zygote), str(theirs.fileno()), level, *words],
                     pass_fds=[theirs.fileno()],
                     env=environment,
                     stdin=subprocess.DEVNULL,
@@ -58,7 +71,7 @@ class Worker:
                     stderr=complaints,
                     start_new_session=True,  # a Ctrl-C at the terminal is for sce alone
                 )
-            refused = self._greeting(complaints)
+            refused = self._greeting(zygote, complaints)
         except OSError as error:
             self._socket.close()
             raise SceError(f"cannot start the sandbox with {python}: {error.strerror}") from None
@@ -123,13 +136,13 @@ class Worker:
             for test in running:
                 test.close()
 
-    def _greeting(self, complaints: int) -> str:
+    def _greeting(self, zygote: Path, complaints: int) -> str:
         """Wait until the zygote is ready; returns the reason if it fails, else an empty string."""
         try:
             return self._receive(GRACE_SECONDS).partition(" ")[2]
         except WorkerLost:
             lines = os.pread(complaints, MEBIBYTE, 0).decode("utf-8", "replace").splitlines()
-            return f"{ZYGOTE} failed ({lines[-1] if lines else 'no message'})"
+            return f"{zygote} failed ({lines[-1] if lines else 'no message'})"
 
     @property
     def pid(self) -> int:
@@ -179,6 +192,15 @@ class Worker:
 
 class _Refused(Exception):
     """The program does not parse; the text is the reason."""
+
+
+def _zygote(language: str) -> tuple[Path, list[str]]:
+    """The script of a language's zygote, and what it is told."""
+    if language == PYTHON.name:
+        return INSIDE / "zygote.py", []
+    toolchain = dataclasses.asdict(find_toolchain())
+    limits = [COMPILE_CPU_SECONDS, COMPILE_MEMORY_MIB * MEBIBYTE]
+    return INSIDE / "native.py", [json.dumps(toolchain), json.dumps(limits)]
 
 
 def _program_words(limits: Limits) -> tuple[str, ...]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from itertools import zip_longest
 
+from securecoderl_edge.languages.language import PYTHON, Language
 from securecoderl_edge.problems.problem import compared_lines
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun
+from securecoderl_edge.sandbox.sanitizers import was_reported
 from securecoderl_edge.sandbox.security import Scan
 from securecoderl_edge.scoring.reward import STAGE_NAMES
 from securecoderl_edge.scoring.score import Score
@@ -18,20 +20,20 @@ PERMITTED = {
 }
 
 
-def explain(score: Score, run: ProgramRun, expected: str, limits: Limits) -> str:
+def explain(score: Score, run: ProgramRun, expected: str, limits: Limits, language: Language = PYTHON) -> str:
     """Explain the score of a program on one test: the verdict, its reason, the security findings, the reward.
 
     The lines contain output of the program; escape control characters before showing them.
     """
-    lines = about_test(score, run, expected, limits) + about_security(score)
+    lines = about_test(score, run, expected, limits, language) + about_security(score)
     lines.append(f"level {score.stage} ({STAGE_NAMES[score.stage]}), reward {score.reward:.2f}")
     return "\n".join(lines)
 
 
-def about_test(score: Score, run: ProgramRun, expected: str, limits: Limits) -> list[str]:
+def about_test(score: Score, run: ProgramRun, expected: str, limits: Limits, language: Language = PYTHON) -> list[str]:
     """Explain the result of the one test, as lines."""
     if not run.parses:
-        return ["does not parse: not a Python program", f"  {run.error}"]
+        return [f"{language.fault}: not a {language.noun} program", *(f"  {line}" for line in run.error.split("\n"))]
     lines = _about_run(score.verdicts[0], run.executions[0], expected, limits)
     if score.verdicts[0] == "crash" and "PermissionError" in run.executions[0].stderr:
         lines += [f"  (the sandbox allows {PERMITTED[score.sandbox]})"] if score.sandbox in PERMITTED else []
@@ -44,7 +46,8 @@ def about_security(score: Score) -> list[str]:
         f"fails the security test {test.name!r} (CWE-{test.cwe}): {test.verdict}" for test in score.failed_security
     ]
     lines += [
-        f"{finding.severity.lower()} security finding {finding.test_id} (CWE-{finding.cwe}) in line {finding.line}"
+        f"{finding.severity.lower()} security finding {finding.test_id} (CWE-{finding.cwe})"
+        + (f" in line {finding.line}" if finding.line else "")
         for finding in score.findings
     ]
     if score.severity == 1.0 and not score.findings:
@@ -81,6 +84,8 @@ def _about_run(verdict: str, execution: Execution, expected: str, limits: Limits
         return [f"memory: it needs more than {limits.memory_mib} MiB", *_stderr_lines(execution)]
     if execution.stopped_by == "threads":
         return ["crash: it was stopped because it started hundreds of threads, or more than its memory allows"]
+    if was_reported(execution):
+        return ["crash: a sanitizer stopped it"]
     ending = f"signal {-execution.returncode}" if execution.returncode < 0 else f"exit status {execution.returncode}"
     return [f"crash: it ends with {ending}", *_stderr_lines(execution)]
 

@@ -11,11 +11,13 @@ from operator import itemgetter
 from random import SystemRandom
 from typing import Any, cast
 
+from securecoderl_edge.languages.language import LANGUAGES
 from securecoderl_edge.problems.assertions import assertions_of, security_assertions_of
 from securecoderl_edge.problems.leakage import constant_passes
 from securecoderl_edge.problems.problem import Problem, SecurityTest, Test, problem_digest
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun, SandboxPool
 from securecoderl_edge.sandbox.limits import MAX_WALL_SECONDS
+from securecoderl_edge.sandbox.sanitizers import findings_of
 from securecoderl_edge.sandbox.security import Scan, SecurityScanner
 from securecoderl_edge.sandbox.severity import SEVERITY_SCALES, SeverityScale
 from securecoderl_edge.scoring.calls import call_of, judge
@@ -123,7 +125,7 @@ class Scorer:
     ) -> tuple[Score, ProgramRun]:
         """`score`, and the runs behind it with the output of the program."""
         run, outcomes, security_outcomes = self._run(problem, program)
-        scan = self._scanner.scan(program) if run.parses else Scan()
+        scan = self._scan(problem, program, run)
         score = make_score(
             problem.id,
             sample,
@@ -191,9 +193,10 @@ class Scorer:
             SystemRandom().shuffle(order)
         if problem.kind == "stdin":
             tests: list[Test | SecurityTest] = [*problem.tests, *problem.security_tests]
-            run = _in_order(
-                self._pool.run(program, [tests[place].input for place in order], limits, (), self._is_cancelled), order
-            )
+            stdins = [tests[place].input for place in order]
+            whole = problem.whole_program(program)
+            run = self._pool.run(whole, stdins, limits, (), self._is_cancelled, problem.language)
+            run = _in_order(run, order)
             outcomes = [_outcome(each, test) for each, test in zip(run.executions, tests, strict=False)]
         else:
             assertions = [*assertions_of(problem), *security_assertions_of(problem)]
@@ -201,6 +204,13 @@ class Scorer:
             run = _in_order(self._pool.run(program, (), limits, calls, self._is_cancelled), order)
             outcomes = [judge(*pair) for pair in zip(run.executions, assertions, strict=False)]
         return run, outcomes[: problem.test_count], outcomes[problem.test_count :]
+
+    def _scan(self, problem: Problem, program: str, run: ProgramRun) -> Scan:
+        """The findings: from the text where there is a scanner for the language, else from what happened."""
+        if not run.parses:
+            return Scan()
+        has_text_scan = LANGUAGES[problem.language].has_text_scan
+        return self._scanner.scan(program) if has_text_scan else findings_of(run)
 
     def limits_of(self, problem: Problem) -> Limits:
         """The limits of a test of the problem; its own time limit has precedence."""

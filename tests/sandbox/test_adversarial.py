@@ -139,7 +139,7 @@ def open_house() -> Iterator[Path]:
         folder = Path(name)
         folder.chmod(0o755)
         package = ROOT / "securecoderl_edge"
-        for room in ("sandbox", "system"):
+        for room in ("languages", "sandbox", "system"):
             shutil.copytree(package / room, folder / "securecoderl_edge" / room)
         for file in ("__init__.py", "errors.py", "config.py"):
             shutil.copy(package / file, folder / "securecoderl_edge")
@@ -266,7 +266,6 @@ def test_an_attack_on_the_processes_above_hurts_none_of_them(name: str, level: s
     with SandboxPool(1, level=level) as pool:
         execution = pool.run(OTHERS[name], [""]).executions[0]
         assert pool.run("print(1)", [""]).executions[0].stdout == "1\n"
-        worker = pool._idle.queue[-1]
-        assert worker is not None
+        worker = pool._idle.queue[-1]["python"]
         assert worker.programs == 2
     assert execution.returncode not in (0, -signal.SIGKILL), execution

@@ -29,8 +29,7 @@ def sandbox() -> Iterator[SandboxPool]:
 
 def test_a_dead_worker_is_replaced_and_its_program_run_again(sandbox: SandboxPool) -> None:
     sandbox.run("", [""])
-    used = sandbox._idle.queue[-1]
-    assert used is not None
+    used = sandbox._idle.queue[-1]["python"]
     used._process.kill()
     used._process.wait()
     assert execute(sandbox, "print(1)").stdout == "1\n"
@@ -101,7 +100,7 @@ def test_a_program_that_kills_itself_has_crashed(sandbox: SandboxPool) -> None:
 def test_workers_are_renewed_after_a_number_of_programs(sandbox: SandboxPool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "PROGRAMS_PER_WORKER", 1)
     sandbox.run("print(1)", [""])
-    assert sandbox._idle.queue[-1] is None
+    assert sandbox._idle.queue[-1] == {}
     assert execute(sandbox, "print(2)").stdout == "2\n"
 
 
@@ -127,8 +126,7 @@ def test_many_threads_may_share_a_pool(sandbox: SandboxPool) -> None:
 def test_closing_ends_all_processes_and_refuses_further_work() -> None:
     opened = SandboxPool(workers=1)
     opened.run("", [""])
-    used = opened._idle.queue[-1]
-    assert used is not None
+    used = opened._idle.queue[-1]["python"]
     opened.close()
     opened.close()
     assert used._process.returncode is not None

@@ -181,8 +181,7 @@ def test_secrets_in_our_environment_do_not_reach_a_program(
 
 def test_the_zygote_has_nothing_of_ours_in_its_environment(sandbox: SandboxPool) -> None:
     sandbox.run("", [""])
-    used = sandbox._idle.queue[-1]
-    assert used is not None
+    used = sandbox._idle.queue[-1]["python"]
     # Not dumpable, so that not even root's /proc shows more than the names that we passed.
     environment = Path(f"/proc/{used.pid}/environ")
     try:

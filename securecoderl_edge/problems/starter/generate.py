@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType
 
-from securecoderl_edge.problems.problem import MAX_TESTS, Language, Problem, SecurityTest, Test, contains
+from securecoderl_edge.languages.language import PYTHON, C
+from securecoderl_edge.problems.problem import MAX_TESTS, Problem, SecurityTest, Test, contains
 from securecoderl_edge.problems.starter.family import MARKER, Attack, Draft, Family, is_held_out
 
 MIN_DISTINCT_OUTPUTS = 3
 _MAX_DRAWS = 2000
-_PREFIXES: dict[Language, str] = {"python": "starter", "c": "starter-c"}
+_PREFIXES = {PYTHON.name: "starter", C.name: "starter-c"}
 
 
 def compositions(families: tuple[Family, ...], *, held_out: bool) -> Iterator[tuple[Family, str]]:
@@ -32,7 +33,7 @@ def build_problem(
     variant: int = 0,
     wording_rarity: float = 0.0,
     shows_a_test: bool = False,
-    language: Language = "python",
+    language: str = PYTHON.name,
 ) -> Problem:
     """The problem of one composition; ``variant`` changes wording, names, style and tests, never the meaning.
 
@@ -55,7 +56,7 @@ def build_problem(
         tests=(example, *tests[:-1]) if shows_a_test else tuple(tests),
         security_tests=attacks,
         language=language,
-        solutions=draft.c_solutions() if language == "c" else draft.solutions,
+        solutions=draft.c_solutions() if language == C.name else draft.solutions,
         insecure_solutions=draft.solutions[::2] if attacks else (),
         source="starter",
         tags=(family.name, *family.tags),

@@ -32,6 +32,7 @@ from functools import lru_cache
 from itertools import islice
 
 from securecoderl_edge.errors import UsageError
+from securecoderl_edge.languages.language import C
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.starter.apart import Apart
 from securecoderl_edge.problems.starter.families._compose import balanced
@@ -80,7 +81,7 @@ def _build(split: str) -> tuple[Problem, ...]:
     if split == "c-eval":
         general = [(family, key) for family, key in _drawn(GENERAL, EVAL_SIZE) if family.has_c][:C_GENERAL_SIZE]
         pairs = general + _drawn(FIRMWARE, EVAL_SIZE - len(general))
-        return tuple(build_problem(family, key, language="c") for family, key in pairs)
+        return tuple(build_problem(family, key, language=C.name) for family, key in pairs)
     training = {
         "general-train": GENERAL,
         "security-train": SECURITY,
@@ -110,7 +111,7 @@ def _c_training(families: tuple[Family, ...]) -> Iterator[Problem]:
         if family.has_c:
             allowed = {}
             for _, key in compositions((family,), held_out=False):
-                built = (build_problem(family, key, variant, language="c") for variant in range(WORDINGS))
+                built = (build_problem(family, key, variant, language=C.name) for variant in range(WORDINGS))
                 allowed.update((key, each) for each in islice(filter(_allowed_by(*apart), built), 1))
             chosen = set(balanced(list(allowed), C_FAMILY_SIZE))
             yield from (problem for key, problem in allowed.items() if key in chosen)

@@ -16,6 +16,7 @@ import os
 import platform
 import signal
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_GET_SECCOMP, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 21, 22, 38
@@ -23,9 +24,13 @@ _SECCOMP_MODE_FILTER = 2
 
 _SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
 _CAPABILITY_VERSION_3 = 0x20080522
+_PR_CAPBSET_DROP, _MOST_CAPABILITIES = 24, 64
 _SYS_CREATE_RULESET, _SYS_ADD_RULE, _SYS_RESTRICT_SELF = 444, 445, 446
 _RULE_PATH_BENEATH = 1
-_READ_FILE, _READ_DIRECTORY = 1 << 2, 1 << 3
+_EXECUTE, _READ_FILE, _READ_DIRECTORY = 1, 1 << 2, 1 << 3
+_SYS_EXECVEAT = {"x86_64": 322, "aarch64": 281}
+_AT_EMPTY_PATH = 0x1000
+_ADDR_NO_RANDOMIZE = 0x40000
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _prctl = _libc.prctl
@@ -140,8 +145,11 @@ def landlock_version() -> int:
     return max(int(_libc.syscall(_SYS_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(1))), 0)
 
 
-def create_ruleset(readable: list[str]) -> int | None:
+def create_ruleset(readable: Sequence[str], executable: Sequence[str] = ()) -> int | None:
     """A Landlock ruleset that permits reading below ``readable`` and nothing else; None without Landlock.
+
+    The files ``executable`` can be read and executed. Memory files are beyond Landlock: whoever has a descriptor of one
+    can open and execute it.
 
     It handles every right that this kernel knows: files, TCP (ABI 4), signals and abstract sockets (ABI 6).
 
@@ -159,12 +167,14 @@ def create_ruleset(readable: list[str]) -> int | None:
     ruleset = int(_libc.syscall(_SYS_CREATE_RULESET, attributes, ctypes.c_size_t(size), ctypes.c_uint(0)))
     if ruleset < 0:
         return None
-    for path in readable:
+    for path in (*readable, *executable):
         try:
             descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:
             continue  # not on this system
         allowed = _READ_FILE | _READ_DIRECTORY if os.path.isdir(path) else _READ_FILE
+        if path in executable:
+            allowed |= _EXECUTE
         rule = struct.pack("=Qi", allowed, descriptor)
         refused = _libc.syscall(
             _SYS_ADD_RULE, ctypes.c_int(ruleset), ctypes.c_int(_RULE_PATH_BENEATH), rule, ctypes.c_uint(0)
@@ -183,6 +193,35 @@ def restrict_paths(ruleset: int) -> None:
     """
     if _libc.syscall(_SYS_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint(0)) != 0:
         raise _error("landlock")
+
+
+def fix_addresses() -> None:
+    """What this process executes finds its memory at the same addresses each time, so that it always does the same.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    if _libc.personality(ctypes.c_ulong(_ADDR_NO_RANDOMIZE)) < 0:
+        raise _error("personality")
+
+
+def execute(descriptor: int, words: Sequence[bytes], environment: Sequence[bytes]) -> None:
+    """Become the program in an open file; returns only to fail.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    arrays = ((ctypes.c_char_p * (len(each) + 1))(*each, None) for each in (words, environment))
+    number = _SYS_EXECVEAT[platform.machine()]
+    _libc.syscall(number, ctypes.c_int(descriptor), b"", *arrays, ctypes.c_int(_AT_EMPTY_PATH))
+    raise _error("execveat")
+
+
+def empty_bounding_set() -> None:
+    """What root executes then gains no capability, for which the kernel would undo `fix_addresses`; for root only."""
+    if os.geteuid() == 0:
+        for capability in range(_MOST_CAPABILITIES):
+            _prctl(*_prctl_arguments(_PR_CAPBSET_DROP, capability, 0))
 
 
 def drop_capabilities() -> None:

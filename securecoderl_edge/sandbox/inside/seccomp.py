@@ -5,6 +5,9 @@ of what CPython needs to compute, read files and print, plus what supervising ne
 (`program_filter`) is added in each test process; it takes the supervising calls away again, and forking and
 signalling others. A refused call fails with an ordinary error number, so the program sees a PermissionError.
 
+Compiled programs have a wider layer 1 (``native``), with which a process becomes the compiler or the program. Landlock
+decides which files can be executed and written there, so these programs are run at level ``full`` only.
+
 This file is loaded by path in an interpreter without the package, so it imports the standard library only.
 """
 
@@ -57,6 +60,15 @@ SUPERVISING: dict[str, tuple[int, int | None]] = {
     "sendmsg": (46, 211), "recvmsg": (47, 212), "fork": (57, None), "wait4": (61, 260), "prctl": (157, 167),
     "setrlimit": (160, 164), "pidfd_open": (434, 434), "landlock_restrict_self": (446, 446),
 }  # fmt: skip
+LINKS = ("readlink", "readlinkat")
+# For compiled programs, in addition: what only we need before one starts, and what its start asks for.
+BECOMING: dict[str, tuple[int, int | None]] = {
+    "memfd_create": (319, 279), "personality": (135, 92), "landlock_create_ruleset": (444, 444),
+    "landlock_add_rule": (445, 445),
+}  # fmt: skip
+STARTING: dict[str, tuple[int, int | None]] = {
+    "execveat": (322, 281), "arch_prctl": (158, None), "fallocate": (285, 47), "umask": (95, 166),
+}  # fmt: skip
 # Refused as if the kernel were old: the C library then falls back to a call that a filter can read.
 UNKNOWN = {"clone3": (435, 435), "openat2": (437, 437)}
 
@@ -74,16 +86,18 @@ _RLIMIT_STACK = 3
 _PID_MARK = 0x5A5A1234
 
 
-def supervisor_filter(machine: str | None = None) -> bytes:
+def supervisor_filter(machine: str | None = None, native: bool = False) -> bytes:
     """Layer 1: everything that is not listed fails with EPERM; foreign architectures kill the process.
 
-    ``fcntl`` is inspected because F_SETOWN with O_ASYNC makes the kernel signal any process of the same user.
+    ``fcntl`` is inspected because F_SETOWN with O_ASYNC makes the kernel signal any process of the same user. With
+    ``native``, files may be opened for writing, for compilers: Landlock permits none but memory files.
 
     Raises:
         KeyError: no table for this machine.
     """
     machine = machine or platform.machine()
-    numbers = _numbers(machine, COMPUTING, INSPECTED, SUPERVISING, UNKNOWN)
+    more = (BECOMING, STARTING) if native else ()
+    numbers = _numbers(machine, COMPUTING, INSPECTED, SUPERVISING, UNKNOWN, *more)
     rules: list[Instruction] = [
         (_LOAD, 0, 0, _ARCHITECTURE_OFFSET),
         (_EQUAL, 1, 0, AUDIT_ARCHITECTURES[machine]),
@@ -93,10 +107,8 @@ def supervisor_filter(machine: str | None = None) -> bytes:
     if machine == "x86_64":
         rules += [(_AT_LEAST, 0, 1, _X32_BIT), (_RETURN, 0, 0, _KILL_PROCESS)]
     rules += _if_any([numbers.pop(name) for name in UNKNOWN], [_refuse(errno.ENOSYS)])
-    for name, position in zip(OPENING, (1, 2), strict=True):
-        if name in numbers:
-            body = [_argument(position), (_ANY_BIT, 0, 1, _WRITING), _refuse(errno.EACCES), _allow()]
-            rules += _if_any([numbers.pop(name)], body)
+    if not native:
+        rules += _reading_only({name: numbers.pop(name) for name in OPENING if name in numbers})
     commands = [_argument(1), *_if_any([_TCGETS, _FIONREAD, _FIOCLEX], [_allow()]), _refuse(errno.ENOTTY)]
     rules += _if_any([numbers.pop("ioctl")], commands)
     harmless = [_F_DUPFD, _F_GETFD, _F_SETFD, _F_GETFL, _F_DUPFD_CLOEXEC]
@@ -127,14 +139,26 @@ def program_filter(pid: int, machine: str | None = None, may_open: bool = True) 
     rules += _if_any([numbers[name] for name in SUPERVISING if name in numbers], [refuse])
     if not may_open:
         rules += _if_any([numbers[name] for name in OPENING if name in numbers], [_refuse(errno.EACCES)])
-    rules += _if_any([numbers["clone"]], [_argument(0), (_ANY_BIT, 0, 1, _CLONE_THREAD), _allow(), refuse])
-    rules += _if_any([numbers["kill"], numbers["tgkill"]], [_argument(0), (_EQUAL, 0, 1, pid), _allow(), refuse])
-    # Reading a limit passes no new one: both halves of that pointer are zero. A larger stack, which contest programs
-    # ask for, is granted in words alone: theirs is fixed, and pure Python needs little of it.
-    is_reading = [_argument(2), (_EQUAL, 0, 3, 0), _argument(2, high=True), (_EQUAL, 0, 1, 0), _allow()]
-    in_words = [_argument(1), (_EQUAL, 0, 1, _RLIMIT_STACK), _refuse(0), refuse]
-    rules += _if_any([numbers["prlimit64"]], [*is_reading, *in_words])
-    return _assemble([*rules, _allow()])
+    return _assemble([*rules, *_alone(pid, numbers), _allow()])
+
+
+def native_filter(pid: int, machine: str | None = None, may_write: bool = False) -> bytes:
+    """Layer 2 for the compiled program ``pid``: as `program_filter`, and no file is opened for writing.
+
+    It may read links, as AddressSanitizer does with its own; Landlock keeps those of other processes from it. With
+    ``may_write`` it is the filter of a compiler, which opens its output.
+
+    Raises:
+        KeyError: no table for this machine.
+    """
+    machine = machine or platform.machine()
+    numbers = _numbers(machine, INSPECTED, SUPERVISING, BECOMING)
+    rules: list[Instruction] = [(_LOAD, 0, 0, _NUMBER_OFFSET)]
+    refused = [numbers[name] for name in (*SUPERVISING, *BECOMING) if name in numbers and name not in LINKS]
+    rules += _if_any(refused, [_refuse(errno.EPERM)])
+    if not may_write:
+        rules += _reading_only({name: numbers[name] for name in OPENING if name in numbers})
+    return _assemble([*rules, *_alone(pid, numbers), _allow()])
 
 
 def program_filter_template(machine: str | None = None, may_open: bool = True) -> tuple[bytes, int]:
@@ -147,6 +171,28 @@ def _numbers(machine: str, *tables: Mapping[str, tuple[int, int | None]]) -> dic
     column = list(AUDIT_ARCHITECTURES).index(machine)
     found = {name: numbers[column] for table in tables for name, numbers in table.items()}
     return {name: number for name, number in found.items() if number is not None}
+
+
+def _reading_only(numbers: Mapping[str, int]) -> list[Instruction]:
+    """Files are opened for reading only."""
+    rules: list[Instruction] = []
+    for name, position in zip(OPENING, (1, 2), strict=True):
+        if name in numbers:
+            body = [_argument(position), (_ANY_BIT, 0, 1, _WRITING), _refuse(errno.EACCES), _allow()]
+            rules += _if_any([numbers[name]], body)
+    return rules
+
+
+def _alone(pid: int, numbers: Mapping[str, int]) -> list[Instruction]:
+    """No children but threads, signals to ``pid`` only, no limits raised."""
+    refuse = _refuse(errno.EPERM)
+    rules = _if_any([numbers["clone"]], [_argument(0), (_ANY_BIT, 0, 1, _CLONE_THREAD), _allow(), refuse])
+    rules += _if_any([numbers["kill"], numbers["tgkill"]], [_argument(0), (_EQUAL, 0, 1, pid), _allow(), refuse])
+    # Reading a limit passes no new one: both halves of that pointer are zero. A larger stack, which contest programs
+    # ask for, is granted in words alone: theirs is fixed, and pure Python needs little of it.
+    is_reading = [_argument(2), (_EQUAL, 0, 3, 0), _argument(2, high=True), (_EQUAL, 0, 1, 0), _allow()]
+    in_words = [_argument(1), (_EQUAL, 0, 1, _RLIMIT_STACK), _refuse(0), refuse]
+    return [*rules, *_if_any([numbers["prlimit64"]], [*is_reading, *in_words])]
 
 
 def _if_any(numbers: list[int], body: list[Instruction]) -> list[Instruction]:

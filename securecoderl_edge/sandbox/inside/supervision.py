@@ -24,6 +24,7 @@ LOOK_SECONDS = 0.05
 # Without a descriptor that signals the end, check often at first: most tests take a few milliseconds.
 SHORTEST_WAIT_MS, LONGEST_WAIT_MS = 1, 10
 MOST_THREADS = 256
+PAGE_BYTES, KIBIBYTE = os.sysconf("SC_PAGESIZE"), 1 << 10
 
 
 class Releases:
@@ -70,13 +71,26 @@ class Supervisor:
 
     When ``control`` hangs up, the child is killed and this process ends: sce has left. The methods keep to
     local names where they can: after a fork, each page that is looked at for the first time is copied.
+
+    Args:
+        look_seconds: between two looks at threads and memory.
+        is_resident: whether ``memory`` is that of pages in use, for programs that reserve far more addresses than that.
     """
 
-    def __init__(self, control: int, cpu: float, wall: float, memory: int) -> None:
+    def __init__(
+        self,
+        control: int,
+        cpu: float,
+        wall: float,
+        memory: int,
+        look_seconds: float = LOOK_SECONDS,
+        is_resident: bool = False,
+    ) -> None:
         self._control, self._cpu, self._wall, self._memory = control, cpu, wall, memory
+        self._look_seconds, self._is_resident = look_seconds, is_resident
         self._events = select.poll()
         self._events.register(control, 0)  # a hang-up is always reported
-        self._first_wait = max(1, int(min(cpu, wall, LOOK_SECONDS) * 1000) + 1)
+        self._first_wait = max(1, int(min(cpu, wall, look_seconds) * 1000) + 1)
 
     def wait(self, pid: int, releases: Releases | None = None) -> str:
         """Wait for a child; returns `` STATUS LIMIT CPU_SECONDS``: its wait status, the limit that stopped it or -."""
@@ -91,6 +105,8 @@ class Supervisor:
         ended, status, usage = os.wait4(pid, os.WNOHANG)
         if not ended:
             status, stopped_by, usage = self._watch(pid, woken, process is not None, releases)
+        if self._is_resident and usage.ru_maxrss * KIBIBYTE > self._memory and stopped_by == "-":
+            stopped_by = "memory"  # between two looks
         if releases is not None:
             self._forget(releases.ready)
             releases.close()
@@ -116,13 +132,15 @@ class Supervisor:
             cpu_left = self._cpu - cpu_seconds(pid)
             wall_left = self._wall - (now - started)
             stopped_by = "cpu" if cpu_left <= 0 else "wall" if wall_left <= 0 else "-"
-            if stopped_by == "-" and now - looked >= LOOK_SECONDS:
+            if stopped_by == "-" and now - looked >= self._look_seconds:
                 looked, stopped_by = now, _excess(pid, self._memory)
+                if stopped_by == "-" and self._is_resident and _resident_bytes(pid) > self._memory:
+                    stopped_by = "memory"
             if stopped_by != "-":
                 os.kill(pid, signal.SIGKILL)
                 _, status, usage = os.wait4(pid, 0)
                 return status, stopped_by, usage
-            left = max(1, int(min(max(cpu_left, 0.005), wall_left, LOOK_SECONDS) * 1000) + 1)
+            left = max(1, int(min(max(cpu_left, 0.005), wall_left, self._look_seconds) * 1000) + 1)
             pause = left if is_told else min(left, 2 * pause, LONGEST_WAIT_MS)
             woken = self._events.poll(pause)
             ended, status, usage = os.wait4(pid, os.WNOHANG)
@@ -138,6 +156,15 @@ def end_group(pid: int) -> None:
     """Kill what a child that led a process group left behind in it."""
     with suppress(ProcessLookupError, PermissionError):  # macOS reports the second for a group of zombies
         os.killpg(pid, signal.SIGKILL)
+
+
+def _resident_bytes(pid: int) -> int:
+    """Memory in use by a child, from /proc; 0 once it has ended."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb", buffering=0) as file:
+            return int(file.read().split()[1]) * PAGE_BYTES
+    except (OSError, IndexError):
+        return 0
 
 
 def _end_descriptor(pid: int) -> int | None:

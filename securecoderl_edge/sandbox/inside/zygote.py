@@ -39,6 +39,7 @@ import select
 import signal
 import warnings
 from _socket import socket
+from collections.abc import Callable
 from types import CodeType, ModuleType
 from typing import Any, NoReturn
 
@@ -49,7 +50,7 @@ _register_at_fork, os.register_at_fork = os.register_at_fork, lambda **_: None
 
 # The C library's own fork. ``os.fork`` then renews locks and the state of threads in the child, which is for processes
 # with more than one thread; without it a program of five tests needs 5 % less CPU time.
-_fork = ctypes.PyDLL(None).fork if sys.platform == "linux" else os.fork
+fork = ctypes.PyDLL(None).fork if sys.platform == "linux" else os.fork
 
 # What programs use most, imported before the forks so that no program pays for it. Every module makes every fork
 # a little dearer, so the others are imported by the box of a program that names them.
@@ -57,6 +58,7 @@ PRELOADED = (
     "bisect", "collections", "collections.abc", "functools", "heapq", "itertools", "math", "operator", "random",
     "re", "string", "threading", "traceback", "types", "typing",
 )  # fmt: skip
+ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent"}  # of programs
 FILTERS = warnings.filters
 COMPILE_ERRORS = (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError)
 ORPHAN_CHECK_MILLISECONDS = 5000
@@ -64,7 +66,7 @@ ORPHAN_CHECK_MILLISECONDS = 5000
 BOX_CPU_SECONDS = 120
 
 
-def _sibling(name: str) -> ModuleType:
+def sibling(name: str) -> ModuleType:
     """Load a file of this folder without making it importable for programs."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
     module = ModuleType(name)
@@ -75,20 +77,25 @@ def _sibling(name: str) -> ModuleType:
     return module
 
 
-confinement = _sibling("confinement")
-messages = _sibling("messages")
-rehearsal = _sibling("rehearsal")
-supervision = _sibling("supervision")
-script = _sibling("script")
-testprocess = _sibling("testprocess")
+confinement = sibling("confinement")
+messages = sibling("messages")
+rehearsal = sibling("rehearsal")
+supervision = sibling("supervision")
+script = sibling("script")
+testprocess = sibling("testprocess")
 
 
-def main() -> None:
-    """Lock down, report whether that worked, then serve programs until sce exits."""
+def serve(prepare: Callable[[str], Any], box: Callable[..., NoReturn]) -> None:
+    """Lock down, report whether that worked, then serve programs until sce exits.
+
+    Args:
+        prepare: gets the level; confines this process, and returns what a box needs. An OSError is reported.
+        box: compiles one program and runs its tests, in a process of its own.
+    """
     control = socket(fileno=int(sys.argv[1]))
     parent = os.getppid()
     try:
-        layers = _prepare(sys.argv[2])
+        layers = prepare(sys.argv[2])
     except OSError as error:
         messages.send(control, f"failed {error}")
         return
@@ -105,9 +112,9 @@ def main() -> None:
         if not request:
             return
         if request.startswith("program"):  # anything else was meant for a box that died
-            pid = _fork()
+            pid = fork()
             if pid == 0:
-                _box(zygote, request, files, control, layers)
+                box(zygote, request, files, control, layers)
             if pid < 0:
                 raise OSError("the system refuses another process")
             _, status = os.waitpid(pid, 0)
@@ -127,11 +134,8 @@ def _prepare(level: str) -> Any:
     os.register_at_fork = _register_at_fork
     # For the compiler, whose remarks about a program are nobody's output; a box puts the usual filters back.
     warnings.filters = [("ignore", None, Warning, None, 0)]
-    os.environ.clear()
-    os.environ.update(PATH="/usr/bin:/bin", LANG="C.UTF-8", HOME="/nonexistent")
-    os.chdir("/")
-    testprocess.set_limit(resource.RLIMIT_CORE, 0)
-    layers = confinement.Confinement(level, _sibling)
+    settle()
+    layers = confinement.Confinement(level, sibling)
     layers.build()
     _try_out(layers)
     rehearsal.rehearse(script)
@@ -142,10 +146,18 @@ def _prepare(level: str) -> Any:
     return layers
 
 
+def settle() -> None:
+    """Leave the environment, folder and core files of whoever started this process."""
+    os.environ.clear()
+    os.environ.update(ENVIRONMENT)
+    os.chdir("/")
+    testprocess.set_limit(resource.RLIMIT_CORE, 0)
+
+
 def _try_out(layers: Any) -> None:
     """Confine one process that does nothing: a layer that fails later would look like a program's fault."""
     zygote = os.getpid()
-    pid = _fork()
+    pid = fork()
     if pid == 0:
         try:
             layers.enter_box(compile("", script.FILE_NAME, "exec"))
@@ -213,7 +225,7 @@ def _run_tests(
             # As an imported module a program does not start its `if __name__ == "__main__"` part (HumanEval, MBPP).
             program.stage("__main__" if prelude == "-" else "solution")
             releases = None if prelude == "-" else supervision.Releases(own[3], own[5:])
-            pid = _fork()
+            pid = fork()
             if pid == 0:
                 answer = ""  # how earlier tests ended: a program can look into the frames below its own
                 if releases is not None:
@@ -238,4 +250,4 @@ def _text(descriptor: int) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    serve(_prepare, _box)

@@ -1,9 +1,9 @@
 """How programs in C are written: what every program may use, and the frames of those about numbers.
 
-A family's programs in C are filled with the same bits of code as its programs in Python. Where C says a bit another way,
-the bit stands a second time under its name with ``c_`` before it (`in_c`). ``$read`` leaves numbers in ``$xs[0]`` to
-``$xs[count - 1]``, ``$start``, ``$take`` and ``$show`` fold one ``$y`` after the other, and ``$whole`` folds ``$ys[0]``
-to ``$ys[size - 1]``; unlike in Python, ``$whole`` and ``$show`` are statements that print.
+A family's programs in C are filled with the same bits of code as its programs in Python. Where C says a bit in another
+way, the bit stands a second time under its name with ``c_`` before it (`in_c`). ``$read`` leaves ``count`` numbers in
+``$xs``; ``$start``, ``$take`` and ``$show`` fold one ``$y`` after the other, and ``$whole`` folds the ``size`` numbers
+in ``$ys``. Unlike in Python, ``$whole`` and ``$show`` are statements that print.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from securecoderl_edge.problems.starter.families import (
     firmware_buffers,
     firmware_bytes,
     firmware_signals,
+    firmware_timing,
     from_runs,
     from_tables,
     from_words,
@@ -53,4 +54,9 @@ GENERAL: tuple[Family, ...] = (
 SECURITY: tuple[Family, ...] = security.FAMILIES
 HARD: tuple[Family, ...] = hard.FAMILIES
 # Only for C: what firmware does with samples, bytes and events.
-FIRMWARE: tuple[Family, ...] = (*firmware_buffers.FAMILIES, *firmware_bytes.FAMILIES, *firmware_signals.FAMILIES)
+FIRMWARE: tuple[Family, ...] = (
+    *firmware_buffers.FAMILIES,
+    *firmware_bytes.FAMILIES,
+    *firmware_signals.FAMILIES,
+    *firmware_timing.FAMILIES,
+)

@@ -69,7 +69,8 @@ _RING_VALUES = {
         "totals of what is stored, taken after every step",
         note="$ys.append(sum(buffer))",
         take_out=_TAKE,
-        c_note="int32_t sum = 0;\nfor (uint8_t i = 0; i < fill; i++)\n    sum += buffer[(head + i) % CAPACITY];\nemit(sum);",
+        c_note="int32_t sum = 0;\nfor (uint8_t i = 0; i < fill; i++)\n    sum += buffer[(head + i) % CAPACITY];\n"
+        "emit(sum);",
     ),
 }
 RING = firmware(
@@ -306,7 +307,9 @@ _WRITES = {
     "clear": piece("Set all of $field to 0", "Turn off $field", made="$x & ~($mask << $shift)"),
     "toggle": piece("Invert $field", "Flip 0 and 1 in $field", made="$x ^ $mask << $shift"),
     "two": piece(
-        "Write the value 2 into $field", "Replace the number in $field by 2", made="($x & ~($mask << $shift)) | 2 << $shift"
+        "Write the value 2 into $field",
+        "Replace the number in $field by 2",
+        made="($x & ~($mask << $shift)) | 2 << $shift"
     ),
     "next": piece(
         "Add 1 to the value of $field, which wraps around to 0 within its bits",

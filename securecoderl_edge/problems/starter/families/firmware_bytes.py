@@ -165,12 +165,13 @@ FRAMES = firmware(
     "length-frames",
     (
         "Read a line of bytes in decimal, a serial stream. A frame is the byte $mark, a length from 1 to 3, as many "
-        "payload bytes, and a check byte: $check. Skip bytes until one is $mark; after a length that is not allowed and "
-        "after each frame do so again.",
-        "A parser takes decimal bytes from the line one by one: it waits for $mark, then takes a length (1, 2 or 3; with "
-        "any other it waits again), so many bytes of payload, and a last byte that must be $check. Then it waits again.",
-        "Packets hide among the decimal bytes of a line. Each begins with $mark and has then its length n (if it is not "
-        "1 to 3, this is no packet), n data bytes and $check. What is between packets does not count.",
+        "payload bytes, and a check byte: $check. Skip bytes until one is $mark; after a length that is not allowed "
+        "and after each frame do so again.",
+        "A parser takes decimal bytes from the line one by one: it waits for $mark, then takes a length (1, 2 or 3; "
+        "with any other it waits again), so many bytes of payload, and a last byte that must be $check. Then it waits "
+        "again.",
+        "Packets hide among the decimal bytes of a line. Each begins with $mark and has then its length n (if it is "
+        "not 1 to 3, this is no packet), n data bytes and $check. What is between packets does not count.",
     ),
     {"mark": _MARKS, "check": _KINDS, "value": _FRAME_VALUES},
     ("the $value", "these: $value", "$value"),
@@ -261,8 +262,8 @@ ORDER = firmware(
     "byte-order",
     (
         "Read a line of bytes in decimal. Every $width of them are one number, where $order. $sign.",
-        "The input line holds bytes, in decimal, of a memory dump. $sign: numbers of $width bytes each, $order one after "
-        "the other.",
+        "The input line holds bytes, in decimal, of a memory dump. $sign: numbers of $width bytes each, $order one "
+        "after the other.",
         "Decode a packet, given as decimal bytes on a line, into integers of $width bytes; $order as the device sends "
         "them. $sign.",
     ),

@@ -1,0 +1,70 @@
+"""The programming languages of problems, as values in one table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Language:
+    """One language.
+
+    Attributes:
+        name: in records of problems and in settings.
+        noun: in sentences. title: with its version, in prompts.
+        fault: what a text does that is no program.
+        suffix: of a file that holds a program.
+        fence: the label of a block of code in a chat answer. labels: of all blocks that are taken for such code.
+        comment: what begins a line that is only a comment.
+        open_comment, close_comment: around a comment of several lines.
+        has_text_scan: whether Bandit reads the text; findings of other languages come from their runs.
+    """
+
+    name: str
+    noun: str
+    title: str
+    fault: str
+    suffix: str
+    fence: str
+    labels: frozenset[str]
+    comment: str
+    open_comment: str
+    close_comment: str
+    has_text_scan: bool
+
+
+PYTHON = Language(
+    name="python",
+    noun="Python",
+    title="Python 3",
+    fault="does not parse",
+    suffix=".py",
+    fence="python",
+    labels=frozenset(("", "py", "py3", "python", "python2", "python3")),
+    comment="#",
+    open_comment='"""',
+    close_comment='"""',
+    has_text_scan=True,
+)
+C = Language(
+    name="c",
+    noun="C",
+    title="C11",
+    fault="does not compile",
+    suffix=".c",
+    fence="c",
+    labels=frozenset(("", "c", "h", "c11", "c99", "gnu11", "cpp", "c++")),
+    comment="//",
+    open_comment="/*",
+    close_comment="*/",
+    has_text_scan=False,
+)
+LANGUAGES = {language.name: language for language in (PYTHON, C)}
+
+LANGUAGE_NAMES = tuple(LANGUAGES)
+
+
+def language_of_file(path: Path) -> Language:
+    """The language that a file's suffix stands for; Python if it stands for none."""
+    return next((each for each in LANGUAGES.values() if each.suffix == path.suffix.lower()), PYTHON)

@@ -1,0 +1,151 @@
+"""The C compiler of this machine: the commands that gcc would run, and the files that they read.
+
+The sandbox runs the compiler, the assembler and the linker themselves: without the driver there are two processes fewer
+per program, and none of them has to start another. gcc tells the commands itself (``-###``), and sees no program then.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from securecoderl_edge.errors import SceError
+
+FLAGS = (
+    "-std=c11", "-Wall", "-Wextra", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
+    "-fdiagnostics-color=never", "-fmax-errors=5", "-fno-diagnostics-show-caret",
+)  # fmt: skip
+# Of the libraries that every C program may use; the standard library links itself.
+LIBRARIES = ("-lm",)
+# The exit status of a program that a sanitizer stops. It decides that there is a finding, so a program can only
+# accuse itself with it.
+SANITIZER_STATUS = 197
+# Files of a step, as descriptors: the output, the input of the assembler and of the linker, and the guard.
+OUTPUT, INPUT, EXTRA = "/proc/self/fd/3", "/proc/self/fd/4", "/proc/self/fd/5"
+GUARD = Path(__file__).with_name("guard.c")
+# Words by which a program could tell the compiler to leave the sanitizers out. Poisoned, they are errors.
+POISONED = tuple(
+    spelling
+    for word in (
+        "no_sanitize", "no_sanitize_address", "no_address_safety_analysis", "no_sanitize_undefined",
+        "no_sanitize_thread", "no_sanitize_coverage",
+    )
+    for spelling in (word, f"__{word}__")
+)  # fmt: skip
+INSTALL_HINT = "install gcc with its sanitizers (on Debian and Ubuntu: apt-get install gcc libc6-dev)"
+_NOT_NEEDED = ("-plugin", "--build-id", "-fuse-ld=", "-lubsan", "-L")
+_LINKERS = ("ld.gold", "ld.bfd", "ld")  # the fastest first: gold needs a quarter of the time
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """The steps from a C program to an executable file.
+
+    Attributes:
+        version: of the compiler, as it prints it.
+        compile, assemble, link: commands, the first word a path. The compiler reads standard input and `INPUT`, a
+            header; the linker links `INPUT` with `EXTRA`, the guard.
+        readable: folders and files that they may read. libraries: that a compiled program may read, to be loaded.
+        loader: the dynamic linker, which executable files name as their interpreter.
+        header, guard: texts of the header and of the guard.
+    """
+
+    version: str
+    compile: tuple[str, ...]
+    assemble: tuple[str, ...]
+    link: tuple[str, ...]
+    readable: tuple[str, ...]
+    libraries: tuple[str, ...]
+    loader: str
+    header: str
+    guard: str
+
+
+@cache
+def find_toolchain() -> Toolchain:
+    """The C toolchain of this machine.
+
+    Raises:
+        SceError: there is no gcc, or it has no AddressSanitizer, or its commands are not as expected.
+    """
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        raise SceError(f"cannot run C programs: gcc is missing; {INSTALL_HINT}")
+    shown = _output(gcc, "-###", *FLAGS, "-x", "c", "-", *LIBRARIES, "-o", "out")
+    commands = [shlex.split(line) for line in shown if line.startswith(" ")]
+    names = [Path(words[0]).name for words in commands]
+    if names != ["cc1", "as", "collect2"]:
+        raise SceError(f"cannot run C programs: {gcc} runs {', '.join(names) or 'nothing'}, not cc1, as, collect2")
+    compiler, assembler, collector = commands
+    asan, libc = (_output(gcc, f"-print-file-name={name}")[0] for name in ("libasan.so", "libc.so.6"))
+    linker = next((found for name in _LINKERS if (found := shutil.which(name))), None)
+    assembler[0] = shutil.which(assembler[0]) or ""
+    if not (os.path.isabs(asan) and os.path.isabs(libc) and linker and assembler[0]):
+        raise SceError(f"cannot run C programs: {gcc} has no AddressSanitizer, assembler or linker; {INSTALL_HINT}")
+    link = [INPUT if word == assembler[assembler.index("-o") + 1] else word for word in collector]
+    link.insert(link.index(INPUT) + 1, EXTRA)
+    loader = link[link.index("-dynamic-linker") + 1]
+    own = [os.path.dirname(os.path.realpath(library)) for library in (asan, libc)]
+    folders = _existing([*own, *(os.path.dirname(word) for word in link if word.endswith(".o"))])
+    return Toolchain(
+        version=_output(gcc, "--version")[0],
+        compile=(*_with_output(compiler), "-include", INPUT),
+        assemble=(*_with_output(assembler)[:-1], INPUT),
+        link=(linker, *_with_output(list(_plain(link[1:]))), "-nostdlib", *(f"-L{folder}" for folder in folders)),
+        readable=_existing([*_include_folders(gcc), *folders, "/etc/ld.so.cache"]),
+        libraries=_existing([*own, "/etc/ld.so.cache"]),
+        loader=os.path.realpath(loader),
+        header="".join(f"#pragma GCC poison {word}\n" for word in POISONED),
+        guard=f"#define SANITIZER_STATUS {SANITIZER_STATUS}\n{GUARD.read_text(encoding='utf-8')}",
+    )
+
+
+def _output(*command: str) -> list[str]:
+    """What a command prints, as lines; gcc prints commands and folders on standard error."""
+    environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    return done.stdout.splitlines() or [""]
+
+
+def _include_folders(gcc: str) -> list[str]:
+    lines = _output(gcc, "-x", "c", "-E", "-v", "-")
+    begin = next((place for place, line in enumerate(lines) if line.startswith("#include <...>")), len(lines))
+    folders = []
+    for line in lines[begin + 1 :]:
+        if not line.startswith(" "):
+            break
+        folders.append(line.strip())
+    return folders
+
+
+def _with_output(words: list[str]) -> list[str]:
+    place = words.index("-o") + 1
+    return [*words[:place], OUTPUT, *words[place + 1 :]]
+
+
+def _plain(words: list[str]) -> Iterator[str]:
+    """The linker's words without plugins, folders, a build id, and libubsan, which the guard stands in for."""
+    is_file_of_plugin = False
+    for word in words:
+        if not is_file_of_plugin and not word.startswith(_NOT_NEEDED):
+            yield word
+        is_file_of_plugin = word == "-plugin"
+
+
+def _existing(paths: list[str]) -> tuple[str, ...]:
+    """Without links and repetitions: what a rule of Landlock is made for."""
+    return tuple(dict.fromkeys(os.path.realpath(path) for path in paths if os.path.exists(path)))

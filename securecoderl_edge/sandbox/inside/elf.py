@@ -1,0 +1,53 @@
+"""The symbols of an object file, and whether they are a C program's own to have.
+
+An assembler wrote the file from untrusted text, so nothing in it is believed: whatever does not fit is an error. This
+file is loaded by path in an interpreter without the package, so it imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+
+_SYMBOL_TABLE = 2
+# Names of the sanitizers. A program that defines one would replace it, or hear of reports before we do.
+_THEIRS = re.compile(rb"_*(?:asan|ubsan|lsan|tsan|sanitizer|interceptor|interception|sancov)_")
+# Those that the compiler makes a program use; others have to do with reports, or hide memory from checks.
+_USED = re.compile(
+    rb"__ubsan_handle_\w+"
+    rb"|__asan_(?:init|version_mismatch_check_v\d+|handle_no_return|option_detect_stack_use_after_return"
+    rb"|(?:report|exp|load|store|stack_malloc|stack_free)_?\w*|(?:un)?register_\w+"
+    rb"|(?:un)?poison_stack_memory|allocas?_(?:un)?poison|(?:before|after)_dynamic_init|mem(?:cpy|set|move))"
+)
+
+
+def forbidden_symbol(file: bytes) -> str:
+    """The first name that the program must not define or use, else an empty string.
+
+    Raises:
+        ValueError: it is not an object file.
+    """
+    for name, is_defined in _symbols(file):
+        if _THEIRS.match(name) and (is_defined or not _USED.fullmatch(name)):
+            return name.decode("utf-8", "replace")
+    return ""
+
+
+def _symbols(file: bytes) -> Iterator[tuple[bytes, bool]]:
+    """Each name in the symbol tables, and whether the file defines it."""
+    try:
+        if file[:6] != b"\x7fELF\x02\x01":  # 64 bits, low byte first
+            raise ValueError("not an ELF file")
+        start, size, count = *struct.unpack_from("<Q", file, 0x28), *struct.unpack_from("<HH", file, 0x3A)
+        if count == 0:  # more sections than fit: the first one has their number
+            count = struct.unpack_from("<Q", file, start + 0x20)[0]
+        sections = [struct.unpack_from("<IIQQQQIIQQ", file, start + size * number) for number in range(count)]
+        for _, kind, _, _, offset, length, names, *_ in sections:
+            if kind == _SYMBOL_TABLE:
+                text = sections[names][4]
+                for place in range(offset, offset + length, 24):
+                    name, _, _, section = struct.unpack_from("<IBBH", file, place)
+                    yield file[text + name : file.index(b"\0", text + name)], section != 0
+    except (struct.error, IndexError) as error:
+        raise ValueError(str(error)) from None

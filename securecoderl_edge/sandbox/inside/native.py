@@ -1,0 +1,276 @@
+"""The zygote of C programs: as `zygote`, whose loop and protocol it has, but a box compiles with gcc.
+
+    sce --socket--> zygote --fork--> box --fork, exec--> cc1, as, ld     profile *compile*, one after the other
+                                         --fork, exec--> the program     profile *native*, once for each test
+
+Run as ``python OPTIONS native.py SOCKET LEVEL TOOLCHAIN LIMITS``, with a toolchain (see `toolchain`) and the CPU
+seconds and bytes of memory of a compilation as JSON. Source, assembly, object file and program are memory files of
+limited size, so there is no folder to write to and none to clean up.
+
+The box trusts no tool: it looks for inline assembly in what the compiler wrote, which the sanitizers could not see
+into, and for names of the sanitizers in what the assembler wrote. The zygote compiles the guard first, which every
+program is linked with, and runs a program; so one that is ready has shown that the toolchain works.
+
+This file imports the standard library and, by path, its siblings; the package is not there.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import json
+import os
+import resource
+import signal
+import sys
+from _socket import socket
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, NoReturn
+
+_path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "zygote.py")
+zygote = ModuleType("zygote")
+zygote.__file__ = _path
+importlib.machinery.SourceFileLoader("zygote", _path).exec_module(zygote)
+messages, supervision, testprocess = zygote.messages, zygote.supervision, zygote.testprocess
+elf, profiles = zygote.sibling("elf"), zygote.sibling("profiles")
+
+EXECUTABLE = 500  # the descriptor of a file that a process is about to become; above those that it may open itself
+MOST_FILE_BYTES = 32 << 20  # of assembly, an object file or a program
+LONGEST_ERROR = 500
+TOOL_WALL_FACTOR = 10.0  # a tool waits for nothing; a busy machine may make it wait for a core
+LOOK_SECONDS = 0.01  # at the memory of a program
+# The first program of a zygote. It needs the sanitizers' libraries, and memory from them.
+TRIAL = b"#include <stdlib.h>\nint main(void) { free(malloc(9)); return 42; }\n"
+TRIAL_STATUS = 42
+# What gcc writes before inline assembly, also before that of an empty text.
+ASSEMBLY_MARK = b"#APP\n"
+_GUARD_OPTIONS = ("-ffreestanding", "-fPIC")
+
+
+class Refused(Exception):
+    """The program does not compile; the text is the reason."""
+
+
+class Native:
+    """A toolchain, the layers around it and its programs, and the compiled guard."""
+
+    def __init__(self, level: str, toolchain: dict[str, Any]) -> None:
+        self._commands = {name: toolchain[name] for name in ("compile", "assemble", "link")}
+        tools = [words[0] for words in self._commands.values()]
+        given = {name: toolchain[name] for name in ("readable", "libraries", "loader")}
+        self.layers = profiles.Profiles(level, zygote.sibling, tools=tools, **given)
+        self._header = memory_file(toolchain["header"].encode())
+        self._environment = [f"{name}={value}".encode() for name, value in zygote.ENVIRONMENT.items()]
+        self._tools = {words[0]: os.open(words[0], os.O_RDONLY | os.O_CLOEXEC) for words in self._commands.values()}
+        self._guard_source = toolchain["guard"].encode()
+        self._guard = -1
+
+    def build(self, control: int, cpu: float, memory: int) -> None:
+        """Confine this process, then compile the guard.
+
+        Raises:
+            OSError: the kernel refuses, or the toolchain does not work.
+        """
+        self.layers.build()
+        source = memory_file(self._guard_source)
+        plain = [word for word in self._commands["compile"] if not word.startswith("-fsanitize")] + [*_GUARD_OPTIONS]
+        try:
+            limits = ToolLimits(control, cpu, memory)
+            assembly = self._step("compile", limits, [source, self._header], plain)
+            self._guard = self._step("assemble", limits, [assembly])
+            program = self.program(memory_file(TRIAL), ToolLimits(control, cpu, memory))
+        except Refused as refused:
+            raise OSError(f"gcc does not work in the sandbox: {refused}") from None
+        errors, zygote_id, pid = memory_file(), os.getpid(), zygote.fork()
+        if pid == 0:
+            self.run_test(program, [memory_file(), memory_file(), errors], [], zygote_id)
+        status = os.waitpid(pid, 0)[1]
+        os.close(program)
+        if os.waitstatus_to_exitcode(status) != TRIAL_STATUS:
+            raise OSError(f"a compiled program does not run in the sandbox ({status}): {_beginning(errors)}")
+
+    def program(self, source: int, limits: ToolLimits) -> int:
+        """A descriptor of the executable file of a C program.
+
+        Raises:
+            Refused: the text does not compile, or takes too much to do so.
+        """
+        assembly = self._step("compile", limits, [source, self._header])
+        if ASSEMBLY_MARK in _content(assembly):
+            raise Refused("inline assembly is not C11, and the sanitizers cannot see into it")
+        object_file = self._step("assemble", limits, [assembly])
+        try:
+            name = elf.forbidden_symbol(_content(object_file))
+        except ValueError as error:
+            raise Refused(f"the assembler wrote no object file: {error}") from None
+        if name:
+            raise Refused(f"{name} belongs to the sanitizers; a program must not define or call it")
+        linked = self._step("link", limits, [object_file, self._guard])
+        # The kernel executes no file that is open for writing.
+        program = os.open(f"/proc/self/fd/{linked}", os.O_RDONLY | os.O_CLOEXEC)
+        for descriptor in (assembly, object_file, linked):
+            os.close(descriptor)
+        return program
+
+    def _step(self, name: str, limits: ToolLimits, inputs: list[int], command: Sequence[str] = ()) -> int:
+        """Run one tool; a descriptor of its output."""
+        words = command or self._commands[name]
+        output, messages_file = memory_file(), memory_file()
+        box, pid = os.getpid(), zygote.fork()
+        if pid == 0:
+            first = [inputs.pop(0)] if name == "compile" else [os.open("/dev/null", os.O_RDONLY)]
+            streams = [*first, messages_file, messages_file, output, *inputs]
+            self._become(self._tools[words[0]], words, streams, limits.resources(), words[0], box)
+        if pid < 0:
+            raise OSError("the system refuses another process")
+        status, stopped_by, seconds = limits.supervisor().wait(pid).split()
+        limits.cpu -= float(seconds)
+        complaint = _beginning(messages_file)
+        os.close(messages_file)
+        returncode = os.waitstatus_to_exitcode(int(status))
+        if returncode == 0 and stopped_by == "-":
+            return output
+        os.close(output)
+        if stopped_by == "-" and returncode == -signal.SIGKILL:
+            os.kill(os.getpid(), signal.SIGKILL)  # somebody else killed it: sce tries again
+        if stopped_by != "-" or returncode == -signal.SIGXCPU:
+            raise Refused("compiling took too long")
+        if returncode == -signal.SIGXFSZ:
+            raise Refused("compiling it makes too large a file")
+        raise Refused(complaint.replace("<stdin>", "solution.c") or f"{name}: status {returncode}")
+
+    def run_test(self, program: int, streams: list[int], limits: list[Any], box: int) -> NoReturn:
+        """Become the program; never returns."""
+        self._become(program, ("solution",), streams, limits, "", box)
+
+    def _become(
+        self, file: int, words: Sequence[str], streams: list[int], limits: list[Any], tool: str, box: int
+    ) -> NoReturn:
+        """Execute a file with these first descriptors, limits and layers; never returns."""
+        try:
+            os.dup2(file, EXECUTABLE, inheritable=False)
+            for target, descriptor in enumerate(testprocess.out_of_the_way(streams)):
+                os.dup2(descriptor, target)
+            os.closerange(len(streams), EXECUTABLE)
+            os.closerange(EXECUTABLE + 1, 1 << 16)
+            for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
+                signal.signal(number, signal.SIG_DFL)
+            for kind, bounds in limits:
+                resource.setrlimit(kind, bounds)
+            self.layers.lockdown.fix_addresses()
+            if tool:
+                self.layers.enter_compiler(tool, box)
+            else:
+                self.layers.enter_program(box)
+            self.layers.lockdown.execute(EXECUTABLE, [word.encode() for word in words], self._environment)
+        finally:
+            os._exit(testprocess.HARNESS_STATUS)
+
+
+class ToolLimits:
+    """The limits of the tools that make one program; they share the CPU time."""
+
+    def __init__(self, control: int, cpu: float, memory: int) -> None:
+        self._control, self.cpu, self._memory = control, cpu, memory
+
+    def supervisor(self) -> Any:
+        """Of the next tool."""
+        cpu = max(self.cpu, 0.01)
+        return supervision.Supervisor(self._control, cpu, cpu * TOOL_WALL_FACTOR, self._memory)
+
+    def resources(self) -> list[Any]:
+        """Arguments of ``setrlimit``."""
+        limits: list[Any] = testprocess.resource_limits(self.cpu, self._memory, MOST_FILE_BYTES)
+        return limits
+
+
+def _prepare(level: str) -> Native:
+    """Confine this process, and compile the guard.
+
+    Raises:
+        OSError: the system refuses a layer, or the toolchain does not work.
+    """
+    zygote.settle()
+    native = Native(level, json.loads(sys.argv[3]))
+    native.build(int(sys.argv[1]), *json.loads(sys.argv[4]))
+    return native
+
+
+def _box(parent: int, request: str, files: list[int], control: socket, native: Native) -> NoReturn:
+    """Compile one program and run its tests; the process ends here."""
+    try:
+        native.layers.die_with(parent)
+        cpu, wall, memory, output, compile_cpu, compile_memory, *batch = request.split()[1:]
+        source = files.pop(0)
+        testprocess.set_limit(resource.RLIMIT_CPU, zygote.BOX_CPU_SECONDS, keep_hard=True)
+        try:
+            program = native.program(source, ToolLimits(control.fileno(), float(compile_cpu), int(compile_memory)))
+        except Refused as refused:
+            messages.send(control, f"refused {refused}")
+            os._exit(0)
+        os.ftruncate(source, 0)
+        os.close(source)
+        resources = testprocess.resource_limits(float(cpu), int(memory), int(output))
+        # Sanitizers reserve far more addresses than memory.
+        resources = [(kind, bounds) for kind, bounds in resources if kind != resource.RLIMIT_AS]
+        supervisor = supervision.Supervisor(
+            control.fileno(), float(cpu), float(wall), int(memory), LOOK_SECONDS, is_resident=True
+        )
+        _run_tests(native, program, batch, files, resources, supervisor, control)
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def _run_tests(
+    native: Native,
+    program: int,
+    batch: list[str],
+    files: list[int],
+    resources: list[Any],
+    supervisor: Any,
+    control: socket,
+) -> None:
+    """Run the tests of this message and of those that follow it."""
+    box = os.getpid()
+    while batch:
+        last, *tests = batch
+        answer = "endings"
+        for _ in tests:
+            own, files = files[:3], files[3:]
+            pid = zygote.fork()
+            if pid == 0:
+                native.run_test(program, own, resources, box)
+            if pid < 0:
+                raise OSError("the system refuses another process")
+            answer += supervisor.wait(pid)
+            if native.layers.programs_may_fork:
+                supervision.end_group(pid)
+            for descriptor in own:
+                os.close(descriptor)
+        messages.send(control, answer)
+        if last == "1":
+            return
+        request, files = messages.receive(control)
+        batch = request.split()[1:]
+
+
+def memory_file(content: bytes = b"") -> int:
+    """A descriptor of an anonymous file."""
+    descriptor = os.memfd_create("sandbox")
+    offset = 0
+    while offset < len(content):
+        offset += os.pwrite(descriptor, content[offset:], offset)
+    return descriptor
+
+
+def _beginning(descriptor: int) -> str:
+    return _content(descriptor)[:LONGEST_ERROR].decode("utf-8", "replace").strip()
+
+
+def _content(descriptor: int) -> bytes:
+    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+
+
+if __name__ == "__main__":
+    zygote.serve(_prepare, _box)
