@@ -109,7 +109,7 @@ def _c_training(families: tuple[Family, ...]) -> Iterator[Problem]:
     apart = built_in(), Apart(_build("c-eval"))
     for family in families:
         if family.has_c:
-            allowed = {}
+            allowed: dict[str, Problem] = {}
             for _, key in compositions((family,), held_out=False):
                 built = (build_problem(family, key, variant, language=C.name) for variant in range(WORDINGS))
                 allowed.update((key, each) for each in islice(filter(_allowed_by(*apart), built), 1))

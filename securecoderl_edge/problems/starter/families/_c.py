@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from textwrap import indent
 
 _PREFIX = "c_"
 _HEADERS = {
@@ -174,3 +175,27 @@ int main(void)
 """
 # Keep, change and fold the numbers that ``$read`` leaves.
 PIPELINE = (_SIMPLE, _TWO_FUNCTIONS, _CHANGE_FUNCTION)
+
+
+def main(*statements: str, numbers: str = "$numbers") -> str:
+    """The main function of a program that reads numbers and goes on with these statements."""
+    return f"int main(void)\n{{\n{indent(chr(10).join((numbers, *statements, 'return 0;')), '    ')}\n}}\n"
+
+
+def each(*statements: str, walk: str = "int i = 0; i < count; i++") -> str:
+    """A loop that does the statements with each ``$x`` of the numbers."""
+    body = indent("\n".join(("long long $x = $xs[i];", *statements)), "    ")
+    return f"for ({walk}) {{\n{body}\n}}"
+
+
+def function(head: str, *statements: str) -> str:
+    """A function, with the empty line after it."""
+    return f"static {head}\n{{\n{indent(chr(10).join(statements), '    ')}\n}}\n\n"
+
+
+def folded(*statements: str) -> str:
+    """A main function that folds each ``$y`` that the statements make of ``$x``."""
+    return main("$start", each(*statements, "$take"), "$show")
+
+
+CHANGE = "long long change(long long $x)"

@@ -60,13 +60,13 @@ def changes(table: Table) -> dict[str, Piece]:
 
 # Folds.
 
-_EACH = "for (int i = 0; i < size; i++) {\n    long long $y = $ys[i];\n    $take\n}"
+EACH_KEPT = "for (int i = 0; i < size; i++) {\n    long long $y = $ys[i];\n    $take\n}"
 
 
 def _number(start: str, take: str, result: str = "$t", format: str = "%lld") -> dict[str, str]:
     """A fold to one number, ``$result``, whose state ``$start`` declares."""
     show = f'printf("{format}\\n", {result});'
-    return {"start": start, "take": take, "result": result, "show": show, "whole": f"$start\n{_EACH}\n$show"}
+    return {"start": start, "take": take, "result": result, "show": show, "whole": f"$start\n{EACH_KEPT}\n$show"}
 
 
 def _list(show: str) -> dict[str, str]:

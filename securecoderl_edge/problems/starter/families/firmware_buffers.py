@@ -232,7 +232,7 @@ _MACHINES = {
 
 def _machine(transitions: str) -> Piece:
     """A machine from its transitions: event, state, next state."""
-    rows = transitions.split()
+    rows = [tuple(row) for row in transitions.split()]
     cases = ""
     for state in sorted({row[1] for row in rows}):
         chain = "".join(f"$x == '{event}' ? {after} : " for event, of, after in rows if of == state)
