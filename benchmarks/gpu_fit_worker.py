@@ -217,7 +217,7 @@ def measure_training(kind: str, folder: Path, precision: str, quick: bool) -> di
     if kind == "sft":
         solution = torch.randint(10, size, (settings.sft.max_tokens - 1,), generator=generator).tolist()
         end = learner.tokenizer.eos_token_id
-        learner.solution_tokens = lambda program: [*solution, end]  # type: ignore[method-assign]
+        learner.solution_tokens = lambda *_: [*solution, end]  # type: ignore[method-assign]
         row = sft_update(learner, problems, settings.sft, 1, 0, ppo.micro_batch_tokens)
         plan = planned("sft")
         facts |= {

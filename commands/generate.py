@@ -20,6 +20,7 @@ from securecoderl_edge.commands.options import FiniteFloat, options_from
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.generation.repair import answer_and_repair
 from securecoderl_edge.generation.requests import example_tests, parse_test, read_prompt, read_requests, read_tests
+from securecoderl_edge.languages.language import LANGUAGE_NAMES, PYTHON
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.styles import PromptFormat, choose_format
 from securecoderl_edge.runs import latest_run
@@ -53,6 +54,13 @@ _SAMPLES_TOGETHER = 64
     show_default=True,
     help="Programs to sample; the best one is printed.",
 )
+@click.option(
+    "--language",
+    type=click.Choice(LANGUAGE_NAMES),
+    default=PYTHON.name,
+    show_default=True,
+    help="Language of the program.",
+)
 @click.option("--tests", "tests_file", type=click.Path(path_type=Path), help="File of tests (JSON or JSONL).")
 @click.option(
     "--test",
@@ -82,6 +90,7 @@ def generate(
     prompt: str | None,
     model: str | None,
     n: int,
+    language: str,
     tests_file: Path | None,
     tests: tuple[str, ...],
     config: SamplingSettings,
@@ -100,8 +109,9 @@ def generate(
     """Generate a program for a prompt; test and scan it before printing it.
 
     PROMPT is a text, @FILE, or - (the default in a pipe) for standard input. The program is parsed, scanned with
-    Bandit, and run in the sandbox: on the tests or the example of the prompt, else once with empty input. The program
-    goes to stdout, the verdict to stderr. Exit code 1 if no program passes its checks.
+    Bandit (a program in C: compiled with sanitizers), and run in the sandbox: on the tests or the example of the
+    prompt, else once with empty input. The program goes to stdout, the verdict to stderr. Exit code 1 if no program
+    passes its checks.
 
     With --jsonl FILE, each line of FILE is {"prompt": ...} or a problem record. Each output line is a JSON object with
     the best program, its completion and its score.
@@ -115,12 +125,13 @@ def generate(
     given, security_tests = read_tests(tests_file) if tests_file else ([], [])
     given += [parse_test(text) for text in tests]
     if jsonl is not None:
-        problems = read_requests(jsonl)
+        problems = read_requests(jsonl, language)
     else:
         # A process may be started without a standard input or output.
         text = read_prompt(prompt, sys.stdin.buffer if sys.stdin else io.BytesIO())
         shown_tests = tuple(given or example_tests(text))
-        problems = [Problem("prompt", text, tests=shown_tests, security_tests=tuple(security_tests))]
+        attacks = tuple(security_tests)
+        problems = [Problem("prompt", text, tests=shown_tests, security_tests=attacks, language=language)]
     spec = resolve_model(model)
     if config.max_tokens is None and (run := spec.run()) is not None:
         config = replace(config, max_tokens=run.budget.max_tokens)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from c_compiler import why_no_c
 from once import Once
 from places import own_temporary_folder
 from tiny_models import build_adapter, build_model
@@ -54,6 +55,13 @@ def accelerator(request: pytest.FixtureRequest) -> str:
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("needs a CUDA GPU; --cuda-tests-on cpu rehearses most of these tests")
     return device
+
+
+@pytest.fixture(scope="session")
+def c_compiler() -> None:
+    """Skips tests of C programs where none can be compiled and isolated."""
+    if reason := why_no_c():
+        pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")

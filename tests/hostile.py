@@ -1,9 +1,10 @@
 """Programs in the sandbox for tests; as a script, a list of them in a process that may be another user's.
 
-    python hostile.py LEVEL < jobs.json > runs.json
+    python hostile.py LEVEL LANGUAGE < jobs.json > runs.json
 
-``jobs`` are ``[program, stdin]`` pairs; each run is ``[parses, stdout, returncode, stopped_by]``. The last line of
-the environment is a secret that no program may see. Imports nothing but the sandbox.
+``jobs`` are ``[program, stdin]`` pairs; each run is ``[parses, stdout, stderr, returncode, stopped_by]``, with the
+compiler's complaint as standard error of a program that does not parse. The last line of the environment is a secret
+that no program may see. Imports nothing but the sandbox.
 """
 
 from __future__ import annotations
@@ -39,17 +40,26 @@ def descendants(pid: int) -> list[int]:
 def run_all(pool: SandboxPool, jobs: Sequence[Job]) -> list[ProgramRun]:
     """Run jobs from as many threads as the pool has workers; results are in the order of the jobs."""
     with ThreadPoolExecutor(pool.workers) as threads:
-        return list(threads.map(lambda job: pool.run(job.program, job.stdins, calls=job.calls), jobs))
+        return list(
+            threads.map(lambda job: pool.run(job.program, job.stdins, calls=job.calls, language=job.language), jobs)
+        )
+
+
+def _run(pool: SandboxPool, job: Job) -> ProgramRun:
+    return pool.run(job.program, job.stdins, calls=job.calls, language=job.language)
 
 
 def main() -> None:
     """Run all programs with two workers and tell what is left of them."""
-    jobs = [Job(program, [stdin]) for program, stdin in json.load(sys.stdin)]
+    jobs = [Job(program, [stdin], language=sys.argv[2]) for program, stdin in json.load(sys.stdin)]
     runs: list[list[Any]] = []
-    with SandboxPool(2, Limits(cpu_seconds=2, wall_seconds=4), sys.argv[1]) as pool:
+    # Sanitized programs start slowly on a busy machine, and fill memory slowly.
+    limits = Limits(2, 4) if sys.argv[2] == "python" else Limits(2, 12, memory_mib=256)
+    with SandboxPool(2, limits, sys.argv[1]) as pool:
         for run in run_all(pool, jobs):
             last = run.executions[0] if run.parses else None
-            runs.append([run.parses, *((last.stdout, last.returncode, last.stopped_by) if last else ("", 0, ""))])
+            ending = (last.stdout, last.stderr, last.returncode, last.stopped_by) if last else ("", run.error, 0, "")
+            runs.append([run.parses, *ending])
         workers = [worker for slot in pool._idle.queue for worker in slot.values()]
         report = {
             "level": pool.level,

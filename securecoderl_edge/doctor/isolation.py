@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 from securecoderl_edge.doctor.findings import Check, Section, State
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.languages.toolchain import find_toolchain
 from securecoderl_edge.sandbox.levels import LEVELS, OFF_HINT, choose_level, has_seccomp, landlock_abi
-from securecoderl_edge.sandbox.selftest import SelfTest, run_selftest
+from securecoderl_edge.sandbox.selftest import ATTACKS_IN_C, SelfTest, run_c_selftest, run_selftest
 
 _ELSEWHERE = "use Linux on x86_64 or aarch64; a virtual machine is enough"
 _REFUSED = "check whether a container or a security module blocks seccomp or Landlock"
@@ -39,7 +41,26 @@ def examine_sandbox(choice: str = "auto") -> Section:
         section.findings += [Check("sandbox", name, state, shown) for name, state, shown in layers]
     section.facts["self_test"] = _record(test)
     section.findings += _judge(test)
+    section.facts["c"], finding = _c_programs(choice)
+    section.findings.append(finding)
     return section
+
+
+def _c_programs(choice: str) -> tuple[dict[str, Any], Check]:
+    """Whether programs in C can be compiled and run at this level."""
+    try:
+        toolchain = find_toolchain()
+        test = run_c_selftest(choice)
+    except SceError as error:
+        why, _, step = str(error).removesuffix(f"; {OFF_HINT}").partition("; ")
+        return {"passed": False, "error": why}, Check("sandbox", "C programs", "missing", why, step)
+    facts = asdict(test) | {"passed": test.passed, "compiler": toolchain.version, "linker": toolchain.linker}
+    by = f"{toolchain.version}, {toolchain.linker}"
+    if test.passed:
+        contained = f"{len(ATTACKS_IN_C)} of {len(ATTACKS_IN_C)} attacks contained"
+        return facts, Check("sandbox", "C programs", "ok", f"{by}: sanitizers report, {contained}")
+    what = f"NOT contained: {', '.join(test.succeeded)}" if test.succeeded else "programs or sanitizers do not work"
+    return facts, Check("sandbox", "C programs", "bad", f"{by}: {what}", _OFF if choice == "off" else _LEAKS)
 
 
 def _failed(section: Section, name: str, error: Exception, step: str) -> Section:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from securecoderl_edge.languages.language import LANGUAGES, PYTHON, Language
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.extraction import Asked, extract_program
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
@@ -29,12 +30,14 @@ class Candidate:
     Attributes:
         mean_logprob: mean log-probability of its tokens, comparable between lengths.
         is_tested: whether there were tests to run; otherwise only parsing and Bandit were checked.
+        language: of the program.
     """
 
     completion: Completion
     score: Score
     mean_logprob: float
     is_tested: bool
+    language: Language = PYTHON
 
     @property
     def is_accepted(self) -> bool:
@@ -48,14 +51,14 @@ class Candidate:
         if not self.score.program.strip():
             return "no program"
         if not self.score.parses:
-            return "does not parse"
-        parts = ["parses"]
+            return self.language.fault
+        parts = [self.language.success]
         if self.is_tested:
             failed = Counter(verdict for verdict in self.score.verdicts if verdict != "pass")
             kinds = ", ".join(f"{count} {kind}" for kind, count in failed.most_common())
             passed = f"passed {self.score.passed}/{self.score.total} {tests}"
             parts = [f"{passed} ({kinds})" if kinds else passed]
-        return ", ".join([*parts, *self._security_tests(), self._bandit()])
+        return ", ".join([*parts, *self._security_tests(), self._findings()])
 
     def _security_tests(self) -> list[str]:
         if failed := self.score.failed_security:
@@ -63,11 +66,14 @@ class Candidate:
         count = len(self.score.security_verdicts)
         return [f"passed {count}/{count} security tests"] if count else []
 
-    def _bandit(self) -> str:
+    def _findings(self) -> str:
         if self.score.severity == 0:
-            return "Bandit: no findings"
-        named = ", ".join(f"{finding.test_id} in line {finding.line}" for finding in self.score.findings)
-        return f"Bandit: {named or 'scan failed'}"
+            return f"{self.language.security_tool}: no findings"
+        named = ", ".join(
+            f"{finding.test_id} in line {finding.line}" if finding.line else finding.test_id
+            for finding in self.score.findings
+        )
+        return f"{self.language.security_tool}: {named or 'scan failed'}"
 
 
 @dataclass(frozen=True)
@@ -172,7 +178,7 @@ def check(
 def _candidate(problem: Problem, completion: Completion, score: Score) -> Candidate:
     is_tested = problem.test_count > 0
     shown = score if is_tested else _without_tests(score)
-    return Candidate(completion, shown, _mean(completion.logprobs), is_tested)
+    return Candidate(completion, shown, _mean(completion.logprobs), is_tested, LANGUAGES[problem.language])
 
 
 def ranked(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from securecoderl_edge.generation.answers import NO_TEST, Answer, Candidate, answer, ranked
+from securecoderl_edge.languages.language import LANGUAGES
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.fitting import fits
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
@@ -83,4 +84,4 @@ def _failing_test(scorer: Scorer, problem: Problem, candidate: Candidate) -> lis
     alone = replace(problem, tests=(test,), assertions=())
     result, run = scorer.inspect(alone, score.program)
     where = [f"with the input {test.input!r}"] if score.parses else []
-    return [*where, *about_test(result, run, test.output, scorer.limits_of(alone))]
+    return [*where, *about_test(result, run, test.output, scorer.limits_of(alone), LANGUAGES[problem.language])]

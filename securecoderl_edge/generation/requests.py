@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.problems.problem import (
     Problem,
     ProblemError,
     SecurityTest,
     Test,
+    language_of,
     problem_from_record,
     security_tests_of,
 )
@@ -49,10 +51,11 @@ def read_prompt(argument: str | None, stdin: BinaryIO) -> str:
     return text
 
 
-def read_requests(path: Path) -> list[Problem]:
+def read_requests(path: Path, language: str = PYTHON.name) -> list[Problem]:
     """The prompts in a JSONL file: problem records, or ``{"prompt": ...}`` with an optional ``id``.
 
-    A prompt without tests gets its `example_tests`; one without an id, its line number.
+    A prompt without tests gets its `example_tests`; one without an id, its line number; one without a language,
+    ``language``.
 
     Raises:
         UsageError: no such file.
@@ -63,7 +66,7 @@ def read_requests(path: Path) -> list[Problem]:
         place = f"{path}:{number}"
         if not isinstance(record, dict):
             raise SceError(f'{place}: expected an object with "prompt"')
-        record = {"id": str(number), "statement": record.get("prompt"), **record}
+        record = {"id": str(number), "statement": record.get("prompt"), "language": language, **record}
         try:
             request = _request(record)
         except ProblemError as error:
@@ -143,7 +146,8 @@ def _request(record: dict[str, Any]) -> Problem:
     starter = record.get("starter_code") or ""
     if not isinstance(starter, str):
         raise ProblemError('"starter_code" must be a string')
-    return Problem(str(record["id"]), statement, starter_code=starter, tests=tuple(example_tests(statement)))
+    tests = tuple(example_tests(statement))
+    return Problem(str(record["id"]), statement, starter_code=starter, tests=tests, language=language_of(record))
 
 
 def _records(path: Path) -> list[tuple[str, Any]]:

@@ -13,24 +13,24 @@ class Language:
     Attributes:
         name: in records of problems and in settings.
         noun: in sentences. title: with its version, in prompts.
-        fault: what a text does that is no program.
+        success, fault: what a text does that is a program, or none.
         suffix: of a file that holds a program.
         fence: the label of a block of code in a chat answer. labels: of all blocks that are taken for such code.
         comment: what begins a line that is only a comment.
-        open_comment, close_comment: around a comment of several lines.
-        has_text_scan: whether Bandit reads the text; findings of other languages come from their runs.
+        security_tool: where findings come from. has_text_scan: whether it reads the text of a program; else it watches
+            its runs.
     """
 
     name: str
     noun: str
     title: str
+    success: str
     fault: str
     suffix: str
     fence: str
     labels: frozenset[str]
     comment: str
-    open_comment: str
-    close_comment: str
+    security_tool: str
     has_text_scan: bool
 
 
@@ -38,26 +38,26 @@ PYTHON = Language(
     name="python",
     noun="Python",
     title="Python 3",
+    success="parses",
     fault="does not parse",
     suffix=".py",
     fence="python",
     labels=frozenset(("", "py", "py3", "python", "python2", "python3")),
     comment="#",
-    open_comment='"""',
-    close_comment='"""',
+    security_tool="Bandit",
     has_text_scan=True,
 )
 C = Language(
     name="c",
     noun="C",
     title="C11",
+    success="compiles",
     fault="does not compile",
     suffix=".c",
     fence="c",
     labels=frozenset(("", "c", "h", "c11", "c99", "gnu11", "cpp", "c++")),
     comment="//",
-    open_comment="/*",
-    close_comment="*/",
+    security_tool="sanitizers",
     has_text_scan=False,
 )
 LANGUAGES = {language.name: language for language in (PYTHON, C)}

@@ -66,6 +66,11 @@ class Toolchain:
     header: str
     guard: str
 
+    @property
+    def linker(self) -> str:
+        """The name of the linker: ``ld.gold`` is the fastest."""
+        return Path(self.link[0]).name
+
 
 @cache
 def find_toolchain() -> Toolchain:

@@ -111,9 +111,7 @@ def problem_from_record(record: Any, max_tests: int = MAX_TESTS) -> Problem:
     kind = record.get("kind", "stdin")
     if kind not in ("stdin", "call"):
         raise ProblemError(f'"kind" must be "stdin" or "call", found {kind!r}')
-    language = record.get("language", PYTHON.name)
-    if not isinstance(language, str) or language not in LANGUAGES:
-        raise ProblemError(f'"language" must be {" or ".join(map(json.dumps, LANGUAGES))}, found {language!r}')
+    language = language_of(record)
     driver = _text(record, "driver")
     if language == C.name and kind == "call":
         raise ProblemError('"kind": "call" is for Python; a problem in C that asks for a function has a "driver"')
@@ -146,6 +144,18 @@ def problem_from_record(record: Any, max_tests: int = MAX_TESTS) -> Problem:
     if problem.test_count == 0:
         raise ProblemError("no tests" if kind == "stdin" else "no assertions")
     return problem
+
+
+def language_of(record: dict[str, Any]) -> str:
+    """The language of a record, a name in `LANGUAGES`.
+
+    Raises:
+        ProblemError: it is none of them.
+    """
+    language = record.get("language", PYTHON.name)
+    if not isinstance(language, str) or language not in LANGUAGES:
+        raise ProblemError(f'"language" must be {" or ".join(map(json.dumps, LANGUAGES))}, found {language!r}')
+    return language
 
 
 def with_few_tests(problem: Problem, most: int) -> Problem:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from securecoderl_edge.languages.language import LANGUAGES, PYTHON, C
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.styles import (
     INSTRUCTION_HEADING,
@@ -33,7 +34,6 @@ _FENCE = re.compile(
     r"^(?P<indent>[ \t]*)(?P<mark>`{3,}(?!`)|~{3,}(?!~))(?=[^`\n]*$)[ \t]*(?P<label>[\w+.#-]*)[^`\n]*$", re.MULTILINE
 )
 _PARTIAL_FENCE = re.compile(r"\n[ \t]*(?:`{1,2}|~{1,2})\Z")
-_PYTHON_LABELS = frozenset(("", "py", "py3", "python", "python2", "python3"))
 # Special tokens that were decoded as text, the last one possibly truncated. Programs have them only in strings, within
 # lines.
 _TOKEN = r"(?:<\|[\w▁]+\|>|<｜[\w▁]+｜>|</?s>)"
@@ -46,18 +46,25 @@ _PROMPT = re.compile(
     re.DOTALL,
 )
 
-# The parts of Python that decide where a statement begins: comments, strings, brackets, line ends.
-_LEXEME = re.compile(
+# The parts of a language that decide where a statement begins: comments, strings, brackets, line ends.
+_PYTHON_LEXEME = re.compile(
     r"""\#[^\n]* | \'\'\' | \"\"\" | "(?:\\.|[^"\\\n])*"? | '(?:\\.|[^'\\\n])*'? | [()\[\]{}] | \\\r?\n | \n""",
     re.DOTALL | re.VERBOSE,
 )
+_C_LEXEME = re.compile(
+    r"""//[^\n]* | /\*.*?(?:\*/|\Z) | "(?:\\.|[^"\\\n])*"? | '(?:\\.|[^'\\\n])*'? | [()\[\]{}] | \\\r?\n | \n""",
+    re.DOTALL | re.VERBOSE,
+)
+_LEXEMES = {PYTHON.name: _PYTHON_LEXEME, C.name: _C_LEXEME}
 _REST_OF_STRING = {quotes: re.compile(rf"(?:\\.|[^\\])*?(?:{quotes}|\Z)", re.DOTALL) for quotes in (3 * "'", 3 * '"')}
 
 # The end of a continued file: given code is an open function, and the next definition is not part of the answer.
 _UNINDENTED = re.compile(r"\S")
 _NEXT_PROBLEM = re.compile(r"\"\"\"|'''|```")
 _NEXT_STEP = re.compile(r"\"\"\"|'''|```|assert\b|print\b")
+_NEXT_BLOCK = re.compile(r"```")  # in C, where neither indentation nor text between quotes tells more
 
+_ENDS_OF_C = (";", "{", "}", ",", "(", ")", "\\", "*/", "]", "=")
 _BULLET = re.compile(r"(?:\d+[.)]|[-*•])[ \t]+")
 _HEADING = re.compile(r"[A-Z][A-Za-z ]*:\s*\Z")
 _END_OF_WORDS = re.compile(r"[=(\[{`:\"]")
@@ -76,6 +83,7 @@ class Asked:
         given_code: the beginning of the program, without trailing white space.
         echoes: texts that models repeat before they answer.
         is_thinking: whether the prompt ends with the beginning of a thought.
+        language: of the program, a name in `LANGUAGES`.
     """
 
     style: str = OURS.style
@@ -83,13 +91,15 @@ class Asked:
     given_code: str = ""
     echoes: tuple[str, ...] = ()
     is_thinking: bool = False
+    language: str = PYTHON.name
 
     @classmethod
     def of(cls, problem: Problem, format: PromptFormat) -> Asked:
         """The facts for a problem in this prompt format."""
         prompt = format.prompt(problem)
         echoes = tuple(filter(None, (prompt.strip(), problem.statement.strip())))
-        return cls(format.style, problem.kind, problem.starter_code.rstrip(), echoes, bool(open_thought(prompt)))
+        is_thinking = bool(open_thought(prompt))
+        return cls(format.style, problem.kind, problem.starter_code.rstrip(), echoes, is_thinking, problem.language)
 
 
 def extract_program(
@@ -99,9 +109,9 @@ def extract_program(
 
     ``raw`` returns the completion unchanged. ``auto`` takes, in this order: the text after the repeated prompt of
     ``problem`` and the model's thoughts; the text before a special token or a heading of the built-in template; the
-    first fenced block of Python, up to the end of the text if its fence is never closed; and, without fences, the text
-    between the sentences before and after the program. A completion of given code (style ``code``) is appended to that
-    code and ends where something else begins.
+    first fenced block in the problem's language, up to the end of the text if its fence is never closed; and, without
+    fences, the text between the sentences before and after the program. A completion of given code (style ``code``) is
+    appended to that code and ends where something else begins.
 
     Args:
         format: the prompt format of ``problem``.
@@ -117,16 +127,16 @@ def extract_program(
     answer, _ = _answer_in(completion, asked)
     if problem is not None and asked.style == "code":
         if _is_whole_program(answer, asked):
-            program, _ = _program_in(answer)
-            if not _has_code(program):
+            program, _ = _program_in(answer, asked.language)
+            if not _has_code(program, asked.language):
                 return completion
             # A fence, too, may contain only the body, which continues the given code.
             is_body = asked.given_code and _first_line(program)[:1].isspace()
             return f"{asked.given_code}\n{program}" if is_body else program
         continued = answer[: _end_of_continuation(answer, asked)]
         return f"{asked.given_code}\n{continued}" if asked.given_code else continued
-    program, _ = _program_in(answer)
-    if _has_code(program):
+    program, _ = _program_in(answer, asked.language)
+    if _has_code(program, asked.language):
         return program
     # An empty text is a program that runs clean; a completion with other text, or a thought, must not count as one.
     return f"<think>{completion}" if asked.is_thinking else completion
@@ -147,13 +157,14 @@ def is_over(completion: str, asked: Asked) -> bool:
     answer, is_cut = _answer_in(lines, asked)
     if asked.style == "code" and not _is_whole_program(answer, asked):
         return is_cut or _end_of_continuation(answer, asked) is not None
-    program, is_certain = _program_in(answer)
-    return (is_cut or is_certain) and _has_code(program)
+    program, is_certain = _program_in(answer, asked.language)
+    return (is_cut or is_certain) and _has_code(program, asked.language)
 
 
-def _has_code(program: str) -> bool:
+def _has_code(program: str, language: str) -> bool:
     """Whether there is a line that is neither blank nor a comment."""
-    return any(line.strip() and not line.lstrip().startswith("#") for line in program.split("\n"))
+    comment = LANGUAGES[language].comment
+    return any(line.strip() and not line.lstrip().startswith(comment) for line in program.split("\n"))
 
 
 def _is_whole_program(answer: str, asked: Asked) -> bool:
@@ -171,10 +182,12 @@ def _end_of_continuation(answer: str, asked: Asked) -> int | None:
     print.
     """
     stop = _UNINDENTED if asked.given_code else _NEXT_PROBLEM if asked.kind == "stdin" else _NEXT_STEP
+    if asked.language != PYTHON.name:
+        stop = _NEXT_BLOCK
     begun = False
-    for place, is_statement in _lines(answer, 0):
+    for place, is_statement in _lines(answer, 0, asked.language):
         line = _line(answer, place)
-        is_prose = is_statement and _is_set_off(answer, place) and _is_sentence(line)
+        is_prose = is_statement and _is_set_off(answer, place) and _is_sentence(line, asked.language)
         if begun and (is_prose or (is_statement and stop.match(line))):
             return place
         begun = begun or bool(line.strip())
@@ -202,24 +215,24 @@ def _answer_in(completion: str, asked: Asked) -> tuple[str, bool]:
     return text, len(text) < len(whole)
 
 
-def _program_in(text: str) -> tuple[str, bool]:
+def _program_in(text: str, language: str) -> tuple[str, bool]:
     """The first fenced block, or the text between sentences; also returns whether more text cannot change it."""
-    start, epilogue = _end_of_sentences(text), _start_of_epilogue(text)
-    for place, is_statement in _lines(text, start):
+    start, epilogue = _end_of_sentences(text, language), _start_of_epilogue(text, language)
+    for place, is_statement in _lines(text, start, language):
         if _FENCE.match(text, place):
             fences = list(_FENCE.finditer(text, place))
             is_certain = bool(fences[0]["label"]) or place == start
             # After code a bare fence closes the block that the prompt had opened, unless its partner follows.
             if not is_certain and len(fences) % 2:
                 return text[start:place], False
-            program, is_closed = _block(text, fences)
+            program, is_closed = _block(text, fences, LANGUAGES[language].labels)
             return program, is_certain and is_closed
         # A line of prose among statements is a fault of the program.
         is_set_off = _is_set_off(text, place)
         may_be_cut = is_statement and place > start and (place >= epilogue or is_set_off)
-        if may_be_cut and _is_sentence(_line(text, place)):
+        if may_be_cut and _is_sentence(_line(text, place), language):
             # If only prose came before, the program may follow.
-            return text[start:place], is_set_off and not _is_sentence(_first_line(text[start:]))
+            return text[start:place], is_set_off and not _is_sentence(_first_line(text[start:]), language)
     return text[start:], False
 
 
@@ -229,24 +242,24 @@ def _is_set_off(text: str, place: int) -> bool:
     return is_paragraph or _HEADING.match(_line(text, place)) is not None
 
 
-def _start_of_epilogue(text: str) -> int:
+def _start_of_epilogue(text: str, language: str) -> int:
     """The offset of the trailing lines that are only prose."""
     end = len(text)
     while end > 0:
         start = text.rfind("\n", 0, end - 1) + 1
         line = text[start:end]
-        if line.strip() and not _is_sentence(line):
+        if line.strip() and not _is_sentence(line, language):
             break
         end = start
     return end
 
 
-def _end_of_sentences(text: str) -> int:
+def _end_of_sentences(text: str, language: str) -> int:
     """The offset of the first line that is neither prose nor blank; 0 if no prose precedes it, or nothing follows."""
     start, is_after_prose = 0, False
     while start < len(text):
         line = _line(text, start)
-        if _is_sentence(line):
+        if _is_sentence(line, language):
             is_after_prose = True
         elif line.strip():
             return start if is_after_prose else 0
@@ -254,8 +267,8 @@ def _end_of_sentences(text: str) -> int:
     return 0
 
 
-def _block(text: str, fences: Sequence[re.Match[str]]) -> tuple[str, bool]:
-    """The body of the first block labeled as Python, else of the first block; whether it is the former and closed."""
+def _block(text: str, fences: Sequence[re.Match[str]], labels: frozenset[str]) -> tuple[str, bool]:
+    """The body of the first block with one of these labels, else of the first; whether it is the former and closed."""
     bodies: list[str] = []
     opening: re.Match[str] | None = None
     for fence in fences:
@@ -263,10 +276,10 @@ def _block(text: str, fences: Sequence[re.Match[str]]) -> tuple[str, bool]:
             opening = fence
         elif fence["mark"].startswith(opening["mark"]) and not fence["label"]:
             bodies.append(_body(text[opening.end() + 1 : fence.start()], opening))
-            if opening["label"].lower() in _PYTHON_LABELS:
+            if opening["label"].lower() in labels:
                 return bodies[-1], True
             opening = None
-    if opening is not None and (not bodies or opening["label"].lower() in _PYTHON_LABELS):
+    if opening is not None and (not bodies or opening["label"].lower() in labels):
         return _body(_PARTIAL_FENCE.sub("\n", text[opening.end() + 1 :]), opening), False
     return bodies[0], False
 
@@ -282,11 +295,11 @@ def _line(text: str, place: int) -> str:
     return text[place:] if end < 0 else text[place:end]
 
 
-def _lines(text: str, start: int) -> Iterator[tuple[int, bool]]:
+def _lines(text: str, start: int, language: str) -> Iterator[tuple[int, bool]]:
     """The offset of each line from ``start`` that begins outside of strings, and whether a statement can start."""
     yield start, True
-    depth, place = 0, start
-    while (lexeme := _LEXEME.search(text, place)) is not None:
+    depth, place, lexemes = 0, start, _LEXEMES[language]
+    while (lexeme := lexemes.search(text, place)) is not None:
         token, place = lexeme.group(), lexeme.end()
         if token in _REST_OF_STRING:
             rest = _REST_OF_STRING[token].match(text, place)
@@ -299,12 +312,15 @@ def _lines(text: str, start: int) -> Iterator[tuple[int, bool]]:
             yield place, depth == 0 and token == "\n"
 
 
-def _is_sentence(line: str) -> bool:
-    """Whether a line is English and cannot be a Python statement: it has two adjacent words that are not operators.
+def _is_sentence(line: str, language: str) -> bool:
+    """Whether a line is English and cannot be a statement: it has two adjacent words that are not operators.
 
+    In C a type may stand before a name, so there a line that ends like a statement or a declaration is none.
     Only lines that begin like sentences, headings or list items count: a mistyped statement stays in its program.
     """
     text = line.rstrip()
+    if language == C.name and text.endswith(_ENDS_OF_C):
+        return False
     bullet = _BULLET.match(text)
     if bullet is not None:
         text = text[bullet.end() :]

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, replace
 
 from securecoderl_edge.errors import UsageError
+from securecoderl_edge.languages.language import LANGUAGES, PYTHON, Language
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.text import replace_surrogates
@@ -38,7 +39,7 @@ class PromptFormat:
     Attributes:
         style: ``stdin``, the sections of the built-in template; ``paper``, SecureCodeRL's function stub between
             "### Instruction" and "### Response"; ``chat``, a question in the model's chat template; ``code``, the
-            beginning of a Python file, for base models that were trained on files only.
+            beginning of a file, for base models that were trained on files only.
         chat: the template, for ``chat``.
     """
 
@@ -61,12 +62,13 @@ class PromptFormat:
         elif self.chat is not None:
             text = self.chat.ask(question(problem))
         else:
-            text = format_statement(problem.statement, problem.starter_code)
+            text = format_statement(problem.statement, problem.starter_code, LANGUAGES[problem.language])
         return replace_surrogates(text)
 
-    def answer(self, program: str) -> str:
+    def answer(self, program: str, language: str = PYTHON.name) -> str:
         """The answer that SFT teaches for ``program``; `extraction` finds the program in it again."""
-        return f"```python\n{program.strip(chr(10))}\n```" if self.style == "chat" else program
+        fence = LANGUAGES[language].fence
+        return f"```{fence}\n{program.strip(chr(10))}\n```" if self.style == "chat" else program
 
 
 OURS = PromptFormat()
@@ -92,10 +94,12 @@ def choose_format(asked: str, trained: str | None, chat: ChatTemplate | None, th
     return PromptFormat(style, replace(chat, thinks=thinks) if style == "chat" and chat is not None else None)
 
 
-def format_statement(statement: str, starter_code: str = "") -> str:
+def format_statement(statement: str, starter_code: str = "", language: Language = PYTHON) -> str:
     """The prompt in the built-in style for a statement without a problem record."""
     given_code = starter_code.rstrip().lstrip("\r\n")
     given = f"\n\n### Given code\n{given_code}" if given_code else ""
+    if language != PYTHON:
+        given += f"\n\n### Language\n{language.title}"
     return replace_surrogates(f"{PROBLEM_HEADING}\n{statement.strip()}{given}\n\n{SOLUTION_HEADING}\n")
 
 
@@ -111,6 +115,8 @@ def _stub(problem: Problem) -> str:
     """The function stub of the paper: the statement as its docstring, its name from the statement's first letters."""
     if problem.statement.startswith(_COMPLETION_TASK):
         return f"{problem.starter_code.rstrip()}\n"
+    if problem.language != PYTHON.name:
+        return _file_to_continue(problem)
     if problem.kind == "call":
         named = _HEADER.search(problem.statement)
         header = named["header"] if named and "(" in named["header"] else f"{problem.entry_point}(...)"
@@ -122,12 +128,15 @@ def _stub(problem: Problem) -> str:
 
 def question(problem: Problem) -> str:
     """The message to a chat model; its template makes the prompt of it."""
-    problem = _with_task(problem)
+    problem, language = _with_task(problem), LANGUAGES[problem.language]
     parts = [problem.statement.strip()]
     if problem.starter_code.strip():
-        parts.append(f"Given code:\n```python\n{problem.starter_code.rstrip()}\n```")
-    if problem.kind == "stdin":
-        parts.append("Write a Python 3 program that reads standard input and prints the answer to standard output.")
+        parts.append(f"Given code:\n```{language.fence}\n{problem.starter_code.rstrip()}\n```")
+    if problem.driver:
+        parts.append(f"Write the function `{problem.entry_point}` in {language.title}, without `main`.")
+    elif problem.kind == "stdin":
+        task = "program that reads standard input and prints the answer to standard output."
+        parts.append(f"Write a {language.title} {task}")
     parts.append("Answer with the whole program in one code block.")
     return replace_surrogates("\n\n".join(parts))
 
@@ -136,7 +145,9 @@ def _file_to_continue(problem: Problem) -> str:
     given = f"{problem.starter_code.rstrip()}\n" if problem.starter_code.strip() else ""
     if problem.statement.startswith(_COMPLETION_TASK):
         return given
-    return f'"""\n{_in_docstring(problem.statement.strip())}\n"""\n{given}'
+    if problem.language == PYTHON.name:
+        return f'"""\n{_in_docstring(problem.statement.strip())}\n"""\n{given}'
+    return f"/*\n{problem.statement.strip().replace('*/', '* /')}\n*/\n{given}"
 
 
 def _in_docstring(text: str) -> str:

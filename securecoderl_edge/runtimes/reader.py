@@ -33,8 +33,8 @@ class Reader:
     def lengths(self, problems: Sequence[Problem]) -> Lengths:
         """Lengths of the prompts and of the shortest solutions of ``problems`` in tokens."""
         prompts = [self.count(self.format.prompt(problem)) for problem in problems]
-        shortest = [min(problem.solutions, key=len) for problem in problems if problem.solutions]
-        solutions = [self.count(replace_surrogates(self.format.answer(program))) for program in shortest]
+        shortest = [(min(each.solutions, key=len), each.language) for each in problems if each.solutions]
+        solutions = [self.count(replace_surrogates(self.format.answer(*pair))) for pair in shortest]
         return Lengths(
             style=self.format.style,
             prompts=spread(prompts),

@@ -21,8 +21,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from securecoderl_edge.languages.language import C
 from securecoderl_edge.sandbox.limits import Limits
 from securecoderl_edge.sandbox.pool import SandboxPool
+from securecoderl_edge.sandbox.sanitizers import was_reported
 
 LIMITS = Limits(cpu_seconds=1, wall_seconds=3, memory_mib=256)
 SECRET_NAME = "SCE_DOCTOR_SECRET"
@@ -49,6 +51,15 @@ if canary['variable'] not in seen: sys.exit("found nothing")
 """,
     "fill the memory": "held = [b'x' * (8 << 20) for _ in range(48)]",
     "run forever": "end = time.monotonic() + 10\nwhile time.monotonic() < end: pass",
+}
+# In C: a program, one with a fault that a sanitizer must report, and attacks on the compiler and in the program.
+BENIGN_C = '#include <stdio.h>\nint main(void) { int a, b; scanf("%d %d", &a, &b); printf("%d\\n", a + b); }\n'
+FAULTY_C = "#include <stdlib.h>\nint main(void) { char *volatile text = malloc(8); text[8] = 1; return text[8]; }\n"
+ATTACKS_IN_C = {
+    "include /etc/passwd": '#include "/etc/passwd"\nint main(void) { return 0; }\n',
+    "read /etc/passwd": '#include <stdio.h>\nint main(void) { return !fopen("/etc/passwd", "r"); }\n',
+    "start a process": "#include <unistd.h>\nint main(void) { return fork() < 0; }\n",
+    "run another program": '#include <stdlib.h>\nint main(void) { return system("exit 0") != 0; }\n',
 }
 BENIGN = "print(sum(int(word) for word in input().split()))"
 
@@ -99,6 +110,41 @@ def run_selftest(choice: str = "auto") -> SelfTest:
         outcomes = tuple(_try_out(pool, attack, secret) for attack in ATTACKS)
     benign_ran = len(benign) == 1 and benign[0].clean and benign[0].stdout == "42\n"
     return SelfTest(pool.level, benign_ran, outcomes, status)
+
+
+@dataclass(frozen=True)
+class CSelfTest:
+    """Programs in C under one level.
+
+    Attributes:
+        benign_ran: whether a benign program ran. reports: whether a sanitizer stopped a faulty one.
+        succeeded: the attacks that were not contained.
+    """
+
+    benign_ran: bool
+    reports: bool
+    succeeded: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        """All of it."""
+        return self.benign_ran and self.reports and not self.succeeded
+
+
+def run_c_selftest(choice: str = "auto") -> CSelfTest:
+    """Compile and run a benign program, a faulty one and attacks, all in C.
+
+    Raises:
+        SceError: this system does not offer the level, or cannot compile C programs under it.
+    """
+    with SandboxPool(1, LIMITS, choice) as pool:
+        benign, faulty = (pool.run(text, ["20 22\n"], language=C.name).executions for text in (BENIGN_C, FAULTY_C))
+        runs = {attack: pool.run(text, [""], language=C.name) for attack, text in ATTACKS_IN_C.items()}
+    return CSelfTest(
+        benign_ran=len(benign) == 1 and benign[0].clean and benign[0].stdout == "42\n",
+        reports=len(faulty) == 1 and was_reported(faulty[0]),
+        succeeded=tuple(name for name, run in runs.items() if any(each.clean for each in run.executions)),
+    )
 
 
 def _try_out(pool: SandboxPool, attack: str, secret: str) -> Attempt:

@@ -49,6 +49,7 @@ class Worker:
     """
 
     def __init__(self, level: Level, language: str = PYTHON.name) -> None:
+        zygote, words = _zygote(language)
         self.programs = 0
         self._is_cancelled = Job("").is_cancelled
         self._socket, theirs = socket.socketpair()
@@ -58,7 +59,6 @@ class Worker:
         environment = {"PYTHONHASHSEED": "0", "LD_BIND_NOW": "1"}
         if "LD_LIBRARY_PATH" in os.environ:
             environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
-        zygote, words = _zygote(language)
         complaints = memory_file()
         try:
             with theirs:

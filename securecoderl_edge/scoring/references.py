@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.problems.datasets.python_source import returns_at_top_level, wrap_in_function
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.scoring.scorer import Item
@@ -212,7 +213,7 @@ def _solutions(problems: Iterable[Problem], cpu_seconds: float) -> Iterator[_Sol
 
 
 def _solution(problem: Problem, program: str) -> _Solution:
-    wrapped = _wrapped(program)
+    wrapped = _wrapped(program) if problem.language == PYTHON.name else None
     return _Solution(problem, wrapped or program, wrapped is not None)
 
 

@@ -314,7 +314,12 @@ def _usable_problems(place: Workplace, phase: str, learner: Learner) -> list[Pro
         return usable
     longest = settings.sft.max_tokens
     with_short_ones = (
-        replace(problem, solutions=tuple(s for s in problem.solutions if len(learner.solution_tokens(s)) <= longest))
+        replace(
+            problem,
+            solutions=tuple(
+                each for each in problem.solutions if len(learner.solution_tokens(each, problem.language)) <= longest
+            ),
+        )
         for problem in usable
     )
     solved = [problem for problem in with_short_ones if problem.solutions]

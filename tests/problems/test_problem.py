@@ -19,6 +19,7 @@ from securecoderl_edge.problems.problem import (
     ProblemError,
     SecurityTest,
     Test,
+    problem_digest,
     problem_from_record,
     problem_to_record,
     write_problems,
@@ -277,3 +278,41 @@ def test_a_folder_is_no_problem_file(tmp_path: Path) -> None:
 def test_an_unknown_built_in_set_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="unknown built-in problem set starter:nothing"):
         load_problems("starter:nothing")
+
+
+def test_a_problem_in_c_says_so_and_a_python_problem_has_no_such_field() -> None:
+    problem = problem_from_record({**STDIN, "language": "c"})
+    assert problem.language == "c"
+    assert problem_to_record(problem)["language"] == "c"
+    python = problem_from_record({**STDIN, "language": "python"})
+    assert python == problem_from_record(STDIN)
+    assert "language" not in problem_to_record(python)
+    assert problem_digest(python) != problem_digest(problem)
+
+
+@pytest.mark.parametrize("language", ["rust", "C", "", None, 3, ["c"]])
+def test_an_unknown_language_is_refused_by_name(language: Any) -> None:
+    with pytest.raises(ProblemError, match='"language" must be "python" or "c", found'):
+        problem_from_record({**STDIN, "language": language})
+
+
+def test_a_function_in_c_has_a_driver_and_is_judged_by_tests() -> None:
+    record = {**STDIN, "language": "c", "entry_point": "add", "driver": "int main(void) {}"}
+    problem = problem_from_record(record)
+    assert (problem.kind, problem.entry_point, problem.driver) == ("stdin", "add", "int main(void) {}")
+    assert problem_from_record(problem_to_record(problem)) == problem
+    assert problem.whole_program("int x;") == 'int x;\n#line 1 "driver.c"\nint main(void) {}'
+    assert problem_from_record(STDIN).whole_program("x") == "x"
+
+
+@pytest.mark.parametrize(
+    ("record", "fault"),
+    [
+        ({**STDIN, "driver": "int main(void) {}", "entry_point": "f"}, '"driver" is for problems in C'),
+        ({**STDIN, "language": "c", "driver": "int main(void) {}"}, '"entry_point" is missing or empty'),
+        ({**CALL, "language": "c"}, '"kind": "call" is for Python'),
+    ],
+)
+def test_a_driver_and_a_call_need_the_right_language(record: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ProblemError, match=fault):
+        problem_from_record(record)

@@ -8,18 +8,15 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
-import socket
 import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from other_users import SECRET, Target, as_whom, open_house, python_for, target
 from places import ROOT
 
 from securecoderl_edge.sandbox import Execution, SandboxPool, describe_levels
@@ -29,8 +26,6 @@ from securecoderl_edge.scoring.reward import Verdict, outcome
 
 DATA = ROOT.parent / "shared" / "data" / "adversarial.jsonl"
 EXPECTED_OUTPUT = "42\n"
-SECRET = "EXPECTEDSECRET"
-NOBODY = 65534
 # The words of the data set for our verdicts; it has one for all ways of not ending cleanly.
 WORDS: dict[Verdict, str] = {
     "pass": "pass",
@@ -87,26 +82,7 @@ def read_programs() -> list[dict[str, str]]:
 
 
 PROGRAMS = read_programs()
-
-
-@dataclass
-class Target:
-    """What a program could reach if it got out: files and a port."""
-
-    folder: Path
-    listener: socket.socket
-    datagrams: socket.socket
-
-    def aim(self, code: str) -> str:
-        port = str(self.listener.getsockname()[1])
-        return code.replace("/canary", str(self.folder)).replace("47111", port)
-
-    def snapshot(self) -> dict[str, tuple[int, int, bytes]]:
-        """Mode, time of change and content of every file."""
-        return {
-            str(path): (path.stat().st_mode, path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
-            for path in sorted(self.folder.rglob("*"))
-        }
+__all__ = ["open_house", "target"]  # fixtures
 
 
 @dataclass(frozen=True)
@@ -123,43 +99,6 @@ class Aftermath:
     victim: subprocess.Popen[bytes]
 
 
-def as_whom() -> list[object]:
-    ordinary = pytest.mark.skipif(os.getuid() != 0, reason="the tests already run as an ordinary user")
-    return [
-        pytest.param((level, user), id=f"{level}, {who}", marks=[ordinary] * bool(user))
-        for level in ("full", "no-landlock")
-        for user, who in ((None, "this user"), (NOBODY, "ordinary user"))
-    ]
-
-
-@pytest.fixture(scope="module")
-def open_house() -> Iterator[Path]:
-    """A folder that every user can read, with the package in it: our own may lie in a private place."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        package = ROOT / "securecoderl_edge"
-        for room in ("languages", "sandbox", "system"):
-            shutil.copytree(package / room, folder / "securecoderl_edge" / room)
-        for file in ("__init__.py", "errors.py", "config.py"):
-            shutil.copy(package / file, folder / "securecoderl_edge")
-        shutil.copy(ROOT / "tests" / "hostile.py", folder)
-        yield folder
-
-
-def python_for(user: int | None) -> str:
-    """An interpreter that the user may execute."""
-    if user is None:
-        return sys.executable
-    for python in (getattr(sys, "_base_executable", sys.executable), "/usr/bin/python3"):
-        try:
-            subprocess.run([python, "-c", "import secrets, tempfile"], check=True, user=user, group=user)
-        except (OSError, subprocess.CalledProcessError):
-            continue
-        return python
-    pytest.skip("no interpreter that an ordinary user may execute")
-
-
 @pytest.fixture(scope="module", params=as_whom())
 def aftermath(request: pytest.FixtureRequest, target: Target, open_house: Path) -> Iterator[Aftermath]:
     level, user = request.param
@@ -172,7 +111,7 @@ def aftermath(request: pytest.FixtureRequest, target: Target, open_house: Path) 
     places = [Path("/"), Path("/tmp")]  # where the programs run, and where anybody may write
     before = {"files": target.snapshot(), **{str(place): {path.name for path in place.iterdir()} for place in places}}
     done = subprocess.run(
-        [python_for(user), "-B", str(open_house / "hostile.py"), level],
+        [python_for(user), "-B", str(open_house / "hostile.py"), level, "python"],
         input=json.dumps([[target.aim(each["code"]), each["stdin"]] for each in PROGRAMS]),
         capture_output=True,
         text=True,
@@ -185,29 +124,13 @@ def aftermath(request: pytest.FixtureRequest, target: Target, open_house: Path) 
     after = {"files": target.snapshot(), **{str(place): {path.name for path in place.iterdir()} for place in places}}
     report = json.loads(done.stdout)
     executions, verdicts = {}, {}
-    for each, (parses, stdout, returncode, stopped_by) in zip(PROGRAMS, report["runs"], strict=True):
+    for each, (parses, stdout, _, returncode, stopped_by) in zip(PROGRAMS, report["runs"], strict=True):
         executions[each["name"]] = Execution(returncode, stopped_by, stdout, "", 0.0)
         verdict = outcome(executions[each["name"]], EXPECTED_OUTPUT).verdict
         verdicts[each["name"]] = WORDS[verdict] if parses else "no_parse"
     yield Aftermath(report["level"], verdicts, executions, report["served"], report["left"], before, after, victim)
     victim.kill()
     victim.wait()
-
-
-@pytest.fixture(scope="module")
-def target() -> Iterator[Target]:
-    with tempfile.TemporaryDirectory(prefix="canary-") as name:
-        folder = Path(name)
-        for file in ("data/keep.txt", ".ssh/id_rsa", ".bashrc"):
-            (folder / file).parent.mkdir(exist_ok=True)
-            (folder / file).write_text(f"{SECRET} in {file}\n")
-        with socket.socket() as listener, socket.socket(type=socket.SOCK_DGRAM) as datagrams:
-            listener.bind(("127.0.0.1", 0))
-            listener.listen()
-            listener.setblocking(False)
-            datagrams.bind(listener.getsockname())
-            datagrams.setblocking(False)
-            yield Target(folder, listener, datagrams)
 
 
 def test_each_program_gets_its_verdict(aftermath: Aftermath) -> None:

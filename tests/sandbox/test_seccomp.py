@@ -89,7 +89,34 @@ def test_the_second_filter_leaves_a_program_no_power_over_other_processes(machin
     assert answer("read") == ALLOWED
 
 
-TABLES = (seccomp.COMPUTING, seccomp.INSPECTED, seccomp.SUPERVISING, seccomp.UNKNOWN)
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+@pytest.mark.parametrize("may_write", [False, True])
+def test_a_compiled_program_keeps_nothing_that_only_we_need_before_it(machine: str, may_write: bool) -> None:
+    column = list(seccomp.AUDIT_ARCHITECTURES).index(machine)
+    first = seccomp.supervisor_filter(machine, native=True)
+    second = seccomp.native_filter(4321, machine, may_write)
+
+    def answers(name: str, *arguments: int) -> list[int]:
+        number = {each: numbers[column] for table in TABLES for each, numbers in table.items()}[name]
+        assert number is not None
+        return [simulate(program, machine, number, *arguments) for program in (first, second)]
+
+    for name in (*seccomp.SUPERVISING, *seccomp.BECOMING):
+        if (seccomp.SUPERVISING | seccomp.BECOMING)[name][column] is not None:
+            assert answers(name) == [ALLOWED, ALLOWED if name in seccomp.LINKS else EPERM]
+    assert answers("execveat") == [ALLOWED, ALLOWED]  # Landlock decides which files
+    assert answers("openat", 0, 0, os.O_RDONLY) == [ALLOWED, ALLOWED]
+    assert answers("openat", 0, 0, os.O_RDWR) == [ALLOWED, ALLOWED if may_write else EACCES]
+    assert answers("clone", signal.SIGCHLD) == [ALLOWED, EPERM]
+    assert answers("kill", 1, 9) == [ALLOWED, EPERM]
+    assert answers("prlimit64", 0, 9, 1) == [ALLOWED, EPERM]
+    execve, socket_call, chmod = {"x86_64": (59, 41, 268), "aarch64": (221, 198, 53)}[machine]
+    assert [simulate(first, machine, number) for number in (execve, socket_call, chmod)] == [EPERM] * 3
+
+
+TABLES = (
+    seccomp.COMPUTING, seccomp.INSPECTED, seccomp.SUPERVISING, seccomp.BECOMING, seccomp.STARTING, seccomp.UNKNOWN,
+)  # fmt: skip
 
 
 def test_system_call_numbers_are_those_of_the_kernel_headers() -> None:

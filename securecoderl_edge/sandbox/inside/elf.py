@@ -10,7 +10,7 @@ import re
 import struct
 from collections.abc import Iterator
 
-_SYMBOL_TABLE = 2
+_SYMBOL_TABLE, _SECTION_BYTES, _SYMBOL_BYTES = 2, 64, 24
 # Names of the sanitizers. A program that defines one would replace it, or hear of reports before we do.
 _THEIRS = re.compile(rb"_*(?:asan|ubsan|lsan|tsan|sanitizer|interceptor|interception|sancov)_")
 # Those that the compiler makes a program use; others have to do with reports, or hide memory from checks.
@@ -40,14 +40,16 @@ def _symbols(file: bytes) -> Iterator[tuple[bytes, bool]]:
         if file[:6] != b"\x7fELF\x02\x01":  # 64 bits, low byte first
             raise ValueError("not an ELF file")
         start, size, count = *struct.unpack_from("<Q", file, 0x28), *struct.unpack_from("<HH", file, 0x3A)
+        if size != _SECTION_BYTES:
+            raise ValueError("unknown sections")
         if count == 0:  # more sections than fit: the first one has their number
             count = struct.unpack_from("<Q", file, start + 0x20)[0]
         sections = [struct.unpack_from("<IIQQQQIIQQ", file, start + size * number) for number in range(count)]
         for _, kind, _, _, offset, length, names, *_ in sections:
             if kind == _SYMBOL_TABLE:
                 text = sections[names][4]
-                for place in range(offset, offset + length, 24):
+                for place in range(offset, offset + length, _SYMBOL_BYTES):
                     name, _, _, section = struct.unpack_from("<IBBH", file, place)
                     yield file[text + name : file.index(b"\0", text + name)], section != 0
-    except (struct.error, IndexError) as error:
+    except (struct.error, IndexError, OverflowError) as error:
         raise ValueError(str(error)) from None

@@ -16,6 +16,8 @@ This file imports the standard library and, by path, its siblings; the package i
 
 from __future__ import annotations
 
+import fcntl
+import gc
 import importlib.machinery
 import json
 import os
@@ -44,6 +46,7 @@ TRIAL = b"#include <stdlib.h>\nint main(void) { free(malloc(9)); return 42; }\n"
 TRIAL_STATUS = 42
 # What gcc writes before inline assembly, also before that of an empty text.
 ASSEMBLY_MARK = b"#APP\n"
+SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 _GUARD_OPTIONS = ("-ffreestanding", "-fPIC")
 
 
@@ -60,6 +63,7 @@ class Native:
         given = {name: toolchain[name] for name in ("readable", "libraries", "loader")}
         self.layers = profiles.Profiles(level, zygote.sibling, tools=tools, **given)
         self._header = memory_file(toolchain["header"].encode())
+        seal(self._header)
         self._environment = [f"{name}={value}".encode() for name, value in zygote.ENVIRONMENT.items()]
         self._tools = {words[0]: os.open(words[0], os.O_RDONLY | os.O_CLOEXEC) for words in self._commands.values()}
         self._guard_source = toolchain["guard"].encode()
@@ -78,6 +82,7 @@ class Native:
             limits = ToolLimits(control, cpu, memory)
             assembly = self._step("compile", limits, [source, self._header], plain)
             self._guard = self._step("assemble", limits, [assembly])
+            seal(self._guard)
             program = self.program(memory_file(TRIAL), ToolLimits(control, cpu, memory))
         except Refused as refused:
             raise OSError(f"gcc does not work in the sandbox: {refused}") from None
@@ -148,6 +153,7 @@ class Native:
     ) -> NoReturn:
         """Execute a file with these first descriptors, limits and layers; never returns."""
         try:
+            self.layers.take_files(tool)
             os.dup2(file, EXECUTABLE, inheritable=False)
             for target, descriptor in enumerate(testprocess.out_of_the_way(streams)):
                 os.dup2(descriptor, target)
@@ -158,10 +164,7 @@ class Native:
             for kind, bounds in limits:
                 resource.setrlimit(kind, bounds)
             self.layers.lockdown.fix_addresses()
-            if tool:
-                self.layers.enter_compiler(tool, box)
-            else:
-                self.layers.enter_program(box)
+            self.layers.seal(box, may_write=bool(tool))
             self.layers.lockdown.execute(EXECUTABLE, [word.encode() for word in words], self._environment)
         finally:
             os._exit(testprocess.HARNESS_STATUS)
@@ -193,6 +196,9 @@ def _prepare(level: str) -> Native:
     zygote.settle()
     native = Native(level, json.loads(sys.argv[3]))
     native.build(int(sys.argv[1]), *json.loads(sys.argv[4]))
+    gc.collect()
+    gc.disable()
+    gc.freeze()
     return native
 
 
@@ -255,9 +261,14 @@ def _run_tests(
         batch = request.split()[1:]
 
 
+def seal(descriptor: int) -> None:
+    """Make a memory file unchangeable: the tools of all programs read it."""
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
+
+
 def memory_file(content: bytes = b"") -> int:
     """A descriptor of an anonymous file."""
-    descriptor = os.memfd_create("sandbox")
+    descriptor = os.memfd_create("sandbox", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     offset = 0
     while offset < len(content):
         offset += os.pwrite(descriptor, content[offset:], offset)

@@ -67,27 +67,31 @@ class Profiles:
         lockdown.empty_bounding_set()
         lockdown.drop_capabilities()
         lockdown.Filter(self._seccomp.supervisor_filter(native=True)).install()
+        # Made once: what a process does before it becomes another program, it does on pages that it has to copy first.
+        self._seals = [lockdown.Seal(*self._seccomp.native_filter_template(may_write)) for may_write in (False, True)]
+        readable = (*self._readable, *DEVICES)
+        self._rulesets = {tool: lockdown.create_ruleset(readable, [tool, self._loader]) for tool in self._tools}
 
-    def enter_compiler(self, tool: str, parent: int) -> None:
-        """In a process that is about to become a tool of the toolchain: the profile *compile*."""
-        self._enter((*self._readable, *DEVICES), [tool, self._loader], parent, may_write=True)
+    def take_files(self, tool: str) -> None:
+        """In a process that is about to become a tool of the toolchain, or with "" a compiled program: Landlock."""
+        if self.level == "off":
+            return
+        if tool:
+            self.lockdown.restrict_paths(self._rulesets[tool])
+        else:
+            self._restrict((*self._libraries, *DEVICES, OWN_MAPS), [self._loader])
 
-    def enter_program(self, parent: int) -> None:
-        """In a process that is about to become a compiled program: the profile *native*."""
-        self._enter((*self._libraries, *DEVICES, OWN_MAPS), [self._loader], parent, may_write=False)
+    def seal(self, parent: int, may_write: bool) -> None:
+        """In such a process, when nothing but becoming it is left to do: the last layer."""
+        if self.level == "off":
+            os.setpgid(0, 0)
+            self.die_with(parent)
+        else:
+            self._seals[may_write].put_on(parent)
 
     def die_with(self, parent: int) -> None:
         """Bind the calling process to its parent's life."""
         self._death_signal.ask_for(parent)
-
-    def _enter(self, readable: Sequence[str], executable: Sequence[str], parent: int, may_write: bool) -> None:
-        if self.level == "off":
-            os.setpgid(0, 0)
-            self.die_with(parent)
-            return
-        self._restrict(readable, executable)
-        self.die_with(parent)
-        self.lockdown.Filter(self._seccomp.native_filter(os.getpid(), may_write=may_write)).install()
 
     def _restrict(self, readable: Sequence[str], executable: Sequence[str]) -> None:
         ruleset = self.lockdown.create_ruleset(readable, executable)

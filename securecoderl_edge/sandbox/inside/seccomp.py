@@ -80,6 +80,7 @@ _X32_BIT = 0x40000000
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _TCGETS, _FIONREAD, _FIOCLEX = 0x5401, 0x541B, 0x5451
 _F_DUPFD, _F_GETFD, _F_SETFD, _F_GETFL, _F_SETFL, _F_DUPFD_CLOEXEC = 0, 1, 2, 3, 4, 1030
+_F_ADD_SEALS = 1033
 _O_ASYNC = 0o20000
 _CLONE_THREAD = 0x00010000
 _RLIMIT_STACK = 3
@@ -111,7 +112,7 @@ def supervisor_filter(machine: str | None = None, native: bool = False) -> bytes
         rules += _reading_only({name: numbers.pop(name) for name in OPENING if name in numbers})
     commands = [_argument(1), *_if_any([_TCGETS, _FIONREAD, _FIOCLEX], [_allow()]), _refuse(errno.ENOTTY)]
     rules += _if_any([numbers.pop("ioctl")], commands)
-    harmless = [_F_DUPFD, _F_GETFD, _F_SETFD, _F_GETFL, _F_DUPFD_CLOEXEC]
+    harmless = [_F_DUPFD, _F_GETFD, _F_SETFD, _F_GETFL, _F_DUPFD_CLOEXEC, *([_F_ADD_SEALS] if native else [])]
     set_flags = [_argument(2), (_ANY_BIT, 1, 0, _O_ASYNC), _allow()]
     commands = [_argument(1), *_if_any(harmless, [_allow()]), (_EQUAL, 0, len(set_flags), _F_SETFL), *set_flags]
     rules += _if_any([numbers.pop("fcntl")], [*commands, _refuse(errno.EPERM)])
@@ -163,8 +164,16 @@ def native_filter(pid: int, machine: str | None = None, may_write: bool = False)
 
 def program_filter_template(machine: str | None = None, may_open: bool = True) -> tuple[bytes, int]:
     """`program_filter` for a process not yet known, and the offset of the four bytes for its id."""
-    template = program_filter(_PID_MARK, machine, may_open)
-    return template, template.index(struct.pack("I", _PID_MARK))
+    return _template(program_filter(_PID_MARK, machine, may_open))
+
+
+def native_filter_template(may_write: bool) -> tuple[bytes, int]:
+    """`native_filter` for a process not yet known, and the offset of the four bytes for its id."""
+    return _template(native_filter(_PID_MARK, may_write=may_write))
+
+
+def _template(program: bytes) -> tuple[bytes, int]:
+    return program, program.index(struct.pack("I", _PID_MARK))
 
 
 def _numbers(machine: str, *tables: Mapping[str, tuple[int, int | None]]) -> dict[str, int]:

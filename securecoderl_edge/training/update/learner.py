@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from securecoderl_edge.errors import SceError, UsageError, needs
+from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.models.adapters import POLICY_ADAPTER, adapter_parameters
 from securecoderl_edge.models.decoder import Decoder
 from securecoderl_edge.models.device import Compute
@@ -90,10 +91,10 @@ class Learner:
             self.prompts[problem.id] = self.tokenizer.encode_prompt(self.format.prompt(problem))
         return self.prompts[problem.id]
 
-    def solution_tokens(self, program: str) -> list[int]:
+    def solution_tokens(self, program: str, language: str = PYTHON.name) -> list[int]:
         """Token ids of a reference solution, with the end of sequence."""
         # No start token: the prompt already has it.
-        answer = replace_surrogates(self.format.answer(program))
+        answer = replace_surrogates(self.format.answer(program, language))
         return [*self.tokenizer.encode(answer), self.tokenizer.eos_token_id]
 
     def backward(self, loss: Tensor) -> None:

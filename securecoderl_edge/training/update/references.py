@@ -27,7 +27,7 @@ def reference_tokens(learner: Learner, problems: Sequence[Problem], longest: int
     """
     references = {}
     for problem in problems:
-        answers = [tuple(learner.solution_tokens(program)) for program in problem.solutions]
+        answers = [tuple(learner.solution_tokens(program, problem.language)) for program in problem.solutions]
         if answers and len(shortest := min(answers, key=len)) <= longest:
             references[problem.id] = shortest
     return references

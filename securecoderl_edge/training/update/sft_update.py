@@ -55,5 +55,5 @@ def solution_batch(learner: Learner, problems: Sequence[Problem], settings: SftS
     for problem in next_problems(problems, settings.batch_size, step, seed):
         shortest = settings.solutions == "shortest"
         program = min(problem.solutions, key=len) if shortest else chooser.choice(problem.solutions)
-        pairs.append((learner.prompt_tokens(problem), learner.solution_tokens(program)))
+        pairs.append((learner.prompt_tokens(problem), learner.solution_tokens(program, problem.language)))
     return make_batch(pairs, learner.tokenizer.pad_token_id, learner.compute.device)

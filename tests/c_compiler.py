@@ -1,0 +1,19 @@
+"""Programs in C for tests, which are skipped where none can be compiled and isolated."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.sandbox import SandboxPool
+
+
+@cache
+def why_no_c() -> str:
+    """The reason why this machine cannot run C programs in the sandbox; empty if it can."""
+    try:
+        with SandboxPool(1) as pool:
+            pool.run("int main(void) { return 0; }", [""], language="c")
+    except SceError as error:
+        return str(error)
+    return ""

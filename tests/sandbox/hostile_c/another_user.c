@@ -1,0 +1,19 @@
+/* expect: crash. Becomes another user, in another root. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <netinet/in.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(void) {
+    if (!(setuid(1) == 0 || chroot("/canary") == 0 || syscall(SYS_unshare, 0x10000000) == 0)) return 1;
+    puts("42");
+    return 0;
+}

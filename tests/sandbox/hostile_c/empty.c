@@ -1,0 +1,2 @@
+/* expect: no compile. Nothing to link. */
+

@@ -1,0 +1,20 @@
+/* expect: crash. The same by the call that the sandbox uses itself. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <netinet/in.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(void) {
+    char *words[] = {"sh", 0};
+    if (!(syscall(SYS_execveat, AT_FDCWD, "/bin/sh", words, words, 0) == 0)) return 1;
+    puts("42");
+    return 0;
+}

@@ -1,0 +1,20 @@
+/* expect: crash. Takes its supervisor's CPU time away. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <netinet/in.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(void) {
+    unsigned long less[2] = {1, 1};
+    if (!(syscall(SYS_prlimit64, getppid(), 0, &less, 0) == 0)) return 1;
+    puts("42");
+    return 0;
+}

@@ -1,0 +1,19 @@
+/* expect: crash. Makes a folder, a pipe, a link. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <netinet/in.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(void) {
+    if (!(mkdir("/tmp/pwned-folder", 0777) == 0 || mkfifo("/tmp/pwned-fifo", 0666) == 0 || symlink("/etc/passwd", "/tmp/pwned-link") == 0)) return 1;
+    puts("42");
+    return 0;
+}

@@ -1,0 +1,19 @@
+/* expect: crash. Opens a file to everybody. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <netinet/in.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(void) {
+    if (!(chmod("/canary/data/keep.txt", 0777) == 0 || syscall(SYS_fchmodat, AT_FDCWD, "/canary/data/keep.txt", 0777, 0) == 0)) return 1;
+    puts("42");
+    return 0;
+}

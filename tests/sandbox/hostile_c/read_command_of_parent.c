@@ -1,0 +1,21 @@
+/* expect: crash. What sce was told. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <netinet/in.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(void) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/cmdline", getppid());
+    if (!(fopen(path, "r"))) return 1;
+    puts("42");
+    return 0;
+}

@@ -1,0 +1,3 @@
+/* expect: timeout. Waits forever. */
+#include <unistd.h>
+int main(void) { for (;;) sleep(1000); }

@@ -1,0 +1,21 @@
+/* expect: crash. The same without a copy. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <netinet/in.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(void) {
+    pid_t child = vfork();
+    if (child == 0) _exit(0);
+    if (!(child > 0)) return 1;
+    puts("42");
+    return 0;
+}

@@ -1,0 +1,19 @@
+/* expect: crash. System calls of another kind. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <netinet/in.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(void) {
+    syscall(0x40000000 | SYS_getpid);
+    puts("42");
+    return 0;
+}

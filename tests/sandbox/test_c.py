@@ -1,0 +1,200 @@
+"""Programs in C: compiled once, run once for each test, watched by sanitizers."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hostile import descendants
+
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.languages import toolchain
+from securecoderl_edge.languages.weaknesses import SANITIZERS, UNKNOWN, sanitizer_report
+from securecoderl_edge.sandbox import Execution, Limits, ProgramRun, SandboxPool, worker
+from securecoderl_edge.sandbox.inside import elf
+from securecoderl_edge.sandbox.sanitizers import findings_of
+
+pytestmark = [pytest.mark.usefixtures("c_compiler"), pytest.mark.timeout(300)]
+ADD = '#include <stdio.h>\nint main(void) { int a, b; scanf("%d %d", &a, &b); printf("%d\\n", a + b); return 0; }\n'
+HEADERS = "#include <math.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n"
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[SandboxPool]:
+    with SandboxPool(1, Limits(cpu_seconds=2, wall_seconds=20, memory_mib=256)) as opened:
+        yield opened
+
+
+def run(sandbox: SandboxPool, body: str, stdin: str = "") -> Execution:
+    """A run of the body of `main`, which must compile."""
+    found = sandbox.run(f"{HEADERS}int main(void) {{ {body} return 0; }}", [stdin], language="c")
+    assert found.parses, found.error
+    return found.executions[0]
+
+
+def test_a_program_is_compiled_once_and_run_on_each_input(sandbox: SandboxPool) -> None:
+    found = sandbox.run(ADD, [f"{n} {n}\n" for n in range(70)], language="c")
+    assert [each.stdout for each in found.executions] == [f"{2 * n}\n" for n in range(70)]
+    assert all(each.clean and each.cpu_seconds > 0 for each in found.executions)
+
+
+def test_errors_count_and_warnings_do_not(sandbox: SandboxPool) -> None:
+    assert run(sandbox, "int unused; char *text = 5;").clean
+    found = sandbox.run("int main(void) { return x; }", [""], language="c")
+    assert not found.parses
+    assert found.error.startswith("solution.c: In function 'main':\nsolution.c:1:25: error: 'x' undeclared")
+
+
+def test_python_and_c_share_a_pool(sandbox: SandboxPool) -> None:
+    for _ in range(2):
+        assert sandbox.run("print(3)", [""]).executions[0].stdout == "3\n"
+        assert sandbox.run(ADD, ["1 2"], language="c").executions[0].stdout == "3\n"
+
+
+def test_the_mathematical_library_is_linked(sandbox: SandboxPool) -> None:
+    assert run(sandbox, 'volatile double x = 2; printf("%.3f\\n", sqrt(x));').stdout == "1.414\n"
+
+
+def test_exit_statuses_and_signals_are_those_of_the_program(sandbox: SandboxPool) -> None:
+    assert run(sandbox, "return 3;").returncode == 3
+    assert run(sandbox, "abort();").returncode == -signal.SIGABRT
+    assert findings_of(ProgramRun(True, "", (run(sandbox, "abort();"),))).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "cwe", "severity"),
+    [
+        ("char *volatile p = malloc(8); p[8] = 1; puts(p);", "heap-buffer-overflow", 122, "HIGH"),
+        ("char *volatile p = malloc(8); free(p); putchar(p[0]);", "heap-use-after-free", 416, "HIGH"),
+        ("char *volatile p = malloc(8); free(p); free(p);", "double-free", 415, "HIGH"),
+        ("char text[4]; memset(text, 1, atoi(\"5\")); puts(text);", "stack-buffer-overflow", 121, "HIGH"),
+        ("int a[3] = {0}; volatile int n = 3; printf(\"%d\", a[n]);", "out-of-bounds-index", 129, "HIGH"),
+        ("volatile int n = 2147483647; n = n + 1;", "signed-integer-overflow", 190, "MEDIUM"),
+        ("volatile int n = 0; n = 1 / n;", "integer-divide-by-zero", 369, "MEDIUM"),
+        ("volatile int n = -1; n = (-2147483647 - 1) / n;", "signed-integer-overflow", 190, "MEDIUM"),
+        ("volatile int n = 32; n = 1 << n;", "invalid-shift", 1335, "MEDIUM"),
+        ("int *volatile p = 0; *p = 1;", "null-pointer-use", 476, "MEDIUM"),
+        ("int *volatile p = (int *)8; *p = 1;", "null-pointer-use", 476, "MEDIUM"),
+        ("int n = atoi(\"-1\"); char a[4]; memcpy(a, \"abc\", n); puts(a);", "negative-size-param", 195, "HIGH"),
+    ],
+)  # fmt: skip
+def test_a_fault_becomes_a_finding_with_its_weakness(
+    sandbox: SandboxPool, body: str, kind: str, cwe: int, severity: str
+) -> None:
+    execution = run(sandbox, body)
+    assert execution.returncode == toolchain.SANITIZER_STATUS
+    (finding,) = findings_of(ProgramRun(True, "", (execution, execution))).findings
+    assert (finding.test_id, finding.cwe, finding.severity) == (kind, cwe, severity)
+
+
+def test_a_wide_division_by_zero_is_told_from_an_overflow(sandbox: SandboxPool) -> None:
+    by_zero = run(sandbox, "volatile __int128 n = 0; n = 1 / n;")
+    assert sanitizer_report(by_zero.stderr)[0] == "integer-divide-by-zero"
+
+
+def test_a_finding_names_the_line_where_the_sanitizer_knows_it(sandbox: SandboxPool) -> None:
+    found = sandbox.run("int main(void) {\n  volatile int n = 0;\n  return 1 / n;\n}", [""], language="c")
+    assert [each.line for each in findings_of(found).findings] == [3]
+
+
+def test_every_kind_is_weighed_and_an_unknown_one_as_the_worst() -> None:
+    for kind, weakness in SANITIZERS.items():
+        assert sanitizer_report(f"x\nSUMMARY: AddressSanitizer: {kind} (y)\n")[2] == weakness
+    for text in ("", "SUMMARY: AddressSanitizer: new-kind (y)", "\x00", "SUMMARY: UndefinedBehaviorSanitizer: "):
+        assert sanitizer_report(text) == ("unknown", 0, UNKNOWN)
+
+
+def test_memory_in_use_counts_and_reserved_memory_does_not(sandbox: SandboxPool) -> None:
+    reserve = "char *p = malloc(1u << 30); if (!p) return 1; p[0] = 1;"
+    assert run(sandbox, reserve).clean
+    assert run(sandbox, f"{reserve} memset(p, 1, 1u << 30); puts(p + 9);").stopped_by == "memory"
+
+
+def test_a_short_peak_of_memory_counts_as_well(sandbox: SandboxPool) -> None:
+    peak = "char *volatile p = malloc(300u << 20); memset(p, 1, 300u << 20); putchar(p[9]);"
+    assert run(sandbox, peak).stopped_by == "memory"
+
+
+def test_the_same_program_has_the_same_addresses_each_time(sandbox: SandboxPool) -> None:
+    body = 'int local; printf("%p %p %p\\n", (void *)&local, (void *)main, malloc(9));'
+    assert run(sandbox, body).stdout == run(sandbox, body).stdout
+
+
+def test_tests_leave_each_other_nothing(sandbox: SandboxPool) -> None:
+    program = '#include <stdio.h>\nstatic int count;\nint main(void) { printf("%d\\n", ++count); return 0; }'
+    found = sandbox.run(program, [""] * 3, language="c")
+    assert [each.stdout for each in found.executions] == ["1\n"] * 3
+
+
+def test_a_compilation_has_limits_on_time_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    bomb = "".join(f"#define A{n} A{n + 1} A{n + 1}\n" for n in range(24)) + "#define A24 +1\nint x = 0 A0;"
+    monkeypatch.setattr(worker, "COMPILE_CPU_SECONDS", 0.5)
+    with SandboxPool(1) as short:
+        assert short.run(bomb, [""], language="c").error == "compiling took too long"
+    monkeypatch.setattr(worker, "COMPILE_MEMORY_MIB", 128)
+    monkeypatch.setattr(worker, "COMPILE_CPU_SECONDS", 60.0)
+    with SandboxPool(1) as small:
+        assert "memory" in small.run(bomb, [""], language="c").error
+
+
+def test_levels_that_cannot_isolate_a_compiler_refuse() -> None:
+    with SandboxPool(1, level="no-landlock") as pool, pytest.raises(SceError, match="C programs need Landlock"):
+        pool.run(ADD, ["1 2"], language="c")
+
+
+def test_level_off_has_limits_alone() -> None:
+    with SandboxPool(1, Limits(cpu_seconds=1, wall_seconds=5), level="off") as pool:
+        assert pool.run(ADD, ["1 2"], language="c").executions[0].stdout == "3\n"
+        assert pool.run("int main(void) { for (;;); }", [""], language="c").executions[0].stopped_by
+
+
+def test_without_gcc_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    toolchain.find_toolchain.cache_clear()
+    try:
+        with SandboxPool(1) as pool, pytest.raises(SceError, match=r"gcc is missing; install gcc"):
+            pool.run(ADD, ["1 2"], language="c")
+    finally:
+        toolchain.find_toolchain.cache_clear()
+
+
+def test_a_toolchain_that_does_not_work_is_an_error_and_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = dataclasses.replace(toolchain.find_toolchain(), guard="int no_program_links_with(this;")
+    monkeypatch.setattr(worker, "find_toolchain", lambda: broken)
+    with SandboxPool(1) as pool, pytest.raises(SceError, match="gcc does not work in the sandbox"):
+        pool.run(ADD, ["1 2"], language="c")
+
+
+def test_a_compiler_that_somebody_kills_is_run_again() -> None:
+    with SandboxPool(1) as pool:
+        assert pool.run(ADD, ["1 2"], language="c").parses
+        (zygote,) = pool.idle_pids()
+        slow = "#define A(x) x x x x x x x x\n#define B(x) A(A(A(A(A(x)))))\nint main(void) { return 0 B(+1); }"
+
+        def kill() -> None:
+            while len(below := descendants(zygote)) < 2:
+                pass
+            os.kill(below[-1], signal.SIGKILL)
+
+        thread = threading.Thread(target=kill)
+        thread.start()
+        assert pool.run(slow, [""], language="c").parses
+        thread.join()
+
+
+def test_no_file_is_left_when_a_pool_closes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with SandboxPool(1) as pool:
+        pool.run(ADD, ["1 2"], language="c")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("file", [b"", b"\x7fELF", b"\x7fELF\x02\x01" + b"\xff" * 90, b"\x7fELF\x01\x01" + bytes(90)])
+def test_what_is_no_object_file_is_an_error(file: bytes) -> None:
+    with pytest.raises(ValueError, match=r"ELF|section|unpack|large"):
+        elf.forbidden_symbol(file)

@@ -1,0 +1,132 @@
+"""Hostile files in C, for the compiler and for the sandbox: the verdict of each, and nothing left behind by any.
+
+Each file of `hostile_c/` names its verdict in its first line. "no compile" and "report" (a sanitizer stopped it) are
+those of C; "crash" is any other end that is not clean. An attack prints 42, which would be a pass, only if it succeeds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from other_users import SECRET, Target, as_whom, open_house, python_for, target
+
+from securecoderl_edge.sandbox import Execution, SandboxPool
+from securecoderl_edge.sandbox.sanitizers import was_reported
+from securecoderl_edge.scoring.reward import outcome
+
+__all__ = ["open_house", "target"]  # fixtures
+pytestmark = [pytest.mark.usefixtures("c_compiler"), pytest.mark.timeout(900)]
+
+FILES = sorted(Path(__file__).with_name("hostile_c").glob("*.c"))
+VERDICT = re.compile(r"/\* expect: ([a-z ]+)\. ")
+
+
+@dataclass(frozen=True)
+class Aftermath:
+    """What came of all programs, and what the surroundings looked like before and after."""
+
+    verdicts: dict[str, str]
+    texts: dict[str, str]
+    served: int
+    left: list[int]
+    before: dict[str, Any]
+    after: dict[str, Any]
+    victim: subprocess.Popen[bytes]
+
+
+@pytest.fixture(scope="module", params=as_whom(("full",)))
+def aftermath(request: pytest.FixtureRequest, target: Target, open_house: Path) -> Iterator[Aftermath]:
+    level, user = request.param
+    victim = subprocess.Popen([python_for(user), "-c", "import time; time.sleep(3600)"], user=user, group=user)
+    for path in [target.folder, *target.folder.rglob("*")]:
+        os.chown(path, user or os.getuid(), user or os.getgid())
+    programs = [target.aim(text(file)).replace("VICTIM", str(victim.pid)) for file in FILES]
+    before = surroundings(target)
+    done = subprocess.run(
+        [python_for(user), "-B", str(open_house / "hostile.py"), level, "c"],
+        input=json.dumps([[program, ""] for program in programs]),
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(open_house), "SECRET_TOKEN": SECRET, "PATH": os.environ["PATH"]},
+        cwd="/",
+        user=user,
+        group=user,
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    verdicts, texts = {}, {}
+    for file, (parses, stdout, stderr, returncode, stopped_by) in zip(FILES, report["runs"], strict=True):
+        execution = Execution(returncode, stopped_by, stdout, stderr, 0.0)
+        verdict = outcome(execution, "42\n").verdict.replace("_", " ")
+        verdicts[file.stem] = "no compile" if not parses else "report" if was_reported(execution) else verdict
+        texts[file.stem] = f"{stdout}\n{stderr}"
+    yield Aftermath(verdicts, texts, report["served"], report["left"], before, surroundings(target), victim)
+    victim.kill()
+    victim.wait()
+
+
+def text(file: Path) -> str:
+    return file.read_text(encoding="utf-8")
+
+
+def surroundings(target: Target) -> dict[str, Any]:
+    places = {place: {path.name for path in Path(place).iterdir()} for place in ("/", "/tmp", "/dev/shm")}
+    return {"files": target.snapshot(), **places}
+
+
+def test_each_file_gets_its_verdict(aftermath: Aftermath) -> None:
+    expected = {file.stem: VERDICT.match(text(file))[1] for file in FILES}  # type: ignore[index]
+    wrong = {
+        name: (verdict, aftermath.texts[name][-300:])
+        for name, verdict in aftermath.verdicts.items()
+        if verdict != expected[name]
+    }
+    assert wrong == {}
+    assert len(expected) > 100
+
+
+def test_no_file_is_read_written_renamed_or_removed(aftermath: Aftermath) -> None:
+    assert aftermath.after["files"] == aftermath.before["files"]
+    assert [name for name, shown in aftermath.texts.items() if SECRET in shown or "root:x:" in shown] == []
+
+
+@pytest.mark.parametrize("place", ["/", "/tmp", "/dev/shm"])
+def test_no_file_appears(aftermath: Aftermath, place: str) -> None:
+    new = aftermath.after[place] - aftermath.before[place]
+    assert [name for name in new if re.fullmatch(r".*pwned.*|sce-\w{8}|cc\w{6}\..*|a\.out|solution.*", name)] == []
+
+
+def test_no_other_process_is_signalled(aftermath: Aftermath) -> None:
+    assert aftermath.victim.poll() is None
+    state = Path(f"/proc/{aftermath.victim.pid}/stat").read_text().rpartition(")")[2].split()[0]
+    assert state in "SR"
+
+
+def test_no_worker_dies_and_no_process_is_left(aftermath: Aftermath) -> None:
+    assert aftermath.served == len(FILES)
+    assert aftermath.left == []
+
+
+def test_nothing_is_sent_to_the_network(aftermath: Aftermath, target: Target) -> None:
+    with pytest.raises(BlockingIOError):
+        target.listener.accept()
+    with pytest.raises(BlockingIOError):
+        target.datagrams.recv(1)
+
+
+@pytest.mark.parametrize("name", ["kill_parent", "kill_all", "kill_group", "trace_parent", "limits_of_parent"])
+def test_an_attack_on_the_processes_above_hurts_none_of_them(name: str) -> None:
+    program = text(Path(__file__).with_name("hostile_c") / f"{name}.c")
+    with SandboxPool(1) as pool:
+        pool.run(program, [""], language="c")
+        after = pool.run("int main(void) { return 7; }", [""], language="c")
+        assert pool._idle.queue[-1]["c"].programs == 2
+    assert after.executions[0].returncode == 7
