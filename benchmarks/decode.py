@@ -129,8 +129,7 @@ def llama_raw(path: Path) -> dict[str, float]:
     """One sequence by llama_decode alone."""
     import llama_cpp
 
-    from securecoderl_edge.runtimes.gguf.llama import LlamaModel, open_sampler
-    from securecoderl_edge.runtimes.protocol import Sampling
+    from securecoderl_edge.runtimes.gguf.llama import LlamaModel
 
     model = LlamaModel(path)
     prompt = model.tokenize(PROMPT)
@@ -138,7 +137,9 @@ def llama_raw(path: Path) -> dict[str, float]:
     parameters.n_ctx, parameters.n_threads, parameters.n_threads_batch = 512, 1, 1
     parameters.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
     context = llama_cpp.llama_init_from_model(model._model, parameters)
-    sampler = open_sampler(Sampling(0.8, TOKENS), 1)
+    sampler = llama_cpp.llama_sampler_chain_init(llama_cpp.llama_sampler_chain_default_params())
+    llama_cpp.llama_sampler_chain_add(sampler, llama_cpp.llama_sampler_init_temp(0.8))
+    llama_cpp.llama_sampler_chain_add(sampler, llama_cpp.llama_sampler_init_dist(1))
 
     def feed(tokens: list[int]) -> None:
         array = (llama_cpp.llama_token * len(tokens))(*tokens)

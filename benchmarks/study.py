@@ -4,10 +4,10 @@
     python benchmarks/study.py recipe --json benchmarks/results/study-recipe.json
     python benchmarks/study.py confirm --json benchmarks/results/study-confirm.json
     python benchmarks/study.py security --json benchmarks/results/study-security.json
+    python benchmarks/study.py security-rules --json benchmarks/results/study-security-rules.json
     python benchmarks/study.py ablations --json benchmarks/results/study-ablations.json
     python benchmarks/study.py half --json benchmarks/results/study-half.json
     python benchmarks/study.py hacking --json benchmarks/results/study-hacking.json
-    python benchmarks/study.py paper-starter --json benchmarks/results/study-paper-starter.json
     python benchmarks/study.py paper-mbpp --json benchmarks/results/study-paper-mbpp.json
 
 ``table3`` has the variants of ``sce reproduce table3`` and some more. All studies share one folder, so a variant of two
@@ -42,8 +42,10 @@ from securecoderl_edge.training.settings import CURRICULUM
 # The SFT of the recipe before today's, and its learning rate of RL.
 WEAK_SFT = ("sft.steps=10", "sft.learning_rate=3e-4", "sft.solutions=any")
 RATE_BEFORE = "ppo.learning_rate=1e-3"
-BETAS = (0.0, 0.4, 0.8)
+NO_BETA = 0.0
 PAPERS_BETA = 0.4
+# The shortest solution of a security problem is often the unsafe one.
+ANY_SOLUTION = ("sft.solutions=any",)
 # Arms whose setting was removed, and a commit with it. Their results stay in the record of their study.
 REMOVED_ARMS = {"half-refill": "335ab42", "half-by-rate": "020c0b3", "hard-maxrl-32": "a18fbf1"}
 
@@ -112,36 +114,56 @@ def recipe(folder: Path) -> Study:
 
 
 def security(folder: Path) -> Study:
-    """The weight of R_sec; R_sec from security tests, from Bandit and from both; weaknesses that training lacks."""
-    arm = partial(Arm, split=SECURITY, measured_on=(SECURITY,))
-    # The shortest solution is often the unsafe one.
-    both = ("sft.solutions=any",)
-    arms = [arm("security-sft", "SFT", phases=("sft",), settings=both)]
-    rl = partial(arm, phases=("sft", "partial"))
-
-    def settings(beta: float, rule: str = "both") -> tuple[str, ...]:
-        return (*both, "partial.steps=40", f"reward.security_weight={beta}", f"reward.security={rule}")
-
-    for beta in BETAS:
-        arms.append(rl(f"security-beta-{beta}", f"beta {beta}", settings=settings(beta)))
-    for rule in ("tests", "bandit"):
-        title = f"beta {PAPERS_BETA}, {rule} alone"
-        arms.append(rl(f"security-{rule}", title, settings=settings(PAPERS_BETA, rule)))
-    separate = (*settings(PAPERS_BETA), "ppo.separate_rewards=true")
-    arms.append(rl("security-separate", f"beta {PAPERS_BETA}, R_func and R_sec scaled apart", settings=separate))
-    without, papers = "security-beta-0.0", f"security-beta-{PAPERS_BETA}"
-    pairs = [("security-sft", each.name) for each in arms[1:]]
-    pairs += [(without, each.name) for each in arms[2:]]
-    pairs += [(papers, f"security-{name}") for name in ("tests", "bandit", "separate")]
-    arm, rl = (partial(each, split=CODE, measured_on=(CODE, NOT_CODE)) for each in (arm, rl))
-    arms += [
-        arm("code-sft", "SFT", phases=("sft",), settings=both),
-        rl("code-beta-0.0", "beta 0.0", settings=settings(0.0)),
-        rl(f"code-beta-{PAPERS_BETA}", f"beta {PAPERS_BETA}", settings=settings(PAPERS_BETA)),
-    ]
-    held_out = [each.name for each in arms[-3:]]
-    pairs += [(held_out[0], held_out[1]), (held_out[0], held_out[2]), (held_out[1], held_out[2])]
+    """R_sec from security tests and Bandit, or no R_sec; also on weaknesses that training lacks."""
+    arms: list[Arm] = []
+    pairs: list[tuple[str, str]] = []
+    for split, measured_on in ((SECURITY, (SECURITY,)), (CODE, (CODE, NOT_CODE))):
+        three = [
+            _security_sft(split, measured_on),
+            _security_rl(f"beta-{NO_BETA}", f"beta {NO_BETA}", split, measured_on, beta=NO_BETA),
+            _security_rl(f"beta-{PAPERS_BETA}", f"beta {PAPERS_BETA}", split, measured_on),
+        ]
+        arms += three
+        pairs += itertools.combinations([arm.name for arm in three], 2)
     return _study("security", folder, arms, pairs, seeds=5)
+
+
+def security_rules(folder: Path) -> Study:
+    """What R_sec is made of, its weight, and R_func and R_sec scaled apart."""
+    rl = partial(_security_rl, split=SECURITY, measured_on=(SECURITY,))
+    sft, without, papers = security(folder).arms[:3]
+    changed = [
+        rl("beta-0.8", "beta 0.8", beta=0.8),
+        rl("tests", f"beta {PAPERS_BETA}, tests alone", rule="tests"),
+        rl("bandit", f"beta {PAPERS_BETA}, Bandit alone", rule="bandit"),
+        rl("separate", f"beta {PAPERS_BETA}, scaled apart", more=("ppo.separate_rewards=true",)),
+    ]
+    pairs = [(without.name, each.name) for each in changed] + [(papers.name, each.name) for each in changed]
+    return _study("security-rules", folder, [sft, without, papers, *changed], pairs, seeds=3)
+
+
+def _security_sft(split: Split, measured_on: tuple[Split, ...]) -> Arm:
+    return Arm(f"{split.name}-sft", "SFT", split, phases=("sft",), measured_on=measured_on, settings=ANY_SOLUTION)
+
+
+def _security_rl(
+    name: str,
+    title: str,
+    split: Split,
+    measured_on: tuple[Split, ...],
+    beta: float = PAPERS_BETA,
+    rule: str = "both",
+    more: tuple[str, ...] = (),
+) -> Arm:
+    reward = (f"reward.security_weight={beta}", f"reward.security={rule}")
+    return Arm(
+        f"{split.name}-{name}",
+        title,
+        split,
+        phases=("sft", "partial"),
+        measured_on=measured_on,
+        settings=(*ANY_SOLUTION, "partial.steps=40", *reward, *more),
+    )
 
 
 def ablations(folder: Path) -> Study:
@@ -223,8 +245,6 @@ def hacking(folder: Path) -> Study:
     rewards: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("published", "reward of the published code", gameable),
         ("plain", "our reward", ()),
-        ("dropped", "our reward, visible tests dropped", ("reward.visible_tests=drop",)),
-        ("constants", "our reward, minus constant baseline", ("reward.subtract_constant_baseline=true",)),
         ("both", "our reward, both guards", ("reward.visible_tests=drop", "reward.subtract_constant_baseline=true")),
     )
     arm = partial(Arm, split=SHOWN, measured_on=(SHOWN, HIDDEN), snapshot_every=40)
@@ -238,28 +258,17 @@ def hacking(folder: Path) -> Study:
     return _study("hacking", folder, arms, pairs, seeds=3)
 
 
-def paper_starter(folder: Path) -> Study:
-    """The recipe paper-exact with nano on `hard`."""
-    overrides = (
-        *("model=nano", "base_precision=fp32", "gradient_checkpointing=false", "prompt.style=stdin"),
-        *("ppo.max_tokens=192", "sft.learning_rate=3e-4", "reward.cpu_seconds=0.5"),
-    )
-    return _papers("paper-starter", folder, HIDDEN, overrides, samples=2)
-
-
 def paper_mbpp(folder: Path) -> Study:
-    """The recipe paper-exact with SmolLM2-135M on MBPP, as much of it as a CPU can do: one epoch, 40 updates."""
+    """The recipe paper-exact with SmolLM2-135M on MBPP, as much of it as a CPU can do: one epoch, 40 updates.
+
+    At 100 times the paper's learning rate: with 1e-6, 500 updates of `nano` made no difference.
+    """
     overrides = (
         *("model=smollm2", "base_precision=fp32", "gradient_checkpointing=false", "sft.epochs=1"),
         *("sft.max_tokens=256", "prompt.max_tokens=512", "ppo.max_tokens=160", "reward.cpu_seconds=2"),
         *("binary.steps=40", "partial.steps=40"),
     )
     split = Split("mbpp", "mbpp:train", "mbpp:test")
-    return replace(_papers("paper-mbpp", folder, split, overrides, samples=1), limit=100)
-
-
-def _papers(name: str, folder: Path, split: Split, overrides: tuple[str, ...], samples: int) -> Study:
-    """The paper's variants on a split, at 100 times its learning rate: with 1e-6, 500 updates made no difference."""
     arm = partial(Arm, split=split, measured_on=(split,))
     arms = [arm("paper-sft", "SFT", phases=("sft",), settings=())]
     for variant in ("simple", "fresh", "cont"):
@@ -267,8 +276,8 @@ def _papers(name: str, folder: Path, split: Split, overrides: tuple[str, ...], s
         arms.append(arm(f"paper-{variant}-1e-4", title, phases=phases, settings=("ppo.learning_rate=1e-4",)))
     names = [each.name for each in arms[1:]]
     pairs = [("paper-sft", each) for each in names] + [(each, names[-1]) for each in names[:-1]]
-    study = _study(name, folder / name, arms, pairs, seeds=3)
-    return replace(study, recipe="paper-exact", samples=samples, overrides=overrides, device="cpu")
+    study = _study("paper-mbpp", folder / "paper-mbpp", arms, pairs, seeds=3)
+    return replace(study, recipe="paper-exact", samples=1, limit=100, overrides=overrides, device="cpu")
 
 
 STUDIES: dict[str, Callable[[Path], Study]] = {
@@ -276,10 +285,10 @@ STUDIES: dict[str, Callable[[Path], Study]] = {
     "recipe": recipe,
     "confirm": confirm,
     "security": security,
+    "security-rules": security_rules,
     "ablations": ablations,
     "half": half,
     "hacking": hacking,
-    "paper-starter": paper_starter,
     "paper-mbpp": paper_mbpp,
 }
 

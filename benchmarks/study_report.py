@@ -309,15 +309,16 @@ def transfer_differences(records: Records, study: str, split: str, names: str = 
 
 
 def costs(records: Records) -> str:
-    """Size and time of each study, and its command."""
+    """Size, time and machine of each study, and its command."""
     rows = []
     for name, record in records.items():
         trained = sum(seconds for arm in record["arms"] for seconds in arm["train_seconds"])
         rows.append((
             f"`python benchmarks/study.py {name}`", str(len(record["arms"])), str(len(record["seeds"])),
             f"{record['steps_done']} of {record['steps']}", _duration(record["wall_seconds"]), _duration(trained),
+            machine(records, name),
         ))  # fmt: skip
-    columns = ("command", "variants", "seeds", "finished steps", "wall time", "sum of training times")
+    columns = ("command", "variants", "seeds", "finished steps", "wall time", "sum of training times", "machine")
     return _markdown(Table(columns, tuple(rows)))
 
 
@@ -333,9 +334,9 @@ def figure(records: Records, name: str) -> str:
     return f"![{alt_text(name, records)}]({PLOTS.name}/{name}.svg)"
 
 
-def machine(records: Records) -> str:
-    """The machine of the results."""
-    found = next(iter(records.values()))["machine"]
+def machine(records: Records, study: str) -> str:
+    """The machine of a study's results."""
+    found = records[study]["machine"]
     return f"{found['cores']} cores of an {found['cpu']}"
 
 

@@ -48,14 +48,19 @@ class Table3Config:
     splits: tuple[str, ...] = setting((), "Use only these splits of the recipe, for example eval,hard.")
     variants: tuple[str, ...] = setting(
         (),
-        "Training variants, comma-separated.  [default: all; rft and ssd only for starter, sched not for paper-exact]",
+        "Training variants, comma-separated.  [default: sft and PPO; rft for starter and smollm2; ssd for starter]",
         choices=tuple(VARIANTS),
     )
     seeds: int = setting(5, "Training runs per variant, with seeds 42, 43, ...", minimum=1)
-    samples: int = setting(2, "Completions per evaluation problem.", minimum=1)
+    samples: int | None = setting(
+        None,
+        "Completions per evaluation problem.  [default: 2; for smollm2 one, by greedy decoding]",
+        minimum=1,
+        metavar="N",
+    )
     updates: int | None = setting(
         None,
-        "Updates of each variant after SFT.  [default: 60 for starter, else those of the recipe]",
+        "Updates of each variant after SFT.  [default: 40 for starter, 50 for smollm2, else those of the recipe]",
         minimum=2,
         metavar="N",
     )

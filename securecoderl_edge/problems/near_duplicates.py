@@ -85,6 +85,17 @@ def pairs_between(
             yield place, other, likeness
 
 
+def without_near_duplicates(problems: Sequence[Problem], others: Sequence[Problem]) -> list[Problem]:
+    """The problems that are no near-duplicate of one of the others; compares every pair, and needs no datasketch."""
+    known = [word_pairs(problem) for problem in others]
+
+    def is_new(problem: Problem) -> bool:
+        pairs = word_pairs(problem)
+        return all(jaccard(pairs, each) < SIMILARITY for each in known)
+
+    return list(filter(is_new, problems))
+
+
 def clusters(problems: Sequence[Problem], similarity: float = SIMILARITY) -> list[list[int]]:
     """Group positions: near-duplicates, near-duplicates of those, and problems with the same `Problem.group` are
     together; in order of the first member.

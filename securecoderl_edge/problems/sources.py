@@ -19,10 +19,12 @@ BENCHMARKS = {
     "humaneval": ("HumanEval.jsonl.gz", "HumanEval.jsonl", "humaneval-problems.jsonl", "humaneval.jsonl"),
     "mbpp": ("mbpp.jsonl", "sanitized-mbpp.json", "mbpp-problems.jsonl"),
 }
+# The problems of MBPP for training and validation that are no near-duplicate of one of its test split or of HumanEval.
+CLEAN = "clean"
 # The splits of the benchmarks: the tag that their problems have, if it is not all of them.
 _SPLITS: dict[str, dict[str, str | None]] = {
     "humaneval": {"test": None, "all": None},
-    "mbpp": {**{name: f"mbpp-{name}" for name in ("test", "train", "validation", "prompt")}, "all": None},
+    "mbpp": {**{name: f"mbpp-{name}" for name in ("test", "train", "validation", "prompt")}, "all": None, CLEAN: None},
 }
 
 
@@ -131,6 +133,8 @@ def benchmark_problems(name: str, split: str = "", tell: Callable[[str], None] =
     splits = _SPLITS[name]
     if split and split not in splits:
         raise UsageError(f"unknown split {name}:{split}; choose from {', '.join(splits)}")
+    if split == CLEAN:
+        return _clean(name)
     own = None if split else next((file for file in map(Path, BENCHMARKS[name]) if file.is_file()), None)
     if own is not None:
         tell(f"{name}: reading {own} in this folder; {name}:test is the packaged file")
@@ -141,3 +145,12 @@ def benchmark_problems(name: str, split: str = "", tell: Callable[[str], None] =
     if not problems:
         raise SceError(f"{path}: no problems from the {name} test split")
     return problems
+
+
+def _clean(name: str) -> list[Problem]:
+    from securecoderl_edge.problems.near_duplicates import without_near_duplicates
+
+    evaluated = [problem for each in BENCHMARKS for problem in benchmark_problems(each, "test")]
+    return without_near_duplicates(
+        [*benchmark_problems(name, "train"), *benchmark_problems(name, "validation")], evaluated
+    )

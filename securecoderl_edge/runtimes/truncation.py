@@ -1,7 +1,6 @@
 """Truncation of the distribution before sampling, the same for every runtime that samples its own tokens.
 
-llama.cpp has the same steps as links of its sampler chain; `llama.open_sampler` adds them in the same order. For
-tensors there is `models.sampling.truncated`.
+The steps and their order are those of llama.cpp. For tensors there is `models.sampling.truncated`.
 """
 
 from __future__ import annotations

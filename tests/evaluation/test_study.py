@@ -320,6 +320,21 @@ def test_baselines_have_the_updates_of_one_ppo_variant_and_are_trained_by_defaul
     assert trained["starter"] - trained["paper-v100"] == {"RFT", "SSD"}
 
 
+def test_smollm2_is_trained_on_clean_problems_and_evaluated_greedily_on_three_benchmarks() -> None:
+    study = table3("smollm2", Path("runs"))
+    commands = [study.bench_command(study.arms[1], 42, split) for split in study.splits]
+    evaluated = [words[words.index("--problems") + 1] for words in commands]
+    assert evaluated == ["mbpp:test", "humaneval:test", "starter:eval"]
+    assert {arm.split.train for arm in study.arms} == {"mbpp:clean"}
+    assert {(words[words.index("--temperature") + 1], words[words.index("--samples") + 1]) for words in commands} == {
+        ("0", "1")
+    }
+    sampled = table3("smollm2", Path("runs"), samples=8)
+    assert "--temperature" not in sampled.bench_command(sampled.arms[1], 42, sampled.splits[0])
+    own = table3("smollm2", Path("runs"), splits=[Split("own", "train.jsonl", "eval.jsonl")])
+    assert [split.name for split in own.splits] == ["own"]
+
+
 def test_a_quick_study_has_a_short_sft_in_every_recipe_unless_the_user_says_otherwise() -> None:
     for given, expected in (((), 10), (("sft.steps=12",), 12), (("sft.steps=3",), 3)):
         study = table3("paper-exact", Path("runs"), is_quick=True, overrides=given)

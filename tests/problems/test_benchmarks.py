@@ -15,6 +15,7 @@ from places import SHARED
 from securecoderl_edge.cli import sce
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.problems.benchmarks.files import DIGESTS, pack, packaged_file
+from securecoderl_edge.problems.near_duplicates import pairs_between
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.sources import (
     benchmark_problems,
@@ -96,8 +97,18 @@ def test_an_unknown_split_is_named_with_those_that_exist() -> None:
 def test_test_problems_are_known_to_be_for_evaluation() -> None:
     for source in ("humaneval", "humaneval:test", "mbpp", "mbpp:test", "mbpp:all"):
         assert is_for_evaluation(source)
-    for source in ("mbpp:train", "mbpp:validation", "starter", "starter:eval", "mbpp.jsonl"):
+    for source in ("mbpp:train", "mbpp:validation", "mbpp:clean", "starter", "starter:eval", "mbpp.jsonl"):
         assert not is_for_evaluation(source)
+
+
+def test_clean_problems_are_for_training_and_unlike_every_problem_of_an_evaluation() -> None:
+    clean = load_problems("mbpp:clean")
+    left_out = [each for split in ("train", "validation") for each in load_problems(f"mbpp:{split}")]
+    evaluated = [*load_problems("mbpp:test"), *load_problems("humaneval:test")]
+    assert not list(pairs_between(clean, evaluated))
+    near = {place for place, _, _ in pairs_between(left_out, evaluated)}
+    assert clean == [problem for place, problem in enumerate(left_out) if place not in near]
+    assert len(clean) == 290
 
 
 def test_a_published_file_in_the_folder_replaces_the_packaged_one() -> None:

@@ -88,7 +88,7 @@ class Study:
 
     Attributes:
         folder: everything is written below it.
-        samples: per problem. limit: maximum number of problems of a split.
+        samples: per problem. is_greedy: one each, by greedy decoding. limit: maximum number of problems of a split.
         comparisons: names of arms whose final policies are compared, the second minus the first.
         own_draws: evaluate only final policies, each with the seed of its training. Otherwise all evaluations use the
             same seed.
@@ -109,6 +109,7 @@ class Study:
     overrides: tuple[str, ...] = ()
     device: str = "auto"
     threads: int = 1
+    is_greedy: bool = False
 
     @cached_property
     def splits(self) -> tuple[Split, ...]:
@@ -142,7 +143,8 @@ class Study:
     @property
     def _size(self) -> str:
         problems = "" if self.limit is None else f"-{self.limit}"
-        return f"{problems}-x{self.samples}{'-own' if self.own_draws else ''}"
+        drawn = "greedy" if self.is_greedy else f"x{self.samples}"
+        return f"{problems}-{drawn}{'-own' if self.own_draws else ''}"
 
     def model(self, split: Split) -> str | None:
         """The base model of a split, if it is not the recipe's."""
@@ -229,6 +231,8 @@ class Study:
     def _bench(self, models: Sequence[str], split: Split, seed: int) -> list[str]:
         words = ["bench", *models, "--problems", split.eval, "--samples", str(self.samples)]
         words += ["--device", self.device, "--threads", str(self.threads), "--json"]
+        if self.is_greedy:
+            words += ["--temperature", "0"]
         if not all(map(gguf_file, models)):
             words += ["--base-precision", "fp32"]  # the same on every machine
         settings = self._recipe_settings

@@ -43,6 +43,7 @@ NANO_HARD = Base(
     ),
 )
 
+MBPP_CLEAN = "mbpp:clean"
 APPS_PLUS = Split("eval", "apps-plus-train.jsonl", "apps-plus-eval.jsonl")
 
 
@@ -55,6 +56,7 @@ class Preset:
             follow the paper: its curriculum has twice the updates of the others.
         snapshot_every: see `Arm`.
         variants: those that are trained unless others are chosen.
+        measured_on: more splits for evaluation. is_greedy: greedy decoding, one sample per problem, instead of two.
         threads: of an evaluation; by default each job's share of the cores.
     """
 
@@ -62,6 +64,8 @@ class Preset:
     updates: int | None = None
     snapshot_every: int | None = None
     variants: tuple[str, ...] = PPO_VARIANTS
+    measured_on: tuple[Split, ...] = ()
+    is_greedy: bool = False
     threads: int | None = None
 
 
@@ -76,6 +80,13 @@ PRESETS = {
         variants=tuple(VARIANTS),
         threads=1,
     ),
+    "smollm2": Preset(
+        (Split("mbpp", MBPP_CLEAN, "mbpp:test"),),
+        updates=50,
+        variants=(SFT, "simple", "fresh", "cont", "sched", "rft"),
+        measured_on=(Split("humaneval", MBPP_CLEAN, "humaneval:test"), Split("eval", MBPP_CLEAN, "starter:eval")),
+        is_greedy=True,
+    ),
     "paper-exact": Preset((APPS_PLUS,), variants=(SFT, "simple", "fresh", "cont")),
     "paper-v100": Preset((APPS_PLUS,), snapshot_every=100),
     "qwen-0.5b": Preset((Split("eval", "problems-train.jsonl", "problems-eval.jsonl"),), snapshot_every=25),
@@ -89,7 +100,7 @@ def table3(
     splits: Sequence[Split] = (),
     variants: Sequence[str] | None = None,
     seeds: int = 5,
-    samples: int = 2,
+    samples: int | None = None,
     updates: int | None = None,
     quants: Sequence[str] = ("q8_0",),
     is_quick: bool = False,
@@ -103,6 +114,7 @@ def table3(
     Args:
         splits: instead of the preset's; required for a recipe without a preset.
         variants: names in `VARIANTS`, instead of the preset's.
+        samples: per problem and model, instead of the preset's way of decoding.
         updates: number of updates after SFT in every variant, instead of the preset's.
         overrides, device: see `Study`. threads: instead of the preset's.
         jobs: evaluations at the same time; without a number of threads they share the cores.
@@ -130,6 +142,8 @@ def table3(
     if count is not None and count < 2:
         raise UsageError("--updates must be at least 2: the curriculum has two phases")
     snapshot_every = None if is_quick else preset.snapshot_every
+    measured_on = (*chosen, *preset.measured_on) if set(preset.splits) >= set(splits) else chosen
+    is_greedy = samples is None and preset.is_greedy
     arms = tuple(
         Arm(
             f"{split.name}-{name}",
@@ -137,7 +151,7 @@ def table3(
             split,
             VARIANTS[name][1],
             _steps(recipe, name, count, overrides),
-            chosen,
+            measured_on,
             tuple(quants),
             snapshot_every,
         )
@@ -153,12 +167,13 @@ def table3(
         folder,
         arms,
         tuple(range(FIRST_SEED, FIRST_SEED + (1 if is_quick else seeds))),
-        1 if is_quick else samples,
+        1 if is_quick or is_greedy else samples or 2,
         30 if is_quick else None,
         tuple(itertools.chain.from_iterable(pairs)),
         overrides=overrides,
         device=device,
         threads=threads or preset.threads or max(1, cpu_count() // jobs),
+        is_greedy=is_greedy,
     )
 
 

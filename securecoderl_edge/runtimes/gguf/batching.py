@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import codecs
 import functools
-import hashlib
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
@@ -21,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from securecoderl_edge.prompts.extraction import Asked
-from securecoderl_edge.runtimes.gguf.llama import BATCH, LlamaContext, LlamaModel, free_sampler, open_sampler
+from securecoderl_edge.runtimes.drawing import draw
+from securecoderl_edge.runtimes.gguf.llama import BATCH, LlamaContext, LlamaModel
 from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
 from securecoderl_edge.runtimes.text_writer import TextWriter, end_of_program
 
@@ -35,14 +35,14 @@ class Task:
 
     Attributes:
         key: names it in answers; hashable.
-        seed: of its own, see `derive_seed`.
+        seed: of its own, so that a sample does not depend on the others.
         asked: the function or program that the prompt requests; the sample ends with its program.
     """
 
     key: Any
     prompt: Sequence[int]
     sampling: Sampling
-    seed: int
+    seed: Sequence[int]
     asked: Asked | None = None
 
 
@@ -51,7 +51,7 @@ class _Sample:
     """A sample being decoded; ``filled`` tokens of it are in the KV cache."""
 
     task: Task
-    sampler: Any
+    random: np.random.Generator
     started: float
     next_token: int
     filled: int
@@ -60,12 +60,6 @@ class _Sample:
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     decoder: codecs.IncrementalDecoder = field(default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace"))
-
-
-def derive_seed(seed: int, prompt_index: int, sample_index: int) -> int:
-    """The seed of one sample, independent of the order of decoding; never llama.cpp's value for "random"."""
-    digest = hashlib.blake2b(f"{seed}:{prompt_index}:{sample_index}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") % 0xFFFFFFFF
 
 
 class BatchDecoder:
@@ -136,7 +130,7 @@ class BatchDecoder:
         """Free the places of tasks before their end."""
         for place, sample in enumerate(self._places):
             if sample is not None and sample.task.key in keys:
-                self._release(place, sample)
+                self._places[place] = None
 
     def _prepare(self, place: int, tokens: Sequence[int]) -> int:
         """Make a place hold the longest cached prefix of ``tokens``; returns its length."""
@@ -150,7 +144,7 @@ class BatchDecoder:
         show = None if self._on_token is None else functools.partial(self._on_token, task)
         return _Sample(
             task,
-            open_sampler(task.sampling, task.seed),
+            np.random.default_rng(task.seed),
             time.perf_counter(),
             next_token=task.prompt[-1],
             filled=len(task.prompt) - 1,
@@ -200,11 +194,11 @@ class BatchDecoder:
             list(range(len(samples))),
             logits=True,
         )
-        drawn = [self._context.sample(sample.sampler, row) for row, sample in enumerate(samples)]
-        logprobs = _logprobs(self._context.logits(len(samples)), drawn)
+        logits = self._context.logits(len(samples))
+        drawn = [draw(row, sample.task.sampling, sample.random) for row, sample in zip(logits, samples, strict=True)]
         now = time.perf_counter()
         self.spent += Usage(decode_tokens=len(samples), decode_seconds=now - started)
-        for place, (sample, token, logprob) in enumerate(zip(samples, drawn, logprobs, strict=True)):
+        for place, (sample, (token, logprob)) in enumerate(zip(samples, drawn, strict=True)):
             sample.times.append(now - sample.started)
             sample.filled += 1
             sample.next_token = token
@@ -216,24 +210,12 @@ class BatchDecoder:
             is_stopped = sample.writer.add(sample.decoder.decode(piece, final=is_last))
             if is_last or is_stopped:
                 self._on_completion(sample.task, _completion(sample, is_end or is_stopped))
-                self._release(place, sample)
-
-    def _release(self, place: int, sample: _Sample) -> None:
-        free_sampler(sample.sampler)
-        self._places[place] = None
+                self._places[place] = None
 
     def _sample_at(self, place: int) -> _Sample:
         sample = self._places[place]
         assert sample is not None
         return sample
-
-
-def _logprobs(logits: np.ndarray[Any, np.dtype[np.float32]], tokens: list[int]) -> list[float]:
-    """Natural-log probability of one token per row, at temperature 1."""
-    top = logits.max(axis=1, keepdims=True)
-    total = np.log(np.exp(logits - top).sum(axis=1)) + top[:, 0]
-    chosen = logits[np.arange(len(tokens)), tokens]
-    return [float(value) for value in np.minimum(chosen - total, 0.0)]
 
 
 def _completion(sample: _Sample, is_stopped: bool) -> Completion:

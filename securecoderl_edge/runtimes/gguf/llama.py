@@ -19,7 +19,6 @@ from securecoderl_edge.models.gguf_header import read_header
 from securecoderl_edge.prompts.thoughts import thought_tokens
 from securecoderl_edge.runtimes.gguf.cache import cache_size
 from securecoderl_edge.runtimes.gguf.repacking import repacked_weights
-from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.text import NORMALIZER_KEY, normalize
 
 BATCH = 512
@@ -239,10 +238,6 @@ class LlamaContext:
         pointer = llama_cpp.llama_get_logits(self._context)
         return np.ctypeslib.as_array(pointer, (rows, self._vocabulary_size))
 
-    def sample(self, sampler: Any, row: int) -> int:
-        """Sample a token from a row of the last batch."""
-        return int(llama_cpp.llama_sampler_sample(sampler, self._context, row))
-
     def copy(self, source: int, target: int, length: int) -> int:
         """Make ``target`` a copy of the first ``length`` tokens of ``source``; returns how many it holds, as `cut`."""
         self.clear(target)
@@ -325,32 +320,6 @@ def free_gpu_bytes(kind: int = _GPU) -> int | None:
 def max_sequences() -> int:
     """Maximum number of sequences in one context of this build."""
     return int(llama_cpp.llama_max_parallel_sequences())
-
-
-def open_sampler(sampling: Sampling, seed: int) -> Any:
-    """A sampler chain for `Sampling`; greedy at temperature 0."""
-    chain = llama_cpp.llama_sampler_chain_init(llama_cpp.llama_sampler_chain_default_params())
-    if sampling.is_greedy:
-        links = [llama_cpp.llama_sampler_init_greedy()]
-    else:
-        links = [llama_cpp.llama_sampler_init_temp(sampling.temperature)]
-        if sampling.top_k > 0:
-            links.append(llama_cpp.llama_sampler_init_top_k(sampling.top_k))
-        if sampling.top_p < 1:
-            links.append(llama_cpp.llama_sampler_init_top_p(sampling.top_p, 1))
-        if sampling.min_p > 0:
-            links.append(llama_cpp.llama_sampler_init_min_p(sampling.min_p, 1))
-        links.append(llama_cpp.llama_sampler_init_dist(seed))
-    if not chain or not all(links):
-        raise SceError("llama.cpp cannot create a sampler; reinstall llama-cpp-python")
-    for link in links:
-        llama_cpp.llama_sampler_chain_add(chain, link)
-    return chain
-
-
-def free_sampler(sampler: Any) -> None:
-    """Free a chain and its samplers."""
-    llama_cpp.llama_sampler_free(sampler)
 
 
 def _common(first: Sequence[int], second: Sequence[int]) -> int:

@@ -20,7 +20,7 @@ from typing import IO, Any
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.prompts.extraction import Asked
 from securecoderl_edge.prompts.styles import STYLE_KEY
-from securecoderl_edge.runtimes.gguf.batching import BatchDecoder, Task, derive_seed
+from securecoderl_edge.runtimes.gguf.batching import BatchDecoder, Task
 from securecoderl_edge.runtimes.gguf.llama import LlamaContext, LlamaModel, free_gpu_bytes, max_sequences
 from securecoderl_edge.runtimes.protocol import Completion, Sampling, Usage
 from securecoderl_edge.runtimes.room import affordable_sequences, encode_prompts
@@ -87,7 +87,7 @@ class Worker:
                 (prompt, sample),
                 prompts[prompt],
                 sampling,
-                derive_seed(sampling.seed, prompt, sample),
+                (sampling.seed, prompt, sample),
                 _asked(asked[prompt]),
             )
             for prompt, sample in request["tasks"]
@@ -132,7 +132,7 @@ class Worker:
     def _task(self, record: dict[str, Any]) -> Task:
         sampling = _sampling(record["sampling"])
         (prompt,) = encode_prompts([record["prompt"]], self._model.tokenize, sampling.max_tokens, self._context_length)
-        seed = derive_seed(sampling.seed, 0, record["sample"])
+        seed = (sampling.seed, 0, record["sample"])
         return Task(record["key"], prompt, sampling, seed, _asked(record["asked"]))
 
     def _note_text(self, task: Task, text: str) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
+from securecoderl_edge.runtimes.drawing import draw
 from securecoderl_edge.runtimes.onnx.model import Floats, OnnxBatch, OnnxModel, joined
 from securecoderl_edge.runtimes.protocol import Progress, Sampling, Task
 from securecoderl_edge.runtimes.text_writer import Draft, OpenTask, TextWriter, TokenText
-from securecoderl_edge.runtimes.truncation import truncated
 
 
 class Writer(Draft):
@@ -26,16 +26,7 @@ class Writer(Draft):
 
     def draw(self, logits: Floats) -> None:
         """Add the next token."""
-        scores = logits.astype(np.float64)
-        scores -= scores.max()
-        if self._sampling.is_greedy:
-            token = int(scores.argmax())
-        else:
-            allowed = truncated(scores / self._sampling.temperature, self._sampling)
-            cumulated = np.exp(allowed).cumsum()
-            token = int(np.searchsorted(cumulated, self._random.random() * cumulated[-1], side="right"))
-            token = min(token, len(scores) - 1)
-        self.add(token, float(scores[token] - np.log(np.exp(scores).sum())))
+        self.add(*draw(logits, self._sampling, self._random))
 
 
 class _Row(OpenTask):
