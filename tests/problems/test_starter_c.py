@@ -9,12 +9,16 @@ from pathlib import Path
 import c_programs
 import pytest
 
+pytest.importorskip("torch", reason="needs the train extra")
+
+from securecoderl_edge.languages.language import C
 from securecoderl_edge.problems.near_duplicates import SIMILARITY, jaccard, word_pairs
 from securecoderl_edge.problems.problem import Problem, problem_from_record, problem_to_record, same_output
 from securecoderl_edge.problems.starter.families.catalogue import FIRMWARE, GENERAL
 from securecoderl_edge.problems.starter.family import Family, is_held_out
 from securecoderl_edge.problems.starter.generate import build_problem, compositions, run_reference
 from securecoderl_edge.problems.starter.splits import EVAL_SIZE, load_split
+from securecoderl_edge.training.pretrain import NO_SHARE, write_documents
 
 WITH_C = tuple(family for family in (*GENERAL, *FIRMWARE) if family.has_c)
 MORE_INPUTS = 20
@@ -31,7 +35,7 @@ def check(folder: Path, chosen: list[tuple[Family, str]]) -> None:
     """All solutions in C of these compositions print what the reference in Python does."""
     programs, inputs, expected = [], [], []
     for family, key in chosen:
-        problem = build_problem(family, key, language="c")
+        problem = build_problem(family, key, language=C.name)
         rng = random.Random(key)
         draft = family.draft(key, rng, 0.0)
         drawn = [draft.draw_input(rng) for _ in range(MORE_INPUTS)]
@@ -93,9 +97,9 @@ def test_at_least_40_general_families_and_12_for_firmware_have_solutions_in_c() 
 def test_a_problem_in_c_is_the_one_in_python_with_other_solutions() -> None:
     for family in WITH_C:
         key = family.compositions[1]
-        one, other = build_problem(family, key), build_problem(family, key, language="c")
+        one, other = build_problem(family, key), build_problem(family, key, language=C.name)
         assert other.id == one.id.replace("starter/", "starter-c/", 1)
-        assert replace(one, id=other.id, language="c", solutions=other.solutions) == other
+        assert replace(one, id=other.id, language=C.name, solutions=other.solutions) == other
         assert len(set(other.solutions)) >= 2
         assert not set(one.solutions) & set(other.solutions)
 
@@ -144,3 +148,10 @@ def test_firmware_programs_keep_to_the_habits_of_firmware() -> None:
         for program in family.draft(key, random.Random(key), 0.0).c_solutions():
             assert "int32_t" in program
             assert not any(word in program for word in ("malloc", "calloc", "free(", "float", "double ", "goto"))
+
+
+def test_documents_in_c_are_training_problems_with_programs_in_c() -> None:
+    documents = write_documents(60, 1.0, 1.0, seed=3, security_share=NO_SHARE, language=C.name)
+    asked = {problem.statement for problem in load_split("c-eval")}
+    assert all("int main(void)" in program for _, program in documents)
+    assert not any(statement in prompt for prompt, _ in documents for statement in asked)

@@ -26,13 +26,12 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from itertools import islice
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.languages.language import C
+from securecoderl_edge.languages.language import PYTHON, C
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.starter.apart import Apart
 from securecoderl_edge.problems.starter.families._compose import balanced
@@ -41,9 +40,7 @@ from securecoderl_edge.problems.starter.generate import build_problem, compositi
 
 EVAL_SEED = 42
 EVAL_SIZE = 200
-# Of ``c-eval``, those that are problems of ``eval`` too; and of ``c-train``, the most of one family.
-C_GENERAL_SIZE = 150
-C_FAMILY_SIZE = 30
+C_FAMILY_SIZE = 30  # of ``c-train``, the most of one family
 # Wordings of a composition that are tried; nearly all compositions have one that is far from all evaluation problems.
 WORDINGS = 12
 SPLITS = (
@@ -79,8 +76,9 @@ def _build(split: str) -> tuple[Problem, ...]:
     if split == "c-train":
         return tuple(_c_training((*GENERAL, *FIRMWARE)))
     if split == "c-eval":
-        general = [(family, key) for family, key in _drawn(GENERAL, EVAL_SIZE) if family.has_c][:C_GENERAL_SIZE]
-        pairs = general + _drawn(FIRMWARE, EVAL_SIZE - len(general))
+        firmware = _drawn(FIRMWARE, EVAL_SIZE)
+        general = [(family, key) for family, key in _drawn(GENERAL, EVAL_SIZE) if family.has_c]
+        pairs = general[: EVAL_SIZE - len(firmware)] + firmware
         return tuple(build_problem(family, key, language=C.name) for family, key in pairs)
     training = {
         "general-train": GENERAL,
@@ -106,19 +104,12 @@ def _drawn(families: tuple[Family, ...], size: int) -> list[tuple[Family, str]]:
 
 
 def _c_training(families: tuple[Family, ...]) -> Iterator[Problem]:
-    apart = built_in(), Apart(_build("c-eval"))
     for family in families:
-        if family.has_c:
-            allowed: dict[str, Problem] = {}
-            for _, key in compositions((family,), held_out=False):
-                built = (build_problem(family, key, variant, language=C.name) for variant in range(WORDINGS))
-                allowed.update((key, each) for each in islice(filter(_allowed_by(*apart), built), 1))
-            chosen = set(balanced(list(allowed), C_FAMILY_SIZE))
-            yield from (problem for key, problem in allowed.items() if key in chosen)
-
-
-def _allowed_by(*apart: Apart) -> Callable[[Problem], bool]:
-    return lambda problem: all(rule.allows(problem) for rule in apart)
+        keys = [key for _, key in compositions((family,), held_out=False) if family.has_c]
+        built = {key: build_for_training(family, key, range(WORDINGS), language=C.name) for key in keys}
+        allowed = {key: problem for key, problem in built.items() if problem}
+        chosen = set(balanced(list(allowed), C_FAMILY_SIZE))
+        yield from (problem for key, problem in allowed.items() if key in chosen)
 
 
 def _is_about_code(problem: Problem) -> bool:
@@ -130,18 +121,24 @@ def _has_solutions(problem: Problem) -> bool:
     return hashlib.sha256(problem.id.encode()).digest()[0] % 2 == 0
 
 
-@lru_cache(maxsize=1)
-def built_in() -> Apart:
-    """`Apart` from ``starter:eval``, ``starter:hard`` and ``starter:security``."""
-    return Apart([problem for split in ("eval", "hard", "security") for problem in _build(split)])
+@lru_cache(maxsize=2)
+def built_in(language: str = PYTHON.name) -> Apart:
+    """`Apart` from ``starter:eval``, ``starter:hard`` and ``starter:security``; in C, from ``starter:c-eval`` too."""
+    splits = ("eval", "hard", "security", *(("c-eval",) if language == C.name else ()))
+    return Apart([problem for split in splits for problem in _build(split)])
 
 
 def build_for_training(
-    family: Family, composition: str, variants: Iterable[int], wording_rarity: float = 0.0, shows_a_test: bool = False
+    family: Family,
+    composition: str,
+    variants: Iterable[int],
+    wording_rarity: float = 0.0,
+    shows_a_test: bool = False,
+    language: str = PYTHON.name,
 ) -> Problem | None:
     """`build_problem` with the first of the variants that may be trained on; None if there is none."""
     for variant in variants:
-        problem = build_problem(family, composition, variant, wording_rarity, shows_a_test)
-        if built_in().allows(problem):
+        problem = build_problem(family, composition, variant, wording_rarity, shows_a_test, language)
+        if built_in(language).allows(problem):
             return problem
     return None
