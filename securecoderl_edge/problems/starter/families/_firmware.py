@@ -24,7 +24,7 @@ def _report(whole: str, start: str, take: str, show: str, *words: str) -> Piece:
 
 def as_static(declarations: str) -> str:
     """The declarations, one a line, as those of a file."""
-    return re.sub(r"(?m)^(?=\w)", "static ", declarations).replace("$memory", "$static_memory")
+    return re.sub(r"(?m)^(?=\w|\$(?!memory))", "static ", declarations).replace("$memory", "$static_memory")
 
 
 def _with_static(table: Table) -> dict[str, Piece]:
@@ -171,10 +171,10 @@ $module
 static int32_t results[MAX];
 static int size = 0;
 
-static void emit(int32_t value)
+static void emit(int32_t $y)
 {
     if (size < MAX)
-        results[size++] = value;
+        results[size++] = $y;
 }
 
 static void handle($type $x)
