@@ -20,6 +20,9 @@ from securecoderl_edge.problems.starter.generate import build_problem, compositi
 from securecoderl_edge.problems.starter.splits import EVAL_SIZE, load_split
 from securecoderl_edge.training.pretrain import NO_SHARE, write_documents
 
+# Building the sets takes ten seconds of CPU time.
+pytestmark = pytest.mark.timeout(600)
+
 WITH_C = tuple(family for family in (*GENERAL, *FIRMWARE) if family.has_c)
 MORE_INPUTS = 20
 PARTS = 6
@@ -68,7 +71,6 @@ def test_solutions_in_c_print_what_the_reference_in_python_prints(part: int, tmp
 
 @pytest.mark.slow
 @c_programs.needs_gcc
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("family", WITH_C, ids=lambda family: family.name)
 def test_many_more_solutions_in_c_print_what_the_reference_in_python_prints(family: Family, tmp_path: Path) -> None:
     check(tmp_path, sample(family, 12))

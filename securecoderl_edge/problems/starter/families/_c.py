@@ -104,15 +104,16 @@ def in_c(bits: Mapping[str, str]) -> dict[str, str]:
 
 def complete(text: str) -> str:
     """A program with the headers, constants and functions that it uses."""
-    used = [code for name, code in _HELPERS.items() if _uses(text, name)]
-    text = "\n".join([*used, text.lstrip()])
-    includes = "".join(f"#include <{header}>\n" for header, names in _HEADERS.items() if _uses(text, *names))
-    constants = "".join(f"#define {name} {value}\n" for name, value in _CONSTANTS.items() if _uses(text, name))
+    known = _words(text)
+    text = "\n".join([*(code for name, code in _HELPERS.items() if name in known), text.lstrip()])
+    known = _words(text)
+    includes = "".join(f"#include <{header}>\n" for header, names in _HEADERS.items() if not known.isdisjoint(names))
+    constants = "".join(f"#define {name} {value}\n" for name, value in _CONSTANTS.items() if name in known)
     return re.sub(r"\n{3,}", "\n\n", "\n".join(filter(None, (includes, constants, text))))
 
 
-def _uses(text: str, *names: str) -> bool:
-    return re.search(rf"\b({'|'.join(names)})\b", text) is not None
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text))
 
 
 NUMBERS = "long long $xs[MAX];\nint count = 0;\n$read"
