@@ -61,6 +61,7 @@ def check_content(wheel: Path) -> None:
         "commands/train.py",
         "export/run.py",
         "languages/guard.c",
+        "languages/launch.c",
         "sandbox/inside/zygote.py",
         "serving/page/index.html",
         "training/recipes/starter.toml",

@@ -6,10 +6,12 @@ per program, and none of them has to start another. gcc tells the commands itsel
 
 from __future__ import annotations
 
+import base64
 import os
 import shlex
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -28,7 +30,7 @@ LIBRARIES = ("-lm",)
 SANITIZER_STATUS = 197
 # Files of a step, as descriptors: the output, the input of the assembler and of the linker, and the guard.
 OUTPUT, INPUT, EXTRA = "/proc/self/fd/3", "/proc/self/fd/4", "/proc/self/fd/5"
-GUARD = Path(__file__).with_name("guard.c")
+PLACE = 500
 # Words by which a program could tell the compiler to leave the sanitizers out. Poisoned, they are errors.
 POISONED = tuple(
     spelling
@@ -53,7 +55,9 @@ class Toolchain:
             header; the linker links `INPUT` with `EXTRA`, the guard.
         readable: folders and files that they may read. libraries: that a compiled program may read, to be loaded.
         loader: the dynamic linker, which executable files name as their interpreter.
-        header, guard: texts of the header and of the guard.
+        header: its text. guard: its object file, in base64.
+        place: the descriptor of the file that a process is about to become; above those that it may open itself.
+        launcher: the program that becomes the tools and the programs (`launch.c`), in base64.
     """
 
     version: str
@@ -65,6 +69,8 @@ class Toolchain:
     loader: str
     header: str
     guard: str
+    place: int
+    launcher: str
 
     @property
     def linker(self) -> str:
@@ -107,8 +113,25 @@ def find_toolchain() -> Toolchain:
         libraries=_existing([*own, "/etc/ld.so.cache"]),
         loader=os.path.realpath(loader),
         header="".join(f"#pragma GCC poison {word}\n" for word in POISONED),
-        guard=f"#define SANITIZER_STATUS {SANITIZER_STATUS}\n{GUARD.read_text(encoding='utf-8')}",
+        guard=_built(gcc, "guard.c", "-c", "-fPIC", f"-DSANITIZER_STATUS={SANITIZER_STATUS}"),
+        place=PLACE,
+        launcher=_built(gcc, "launch.c", "-static", "-no-pie", "-nostdlib", f"-DEXECUTABLE={PLACE}"),
     )
+
+
+def _built(gcc: str, source: str, *options: str) -> str:
+    """One of our files in C, compiled, in base64.
+
+    Raises:
+        SceError: gcc fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="sce-") as folder:
+        built = Path(folder) / "built"
+        own = ("-std=c11", "-O1", "-ffreestanding", "-fno-stack-protector", "-fno-asynchronous-unwind-tables")
+        told = _output(gcc, *own, *options, str(Path(__file__).with_name(source)), "-o", str(built))
+        if not built.exists():
+            raise SceError(f"cannot run C programs: {gcc} does not compile {source} ({told[0]}); {INSTALL_HINT}")
+        return base64.b64encode(built.read_bytes()).decode()
 
 
 def _output(*command: str) -> list[str]:

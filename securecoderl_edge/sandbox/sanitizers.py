@@ -6,10 +6,22 @@ code to hide one (SECURITY.md).
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 from securecoderl_edge.languages.toolchain import SANITIZER_STATUS
 from securecoderl_edge.languages.weaknesses import sanitizer_report
 from securecoderl_edge.sandbox.records import Execution, ProgramRun
 from securecoderl_edge.sandbox.security import Finding, Scan
+
+# The first words of a report. Another thread can end the program before it is complete.
+_REPORT = re.compile(r"^==\d+==ERROR: AddressSanitizer: ", re.MULTILINE)
+
+
+def with_its_report(execution: Execution) -> Execution:
+    """The run with the exit status of a report if it printed one and left in another way."""
+    is_hidden = execution.returncode >= 0 and _REPORT.search(execution.stderr) is not None
+    return replace(execution, returncode=SANITIZER_STATUS) if is_hidden else execution
 
 
 def findings_of(run: ProgramRun) -> Scan:

@@ -15,13 +15,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.languages.language import PYTHON
+from securecoderl_edge.languages.language import PYTHON, C
 from securecoderl_edge.languages.toolchain import find_toolchain
 from securecoderl_edge.sandbox.exchange import Exchange, exit_code, memory_file
 from securecoderl_edge.sandbox.inside import messages
 from securecoderl_edge.sandbox.levels import OFF_HINT, Level
 from securecoderl_edge.sandbox.limits import COMPILE_CPU_SECONDS, COMPILE_MEMORY_MIB, Limits
 from securecoderl_edge.sandbox.records import BoxLost, Call, Execution, Job, ProgramRun, WorkerLost
+from securecoderl_edge.sandbox.sanitizers import with_its_report
 
 INSIDE = Path(__file__).parent / "inside"
 # -I would ignore the hash seed, which makes the order of sets, and so rewards, reproducible. Without columns in code
@@ -105,6 +106,8 @@ class Worker:
         finally:
             os.close(source)
         self._receive(GRACE_SECONDS)
+        if job.language == C.name:
+            executions = list(map(with_its_report, executions))
         return ProgramRun(True, "", tuple(executions))
 
     def _run_batch(

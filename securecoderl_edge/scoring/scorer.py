@@ -17,7 +17,7 @@ from securecoderl_edge.problems.leakage import constant_passes
 from securecoderl_edge.problems.problem import Problem, SecurityTest, Test, problem_digest
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun, SandboxPool
 from securecoderl_edge.sandbox.limits import MAX_WALL_SECONDS
-from securecoderl_edge.sandbox.sanitizers import findings_of
+from securecoderl_edge.sandbox.sanitizers import findings_of, was_reported
 from securecoderl_edge.sandbox.security import Scan, SecurityScanner
 from securecoderl_edge.sandbox.severity import SEVERITY_SCALES, SeverityScale
 from securecoderl_edge.scoring.calls import call_of, judge
@@ -197,7 +197,8 @@ class Scorer:
             whole = problem.whole_program(program)
             run = self._pool.run(whole, stdins, limits, (), self._is_cancelled, problem.language)
             run = _in_order(run, order)
-            outcomes = [_outcome(each, test) for each, test in zip(run.executions, tests, strict=False)]
+            is_watched = not LANGUAGES[problem.language].has_text_scan
+            outcomes = [_outcome(*pair, is_watched) for pair in zip(run.executions, tests, strict=False)]
         else:
             assertions = [*assertions_of(problem), *security_assertions_of(problem)]
             calls = [call_of(assertions[place]) for place in order]
@@ -235,8 +236,10 @@ def _in_order(run: ProgramRun, order: Sequence[int]) -> ProgramRun:
     return dataclasses.replace(run, executions=tuple(execution for _, execution in placed))
 
 
-def _outcome(execution: Execution, test: Test | SecurityTest) -> Outcome:
-    if isinstance(test, SecurityTest) and test.forbidden:
+def _outcome(execution: Execution, test: Test | SecurityTest, is_watched: bool) -> Outcome:
+    """The outcome of a stdin test; ``is_watched`` by sanitizers, whose report is no way to reject an attack."""
+    has_report = is_watched and was_reported(execution)
+    if isinstance(test, SecurityTest) and test.forbidden and not has_report:
         return outcome_without(execution, test.forbidden)
     return outcome(execution, test.output)
 

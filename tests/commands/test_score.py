@@ -460,31 +460,3 @@ def test_the_hook_of_the_docs_stops_a_commit_with_a_finding_in_its_staged_files(
     (tmp_path / "notes.txt").write_text("no Python")
     git("add", "notes.txt")
     assert git("commit", "-q", "-m", "y").returncode == 0
-
-
-def test_a_file_in_c_is_compiled_and_its_language_can_be_named(c_compiler: None, tmp_path: Path) -> None:
-    program = '#include <stdio.h>\nint main(void) { int n; scanf("%d", &n); printf("%d\\n", 2 * n); return 0; }\n'
-    for name, more in (("double.c", ()), ("double.txt", ("--language", "c"))):
-        file = tmp_path / name
-        file.write_text(program)
-        result = score(str(file), "--input", "21", "--expect", "42", *more)
-        assert result.exit_code == 0, result.output
-        assert result.stdout == "passes: it prints the expected output\nlevel 4 (passes all tests), reward 1.00\n"
-
-
-def test_a_file_in_c_is_not_scanned_by_bandit(tmp_path: Path) -> None:
-    file = tmp_path / "double.c"
-    file.write_text("int main(void) { return 0; }\n")
-    result = score(str(file))
-    assert isinstance(result.exception, UsageError)
-    assert "Bandit reads Python only" in str(result.exception)
-
-
-def test_completions_of_problems_in_c_are_scored(c_compiler: None, tmp_path: Path) -> None:
-    tests = [{"input": "1\n", "output": "2\n"}, {"input": "4\n", "output": "8\n"}]
-    problems = [{"id": "a", "statement": "Double it.", "tests": tests, "language": "c"}]
-    program = '#include <stdio.h>\nint main(void) { int n; scanf("%d", &n); printf("%d\\n", 2 * n); return 0; }'
-    completions = [{"id": "a", "completion": f"In C:\n```c\n{program}\n```\nDone."}]
-    files = [write_jsonl(tmp_path / name, each) for name, each in (("p.jsonl", problems), ("c.jsonl", completions))]
-    (row,) = rows(score("--problems", files[0], "--completions", files[1]).stdout)
-    assert (row["stage"], row["passed"], row["program"].strip()) == (4, 2, program)

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import signal
 import threading
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from securecoderl_edge.languages import toolchain
 from securecoderl_edge.languages.weaknesses import SANITIZERS, UNKNOWN, sanitizer_report
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun, SandboxPool, worker
 from securecoderl_edge.sandbox.inside import elf
-from securecoderl_edge.sandbox.sanitizers import findings_of
+from securecoderl_edge.sandbox.sanitizers import findings_of, with_its_report
 
 pytestmark = [pytest.mark.usefixtures("c_compiler"), pytest.mark.timeout(300)]
 ADD = '#include <stdio.h>\nint main(void) { int a, b; scanf("%d %d", &a, &b); printf("%d\\n", a + b); return 0; }\n'
@@ -164,7 +165,7 @@ def test_without_gcc_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_toolchain_that_does_not_work_is_an_error_and_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = dataclasses.replace(toolchain.find_toolchain(), guard="int no_program_links_with(this;")
+    broken = dataclasses.replace(toolchain.find_toolchain(), guard=b64encode(b"no object file").decode())
     monkeypatch.setattr(worker, "find_toolchain", lambda: broken)
     with SandboxPool(1) as pool, pytest.raises(SceError, match="gcc does not work in the sandbox"):
         pool.run(ADD, ["1 2"], language="c")
@@ -198,3 +199,11 @@ def test_no_file_is_left_when_a_pool_closes(tmp_path: Path, monkeypatch: pytest.
 def test_what_is_no_object_file_is_an_error(file: bytes) -> None:
     with pytest.raises(ValueError, match=r"ELF|section|unpack|large"):
         elf.forbidden_symbol(file)
+
+
+@pytest.mark.parametrize(("status", "expected"), [(0, 197), (5, 197), (197, 197), (-6, -6)])
+def test_a_printed_report_counts_however_the_program_leaves(status: int, expected: int) -> None:
+    printed = Execution(status, "", "42\n", "=====\n==1==ERROR: AddressSanitizer: heap-use-after-free on\n", 0.0)
+    assert with_its_report(printed).returncode == expected
+    quiet = dataclasses.replace(printed, stderr="a note on ==1==ERROR: AddressSanitizer: x\n")
+    assert with_its_report(quiet) == quiet

@@ -94,6 +94,9 @@ def test_an_attack_that_a_sanitizer_stops_fails_its_security_test(scorer: Scorer
     safe, unsafe = scorer.score(problem, careful), scorer.score(problem, copy)
     assert (safe.passes_all_tests, safe.failed_security, safe.r_sec) == (True, (), 1.0)
     assert (unsafe.passes_all_tests, len(unsafe.failed_security), unsafe.r_sec) == (True, 1, 0.0)
+    forbidden = SecurityTest("a long name", 121, input="A" * 99, forbidden="root")
+    assert scorer.score(replace(problem, security_tests=(forbidden,)), careful).failed_security == ()
+    assert scorer.score(replace(problem, security_tests=(forbidden,)), copy).failed_security[0].verdict == "crash"
     report = check_problems(
         [replace(problem, solutions=(copy,)), replace(problem, id="b", solutions=(careful,))], scorer
     )

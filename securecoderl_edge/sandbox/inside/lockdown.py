@@ -28,9 +28,6 @@ _PR_CAPBSET_DROP, _MOST_CAPABILITIES = 24, 64
 _SYS_CREATE_RULESET, _SYS_ADD_RULE, _SYS_RESTRICT_SELF = 444, 445, 446
 _RULE_PATH_BENEATH = 1
 _EXECUTE, _READ_FILE, _READ_DIRECTORY = 1, 1 << 2, 1 << 3
-_SYS_EXECVEAT = {"x86_64": 322, "aarch64": 281}
-_AT_EMPTY_PATH = 0x1000
-_ADDR_NO_RANDOMIZE = 0x40000
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _prctl = _libc.prctl
@@ -156,15 +153,11 @@ def create_ruleset(readable: Sequence[str], executable: Sequence[str] = ()) -> i
     Raises:
         OSError: a rule is refused.
     """
-    version = landlock_version()
-    if version == 0:
+    attributes = ruleset_attributes()
+    if not attributes:
         return None
-    rights = (1 << (13 + (version >= 2) + (version >= 3))) - 1
-    if version >= 5:
-        rights |= 1 << 15
-    attributes = struct.pack("QQQ", rights, 3 if version >= 4 else 0, 3 if version >= 6 else 0)
-    size = 24 if version >= 6 else 16 if version >= 4 else 8
-    ruleset = int(_libc.syscall(_SYS_CREATE_RULESET, attributes, ctypes.c_size_t(size), ctypes.c_uint(0)))
+    size = ctypes.c_size_t(len(attributes))
+    ruleset = int(_libc.syscall(_SYS_CREATE_RULESET, attributes, size, ctypes.c_uint(0)))
     if ruleset < 0:
         return None
     for path in (*readable, *executable):
@@ -172,10 +165,7 @@ def create_ruleset(readable: Sequence[str], executable: Sequence[str] = ()) -> i
             descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:
             continue  # not on this system
-        allowed = _READ_FILE | _READ_DIRECTORY if os.path.isdir(path) else _READ_FILE
-        if path in executable:
-            allowed |= _EXECUTE
-        rule = struct.pack("=Qi", allowed, descriptor)
+        rule = struct.pack("=Qi", rights_on(path, path in executable), descriptor)
         refused = _libc.syscall(
             _SYS_ADD_RULE, ctypes.c_int(ruleset), ctypes.c_int(_RULE_PATH_BENEATH), rule, ctypes.c_uint(0)
         )
@@ -183,6 +173,23 @@ def create_ruleset(readable: Sequence[str], executable: Sequence[str] = ()) -> i
         if refused:
             raise _error(f"landlock {path}")
     return ruleset
+
+
+def ruleset_attributes() -> bytes:
+    """``struct landlock_ruleset_attr`` with every right that this kernel knows; empty without Landlock."""
+    version = landlock_version()
+    if version == 0:
+        return b""
+    rights = (1 << (13 + (version >= 2) + (version >= 3))) - 1
+    if version >= 5:
+        rights |= 1 << 15
+    attributes = struct.pack("QQQ", rights, 3 if version >= 4 else 0, 3 if version >= 6 else 0)
+    return attributes[: 24 if version >= 6 else 16 if version >= 4 else 8]
+
+
+def rights_on(path: str, is_executable: bool) -> int:
+    """What a rule permits below a path: to read, and to execute it."""
+    return (_READ_FILE | _READ_DIRECTORY if os.path.isdir(path) else _READ_FILE) | (_EXECUTE if is_executable else 0)
 
 
 def restrict_paths(ruleset: int) -> None:
@@ -195,30 +202,8 @@ def restrict_paths(ruleset: int) -> None:
         raise _error("landlock")
 
 
-def fix_addresses() -> None:
-    """What this process executes finds its memory at the same addresses each time, so that it always does the same.
-
-    Raises:
-        OSError: the kernel refuses.
-    """
-    if _libc.personality(ctypes.c_ulong(_ADDR_NO_RANDOMIZE)) < 0:
-        raise _error("personality")
-
-
-def execute(descriptor: int, words: Sequence[bytes], environment: Sequence[bytes]) -> None:
-    """Become the program in an open file; returns only to fail.
-
-    Raises:
-        OSError: the kernel refuses.
-    """
-    arrays = ((ctypes.c_char_p * (len(each) + 1))(*each, None) for each in (words, environment))
-    number = _SYS_EXECVEAT[platform.machine()]
-    _libc.syscall(number, ctypes.c_int(descriptor), b"", *arrays, ctypes.c_int(_AT_EMPTY_PATH))
-    raise _error("execveat")
-
-
 def empty_bounding_set() -> None:
-    """What root executes then gains no capability, for which the kernel would undo `fix_addresses`; for root only."""
+    """What root executes then gains no capability, which would randomize its addresses again; others gain none."""
     if os.geteuid() == 0:
         for capability in range(_MOST_CAPABILITIES):
             _prctl(*_prctl_arguments(_PR_CAPBSET_DROP, capability, 0))

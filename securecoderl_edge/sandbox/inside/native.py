@@ -8,8 +8,8 @@ seconds and bytes of memory of a compilation as JSON. Source, assembly, object f
 limited size, so there is no folder to write to and none to clean up.
 
 The box trusts no tool: it looks for inline assembly in what the compiler wrote, which the sanitizers could not see
-into, and for names of the sanitizers in what the assembler wrote. The zygote compiles the guard first, which every
-program is linked with, and runs a program; so one that is ready has shown that the toolchain works.
+into, and for names of the sanitizers in what the assembler wrote. The zygote compiles and runs a program first; so one
+that is ready has shown that the toolchain works.
 
 This file imports the standard library and, by path, its siblings; the package is not there.
 """
@@ -25,6 +25,7 @@ import resource
 import signal
 import sys
 from _socket import socket
+from base64 import b64decode
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, NoReturn
@@ -36,7 +37,7 @@ importlib.machinery.SourceFileLoader("zygote", _path).exec_module(zygote)
 messages, supervision, testprocess = zygote.messages, zygote.supervision, zygote.testprocess
 elf, profiles = zygote.sibling("elf"), zygote.sibling("profiles")
 
-EXECUTABLE = 500  # the descriptor of a file that a process is about to become; above those that it may open itself
+MOST_STREAMS = 8
 MOST_FILE_BYTES = 32 << 20  # of assembly, an object file or a program
 LONGEST_ERROR = 500
 TOOL_WALL_FACTOR = 10.0  # a tool waits for nothing; a busy machine may make it wait for a core
@@ -47,7 +48,6 @@ TRIAL_STATUS = 42
 # What gcc writes before inline assembly, also before that of an empty text.
 ASSEMBLY_MARK = b"#APP\n"
 SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
-_GUARD_OPTIONS = ("-ffreestanding", "-fPIC")
 
 
 class Refused(Exception):
@@ -55,41 +55,38 @@ class Refused(Exception):
 
 
 class Native:
-    """A toolchain, the layers around it and its programs, and the compiled guard."""
+    """A toolchain, the layers around it and its programs, the compiled guard and the launcher."""
 
     def __init__(self, level: str, toolchain: dict[str, Any]) -> None:
         self._commands = {name: toolchain[name] for name in ("compile", "assemble", "link")}
         tools = [words[0] for words in self._commands.values()]
         given = {name: toolchain[name] for name in ("readable", "libraries", "loader")}
         self.layers = profiles.Profiles(level, zygote.sibling, tools=tools, **given)
-        self._header = memory_file(toolchain["header"].encode())
-        seal(self._header)
-        self._environment = [f"{name}={value}".encode() for name, value in zygote.ENVIRONMENT.items()]
-        self._tools = {words[0]: os.open(words[0], os.O_RDONLY | os.O_CLOEXEC) for words in self._commands.values()}
-        self._guard_source = toolchain["guard"].encode()
-        self._guard = -1
+        while os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) < MOST_STREAMS:
+            pass  # the descriptors that processes get their streams at are nobody else's
+        self._nothing = memory_file()
+        self._header, self._guard, launcher = map(
+            memory_file, (toolchain["header"].encode(), *(b64decode(toolchain[name]) for name in ("guard", "launcher")))
+        )
+        for shared in (self._nothing, self._header, self._guard):
+            fcntl.fcntl(shared, fcntl.F_ADD_SEALS, SEALS)  # the tools of all programs read them
+        self._launcher = f"/proc/self/fd/{_executable(launcher)}"
+        self._place = toolchain["place"]
+        self._tools = {tool: os.open(tool, os.O_RDONLY | os.O_CLOEXEC) for tool in tools}
 
     def build(self, control: int, cpu: float, memory: int) -> None:
-        """Confine this process, then compile the guard.
+        """Confine this process, then try the toolchain out.
 
         Raises:
             OSError: the kernel refuses, or the toolchain does not work.
         """
         self.layers.build()
-        source = memory_file(self._guard_source)
-        plain = [word for word in self._commands["compile"] if not word.startswith("-fsanitize")] + [*_GUARD_OPTIONS]
         try:
-            limits = ToolLimits(control, cpu, memory)
-            assembly = self._step("compile", limits, [source, self._header], plain)
-            self._guard = self._step("assemble", limits, [assembly])
-            seal(self._guard)
             program = self.program(memory_file(TRIAL), ToolLimits(control, cpu, memory))
         except Refused as refused:
             raise OSError(f"gcc does not work in the sandbox: {refused}") from None
-        errors, zygote_id, pid = memory_file(), os.getpid(), zygote.fork()
-        if pid == 0:
-            self.run_test(program, [memory_file(), memory_file(), errors], [], zygote_id)
-        status = os.waitpid(pid, 0)[1]
+        errors = memory_file()
+        status = os.waitpid(self.start_test(program, [self._nothing, self._nothing, errors], self.test([])), 0)[1]
         os.close(program)
         if os.waitstatus_to_exitcode(status) != TRIAL_STATUS:
             raise OSError(f"a compiled program does not run in the sandbox ({status}): {_beginning(errors)}")
@@ -111,23 +108,20 @@ class Native:
         if name:
             raise Refused(f"{name} belongs to the sanitizers; a program must not define or call it")
         linked = self._step("link", limits, [object_file, self._guard])
-        # The kernel executes no file that is open for writing.
-        program = os.open(f"/proc/self/fd/{linked}", os.O_RDONLY | os.O_CLOEXEC)
-        for descriptor in (assembly, object_file, linked):
-            os.close(descriptor)
-        return program
+        os.close(assembly)
+        os.close(object_file)
+        return _executable(linked)
 
-    def _step(self, name: str, limits: ToolLimits, inputs: list[int], command: Sequence[str] = ()) -> int:
+    def _step(self, name: str, limits: ToolLimits, inputs: list[int]) -> int:
         """Run one tool; a descriptor of its output."""
-        words = command or self._commands[name]
+        words = self._commands[name]
         output, messages_file = memory_file(), memory_file()
-        box, pid = os.getpid(), zygote.fork()
-        if pid == 0:
-            first = [inputs.pop(0)] if name == "compile" else [os.open("/dev/null", os.O_RDONLY)]
-            streams = [*first, messages_file, messages_file, output, *inputs]
-            self._become(self._tools[words[0]], words, streams, limits.resources(), words[0], box)
-        if pid < 0:
-            raise OSError("the system refuses another process")
+        if name != "compile":  # which reads standard input
+            inputs = [self._nothing, *inputs]
+        streams = [inputs[0], messages_file, messages_file, output, *inputs[1:]]
+        description = memory_file(self.layers.description(words[0], len(streams), limits.resources()))
+        pid = self._start(self._tools[words[0]], words, streams, description)
+        os.close(description)
         status, stopped_by, seconds = limits.supervisor().wait(pid).split()
         limits.cpu -= float(seconds)
         complaint = _beginning(messages_file)
@@ -144,30 +138,21 @@ class Native:
             raise Refused("compiling it makes too large a file")
         raise Refused(complaint.replace("<stdin>", "solution.c") or f"{name}: status {returncode}")
 
-    def run_test(self, program: int, streams: list[int], limits: list[Any], box: int) -> NoReturn:
-        """Become the program; never returns."""
-        self._become(program, ("solution",), streams, limits, "", box)
+    def test(self, limits: list[Any]) -> int:
+        """A descriptor of what `launch` is told of each test of a program."""
+        return memory_file(self.layers.description("", 3, limits))
 
-    def _become(
-        self, file: int, words: Sequence[str], streams: list[int], limits: list[Any], tool: str, box: int
-    ) -> NoReturn:
-        """Execute a file with these first descriptors, limits and layers; never returns."""
-        try:
-            self.layers.take_files(tool)
-            os.dup2(file, EXECUTABLE, inheritable=False)
-            for target, descriptor in enumerate(testprocess.out_of_the_way(streams)):
-                os.dup2(descriptor, target)
-            os.closerange(len(streams), EXECUTABLE)
-            os.closerange(EXECUTABLE + 1, 1 << 16)
-            for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
-                signal.signal(number, signal.SIG_DFL)
-            for kind, bounds in limits:
-                resource.setrlimit(kind, bounds)
-            self.layers.lockdown.fix_addresses()
-            self.layers.seal(box, may_write=bool(tool))
-            self.layers.lockdown.execute(EXECUTABLE, [word.encode() for word in words], self._environment)
-        finally:
-            os._exit(testprocess.HARNESS_STATUS)
+    def start_test(self, program: int, streams: list[int], description: int) -> int:
+        """Start the program; its process id."""
+        return self._start(program, ["solution"], streams, description)
+
+    def _start(self, file: int, words: Sequence[str], streams: list[int], description: int) -> int:
+        copies = [*enumerate(streams), (self._place, file), (self._place + 1, description)]
+        actions = [(os.POSIX_SPAWN_DUP2, descriptor, target) for target, descriptor in copies]
+        ignored = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT]  # by an interpreter, or whoever started it
+        return os.posix_spawn(
+            self._launcher, ["launch", *words], zygote.ENVIRONMENT, file_actions=actions, setsigdef=ignored
+        )
 
 
 class ToolLimits:
@@ -188,7 +173,7 @@ class ToolLimits:
 
 
 def _prepare(level: str) -> Native:
-    """Confine this process, and compile the guard.
+    """Confine this process, and try the toolchain out.
 
     Raises:
         OSError: the system refuses a layer, or the toolchain does not work.
@@ -222,7 +207,7 @@ def _box(parent: int, request: str, files: list[int], control: socket, native: N
         supervisor = supervision.Supervisor(
             control.fileno(), float(cpu), float(wall), int(memory), LOOK_SECONDS, is_resident=True
         )
-        _run_tests(native, program, batch, files, resources, supervisor, control)
+        _run_tests(native, program, batch, files, native.test(resources), supervisor, control)
         os._exit(0)
     finally:
         os._exit(1)
@@ -233,22 +218,17 @@ def _run_tests(
     program: int,
     batch: list[str],
     files: list[int],
-    resources: list[Any],
+    description: int,
     supervisor: Any,
     control: socket,
 ) -> None:
     """Run the tests of this message and of those that follow it."""
-    box = os.getpid()
     while batch:
         last, *tests = batch
         answer = "endings"
         for _ in tests:
             own, files = files[:3], files[3:]
-            pid = zygote.fork()
-            if pid == 0:
-                native.run_test(program, own, resources, box)
-            if pid < 0:
-                raise OSError("the system refuses another process")
+            pid = native.start_test(program, own, description)
             answer += supervisor.wait(pid)
             if native.layers.programs_may_fork:
                 supervision.end_group(pid)
@@ -261,9 +241,11 @@ def _run_tests(
         batch = request.split()[1:]
 
 
-def seal(descriptor: int) -> None:
-    """Make a memory file unchangeable: the tools of all programs read it."""
-    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
+def _executable(descriptor: int) -> int:
+    """The same memory file, which is closed, opened for reading: the kernel executes none that is open for writing."""
+    reading = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+    os.close(descriptor)
+    return reading
 
 
 def memory_file(content: bytes = b"") -> int:

@@ -3,9 +3,11 @@
     compile  one tool of the toolchain runs: it reads the toolchain's headers and libraries, writes memory files only
     native   a compiled program runs: it reads the libraries that it is linked with, and writes no file
 
-Both have seccomp, Landlock, no capabilities, no new privileges, limits, an environment of their own, and no children.
+Both have seccomp, Landlock, no capabilities, no new privileges, limits, an environment without ours, and no children.
 Neither can execute a file of the disk but itself and the dynamic linker. The process that they descend from has the
 same layers, in a wider form. At level ``off`` there are limits only; no other level permits C.
+
+`launch.c` puts the layers on and then becomes the tool or the program; here is what it is told.
 
 This file is loaded by path in an interpreter without the package, so it imports the standard library only.
 """
@@ -13,12 +15,15 @@ This file is loaded by path in an interpreter without the package, so it imports
 from __future__ import annotations
 
 import os
+import struct
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 # AddressSanitizer looks there for the limits of the stack; each process sees itself.
 OWN_MAPS = "/proc/self/maps"
+UNLIMITED = (1 << 64) - 1
+NO_LAYERS = struct.pack("Q24s", 0, b"") + struct.pack("QQ", 0, 0)
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 
 
@@ -46,6 +51,7 @@ class Profiles:
         self.lockdown: Any = load("lockdown")
         self._seccomp: Any = load("seccomp")
         self._death_signal: Any = self.lockdown.DeathSignal()
+        self._layers: dict[str, bytes] = {}
         self._readable, self._libraries, self._loader, self._tools = readable, libraries, loader, tools
 
     def build(self) -> None:
@@ -67,27 +73,34 @@ class Profiles:
         lockdown.empty_bounding_set()
         lockdown.drop_capabilities()
         lockdown.Filter(self._seccomp.supervisor_filter(native=True)).install()
-        # Made once: what a process does before it becomes another program, it does on pages that it has to copy first.
-        self._seals = [lockdown.Seal(*self._seccomp.native_filter_template(may_write)) for may_write in (False, True)]
-        readable = (*self._readable, *DEVICES)
-        self._rulesets = {tool: lockdown.create_ruleset(readable, [tool, self._loader]) for tool in self._tools}
+        self._layers = {
+            tool: self._files((*self._readable, *DEVICES), [tool, self._loader]) + self._filter(may_write=True)
+            for tool in self._tools
+        }
+        self._layers[""] = self._files((*self._libraries, *DEVICES, OWN_MAPS), [self._loader]) + self._filter()
 
-    def take_files(self, tool: str) -> None:
-        """In a process that is about to become a tool of the toolchain, or with "" a compiled program: Landlock."""
-        if self.level == "off":
-            return
-        if tool:
-            self.lockdown.restrict_paths(self._rulesets[tool])
-        else:
-            self._restrict((*self._libraries, *DEVICES, OWN_MAPS), [self._loader])
+    def description(self, tool: str, streams: int, limits: Sequence[tuple[int, tuple[int, int]]]) -> bytes:
+        """For `launch`, whose parent is this process: how it is to become a tool, or with "" a compiled program.
 
-    def seal(self, parent: int, may_write: bool) -> None:
-        """In such a process, when nothing but becoming it is left to do: the last layer."""
-        if self.level == "off":
-            os.setpgid(0, 0)
-            self.die_with(parent)
-        else:
-            self._seals[may_write].put_on(parent)
+        Args:
+            streams: the descriptors that it keeps, from 0. limits: arguments of ``setrlimit``.
+        """
+        bounds = [struct.pack("QQQ", kind, *(each & UNLIMITED for each in pair)) for kind, pair in limits]
+        head = struct.pack("QQQQ", os.getpid(), self.programs_may_fork, streams, len(bounds))
+        return head + b"".join(bounds) + self._layers.get(tool, NO_LAYERS)
+
+    def _files(self, readable: Sequence[str], executable: Sequence[str]) -> bytes:
+        attributes = self.lockdown.ruleset_attributes()
+        rules = []
+        for path in (*readable, *executable):
+            name = os.fsencode(path) + b"\0"
+            name += bytes(-len(name) % 8)
+            rules.append(struct.pack("QQ", self.lockdown.rights_on(path, path in executable), len(name) // 8) + name)
+        return struct.pack("Q24sQ", len(attributes), attributes, len(rules)) + b"".join(rules)
+
+    def _filter(self, may_write: bool = False) -> bytes:
+        program, place = self._seccomp.native_filter_template(may_write)
+        return struct.pack("QQ", len(program) // 8, place) + bytes(program)
 
     def die_with(self, parent: int) -> None:
         """Bind the calling process to its parent's life."""

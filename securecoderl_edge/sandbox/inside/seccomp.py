@@ -67,7 +67,7 @@ BECOMING: dict[str, tuple[int, int | None]] = {
     "landlock_add_rule": (445, 445),
 }  # fmt: skip
 STARTING: dict[str, tuple[int, int | None]] = {
-    "execveat": (322, 281), "arch_prctl": (158, None), "fallocate": (285, 47), "umask": (95, 166),
+    "execve": (59, 221), "execveat": (322, 281), "arch_prctl": (158, None), "fallocate": (285, 47), "umask": (95, 166),
 }  # fmt: skip
 # Refused as if the kernel were old: the C library then falls back to a call that a filter can read.
 UNKNOWN = {"clone3": (435, 435), "openat2": (437, 437)}

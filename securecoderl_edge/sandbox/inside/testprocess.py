@@ -71,7 +71,7 @@ def run_test(
             os.dup2(stderr, 2)
             os.closerange(FIRST_FREE_DESCRIPTOR, 1 << 16)
         else:
-            for target, descriptor in enumerate(out_of_the_way(descriptors)):
+            for target, descriptor in enumerate(_out_of_the_way(descriptors)):
                 os.dup2(descriptor, target)
             os.closerange(VALUE + 1, 1 << 16)
         for kind, bounds in resources:
@@ -82,7 +82,7 @@ def run_test(
         leave(status)
 
 
-def out_of_the_way(descriptors: list[int]) -> list[int]:
+def _out_of_the_way(descriptors: list[int]) -> list[int]:
     """Duplicates above the targets, so that no ``dup2`` overwrites one that is still needed."""
     first_free = len(descriptors)
     return [

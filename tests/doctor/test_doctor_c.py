@@ -1,0 +1,33 @@
+"""What `sce doctor` says of programs in C."""
+
+from __future__ import annotations
+
+import pytest
+
+from securecoderl_edge.doctor import isolation
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.sandbox import selftest
+
+
+def test_c_programs_are_tried_with_a_fault_and_attacks(c_compiler: None) -> None:
+    facts, finding = isolation._c_programs("auto")
+    assert facts["passed"]
+    assert finding.state == "ok"
+    assert "4 of 4 attacks contained" in finding.found
+
+
+def test_attacks_in_c_succeed_without_a_sandbox_and_the_report_says_so(c_compiler: None) -> None:
+    facts, finding = isolation._c_programs("off")
+    # This compiler message is no program, so nothing was read by one.
+    assert set(facts["succeeded"]) == set(selftest.ATTACKS_IN_C) - {"include /etc/passwd"}
+    assert finding.state == "bad"
+
+
+def test_a_machine_without_a_c_compiler_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise SceError("cannot run C programs: gcc is missing; install gcc")
+
+    monkeypatch.setattr(isolation, "find_toolchain", refuse)
+    _, finding = isolation._c_programs("auto")
+    assert (finding.state, finding.found) == ("missing", "cannot run C programs: gcc is missing")
+    assert finding.next_step == "install gcc"
