@@ -54,7 +54,8 @@ class Draft:
         task: the statement without its example: what to read, what to print. One to four plain sentences.
         draw_input: samples one stdin text (ending in a newline) with a random generator; small, valid, varied.
         solutions: at least two Python programs in different styles that print the same for every sampled input. In a
-            security family the first is the short unsafe one and the second its clean counterpart, and so on.
+            security family the first is the short unsafe one and the second its clean counterpart, and so on. A
+            firmware family has one, the reference for its programs in C.
         attacks: of a security family, each draws an attack.
         c_solutions: writes programs in C of the same meaning, if there are any.
     """
