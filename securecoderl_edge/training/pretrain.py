@@ -27,11 +27,12 @@ import torch
 from torch.nn import functional
 
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.models.transformer import output_weight
-from securecoderl_edge.problems.starter.families.catalogue import GENERAL, HARD, SECURITY
+from securecoderl_edge.problems.starter.families.catalogue import FIRMWARE, GENERAL, HARD, SECURITY
 from securecoderl_edge.problems.starter.generate import compositions
 from securecoderl_edge.problems.starter.splits import WORDINGS, build_for_training
 from securecoderl_edge.prompts.styles import OURS
@@ -54,6 +55,7 @@ def write_documents(
     seed: int,
     security_share: Fraction = SECURITY_SHARE,
     hard_share: Fraction = NO_SHARE,
+    language: str = PYTHON.name,
 ) -> list[Document]:
     """``count`` (prompt, program) pairs of training compositions, each with its own wording and inputs.
 
@@ -62,10 +64,12 @@ def write_documents(
     the documents are security problems, with uniformly sampled solutions, and ``hard_share`` of the others are hard
     problems. The first wordings of a building block are the common ones (`choose_wording` with ``wording_rarity``),
     while the problems use all wordings equally. A document too near to a problem for evaluation (`apart`) gets another
-    wording, and if none is far enough, another composition.
+    wording, and if none is far enough, another composition. In C there are general and firmware problems only, so both
+    shares must be 0.
     """
     rng = random.Random(seed)
-    keys = {family: [key for _, key in compositions((family,), held_out=False)] for family in (*GENERAL, *HARD)}
+    general = GENERAL if language == PYTHON.name else [each for each in (*GENERAL, *FIRMWARE) if each.has_c]
+    keys = {family: [key for _, key in compositions((family,), held_out=False)] for family in (*general, *HARD)}
     security = list(compositions(SECURITY, held_out=False))
     documents: list[Document] = []
     others = 0
@@ -79,9 +83,9 @@ def write_documents(
             if is_security:
                 family, key = rng.choice(security)
             else:
-                family = rng.choice(HARD if is_hard else GENERAL)
+                family = rng.choice(HARD if is_hard else general)
                 key = rng.choice(keys[family])
-            problem = build_for_training(family, key, variants, wording_rarity)
+            problem = build_for_training(family, key, variants, wording_rarity, language=language)
         weights = [1.0 if is_security else len(program) ** -rarity for program in problem.solutions]
         documents.append((OURS.prompt(problem), rng.choices(problem.solutions, weights)[0]))
     return documents

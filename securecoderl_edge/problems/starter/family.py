@@ -54,14 +54,17 @@ class Draft:
         task: the statement without its example: what to read, what to print. One to four plain sentences.
         draw_input: samples one stdin text (ending in a newline) with a random generator; small, valid, varied.
         solutions: at least two Python programs in different styles that print the same for every sampled input. In a
-            security family the first is the short unsafe one and the second its clean counterpart, and so on.
+            security family the first is the short unsafe one and the second its clean counterpart, and so on. A
+            firmware family has one, the reference for its programs in C.
         attacks: of a security family, each draws an attack.
+        c_solutions: writes programs in C of the same meaning, if there are any.
     """
 
     task: str
     draw_input: Callable[[random.Random], str]
     solutions: tuple[str, ...]
     attacks: tuple[DrawAttack, ...] = ()
+    c_solutions: Callable[[], tuple[str, ...]] = tuple
 
 
 @dataclass(frozen=True)
@@ -74,11 +77,15 @@ class Family:
             decides the split, so two keys must never mean the same problem.
         draft: builds the problem of one composition; the random generator chooses wording, names and styles only,
             never the meaning. The last argument is the ``rarity`` of `choose_wording`.
+        has_c: whether its drafts have solutions in C.
+        tags: of its problems, besides its name.
     """
 
     name: str
     compositions: tuple[str, ...]
     draft: Callable[[str, random.Random, float], Draft]
+    has_c: bool = False
+    tags: tuple[str, ...] = ()
 
 
 def is_held_out(family: str, composition: str) -> bool:

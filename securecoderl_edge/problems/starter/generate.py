@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType
 
+from securecoderl_edge.languages.language import PYTHON, C
 from securecoderl_edge.problems.problem import MAX_TESTS, Problem, SecurityTest, Test, contains
 from securecoderl_edge.problems.starter.family import MARKER, Attack, Draft, Family, is_held_out
 
 MIN_DISTINCT_OUTPUTS = 3
 _MAX_DRAWS = 2000
+_PREFIXES = {PYTHON.name: "starter", C.name: "starter-c"}
 
 
 def compositions(families: tuple[Family, ...], *, held_out: bool) -> Iterator[tuple[Family, str]]:
@@ -26,13 +28,19 @@ def compositions(families: tuple[Family, ...], *, held_out: bool) -> Iterator[tu
 
 
 def build_problem(
-    family: Family, composition: str, variant: int = 0, wording_rarity: float = 0.0, shows_a_test: bool = False
+    family: Family,
+    composition: str,
+    variant: int = 0,
+    wording_rarity: float = 0.0,
+    shows_a_test: bool = False,
+    language: str = PYTHON.name,
 ) -> Problem:
     """The problem of one composition; ``variant`` changes wording, names, style and tests, never the meaning.
 
     All wordings are equally frequent unless ``wording_rarity`` is above 0 (see `choose_wording`). The example in the
     statement is not one of the tests; with ``shows_a_test`` it replaces the last test as the first one. The tests have
-    at least three different outputs.
+    at least three different outputs. In another language it is the same problem with solutions in that language, so its
+    tests are what the first solution in Python prints.
 
     Raises:
         ValueError: the family breaks its contract (solutions that disagree, outputs too uniform or blank).
@@ -43,14 +51,15 @@ def build_problem(
     attacks = _draw_attacks(draft, random.Random(f"{family.name}/{composition}#{variant}/attacks"))
     statement = f"{draft.task}\n\nExample input:\n{example.input}\nExample output:\n{example.output}"
     return Problem(
-        id=f"starter/{family.name}/{composition}#{variant}",
+        id=f"{_PREFIXES[language]}/{family.name}/{composition}#{variant}",
         statement=statement.rstrip("\n"),
         tests=(example, *tests[:-1]) if shows_a_test else tuple(tests),
         security_tests=attacks,
-        solutions=draft.solutions,
+        language=language,
+        solutions=draft.c_solutions() if language == C.name else draft.solutions,
         insecure_solutions=draft.solutions[::2] if attacks else (),
         source="starter",
-        tags=(family.name,),
+        tags=(family.name, *family.tags),
     )
 
 

@@ -15,6 +15,7 @@ from string import Template
 from textwrap import indent
 from typing import NamedTuple
 
+from securecoderl_edge.problems.starter.families._c import complete, in_c
 from securecoderl_edge.problems.starter.family import HELD_OUT_PERCENT, Draft, Family, choose_wording, is_held_out
 
 # Compositions of a family; its pieces recur in other families.
@@ -98,6 +99,8 @@ def compose(
     skip: Callable[..., bool] = lambda *choices: False,
     code: Mapping[str, str] | None = None,
     size: int = FAMILY_SIZE,
+    c_programs: tuple[str, ...] = (),
+    tags: tuple[str, ...] = (),
 ) -> Family:
     """The family of the combinations of one piece from each table, or of ``size`` of them.
 
@@ -112,6 +115,8 @@ def compose(
         skip: given one key of each table, whether that combination is pointless or repeats another.
         code: named bits of code that all compositions share, such as ``read``.
         size: how many compositions the family keeps at most.
+        c_programs: the same for solutions in C (`_c`).
+        tags: of the family's problems.
     """
     fixed = code or {}
 
@@ -123,11 +128,12 @@ def compose(
             task=fill(rng.choice(tasks), {**bits, **words}),
             draw_input=draw_input,
             solutions=tuple(_write(program, bits) for program in programs),
+            c_solutions=lambda: tuple(complete(fill(program, {**_NAMES, **in_c(bits)})) for program in c_programs),
         )
 
     keys = ["/".join(choices) for choices in product(*tables.values()) if not skip(*choices)]
     drawn = _draw(name, keys, size)
-    return Family(name, tuple(key for key in keys if key in drawn), draft)
+    return Family(name, tuple(key for key in keys if key in drawn), draft, bool(c_programs), tags)
 
 
 def _draw(name: str, keys: list[str], size: int) -> set[str]:
@@ -137,12 +143,12 @@ def _draw(name: str, keys: list[str], size: int) -> set[str]:
     to_learn_from = [key for key in keys if key not in apart]
     if len(keys) > size:
         share = round(size * HELD_OUT_PERCENT / 100)
-        to_learn_from, held_out = _balanced(to_learn_from, size - share), _balanced(held_out, share)
+        to_learn_from, held_out = balanced(to_learn_from, size - share), balanced(held_out, share)
     taught = {place for key in to_learn_from for place in _places(key)}
     return {*to_learn_from, *(key for key in held_out if taught.issuperset(_places(key)))}
 
 
-def _balanced(keys: list[str], size: int) -> list[str]:
+def balanced(keys: list[str], size: int) -> list[str]:
     """``size`` keys, of which each piece has its share as far as that goes; rare pieces are served first."""
     places = {key: _places(key) for key in keys}
     frequency = Counter(place for own in places.values() for place in own)

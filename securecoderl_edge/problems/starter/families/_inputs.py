@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from securecoderl_edge.problems.starter.families._c import NUMBERS
 from securecoderl_edge.problems.starter.families._compose import FAMILY_SIZE, Table, compose
 from securecoderl_edge.problems.starter.family import Family
 from securecoderl_edge.problems.starter.wording import WORDS
@@ -69,6 +70,7 @@ def word_line(sizes: tuple[int, int] = (4, 6)) -> Draw:
 
 
 READ_NUMBERS = "$xs = list(map(int, input().split()))"
+C_READ_NUMBERS = 'while (count < MAX && scanf("%lld", &$xs[count]) == 1)\n    count++;'
 READ_WORDS = "$ws = input().split()"
 READ_MATRIX = "n = int(input())\nrows = [list(map(int, input().split())) for _ in range(n)]"
 
@@ -77,17 +79,21 @@ class Source(NamedTuple):
     """Where items come from: sentences, code and inputs.
 
     ``$read`` leaves numbers in ``$xs``, words in ``$ws``, or a text of letters in ``$w``. ``$loop``, which not every
-    source has, opens a loop over each ``$w`` or ``$c``.
+    source has, opens a loop over each ``$w`` or ``$c``. ``c_read`` is for programs in C (`_c`).
     """
 
     sentences: tuple[str, ...]
     read: str
     draw_input: Draw
     loop: str = ""
+    c_read: str = ""
 
 
 NUMBERS_ON_A_LINE = Source(
-    ("Read a line of integers.", "The input is one line of integers."), READ_NUMBERS, number_line()
+    ("Read a line of integers.", "The input is one line of integers."),
+    READ_NUMBERS,
+    number_line(),
+    c_read=C_READ_NUMBERS,
 )
 MORE_NUMBERS_ON_A_LINE = NUMBERS_ON_A_LINE._replace(draw_input=number_line(sizes=(6, 9)))
 WORDS_ON_A_LINE = Source(
@@ -106,6 +112,7 @@ def compose_from(
     programs: tuple[str, ...],
     skip: Callable[..., bool] = lambda *choices: False,
     size: int = FAMILY_SIZE,
+    c_programs: tuple[str, ...] = (),
 ) -> Family:
     """`compose` on the items of a source: every sentence of it is followed by each of ``asks``."""
     return compose(
@@ -115,6 +122,7 @@ def compose_from(
         programs,
         source.draw_input,
         skip=skip,
-        code={"read": source.read, "loop": source.loop},
+        code={"read": source.read, "loop": source.loop, "c_read": source.c_read, "numbers": NUMBERS},
         size=size,
+        c_programs=c_programs if source.c_read else (),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from textwrap import indent
 
+from securecoderl_edge.problems.starter.families import _c_pieces as c
 from securecoderl_edge.problems.starter.families._compose import Piece, Table, only, piece, without
 
 
@@ -70,8 +71,8 @@ def fold(whole: str, start: str, take: str, show: str, *words: str) -> Piece:
 
 # Numbers.
 
-EVERY = _no_condition("is any number", "all numbers")
-CONDITIONS = {
+EVERY = c.condition(_no_condition("is any number", "all numbers"))
+_CONDITIONS = {
     "even": condition("$x % 2 == 0", "is even", "the even numbers", "the numbers that are even"),
     "odd": condition("$x % 2 != 0", "is odd", "the odd numbers", "the numbers that are odd"),
     "positive": condition("$x > 0", "is positive", "the positive numbers", "the numbers that are positive"),
@@ -85,12 +86,13 @@ CONDITIONS = {
         "$x % 3 != 0", "is not divisible by 3", "the numbers not divisible by 3", "the numbers that 3 does not divide"
     ),
 }
+CONDITIONS = c.conditions(_CONDITIONS)
 NATURAL_CONDITIONS = only(CONDITIONS, "even", "odd", "thirds", "above-five", "below-ten", "not-thirds")
 FILTERS = {"every": EVERY, **CONDITIONS}
 NATURAL_FILTERS = {"every": EVERY, **NATURAL_CONDITIONS}
 
 _SAME = change("$x", "leave it", "")
-CHANGES = {
+_CHANGES = {
     "square": change(
         "$x * $x",
         "square it",
@@ -152,11 +154,12 @@ CHANGES = {
         ", each cut in two (rounding down)",
     ),
 }
+CHANGES = c.changes(_CHANGES)
 MAPS = {"same": _SAME, **CHANGES}
 NATURAL_MAPS = without(MAPS, "absolute", "last-digit")
 
 _COLLECT = ("$t = []", "$t.append($y)")
-FOLDS = {
+_FOLDS = {
     "sum": fold("sum($ys)", "$t = 0", "$t += $y", "$t", "the sum of", "the total of", "what you get by adding up"),
     "max": fold(
         "max($ys, default=0)",
@@ -220,6 +223,7 @@ FOLDS = {
         "1 * the first + 2 * the second + ... of",
     ),
 }
+FOLDS = c.with_c(_FOLDS, c.FOLDS)
 NUMBER_FOLDS = only(FOLDS, "sum", "max", "min", "distinct", "span", "alternating", "weighted")
 
 # Words.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 
+from securecoderl_edge.problems.starter.families._c import NUMBERS, PIPELINE
 from securecoderl_edge.problems.starter.families._compose import Table, compose, piece
 from securecoderl_edge.problems.starter.families._frames import expand
 from securecoderl_edge.problems.starter.families._inputs import Draw, counted_lines, line, number_line, numbers
@@ -97,6 +98,7 @@ def _family(
     own: Mapping[str, Table],
     tables: Mapping[str, Table] = _NATURAL,
     skip: Callable[..., bool] = lambda *choices: False,
+    c_read: str = "",
 ) -> Family:
     """All of keep, change and fold, on the numbers made by each of the ``own`` pieces."""
     return compose(
@@ -106,35 +108,67 @@ def _family(
         programs,
         draw_input,
         skip=lambda *choices: _repeats(*choices[-3:]) or skip(*choices),
+        code={"numbers": NUMBERS, "c_read": c_read},
+        c_programs=PIPELINE if c_read else (),
     )
 
 
 # What is made of two numbers a and b, of the two last terms, of one number a.
 _COMMON = {
-    "gcd": piece("their greatest common divisor", "the gcd of the two", made="math.gcd(a, b)"),
-    "lcm": piece("their least common multiple", "the lcm of the two", made="a * b // math.gcd(a, b)"),
+    "gcd": piece("their greatest common divisor", "the gcd of the two", made="math.gcd(a, b)", c_made="gcd(a, b)"),
+    "lcm": piece(
+        "their least common multiple", "the lcm of the two", made="a * b // math.gcd(a, b)", c_made="a * b / gcd(a, b)"
+    ),
     "remainder": piece(
         "the larger modulo the smaller",
         "the larger % the smaller",
         made="max(a, b) % min(a, b)",
+        c_made="larger(a, b) % smaller(a, b)",
     ),
 }
 _NEXT = {
     "sum": piece("the sum of the two before it", next="a + b"),
     "difference": piece("the one before it minus the one before that", next="b - a"),
     "weighted": piece("the one before it plus twice the one before that", next="b + 2 * a"),
-    "distance": piece("the distance between the two before it, plus 1", next="abs(a - b) + 1"),
+    "distance": piece(
+        "the distance between the two before it, plus 1", next="abs(a - b) + 1", c_next="llabs(a - b) + 1"
+    ),
 }
 _SUMS = {
-    "integers": piece("1 + 2 + ... + a", made="sum(range(1, a + 1))"),
-    "squares": piece("1*1 + 2*2 + ... + a*a", made="sum(k * k for k in range(1, a + 1))"),
-    "threes": piece("1 + 3 + 9 + ... + 3**a", made="sum(3**k for k in range(a + 1))"),
+    "integers": piece("1 + 2 + ... + a", made="sum(range(1, a + 1))", c_make="long long made = a * (a + 1) / 2;"),
+    "squares": piece(
+        "1*1 + 2*2 + ... + a*a",
+        made="sum(k * k for k in range(1, a + 1))",
+        c_make="long long made = 0;\nfor (; a > 0; a--)\n    made += a * a;",
+    ),
+    "threes": piece(
+        "1 + 3 + 9 + ... + 3**a",
+        made="sum(3**k for k in range(a + 1))",
+        c_make="long long made = 1;\nfor (; a > 0; a--)\n    made = 3 * made + 1;",
+    ),
 }
 _DIGITS = {
-    "sum": piece("the sum of its digits", "its digit sum", made="sum(map(int, str(a)))"),
-    "largest": piece("its largest digit", made="int(max(str(a)))"),
-    "product": piece("the product of its digits", made="math.prod(map(int, str(a)))"),
-    "mirrored": piece("a read from right to left (120 gives 21)", made="int(str(a)[::-1])"),
+    "sum": piece(
+        "the sum of its digits",
+        "its digit sum",
+        made="sum(map(int, str(a)))",
+        c_make="long long made = 0;\nfor (; a > 0; a /= 10)\n    made += a % 10;",
+    ),
+    "largest": piece(
+        "its largest digit",
+        made="int(max(str(a)))",
+        c_make="long long made = 0;\nfor (; a > 0; a /= 10)\n    made = larger(made, a % 10);",
+    ),
+    "product": piece(
+        "the product of its digits",
+        made="math.prod(map(int, str(a)))",
+        c_make="long long made = 1;\nfor (; a > 0; a /= 10)\n    made *= a % 10;",
+    ),
+    "mirrored": piece(
+        "a read from right to left (120 gives 21)",
+        made="int(str(a)[::-1])",
+        c_make="long long made = 0;\nfor (; a > 0; a /= 10)\n    made = made * 10 + a % 10;",
+    ),
 }
 _BASES = {
     "two": piece("binary", "base 2", base="2"),
@@ -180,6 +214,45 @@ def _draw_bounds(rng: random.Random) -> str:
     return line([low, low + rng.randint(8, 30)])
 
 
+_C_EACH_NUMBER = """\
+long long a;
+while (count < MAX && scanf("%lld", &a) == 1) {
+    $make
+    $xs[count++] = made;
+}"""
+_C_PAIRS = """\
+int n;
+long long a, b;
+if (scanf("%d", &n) != 1)
+    return 1;
+while (count < n && count < MAX && scanf("%lld %lld", &a, &b) == 2)
+    $xs[count++] = $made;"""
+_C_TERMS = """\
+long long a, b;
+int n;
+if (scanf("%lld %lld %d", &a, &b, &n) != 3)
+    return 1;
+while (count < n && count < MAX) {
+    $xs[count++] = a;
+    long long next = $next;
+    a = b;
+    b = next;
+}"""
+_C_DIGITS = """\
+char word[SIZE];
+while (count < MAX && scanf("%63s", word) == 1) {
+    long long value = 0;
+    for (int i = 0; word[i] != '\\0'; i++)
+        value = value * $base + (word[i] - '0');
+    $xs[count++] = value;
+}"""
+_C_CHAIN = """\
+long long a, b;
+if (scanf("%lld %lld", &a, &b) != 2)
+    return 1;
+for (; a > 0 && count < MAX; a /= b)
+    $xs[count++] = $made;"""
+
 FAMILIES: tuple[Family, ...] = (
     _family(
         "digit-values",
@@ -190,6 +263,7 @@ FAMILIES: tuple[Family, ...] = (
         _EACH_NUMBER,
         lambda rng: line([rng.randint(1, 10 ** rng.randint(1, 4)) for _ in range(rng.randint(4, 6))]),
         {"digit_value": _DIGITS},
+        c_read=_C_EACH_NUMBER,
     ),
     _family(
         "common-divisors",
@@ -205,6 +279,7 @@ FAMILIES: tuple[Family, ...] = (
         ),
         _draw_common,
         {"common": _COMMON},
+        c_read=_C_PAIRS,
     ),
     _family(
         "recurrences",
@@ -223,6 +298,7 @@ FAMILIES: tuple[Family, ...] = (
         lambda rng: line([*numbers(rng, -5, 8, (2, 2)), rng.randint(4, 7)]),
         {"next_term": _NEXT},
         _INTEGER,
+        c_read=_C_TERMS,
     ),
     _family(
         "bases",
@@ -238,6 +314,7 @@ FAMILIES: tuple[Family, ...] = (
         ),
         _draw_binary,
         {"number_base": _BASES},
+        c_read=_C_DIGITS,
         skip=lambda base, keep, change, fold: fold == "distinct",  # the base hardly shows in it
     ),
     _family(
@@ -270,6 +347,7 @@ FAMILIES: tuple[Family, ...] = (
         _EACH_NUMBER,
         number_line(1, 6, (4, 6)),
         {"power_sum": _SUMS},
+        c_read=_C_EACH_NUMBER,
         skip=lambda made, keep, change, fold: (
             (made == "threes" and keep in ("thirds", "not-thirds", "below-ten"))
             or (made == "squares" and keep == "thirds")
@@ -291,6 +369,7 @@ FAMILIES: tuple[Family, ...] = (
         ),
         lambda rng: line([rng.randint(200, 3000), rng.randint(3, 16)]),
         {"chain": _STEPS},
+        c_read=_C_CHAIN,
         skip=lambda made, keep, change, fold: (
             (fold == "ascending" and made != "remainders")
             or (fold in ("distinct", "min") and made == "multiples")

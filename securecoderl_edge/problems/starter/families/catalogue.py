@@ -5,6 +5,10 @@ from securecoderl_edge.problems.starter.families import (
     choices,
     commands,
     derived,
+    firmware_buffers,
+    firmware_bytes,
+    firmware_signals,
+    firmware_timing,
     from_runs,
     from_tables,
     from_words,
@@ -49,3 +53,10 @@ GENERAL: tuple[Family, ...] = (
 )
 SECURITY: tuple[Family, ...] = security.FAMILIES
 HARD: tuple[Family, ...] = hard.FAMILIES
+# Only for C: what firmware does with samples, bytes and events.
+FIRMWARE: tuple[Family, ...] = (
+    *firmware_buffers.FAMILIES,
+    *firmware_bytes.FAMILIES,
+    *firmware_signals.FAMILIES,
+    *firmware_timing.FAMILIES,
+)

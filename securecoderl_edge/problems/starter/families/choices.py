@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from securecoderl_edge.problems.starter.families._c import CHANGE, each, folded, function, main
 from securecoderl_edge.problems.starter.families._compose import again, piece, without
 from securecoderl_edge.problems.starter.families._inputs import MORE_NUMBERS_ON_A_LINE, NUMBERS_ON_A_LINE, compose_from
 from securecoderl_edge.problems.starter.families._pieces import CHANGES, CONDITIONS, FOLDS, MAPS, idle_choice
@@ -29,6 +30,11 @@ def main():
 
 main()
 """
+
+_C_BRANCHING = (
+    folded("long long $y = $test ? $value : $value2;"),
+    function(CHANGE, "if ($test)", "    return $value;", "return $value2;") + folded("long long $y = change($x);"),
+)
 
 CHANGE_SOME = compose_from(
     NUMBERS_ON_A_LINE,
@@ -70,6 +76,7 @@ print($whole)
 """,
     ),
     skip=lambda test, change, fold: idle_choice(test, change),
+    c_programs=tuple(program.replace("$value2", "$x") for program in _C_BRANCHING),
 )
 
 TWO_CHANGES = compose_from(
@@ -99,12 +106,16 @@ print($whole)
         or idle_choice(test, change)
         or (test in ("even", "odd", "thirds", "not-thirds") and change > change2)  # as the opposite test says
     ),
+    c_programs=_C_BRANCHING,
 )
 
 _ENDS = {
-    "first": piece("the first number", "the first one", order="$xs", place="0"),
-    "last": piece("the last number", "the last one", order="reversed($xs)", place="-1"),
+    "first": piece("the first number", "the first one", order="$xs", place="0", walk="int i = 0; i < count; i++"),
+    "last": piece(
+        "the last number", "the last one", order="reversed($xs)", place="-1", walk="int i = count - 1; i >= 0; i--"
+    ),
 }
+_SEARCH = each("if ($test) {", "    @found", "}", walk="$walk")
 MATCH = compose_from(
     NUMBERS_ON_A_LINE,
     "first-or-last-match",
@@ -141,6 +152,21 @@ main()
 """,
     ),
     skip=lambda end, test, change: idle_choice(test, change),
+    c_programs=(
+        main(_SEARCH.replace("@found", 'printf("%lld\\n", $value);\n        return 0;'), 'printf("none\\n");'),
+        function(
+            "bool search(const long long *$xs, int count, long long *found)",
+            _SEARCH.replace("@found", "*found = $value;\n        return true;"),
+            "return false;",
+        )
+        + main(
+            "long long found = 0;",
+            "if (search($xs, count, &found))",
+            '    printf("%lld\\n", found);',
+            "else",
+            '    printf("none\\n");',
+        ),
+    ),
 )
 
 _BASES = {"zero": piece("0", base="0", place="i"), "one": piece("1", base="1", place="i + 1")}
@@ -186,12 +212,33 @@ main()
 """,
     ),
     skip=lambda test, base, fold: (base, fold) == ("one", "span"),
+    c_programs=(
+        main("$start", each("if ($test) {", "    long long $y = $place;", "    $take", "}"), "$show"),
+        function(
+            "int places(const long long *$xs, int count, long long *$ys)",
+            "int size = 0;",
+            each("if ($test)", "    $ys[size++] = $place;"),
+            "return size;",
+        )
+        + main("long long $ys[MAX];", "int size = places($xs, count, $ys);", "$whole"),
+    ),
 )
 
 _SIDES = {
-    "before": piece("before the first one that", "up to, not including, the first that", part="before"),
-    "after": piece("after the first one that", "that come later than the first that", part="after"),
+    "before": piece(
+        "before the first one that",
+        "up to, not including, the first that",
+        part="before",
+        walk="int i = 0; i < end; i++",
+    ),
+    "after": piece(
+        "after the first one that",
+        "that come later than the first that",
+        part="after",
+        walk="int i = end + 1; i < count; i++",
+    ),
 }
+_AROUND = each("long long $y = $value;", "$take", walk="$walk")
 SIDES = compose_from(
     MORE_NUMBERS_ON_A_LINE,
     "before-or-after",
@@ -246,6 +293,17 @@ main()
 """,
     ),
     skip=lambda side, test, change, fold: side == "before" and (test, change) == ("negative", "absolute"),
+    c_programs=(
+        main(
+            "int end = count;",
+            each("if ($test)", "    end = i;", walk="int i = count - 1; i >= 0; i--"),
+            "$start",
+            _AROUND,
+            "$show",
+        ),
+        function("bool wanted(long long $x)", "return $test;")
+        + main("int end = 0;", "while (end < count && !wanted($xs[end]))", "    end++;", "$start", _AROUND, "$show"),
+    ),
 )
 
 FAMILIES: tuple[Family, ...] = (CHANGE_SOME, TWO_CHANGES, MATCH, PLACES, SIDES)

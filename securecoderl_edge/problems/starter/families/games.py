@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from securecoderl_edge.problems.starter.families._c import CHANGE, NUMBERS, each, function, main
 from securecoderl_edge.problems.starter.families._compose import again, compose, only, piece, without
-from securecoderl_edge.problems.starter.families._inputs import line, number_line
+from securecoderl_edge.problems.starter.families._inputs import C_READ_NUMBERS, line, number_line
 from securecoderl_edge.problems.starter.families._pieces import CHANGES, CONDITIONS, FOLDS, MAPS
 from securecoderl_edge.problems.starter.family import Family
 
@@ -13,11 +14,18 @@ GAMES = compose(
         "keep": CONDITIONS,
         "change": MAPS,
         "ask": {
-            "scores": piece("Ann's score and Bob's score", "both scores, Ann's first", ask="ann, bob"),
-            "lead": piece("Ann's score minus Bob's", ask="ann - bob"),
-            "high": piece("the higher score", ask="max(ann, bob)"),
+            "scores": piece(
+                "Ann's score and Bob's score",
+                "both scores, Ann's first",
+                ask="ann, bob",
+                c_ask='printf("%lld %lld\\n", ann, bob);',
+            ),
+            "lead": piece("Ann's score minus Bob's", ask="ann - bob", c_ask='printf("%lld\\n", ann - bob);'),
+            "high": piece("the higher score", ask="max(ann, bob)", c_ask='printf("%lld\\n", larger(ann, bob));'),
             "winner": piece(
-                "who has more (Ann, Bob or draw)", ask='"Ann" if ann > bob else "Bob" if bob > ann else "draw"'
+                "who has more (Ann, Bob or draw)",
+                ask='"Ann" if ann > bob else "Bob" if bob > ann else "draw"',
+                c_ask='printf("%s\\n", ann > bob ? "Ann" : bob > ann ? "Bob" : "draw");',
             ),
         },
     },
@@ -73,6 +81,30 @@ print($ask)
     ),
     number_line(-9, 15),
     skip=lambda keep, change, ask: ask == "winner" and change == "double",
+    code={"numbers": NUMBERS, "c_read": C_READ_NUMBERS},
+    c_programs=(
+        main(
+            "long long ann = 0, bob = 0;",
+            "bool is_ann = true;",
+            each(
+                "if (is_ann)",
+                "    ann += $value;",
+                "else",
+                "    bob += $value;",
+                "if (!($test))",
+                "    is_ann = !is_ann;",
+            ),
+            "$ask",
+        ),
+        function("bool again(long long $x)", "return $test;")
+        + main(
+            "long long scores[2] = {0, 0};",
+            "int player = 0;",
+            each("scores[player] += $value;", "if (!again($x))", "    player = 1 - player;"),
+            "long long ann = scores[0], bob = scores[1];",
+            "$ask",
+        ),
+    ),
 )
 
 _RULES = only(CHANGES, "double", "next", "minus-three", "half", "negate", "last-digit")
@@ -153,6 +185,28 @@ main()
     ),
     lambda rng: line([rng.randint(-9, 15), rng.randint(3, 6)]),
     skip=lambda keep, change, other, fold: change == other,
+    code={"numbers": 'long long $x;\nint k;\nif (scanf("%lld %d", &$x, &k) != 2)\n    return 1;'},
+    c_programs=(
+        main(
+            "$start",
+            "while (k-- > 0) {",
+            "    $x = $test ? $value : $value2;",
+            "    long long $y = $x;",
+            "    $take",
+            "}",
+            "$show",
+        ),
+        function(CHANGE, "if ($test)", "    return $value;", "return $value2;")
+        + main(
+            "long long $ys[MAX];",
+            "int size = 0;",
+            "for (; size < k && size < MAX; size++) {",
+            "    $x = change($x);",
+            "    $ys[size] = $x;",
+            "}",
+            "$whole",
+        ),
+    ),
 )
 
 FAMILIES: tuple[Family, ...] = (GAMES, RULES)

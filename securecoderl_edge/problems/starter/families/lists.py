@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+from securecoderl_edge.problems.starter.families._c import PIPELINE
+from securecoderl_edge.problems.starter.families._c_reads import C_READS
 from securecoderl_edge.problems.starter.families._compose import LARGE_FAMILY_SIZE, Table, only, without
 from securecoderl_edge.problems.starter.families._frames import pipeline
 from securecoderl_edge.problems.starter.families._inputs import (
@@ -48,13 +50,14 @@ def from_numbers(
 ) -> Family:
     """All of keep, change and fold, on the numbers that ``read`` leaves in ``$xs``."""
     return compose_from(
-        Source(sentences, read, draw_input),
+        Source(sentences, read, draw_input, c_read=C_READS.get(name, "")),
         name,
         {"keep": filters, "change": maps, "fold": folds},
         ("Print $fold $keep$change.", "Output $fold $keep$change."),
         pipeline(),
         skip=idle,
         size=LARGE_FAMILY_SIZE,
+        c_programs=PIPELINE,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from securecoderl_edge.problems.starter.families._c import each, function, main
+from securecoderl_edge.problems.starter.families._c_pieces import EACH_KEPT
 from securecoderl_edge.problems.starter.families._compose import again, only, piece, without
 from securecoderl_edge.problems.starter.families._inputs import (
     MORE_NUMBERS_ON_A_LINE,
@@ -13,11 +15,25 @@ from securecoderl_edge.problems.starter.families._pieces import CHANGES, CONDITI
 from securecoderl_edge.problems.starter.family import Family
 
 _COMPARISONS = {
-    "minus": piece("the first result minus the second", answer="first - second"),
-    "times": piece("the product of the two results", answer="first * second"),
-    "both": piece("both results with a space between them", answer="first, second"),
-    "larger": piece("the larger of the two results", answer="max(first, second)"),
+    "minus": piece(
+        "the first result minus the second", answer="first - second", c_answer='printf("%lld\\n", first - second);'
+    ),
+    "times": piece(
+        "the product of the two results", answer="first * second", c_answer='printf("%lld\\n", first * second);'
+    ),
+    "both": piece(
+        "both results with a space between them",
+        answer="first, second",
+        c_answer='printf("%lld %lld\\n", first, second);',
+    ),
+    "larger": piece(
+        "the larger of the two results",
+        answer="max(first, second)",
+        c_answer='printf("%lld\\n", larger(first, second));',
+    ),
 }
+_MEASURE = function("long long measure(const long long *$ys, int size)", "$start", EACH_KEPT, "return $result;")
+_MEASURED = "long long first = measure({}, {});\nlong long second = measure({}, {});\n$answer"
 TWO_KEEPS = compose_from(
     MORE_NUMBERS_ON_A_LINE,
     "two-selections",
@@ -78,6 +94,30 @@ main()
         or (comparison in ("times", "larger") and keep > keep2)
         or (fold == "max" and ("above-five" in (keep, keep2) or comparison == "larger"))
     ),
+    c_programs=(
+        _MEASURE
+        + main(
+            "long long left[MAX], right[MAX];",
+            "int lefts = 0, rights = 0;",
+            each("if ($test)", "    left[lefts++] = $x;", "if ($test2)", "    right[rights++] = $x;"),
+            _MEASURED.format("left", "lefts", "right", "rights"),
+        ),
+        _MEASURE
+        + function("bool first_choice(long long $x)", "return $test;")
+        + function("bool second_choice(long long $x)", "return $test2;")
+        + function(
+            "int choose(const long long *$xs, int count, bool (*wanted)(long long), long long *$ys)",
+            "int size = 0;",
+            each("if (wanted($x))", "    $ys[size++] = $x;"),
+            "return size;",
+        )
+        + main(
+            "long long left[MAX], right[MAX];",
+            "int lefts = choose($xs, count, first_choice, left);",
+            "int rights = choose($xs, count, second_choice, right);",
+            _MEASURED.format("left", "lefts", "right", "rights"),
+        ),
+    ),
 )
 
 NEIGHBOURS = compose_from(
@@ -124,6 +164,26 @@ main()
 """,
     ),
     skip=lambda test, change, fold: fold == "distinct" or idle("", change, fold),
+    c_programs=(
+        main(
+            "bool wanted = false;",
+            "$start",
+            each("if (wanted) {", "    long long $y = $value;", "    $take", "}", "wanted = $test;"),
+            "$show",
+        ),
+        function("bool wanted(long long $x)", "return $test;")
+        + main(
+            "$start",
+            each(
+                "if (wanted($xs[i - 1])) {",
+                "    long long $y = $value;",
+                "    $take",
+                "}",
+                walk="int i = 1; i < count; i++",
+            ),
+            "$show",
+        ),
+    ),
 )
 
 RUNS = compose_from(
@@ -181,6 +241,38 @@ main()
 """,
     ),
     skip=lambda test, fold: fold in ("distinct", "min"),
+    c_programs=(
+        main(
+            "long long $ys[MAX];",
+            "int size = 0, length = 0;",
+            each(
+                "if ($test) {",
+                "    length++;",
+                "} else if (length > 0) {",
+                "    $ys[size++] = length;",
+                "    length = 0;",
+                "}",
+            ),
+            "if (length > 0)",
+            "    $ys[size++] = length;",
+            "$whole",
+        ),
+        function("bool wanted(long long $x)", "return $test;")
+        + main(
+            "$start",
+            "for (int i = 0; i < count; i++) {",
+            "    int $y = 0;",
+            "    while (i < count && wanted($xs[i])) {",
+            "        $y++;",
+            "        i++;",
+            "    }",
+            "    if ($y > 0) {",
+            "        $take",
+            "    }",
+            "}",
+            "$show",
+        ),
+    ),
 )
 
 _SLICES = {
@@ -189,7 +281,12 @@ _SLICES = {
     "third": piece("every third number, from the first on", part="$xs[::3]", pick="i % 3 == 0"),
     "tail": piece("all but the first two numbers", part="$xs[2:]", pick="i >= 2"),
     "head": piece("the first four numbers", part="$xs[:4]", pick="i < 4"),
-    "inner": piece("all but the first and the last number", part="$xs[1:-1]", pick="0 < i < len($xs) - 1"),
+    "inner": piece(
+        "all but the first and the last number",
+        part="$xs[1:-1]",
+        pick="0 < i < len($xs) - 1",
+        c_pick="i > 0 && i < count - 1",
+    ),
 }
 SLICES = compose_from(
     NUMBERS_ON_A_LINE._replace(draw_input=number_line(sizes=(7, 9))),
@@ -223,6 +320,16 @@ main()
 """,
     ),
     skip=lambda part, keep, change, fold: idle_choice(keep, change),
+    c_programs=(
+        main("$start", each("if ($pick && $test) {", "    long long $y = $value;", "    $take", "}"), "$show"),
+        function(
+            "int choose(const long long *$xs, int count, long long *$ys)",
+            "int size = 0;",
+            each("if ($pick && $test)", "    $ys[size++] = $value;"),
+            "return size;",
+        )
+        + main("long long $ys[MAX];", "int size = choose($xs, count, $ys);", "$whole"),
+    ),
 )
 
 FAMILIES: tuple[Family, ...] = (TWO_KEEPS, NEIGHBOURS, RUNS, SLICES)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from securecoderl_edge.problems.starter.families._c import NUMBERS, each, function, main
+from securecoderl_edge.problems.starter.families._c_pieces import EACH_KEPT
 from securecoderl_edge.problems.starter.families._compose import compose, piece, without
-from securecoderl_edge.problems.starter.families._inputs import line, number_line, numbers
+from securecoderl_edge.problems.starter.families._inputs import C_READ_NUMBERS, line, number_line, numbers
 from securecoderl_edge.problems.starter.families._pieces import CHANGES, CONDITIONS, FOLDS, MAPS, idle, idle_outside
 from securecoderl_edge.problems.starter.family import Family
 
@@ -47,6 +49,21 @@ main()
 """,
 )
 
+_C_LISTED = (
+    main("long long $ys[MAX];", "int size = 0;", "$setup", each("$step"), "$whole"),
+    function(
+        "int run(const long long *$xs, int count, long long *$ys)",
+        "int size = 0;",
+        "$setup",
+        each("$step"),
+        "return size;",
+    )
+    + main("long long $ys[MAX];", "int size = run($xs, count, $ys);", "$start", EACH_KEPT, "$show").replace(
+        "$ys", "items"
+    ),
+)
+_C = {"numbers": NUMBERS, "c_read": C_READ_NUMBERS}
+
 STACKS = compose(
     "number-stack",
     {
@@ -63,13 +80,22 @@ STACKS = compose(
     _LISTED,
     number_line(-9, 15),
     skip=idle,
-    code={"setup": "", "step": "if $test:\n    $ys.append($value)\nelif $ys:\n    $ys.pop()"},
+    code={
+        **_C,
+        "setup": "",
+        "step": "if $test:\n    $ys.append($value)\nelif $ys:\n    $ys.pop()",
+        "c_step": "if ($test)\n    $ys[size++] = $value;\nelse if (size > 0)\n    size--;",
+    },
+    c_programs=_C_LISTED,
 )
 
 SWITCHES = compose(
     "switch",
     {
-        "first": {"off": piece("off", setup="on = False"), "on": piece("on", setup="on = True")},
+        "first": {
+            "off": piece("off", setup="on = False", c_setup="bool on = false;"),
+            "on": piece("on", setup="on = True", c_setup="bool on = true;"),
+        },
         "keep": without(CONDITIONS, "below-ten"),
         "change": MAPS,
         "fold": FOLDS,
@@ -85,18 +111,29 @@ SWITCHES = compose(
     _LISTED,
     number_line(-9, 15),
     skip=lambda first, keep, change, fold: idle_outside(keep, change, fold),
-    code={"step": "if $test:\n    on = not on\nelif on:\n    $ys.append($value)"},
+    code={
+        **_C,
+        "step": "if $test:\n    on = not on\nelif on:\n    $ys.append($value)",
+        "c_step": "if ($test)\n    on = !on;\nelse if (on)\n    $ys[size++] = $value;",
+    },
+    c_programs=_C_LISTED,
 )
 
+_TURN = "if ($test)\n    $xs[count++] = $value;\n$tail"
+_REST = "for (int i = head; i < count; i++) {\n    long long $y = $xs[i];\n    $take\n}"
 QUEUES = compose(
     "turning-queue",
     {
         "keep": CONDITIONS,
         "change": CHANGES,
         "other": {
-            "stay": piece("put it at the end unchanged", tail="else:\n    queue.append($x)"),
+            "stay": piece(
+                "put it at the end unchanged", tail="else:\n    queue.append($x)", c_tail="else\n    $xs[count++] = $x;"
+            ),
             "drop": piece("throw it away", tail=""),
-            "zero": piece("put 0 at the end instead", tail="else:\n    queue.append(0)"),
+            "zero": piece(
+                "put 0 at the end instead", tail="else:\n    queue.append(0)", c_tail="else\n    $xs[count++] = 0;"
+            ),
         },
         "fold": FOLDS,
     },
@@ -162,6 +199,34 @@ print($whole)
     ),
     lambda rng: f"{rng.randint(2, 6)}\n" + line(numbers(rng, -9, 15, (3, 5))),
     skip=lambda keep, change, other, fold: idle(keep, change),
+    code={
+        "numbers": NUMBERS,
+        "turn": _TURN,
+        "c_read": 'int k;\nif (scanf("%d", &k) != 1)\n    return 1;\n' + C_READ_NUMBERS,
+    },
+    c_programs=(
+        main(
+            "int head = 0;",
+            "for (; k > 0 && head < count && count < MAX; k--) {",
+            "    long long $x = $xs[head++];",
+            "    $turn",
+            "}",
+            "$start",
+            _REST,
+            "$show",
+        ),
+        function("int turn(long long *$xs, int count, long long $x)", "$turn", "return count;")
+        + main(
+            "int head = 0;",
+            "while (k-- > 0 && head < count && count < MAX) {",
+            "    count = turn($xs, count, $xs[head]);",
+            "    head++;",
+            "}",
+            "$start",
+            _REST,
+            "$show",
+        ),
+    ),
 )
 
 FAMILIES: tuple[Family, ...] = (STACKS, QUEUES, SWITCHES)

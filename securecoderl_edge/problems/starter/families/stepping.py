@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from securecoderl_edge.problems.starter.families._c import NUMBERS, each, function, main
 from securecoderl_edge.problems.starter.families._compose import compose, piece, without
-from securecoderl_edge.problems.starter.families._inputs import line, number_line, numbers
+from securecoderl_edge.problems.starter.families._inputs import C_READ_NUMBERS, line, number_line, numbers
 from securecoderl_edge.problems.starter.families._pieces import (
     CONDITIONS,
     FOLDS,
@@ -71,6 +72,20 @@ print($whole)
 )
 
 
+_C_STEPPED = (
+    main("long long $state = $first;", "$start", each("$step", "long long $y = $state;", "$take"), "$show"),
+    function("long long update(long long $state, long long $x)", "$step", "return $state;")
+    + main(
+        "long long $ys[MAX];",
+        "int size = 0;",
+        "long long $state = $first;",
+        each("$state = update($state, $x);", "$ys[size++] = $state;"),
+        "$whole",
+    ),
+)
+_C = {"numbers": NUMBERS, "c_read": C_READ_NUMBERS}
+
+
 def _unseen_reset(keep: str, change: str, fold: str) -> bool:
     if fold in ("max", "min"):  # all levels may lie on one side of 0
         return keep in ("positive", "negative") or change in ("square", "absolute", "last-digit")
@@ -93,7 +108,14 @@ RESETS = compose(
     _STEPPED,
     number_line(-9, 15),
     skip=_unseen_reset,
-    code={"state": "level", "first": "0", "step": "if $test:\n    level = 0\nelse:\n    level += $value"},
+    code={
+        **_C,
+        "state": "level",
+        "first": "0",
+        "step": "if $test:\n    level = 0\nelse:\n    level += $value",
+        "c_step": "if ($test)\n    level = 0;\nelse\n    level += $value;",
+    },
+    c_programs=_C_STEPPED,
 )
 
 
@@ -115,14 +137,28 @@ COUNTERS = compose(
             "clip": piece(
                 "a value below 0 becomes 0, one above 20 becomes 20",
                 step="count += $value\nif count < 0:\n    count = 0\nelif count > 20:\n    count = 20",
+                c_step="level += $value;\nif (level < 0)\n    level = 0;\nelse if (level > 20)\n    level = 20;",
             ),
-            "floor": piece("a value below 0 becomes 0", step="count += $value\nif count < 0:\n    count = 0"),
-            "ceiling": piece("a value above 15 becomes 15", step="count += $value\nif count > 15:\n    count = 15"),
+            "floor": piece(
+                "a value below 0 becomes 0",
+                step="count += $value\nif count < 0:\n    count = 0",
+                c_step="level += $value;\nif (level < 0)\n    level = 0;",
+            ),
+            "ceiling": piece(
+                "a value above 15 becomes 15",
+                step="count += $value\nif count > 15:\n    count = 15",
+                c_step="level += $value;\nif (level > 15)\n    level = 15;",
+            ),
             "wrap": piece(
                 "only its remainder modulo 10 is kept",
                 step="count = (count + $value) % 10",
+                c_step="level = floor_mod(level + $value, 10);",
             ),
-            "empty": piece("a value above 12 goes back to 0", step="count += $value\nif count > 12:\n    count = 0"),
+            "empty": piece(
+                "a value above 12 goes back to 0",
+                step="count += $value\nif count > 12:\n    count = 0",
+                c_step="level += $value;\nif (level > 12)\n    level = 0;",
+            ),
         },
         "change": MAPS,
         "fold": FOLDS,
@@ -136,7 +172,8 @@ COUNTERS = compose(
     _STEPPED,
     number_line(-9, 15),
     skip=_unseen_bound,
-    code={"state": "count", "first": "0"},
+    code={**_C, "state": "count", "c_state": "level", "first": "0"},
+    c_programs=_C_STEPPED,
 )
 
 ROBOTS = compose(
@@ -144,10 +181,16 @@ ROBOTS = compose(
     {
         "keep": NATURAL_CONDITIONS,
         "other": {
-            "step": piece("it takes one step back", otherwise="place -= 1"),
-            "back": piece("it goes back by that number", otherwise="place -= $x"),
-            "mirror": piece("it jumps from its place p to -p", otherwise="place = -place"),
-            "half": piece("it jumps from its place p to p // 2", otherwise="place //= 2"),
+            "step": piece("it takes one step back", otherwise="place -= 1", c_otherwise="place--;"),
+            "back": piece("it goes back by that number", otherwise="place -= $x", c_otherwise="place -= $x;"),
+            "mirror": piece(
+                "it jumps from its place p to -p", otherwise="place = -place", c_otherwise="place = -place;"
+            ),
+            "half": piece(
+                "it jumps from its place p to p // 2",
+                otherwise="place //= 2",
+                c_otherwise="place = floor_div(place, 2);",
+            ),
         },
         "fold": FOLDS,
     },
@@ -162,7 +205,14 @@ ROBOTS = compose(
     skip=lambda keep, other, fold: (  # the mirrored walk
         other == "back" and keep in ("odd", "not-thirds") and fold in ("distinct", "span")
     ),
-    code={"state": "place", "first": "0", "step": "if $test:\n    place += $x\nelse:\n    $otherwise"},
+    code={
+        **_C,
+        "state": "place",
+        "first": "0",
+        "step": "if $test:\n    place += $x\nelse:\n    $otherwise",
+        "c_step": "if ($test)\n    place += $x;\nelse\n    $otherwise",
+    },
+    c_programs=_C_STEPPED,
 )
 
 ACCOUNTS = compose(
@@ -172,18 +222,22 @@ ACCOUNTS = compose(
             "refuse": piece(
                 "one that is larger than the balance is refused",
                 step="if $x > 0:\n    balance += $value\nelif balance + $x >= 0:\n    balance += $x",
+                c_step="if ($x > 0)\n    balance += $value;\nelse if (balance + $x >= 0)\n    balance += $x;",
             ),
             "partial": piece(
                 "one that is larger than the balance empties the account",
                 step="if $x > 0:\n    balance += $value\nelse:\n    balance = max(balance + $x, 0)",
+                c_step="if ($x > 0)\n    balance += $value;\nelse\n    balance = larger(balance + $x, 0);",
             ),
             "overdraft": piece(
                 "one that leads to a balance below -10 is refused",
                 step="if $x > 0:\n    balance += $value\nelif balance + $x >= -10:\n    balance += $x",
+                c_step="if ($x > 0)\n    balance += $value;\nelse if (balance + $x >= -10)\n    balance += $x;",
             ),
             "fee": piece(
                 "each of them costs 1 more, and the balance may fall below 0",
                 step="if $x > 0:\n    balance += $value\nelse:\n    balance += $x - 1",
+                c_step="if ($x > 0)\n    balance += $value;\nelse\n    balance += $x - 1;",
             ),
         },
         "change": without(MAPS, "negate", "absolute", "minus-three"),
@@ -197,7 +251,8 @@ ACCOUNTS = compose(
     ),
     _STEPPED,
     lambda rng: line([number or 5 for number in numbers(rng, -15, 12)]),
-    code={"state": "balance", "first": "10"},
+    c_programs=_C_STEPPED,
+    code={**_C, "state": "balance", "first": "10"},
 )
 
 FAMILIES: tuple[Family, ...] = (RESETS, COUNTERS, ROBOTS, ACCOUNTS)
