@@ -20,9 +20,6 @@ from securecoderl_edge.problems.starter.generate import build_problem, compositi
 from securecoderl_edge.problems.starter.splits import EVAL_SIZE, load_split
 from securecoderl_edge.training.pretrain import NO_SHARE, write_documents
 
-# Building the sets takes ten seconds of CPU time.
-pytestmark = pytest.mark.timeout(600)
-
 WITH_C = tuple(family for family in (*GENERAL, *FIRMWARE) if family.has_c)
 MORE_INPUTS = 20
 PARTS = 6

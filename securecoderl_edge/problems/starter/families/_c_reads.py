@@ -148,15 +148,15 @@ C_READS = {
     + _loop("for (int i = 0; text[i] != '\\0'; i++)", "if (text[i] == letter)", f"    {_add('i')}"),
     "mark-runs": "char run[SIZE];\n"
     + _while('scanf("%*[.]") != EOF && scanf("%63[x]", run) == 1', _add("(long long)strlen(run)")),
-    "letter-frequencies": 'char text[SIZE], seen[SIZE] = "";\nif (scanf("%63s", text) != 1)\n    return 1;\n'
+    "letter-frequencies": 'char text[SIZE], letters[SIZE] = "";\nif (scanf("%63s", text) != 1)\n    return 1;\n'
     + _loop(
         "for (int i = 0; text[i] != '\\0'; i++)",
-        "char *found = strchr(seen, text[i]);",
+        "char *found = strchr(letters, text[i]);",
         "if (found == NULL) {",
-        "    seen[count] = text[i];",
+        "    letters[count] = text[i];",
         "    $xs[count++] = 1;",
         "} else {",
-        "    $xs[found - seen]++;",
+        "    $xs[found - letters]++;",
         "}",
     ),
     "numbers-among-words": "char part[SIZE];\n"

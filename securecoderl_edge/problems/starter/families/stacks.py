@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from securecoderl_edge.problems.starter.families._c import NUMBERS, each, function, main
-from securecoderl_edge.problems.starter.families._c_pieces import EACH_KEPT
 from securecoderl_edge.problems.starter.families._compose import compose, piece, without
 from securecoderl_edge.problems.starter.families._inputs import C_READ_NUMBERS, line, number_line, numbers
 from securecoderl_edge.problems.starter.families._pieces import CHANGES, CONDITIONS, FOLDS, MAPS, idle, idle_outside
@@ -58,9 +57,7 @@ _C_LISTED = (
         each("$step"),
         "return size;",
     )
-    + main("long long $ys[MAX];", "int size = run($xs, count, $ys);", "$start", EACH_KEPT, "$show").replace(
-        "$ys", "items"
-    ),
+    + main("long long $ys[MAX];", "int size = run($xs, count, $ys);", "$whole"),
 )
 _C = {"numbers": NUMBERS, "c_read": C_READ_NUMBERS}
 
