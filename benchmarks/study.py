@@ -47,7 +47,12 @@ PAPERS_BETA = 0.4
 # The shortest solution of a security problem is often the unsafe one.
 ANY_SOLUTION = ("sft.solutions=any",)
 # Arms whose setting was removed, and a commit with it. Their results stay in the record of their study.
-REMOVED_ARMS = {"half-refill": "335ab42", "half-by-rate": "020c0b3", "hard-maxrl-32": "a18fbf1"}
+REMOVED_ARMS = {
+    "half-refill": "335ab42",
+    "half-by-rate": "020c0b3",
+    "hard-maxrl-32": "a18fbf1",
+    "security-separate": "b67c9b8",
+}
 
 # Only 2.5 % of nano's programs for the security problems pass all tests, so being safe would cost it nothing. After
 # more pretraining, with two fifths of the text about other security problems (half of the solutions unsafe), 55 % pass.
@@ -129,14 +134,13 @@ def security(folder: Path) -> Study:
 
 
 def security_rules(folder: Path) -> Study:
-    """What R_sec is made of, its weight, and R_func and R_sec scaled apart."""
+    """What R_sec is made of, and its weight."""
     rl = partial(_security_rl, split=SECURITY, measured_on=(SECURITY,))
     sft, without, papers = security(folder).arms[:3]
     changed = [
         rl("beta-0.8", "R_sec at 0.8", beta=0.8),
         rl("tests", "R_sec of security tests", rule="tests"),
         rl("bandit", "R_sec of Bandit", rule="bandit"),
-        rl("separate", "R_sec scaled apart", more=("ppo.separate_rewards=true",)),
     ]
     pairs = [(without.name, each.name) for each in changed] + [(papers.name, each.name) for each in changed]
     return _study("security-rules", folder, [sft, without, papers, *changed], pairs, seeds=3)
@@ -153,7 +157,6 @@ def _security_rl(
     measured_on: tuple[Split, ...],
     beta: float = PAPERS_BETA,
     rule: str = "both",
-    more: tuple[str, ...] = (),
 ) -> Arm:
     reward = (f"reward.security_weight={beta}", f"reward.security={rule}")
     return Arm(
@@ -162,7 +165,7 @@ def _security_rl(
         split,
         phases=("sft", "partial"),
         measured_on=measured_on,
-        settings=(*ANY_SOLUTION, "partial.steps=40", *reward, *more),
+        settings=(*ANY_SOLUTION, "partial.steps=40", *reward),
     )
 
 

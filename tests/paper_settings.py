@@ -56,7 +56,6 @@ ROWS = {
         improved="a value head keeps the size of rewards",
     ),
     "ppo.drop_zero_variance_groups": Row(ours="a prompt has one completion"),
-    "ppo.separate_rewards": Row(ours="Eq. 1 adds the rewards"),
     "ppo.epochs": Row("4"),
     "ppo.minibatches": Row(ours="the paper has no minibatches"),
     "ppo.learning_rate": Row("1e-6"),

@@ -76,10 +76,6 @@ def _check_ppo(settings: TrainSettings) -> None:
         raise UsageError(
             f"ppo.advantage = {ppo.advantage} uses every completion. Set ppo.drop_zero_variance_groups = false"
         )
-    if ppo.separate_rewards and not of_groups:
-        raise UsageError(f"ppo.separate_rewards needs ppo.advantage = rloo, found {ppo.advantage}")
-    if ppo.separate_rewards and not 0 < settings.reward.security_weight < 1:
-        raise UsageError("ppo.separate_rewards needs two rewards. Set reward.security_weight between 0 and 1")
     if ppo.advantage != "gae" and ppo.value_warmup_steps:
         raise UsageError(f"ppo.value_warmup_steps needs ppo.advantage = gae: {ppo.advantage} has no value head")
     reinforced = [name for name in settings.phases if name in RL_PHASES]

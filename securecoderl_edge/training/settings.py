@@ -158,10 +158,6 @@ class PpoSettings:
         False,
         "With `rloo`: skip prompts whose completions all got the same reward; only the KL penalty would act on them.",
     )
-    separate_rewards: bool = setting(
-        False,
-        "With `rloo`: divide the advantages of R_func and of R_sec by their own root mean squares, then add them.",
-    )
     epochs: int = setting(
         2,
         "Passes over a batch. With one epoch of one minibatch every ratio is 1 and the clip never acts: `rloo` is then "

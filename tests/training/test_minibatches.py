@@ -92,12 +92,11 @@ class Slow:
         logits = self.learner.model(torch.tensor([[*before, *done.token_ids]])).logits[0] / self.ppo.temperature
         return logits.log_softmax(-1)[len(before) - 1 : -1].gather(-1, torch.tensor(done.token_ids)[:, None])[:, 0]
 
-    def rewards(self, beta: float) -> list[float]:
-        return [two_rewards(score, 1.0, replace(REWARD, security_weight=beta)) for score in self.made.scores]
+    def rewards(self) -> list[float]:
+        return [two_rewards(score, 1.0, REWARD) for score in self.made.scores]
 
     def groups(self) -> list[list[int]]:
-        size, betas = self.ppo.samples_per_prompt, (0.0, 1.0) if self.ppo.separate_rewards else (BETA,)
-        rewards = list(zip(*map(self.rewards, betas), strict=True))
+        size, rewards = self.ppo.samples_per_prompt, self.rewards()
         every = [list(range(start, start + size)) for start in range(0, len(rewards), size)]
         drops = self.ppo.drop_zero_variance_groups
         return [group for group in every if not drops or len({rewards[row] for row in group}) > 1]
@@ -122,11 +121,7 @@ class Slow:
         with torch.no_grad(), reference_active(self.learner.model):
             reference = [self.log_probs(row) for row in range(len(old))]
         kl = [-self.ppo.kl_coefficient * float((a - b).sum()) for a, b in zip(old, reference, strict=True)]
-        if self.ppo.separate_rewards:
-            func, sec = (self.scaled(self.leave_one_out(self.rewards(beta)), tokens) for beta in (0.0, 1.0))
-            penalty = self.leave_one_out(kl)
-            return self.scaled({row: (1 - BETA) * func[row] + BETA * sec[row] + penalty[row] for row in func}, tokens)
-        shaped = [reward + penalty for reward, penalty in zip(self.rewards(BETA), kl, strict=True)]
+        shaped = [reward + penalty for reward, penalty in zip(self.rewards(), kl, strict=True)]
         return self.scaled(self.leave_one_out(shaped), tokens)
 
     def update(self) -> tuple[float, float]:
@@ -171,9 +166,8 @@ DROPPING = replace(PPO, drop_zero_variance_groups=True)
         replace(PPO, minibatches=2, epochs=2),
         replace(PPO, minibatches=4, clip_range=0.01),
         replace(DROPPING, minibatches=2, epochs=2),
-        replace(DROPPING, separate_rewards=True, epochs=2),
     ],
-    ids=["two", "clipped", "dropped", "separate"],
+    ids=["two", "clipped", "dropped"],
 )
 def test_an_update_is_that_of_a_slow_reference(
     ppo: PpoSettings, make_learner: Callable[..., Learner], scorer: Scorer, request: pytest.FixtureRequest
@@ -194,7 +188,7 @@ def test_an_update_is_that_of_a_slow_reference(
     assert row["grad_norm"] == pytest.approx(norm, rel=1e-4)
     assert row["val/steps"] == ppo.epochs * min(ppo.minibatches, row["groups_used"])
     case = request.node.callspec.id
-    assert (row["groups_used"] < 4) == (case in ("dropped", "separate"))
+    assert (row["groups_used"] < 4) == (case == "dropped")
     assert row["policy/clipfrac"] > 0 or case != "clipped"
 
 
@@ -291,7 +285,7 @@ def test_a_phase_measures_the_kl_for_its_penalty_or_its_limit(
 
 
 STEPS = ("ppo.minibatches=2", "ppo.samples_per_prompt=2", "ppo.drop_zero_variance_groups=true")
-SEPARATE = ("ppo.separate_rewards=true", "ppo.batch_size=4")  # with running statistics of each reward
+SMALL = ("ppo.batch_size=4",)  # with running statistics
 
 
 @pytest.fixture(scope="module")
@@ -299,7 +293,7 @@ def whole(epoch_settings: Callable[..., TrainSettings], once: Any) -> Run:
     """An uninterrupted run; read only."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rollout, "training_reward", two_rewards)
-        folder = once("minibatches", lambda folder: train(epoch_settings(*STEPS, *SEPARATE), folder / "run"))
+        folder = once("minibatches", lambda folder: train(epoch_settings(*STEPS, *SMALL), folder / "run"))
     return Run(folder / "run")
 
 
@@ -314,8 +308,8 @@ def test_a_run_with_minibatches_and_dropped_groups_resumes_bit_for_bit(
 
     seen: list[dict[str, Any]] = []
     with pytest.raises(RuntimeError):
-        train(epoch_settings(*STEPS, *SEPARATE), tmp_path / "run", log=crash)
-    run = train(epoch_settings(*STEPS, *SEPARATE), tmp_path / "run")
+        train(epoch_settings(*STEPS, *SMALL), tmp_path / "run", log=crash)
+    run = train(epoch_settings(*STEPS, *SMALL), tmp_path / "run")
     assert untimed(run) == untimed(whole)
     assert (run.policy / "adapter_model.safetensors").read_bytes() == (
         whole.policy / "adapter_model.safetensors"

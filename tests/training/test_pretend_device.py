@@ -98,7 +98,7 @@ def on_both(make: Callable[[Compute], Learner], act: Callable[[Learner], dict[st
     "settings",
     [
         PPO, replace(PPO, advantage="gae"), replace(PPO, advantage="batch"),
-        replace(PPO, separate_rewards=True, minibatches=2),
+        replace(PPO, minibatches=2),
     ],
 )  # fmt: skip
 def test_updates_on_a_device_are_those_on_the_cpu(tiny_qwen: Path, scorer: Scorer, settings: PpoSettings) -> None:

@@ -79,15 +79,9 @@ def test_gae_trains_with_a_ratio_of_one_and_a_value_head_that_learns(
 
 def test_varied_groups_are_those_with_two_rewards_and_keep_their_rows_together() -> None:
     rewards = torch.tensor([1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.4, 0.0])
-    assert ppo_update.rows_of_varied_groups([rewards], 2) == [2, 3, 6, 7]
-    assert ppo_update.rows_of_varied_groups([rewards], 4) == list(range(8))
-    assert ppo_update.rows_of_varied_groups([torch.ones(4)], 2) == []
-
-
-def test_a_group_whose_rewards_vary_while_their_sum_does_not_has_variance() -> None:
-    functional, security = torch.tensor([1.0, 0.0, 0.5, 0.5]), torch.tensor([0.0, 1.0, 0.5, 0.5])
-    assert ppo_update.rows_of_varied_groups([functional + security], 2) == []
-    assert ppo_update.rows_of_varied_groups([functional, security], 2) == [0, 1]
+    assert ppo_update.rows_of_varied_groups(rewards, 2) == [2, 3, 6, 7]
+    assert ppo_update.rows_of_varied_groups(rewards, 4) == list(range(8))
+    assert ppo_update.rows_of_varied_groups(torch.ones(4), 2) == []
 
 
 def test_a_batch_whose_groups_are_all_flat_changes_nothing(
@@ -269,9 +263,6 @@ def test_problems_without_solutions_cannot_warm_start(
     [
         (("ppo.samples_per_prompt=1",), {}, "at least 2"),
         (("ppo.advantage=gae", "ppo.drop_zero_variance_groups=true"), {}, "uses every completion"),
-        (("ppo.separate_rewards=true", "ppo.advantage=gae"), {}, "needs ppo.advantage = rloo, found gae"),
-        (("ppo.separate_rewards=true", "reward.security_weight=0"), {}, "needs two rewards"),
-        (("ppo.separate_rewards=true", "reward.security_weight=1"), {}, "needs two rewards"),
         (("ppo.minibatches=4",), {}, "a batch has 2 prompts, which ppo.minibatches 4 does not divide"),
         (("ppo.batch_size=9",), {}, "not a multiple"),
         (("ppo.learning_rat=1",), {}, "unknown setting 'learning_rat'"),

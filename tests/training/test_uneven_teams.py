@@ -197,7 +197,7 @@ STEPS = replace(PPO, batch_size=16, epochs=2)
     "ppo",
     [
         replace(STEPS, advantage="gae", minibatches=4),
-        replace(STEPS, separate_rewards=True, minibatches=2, drop_zero_variance_groups=True),
+        replace(STEPS, minibatches=2, drop_zero_variance_groups=True),
     ],
     ids=["gae", "dropped"],
 )

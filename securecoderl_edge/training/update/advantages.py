@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 from torch import Tensor
 
@@ -20,14 +18,13 @@ from securecoderl_edge.training.update.ppo import (
 
 # With fewer sequences the mean and spread of a batch depend more on its prompts than on the policy.
 _MIN_SEQUENCES_TO_WHITEN = 8
-_SUM, PARTS = "advantage", ("functional", "security")
+_NAME = "advantage"
 
 
 def estimate_advantages(
     ppo: PpoSettings,
     running: dict[str, float],
     scores: Tensor,
-    parts: Iterable[tuple[float, Tensor]],
     log_probs: Tensor,
     values: Tensor,
     reference: Tensor,
@@ -42,43 +39,31 @@ def estimate_advantages(
     Args:
         running: running statistics, changed here for small batches.
         scores: (B,) reward of each completion.
-        parts: with ``ppo.separate_rewards`` the weight and the scores (B,) of each of `PARTS`.
         log_probs, values, reference: (B, T) of the sampling policy, of the value head, of the SFT policy.
         share: of the tokens of the whole batch that these completions have. The others have zero advantage.
     """
     shaped = kl_shaped_rewards(scores, log_probs, reference, mask, ppo.kl_coefficient)
     if ppo.advantage == "gae":
         advantages, returns = generalized_advantages(shaped, values, mask, ppo.discount, ppo.gae_lambda)
-        return _scaled(ppo, running, _SUM, advantages, mask, share), returns
-    returns, size = torch.zeros_like(shaped), ppo.samples_per_prompt
-    if ppo.advantage == "rloo" and not ppo.separate_rewards:
-        advantages = leave_one_out_advantages(shaped, mask, size)
-        return _scaled(ppo, running, _SUM, advantages, mask, share), returns
-    penalties = kl_shaped_rewards(torch.zeros_like(scores), log_probs, reference, mask, ppo.kl_coefficient)
+        return _scaled(ppo, running, advantages, mask, share), returns
+    returns = torch.zeros_like(shaped)
     if ppo.advantage == "batch":
+        penalties = kl_shaped_rewards(torch.zeros_like(scores), log_probs, reference, mask, ppo.kl_coefficient)
         return batch_advantages(scores, penalties, mask), returns
-    advantages = leave_one_out_advantages(penalties, mask, size)
-    # GDPO, arXiv:2601.05242. Otherwise a part weighs as much as its weight times its spread.
-    for name, (weight, of_part) in zip(PARTS, parts, strict=True):
-        at_last_token = kl_shaped_rewards(of_part, log_probs, log_probs, mask, 0.0)
-        part = leave_one_out_advantages(at_last_token, mask, size)
-        advantages = advantages + weight * _scaled(ppo, running, name, part, mask, share)
-    return _scaled(ppo, running, _SUM, advantages, mask, share), returns
+    advantages = leave_one_out_advantages(shaped, mask, ppo.samples_per_prompt)
+    return _scaled(ppo, running, advantages, mask, share), returns
 
 
 def count_zero_advantages(ppo: PpoSettings, running: dict[str, float]) -> None:
     """Running statistics after a batch whose advantages are all zero: they count, too."""
     if ppo.batch_size < _MIN_SEQUENCES_TO_WHITEN:
-        for name in (_SUM, *(PARTS if ppo.separate_rewards else ())):
-            running_mean_square(running, name, torch.zeros(()))
+        running_mean_square(running, _NAME, torch.zeros(()))
 
 
-def _scaled(
-    ppo: PpoSettings, running: dict[str, float], name: str, advantages: Tensor, mask: Tensor, share: float
-) -> Tensor:
+def _scaled(ppo: PpoSettings, running: dict[str, float], advantages: Tensor, mask: Tensor, share: float) -> Tensor:
     """The advantages divided by their root mean square in the whole batch, or by the running one of small batches."""
     if ppo.batch_size >= _MIN_SEQUENCES_TO_WHITEN:
         # A leave-one-out advantage is centered by construction; the zeros of the others lower its mean square.
         return whiten(advantages, mask, center=ppo.advantage == "gae") / float(share**0.5)
-    mean_square = running_mean_square(running, name, share * masked_mean(advantages**2, mask))
+    mean_square = running_mean_square(running, _NAME, share * masked_mean(advantages**2, mask))
     return advantages * float((mean_square + 1e-8) ** -0.5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -59,13 +59,12 @@ def ppo_update(
     rewards = torch.tensor(rollout.rewards(partial_weight, reward))
     if not torch.isfinite(rewards).all():
         raise NotFiniteError("a reward", {"rewards": rewards})
-    parts = _reward_parts(rollout, partial_weight, reward) if ppo.separate_rewards else []
-    varied = rows_of_varied_groups([values for _, values in parts] or [rewards], size)
+    varied = rows_of_varied_groups(rewards, size)
     rows = varied if ppo.drop_zero_variance_groups else list(range(len(rewards)))
     collected = time.monotonic()
     if rows:
         only_value = step <= ppo.value_warmup_steps
-        facts = _learn(learner, rollout, rows, rewards, parts, ppo, only_value, (seed, phase, "minibatches", step))
+        facts = _learn(learner, rollout, rows, rewards, ppo, only_value, (seed, phase, "minibatches", step))
     else:
         facts = {}
         count_zero_advantages(ppo, learner.running)
@@ -95,26 +94,14 @@ def ppo_update(
     return metrics, rollout
 
 
-def _reward_parts(rollout: Rollout, partial_weight: float, reward: RewardSettings) -> list[tuple[float, Tensor]]:
-    """The weights and the values (B,) of R_func and R_sec, whose weighted sum is the training reward."""
-    beta = reward.security_weight
-    return [
-        (weight, torch.tensor(rollout.rewards(partial_weight, replace(reward, security_weight=alone))))
-        for weight, alone in ((1 - beta, 0.0), (beta, 1.0))
-    ]
-
-
-def rows_of_varied_groups(rewards: Sequence[Tensor], group_size: int) -> list[int]:
-    """Indices of the completions in groups with variance in a reward.
+def rows_of_varied_groups(rewards: Tensor, group_size: int) -> list[int]:
+    """Indices of the completions in groups whose rewards (B,) differ.
 
     In a zero-variance group every leave-one-out advantage is 0 except for the KL penalty, so nothing else is lost (the
     filter of DAPO, arXiv:2503.14476, section 3.2).
-
-    Args:
-        rewards: (B,) of each reward whose advantages are scaled apart; their sum may be equal where they are not.
     """
-    groups = torch.stack(list(rewards), 1).view(-1, group_size, len(rewards))
-    varied = (groups != groups[:, :1]).flatten(1).any(1).repeat_interleave(group_size)
+    groups = rewards.view(-1, group_size)
+    varied = (groups != groups[:, :1]).any(1).repeat_interleave(group_size)
     rows: list[int] = varied.nonzero()[:, 0].tolist()
     return rows
 
@@ -124,7 +111,6 @@ def _learn(
     rollout: Rollout,
     rows: list[int],
     rewards: Tensor,
-    parts: list[tuple[float, Tensor]],
     ppo: PpoSettings,
     only_value: bool,
     order: tuple[object, ...],
@@ -135,7 +121,7 @@ def _learn(
     eighth of the evidence of a batch with eight, and must not make an equally large step.
 
     Args:
-        parts: see `estimate_advantages`; of all completions, as ``rewards``.
+        rewards: of all completions.
         order: seeds of the minibatches.
     """
     completions = [rollout.completions[row] for row in rows]
@@ -165,10 +151,7 @@ def _learn(
     reference = known.get("reference", old)
     share = sum(batch.lengths) / sum(len(completion.token_ids) for completion in rollout.completions)
     scores = rewards[rows].to(old.device)
-    of_parts = [(weight, values[rows].to(old.device)) for weight, values in parts]
-    scaled, returns = estimate_advantages(
-        ppo, learner.running, scores, of_parts, old, old_values, reference, batch.mask, share
-    )
+    scaled, returns = estimate_advantages(ppo, learner.running, scores, old, old_values, reference, batch.mask, share)
     tensors |= {"advantages": scaled, "returns": returns}
 
     # 6 update
