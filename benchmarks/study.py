@@ -54,8 +54,8 @@ REMOVED_ARMS = {
     "security-separate": "b67c9b8",
 }
 
-# Only 2.5 % of nano's programs for the security problems pass all tests, so being safe would cost it nothing. After
-# more pretraining, with two fifths of the text about other security problems (half of the solutions unsafe), 55 % pass.
+# Only 2 % of nano's programs for the security problems pass all tests, so being safe would cost it nothing. After more
+# pretraining, with two fifths of the text about other security problems (half of the solutions unsafe), 33 % pass.
 NANO_SECURITY = Base(
     "nano-security",
     1200,
@@ -143,7 +143,7 @@ def security_rules(folder: Path) -> Study:
         rl("bandit", "R_sec of Bandit", rule="bandit"),
     ]
     pairs = [(without.name, each.name) for each in changed] + [(papers.name, each.name) for each in changed]
-    return _study("security-rules", folder, [sft, without, papers, *changed], pairs, seeds=3)
+    return _study("security-rules", folder, [sft, without, papers, *changed], pairs, seeds=5)
 
 
 def _security_sft(split: Split, measured_on: tuple[Split, ...]) -> Arm:
