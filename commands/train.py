@@ -66,7 +66,7 @@ def train(
 ) -> None:
     """Train a model: SFT, then PPO with rewards from running its programs.
 
-    Without arguments it trains the built-in model nano on built-in problems, in about five minutes on two CPU cores.
+    Without arguments it trains the built-in model nano on built-in problems, in about three minutes on two CPU cores.
     The result is a LoRA adapter. The same command again resumes an interrupted run. Flags override the recipe.
     """
     from securecoderl_edge.models.packages import require_torch
