@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +38,22 @@ class Target:
             str(path): (path.stat().st_mode, path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
             for path in sorted(self.folder.rglob("*"))
         }
+
+    def was_reached(self) -> bool:
+        """Whether anybody connected or sent a datagram."""
+        with suppress(BlockingIOError):
+            self.listener.accept()
+            return True
+        with suppress(BlockingIOError):
+            self.datagrams.recv(1)
+            return True
+        return False
+
+
+def goes_on(process: subprocess.Popen[bytes]) -> bool:
+    """Whether a process runs or sleeps: it has not ended and is not stopped."""
+    state = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return process.poll() is None and state in "SR"
 
 
 def as_whom(levels: tuple[str, ...] = ("full", "no-landlock")) -> list[object]:
