@@ -134,14 +134,10 @@ def security(folder: Path) -> Study:
 
 
 def security_rules(folder: Path) -> Study:
-    """What R_sec is made of, and its weight."""
+    """What R_sec is made of: security tests, Bandit, or both."""
     rl = partial(_security_rl, split=SECURITY, measured_on=(SECURITY,))
     sft, without, papers = security(folder).arms[:3]
-    changed = [
-        rl("beta-0.8", "R_sec at 0.8", beta=0.8),
-        rl("tests", "R_sec of security tests", rule="tests"),
-        rl("bandit", "R_sec of Bandit", rule="bandit"),
-    ]
+    changed = [rl("tests", "R_sec of security tests", rule="tests"), rl("bandit", "R_sec of Bandit", rule="bandit")]
     pairs = [(without.name, each.name) for each in changed] + [(papers.name, each.name) for each in changed]
     return _study("security-rules", folder, [sft, without, papers, *changed], pairs, seeds=5)
 
