@@ -137,6 +137,29 @@ def test_the_cpu_is_taken_without_a_look_at_gpus(monkeypatch: pytest.MonkeyPatch
     assert choose_device("cpu") == "cpu"
 
 
+@pytest.mark.parametrize(("ratio", "expected"), [(0.24, torch.bfloat16), (0.5, torch.float32)])
+def test_a_cpu_trains_in_bf16_only_if_its_products_take_far_less_time(
+    ratio: float, expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "cpu_flags", lambda: frozenset({"avx512_bf16"}))
+    monkeypatch.setattr(device, "_time_in_bf16", lambda *_: ratio)
+    device.bf16_products_are_far_faster.cache_clear()
+    try:
+        assert choose_compute("cpu", "auto").products == expected
+    finally:
+        device.bf16_products_are_far_faster.cache_clear()
+
+
+def test_measuring_bf16_leaves_the_number_of_threads_as_it_was() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(before + 1)
+    try:
+        assert device._time_in_bf16(4, 8, 8) > 0
+        assert torch.get_num_threads() == before + 1
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_a_torch_without_cuda_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "cuda", None)
     with pytest.raises(UsageError, match="was built without CUDA"):
