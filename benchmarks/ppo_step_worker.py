@@ -1,6 +1,8 @@
 """A contender of `ppo_step.py`, in a process of its own: the same updates by us or by TRL, their costs.
 
 python benchmarks/ppo_step_worker.py MODEL WAY FOLDER UPDATES      prints the results as JSON
+
+MODEL is smollm2, random, or random-HIDDEN-LAYERS: of other sizes, with the dtypes that training chooses.
 """
 
 from __future__ import annotations
@@ -45,11 +47,14 @@ def work(model: str, way: str, folder: Path, updates: int) -> None:
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     torch.manual_seed(0)
     if way == "make":
-        if model == "random":
-            make_model(folder)
+        if model.startswith("random"):
+            make_model(folder, *map(int, model.split("-")[1:]))
         return
     size = int(way.removeprefix("batch-")) if way.startswith("batch-") else BATCH
-    setup = random_setup(folder, updates, size) if model == "random" else smollm2_setup(updates)
+    if model == "smollm2":
+        setup = smollm2_setup(updates)
+    else:
+        setup = replace(random_setup(folder, updates, size), auto=model != "random")
     if way.startswith("trl-"):
         results = run_trl(setup, updates, way)
     elif way == "parts":
@@ -107,7 +112,7 @@ def smollm2_setup(updates: int) -> Setup:
     return Setup(base, read_architecture(base).vocabulary, problems, format, settings.lora, ppo, auto=True)
 
 
-def make_model(folder: Path) -> None:
+def make_model(folder: Path, hidden: int = 256, layers: int = 4) -> None:
     """Write the random Llama, and a byte-level tokenizer trained on the sources of this package."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -129,9 +134,9 @@ def make_model(folder: Path) -> None:
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<pad>", "eos_token": "<pad>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     config = LlamaConfig(
-        vocab_size=VOCABULARY, hidden_size=256, intermediate_size=688, num_hidden_layers=4, num_attention_heads=4,
-        num_key_value_heads=4, max_position_embeddings=512, tie_word_embeddings=True, bos_token_id=None,
-        eos_token_id=None, pad_token_id=0,
+        vocab_size=VOCABULARY, hidden_size=hidden, intermediate_size=hidden * 43 // 16, num_hidden_layers=layers,
+        num_attention_heads=hidden // 64, num_key_value_heads=hidden // 64, max_position_embeddings=512,
+        tie_word_embeddings=True, bos_token_id=None, eos_token_id=None, pad_token_id=0,
     )  # fmt: skip
     LlamaForCausalLM(config).save_pretrained(folder)
 
