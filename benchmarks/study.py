@@ -138,7 +138,8 @@ def security_rules(folder: Path) -> Study:
     rl = partial(_security_rl, split=SECURITY, measured_on=(SECURITY,))
     sft, without, papers = security(folder).arms[:3]
     changed = [rl("tests", "R_sec of security tests", rule="tests"), rl("bandit", "R_sec of Bandit", rule="bandit")]
-    pairs = [(without.name, each.name) for each in changed] + [(papers.name, each.name) for each in changed]
+    pairs = [(reference.name, each.name) for reference in (without, papers) for each in changed]
+    pairs.append((changed[1].name, changed[0].name))
     return _study("security-rules", folder, [sft, without, papers, *changed], pairs, seeds=5)
 
 
