@@ -28,7 +28,9 @@ class SplitConfig:
 
     eval: int = setting(100, "Problems in the evaluation set.", minimum=1, metavar="N")
     seed: int = setting(42, "Random seed.", minimum=0)
-    tag: str | None = setting(None, "Evaluate on all problems with this tag instead of a random sample.", metavar="TAG")
+    tag: tuple[str, ...] = setting(
+        (), "Evaluate on all problems with one of these tags instead of a random sample.", metavar="TAG,..."
+    )
     similarity: float = setting(SIMILARITY, _SIMILARITY_HELP, minimum=SIMILARITY, maximum=1)
     train_out: str | None = setting(None, "File for the training set.  [default: FILE-train.jsonl]", metavar="FILE")
     eval_out: str | None = setting(None, "File for the evaluation set.  [default: FILE-eval.jsonl]", metavar="FILE")

@@ -9,7 +9,6 @@ it, and in the evaluation set they would count it twice.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -53,27 +52,28 @@ class Leak:
 
 
 def split_problems(
-    problems: Sequence[Problem], evaluation: int, seed: int, similarity: float = SIMILARITY, tag: str | None = None
+    problems: Sequence[Problem], evaluation: int, seed: int, similarity: float = SIMILARITY, tags: Sequence[str] = ()
 ) -> Split:
     """Hold out ``evaluation`` problems for evaluation.
 
     Args:
         similarity: the least Jaccard similarity of word pairs for near-duplicates.
-        tag: hold out all problems with this tag instead.
+        tags: hold out all problems with one of these instead.
 
     Raises:
-        UsageError: there are too few groups of different problems, or none has the tag.
+        UsageError: there are too few groups of different problems, or no problem has one of the tags.
         MissingExtra: datasketch is not installed.
     """
     groups = clusters(problems, similarity)
-    if tag is None:
-        chosen = _drawn(problems, groups, evaluation, seed)
-    else:
-        chosen = [place for place, problem in enumerate(problems) if tag in problem.tags]
-        if not chosen:
-            known = Counter(name for problem in problems for name in problem.tags)
+    known = {name for problem in problems for name in problem.tags}
+    for tag in tags:
+        if tag not in known:
             names = ", ".join(sorted(known))
             raise UsageError(f"unknown tag {tag!r}; {f'choose from {names}' if known else 'no problem has a tag'}")
+    if tags:
+        chosen = [place for place, problem in enumerate(problems) if not set(tags).isdisjoint(problem.tags)]
+    else:
+        chosen = _drawn(problems, groups, evaluation, seed)
     of_place = {place: number for number, group in enumerate(groups) for place in group}
     drawn, measured = {of_place[place] for place in chosen}, set(chosen)
     train = tuple(place for place in range(len(problems)) if of_place[place] not in drawn)

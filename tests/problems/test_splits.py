@@ -129,16 +129,21 @@ def test_a_group_of_a_large_part_of_the_problems_is_trained_on() -> None:
 
 def test_problems_with_a_tag_can_be_measured_on_instead() -> None:
     problems = [problem("a", story(1), "mine"), problem("b", paraphrase(story(1), 1)), problem("c", story(2))]
-    assert split_problems(problems, 100, 42, tag="mine") == Split((2,), (0,), (1,), 2)
+    assert split_problems(problems, 100, 42, tags=["mine"]) == Split((2,), (0,), (1,), 2)
     with pytest.raises(UsageError, match="unknown tag 'other'; choose from mine"):
-        split_problems(problems, 100, 42, tag="other")
+        split_problems(problems, 100, 42, tags=["mine", "other"])
+
+
+def test_several_tags_hold_out_the_problems_with_any_of_them() -> None:
+    problems = [problem(name, story(number), name) for number, name in enumerate("abc")]
+    assert split_problems(problems, 100, 42, tags=["c", "a"]) == Split((1,), (0, 2), (), 3)
 
 
 def test_too_few_different_problems_are_an_error_that_counts_them() -> None:
     with pytest.raises(UsageError, match="the 9 problems form only 3 groups of near-duplicates"):
         split_problems([problem(f"{n}/{copy}", story(n)) for n in range(3) for copy in range(3)], 3, 42)
     with pytest.raises(UsageError, match="the training split is empty"):
-        split_problems([problem("a", story(1), "t"), problem("b", story(2), "t")], 1, 42, tag="t")
+        split_problems([problem("a", story(1), "t"), problem("b", story(2), "t")], 1, 42, tags=["t"])
 
 
 def test_leaks_are_found_word_by_word_and_nearly() -> None:
