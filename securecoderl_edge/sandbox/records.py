@@ -46,6 +46,7 @@ class Execution:
             held or did not); None when the program ended before there was one.
         raised: for a `Call`, the names of the classes of the exception that the expression raised, the most specific
             first; empty if it raised none.
+        on_target: whether it ran on the emulated board of a target.
     """
 
     returncode: int
@@ -55,6 +56,7 @@ class Execution:
     cpu_seconds: float
     value: str | None = None
     raised: tuple[str, ...] = ()
+    on_target: bool = False
 
     @property
     def clean(self) -> bool:
