@@ -164,7 +164,7 @@ def find_target_toolchain(name: str) -> Toolchain:
     tools = {tool: shutil.which(tool) for tool in ("arm-none-eabi-gcc", "arm-none-eabi-ld", "qemu-system-arm")}
     missing = ", ".join(tool for tool, path in tools.items() if path is None)
     if missing:
-        raise SceError(f"cannot run programs for {name}: {missing} is missing; {INSTALL_HINT}")
+        raise SceError(f"cannot run programs for {name}: missing {missing}; {INSTALL_HINT}")
     gcc, linker, emulator = (str(path) for path in tools.values())
     options = (*target.compiler, *_FLAGS)
     shown = toolchain.output_of(gcc, "-###", *options, "-x", "c", "-c", "-", "-o", "out")
