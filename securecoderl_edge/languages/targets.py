@@ -132,6 +132,7 @@ class TargetBudget:
         return ", ".join(limits + [f"no {name}" for flag, name in _FLAG_NAMES.items() if not getattr(self, flag)])
 
 
+NO_BUDGET = TargetBudget()
 _FLAG_NAMES = {"heap": "heap", "float": "floating point", "recursion": "recursion"}
 _BYTES = ("code_bytes", "stack_bytes")
 

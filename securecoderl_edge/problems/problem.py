@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON, C
-from securecoderl_edge.languages.targets import TARGETS, TargetBudget, budget_of
+from securecoderl_edge.languages.targets import NO_BUDGET, TARGETS, TargetBudget, budget_of
 from securecoderl_edge.problems.datasets.python_source import fault_of_assertion
 from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.rows import read_jsonl
@@ -88,7 +88,7 @@ class Problem:
     language: str = PYTHON.name
     driver: str = ""
     target: str = ""
-    budget: TargetBudget = TargetBudget()
+    budget: TargetBudget = NO_BUDGET
 
     @property
     def test_count(self) -> int:
@@ -180,7 +180,7 @@ def target_of(record: dict[str, Any], language: str) -> str:
 
 def _budget(record: dict[str, Any]) -> TargetBudget:
     if record.get("budget") is None:
-        return TargetBudget()
+        return NO_BUDGET
     if not record.get("target"):
         raise ProblemError('"budget" needs a "target", for which programs are measured')
     try:
@@ -201,7 +201,7 @@ def problem_to_record(problem: Problem) -> dict[str, Any]:
         record["language"] = problem.language
     if problem.target:
         record["target"] = problem.target
-    if problem.budget != TargetBudget():
+    if problem.budget != NO_BUDGET:
         record["budget"] = problem.budget.to_record()
     if problem.kind == "stdin":
         record["tests"] = [{"input": test.input, "output": test.output} for test in problem.tests]

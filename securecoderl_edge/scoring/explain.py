@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import zip_longest
 
 from securecoderl_edge.languages.language import PYTHON, Language
-from securecoderl_edge.languages.targets import TargetBudget
+from securecoderl_edge.languages.targets import NO_BUDGET, TargetBudget
 from securecoderl_edge.problems.problem import compared_lines
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun
 from securecoderl_edge.sandbox.sanitizers import was_reported
@@ -28,7 +28,7 @@ def explain(
     limits: Limits,
     language: Language = PYTHON,
     target: str = "",
-    budget: TargetBudget = TargetBudget(),
+    budget: TargetBudget = NO_BUDGET,
 ) -> str:
     """Explain the score of a program on one test: the verdict, its reason, the security findings, the reward.
 

@@ -52,4 +52,3 @@ def on_target(
     # Without a footprint its processes were killed, and it has passed nothing.
     broken = problem.budget.broken_by(built.footprint) if built.footprint is not None else ()
     return run, over_budget(judged, len(broken))
-

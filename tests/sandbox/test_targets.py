@@ -1,4 +1,4 @@
-"""Programs for a microcontroller on the emulated board: they run, they are measured, and malicious ones are contained."""
+"""Programs for a microcontroller on the emulated board: they run there, and malicious ones are contained."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ HOST_ATTACKS = {
     "read": (0, f"return host({OPEN}, &file) < 0;"),
     "write": (4, f"return host({OPEN}, &file) < 0;"),
     "append": (8, f"return host({OPEN}, &file) < 0;"),
-    "remove": (0, f'struct {{ const char *n; int l; }} b = {{"PATH", sizeof "PATH" - 1}}; return host({REMOVE}, &b) != 0;'),
+    "remove": (
+        0,
+        f'struct {{ const char *n; int l; }} b = {{"PATH", sizeof "PATH" - 1}}; return host({REMOVE}, &b) != 0;',
+    ),
     "rename": (
         0,
         'struct { const char *a; int la; const char *b; int lb; } b = {"PATH", sizeof "PATH" - 1, "PATH2", '
@@ -84,7 +87,7 @@ def test_a_program_reads_its_input_to_the_end_and_prints(board: SandboxPool) -> 
 
 def test_input_is_passed_byte_for_byte(board: SandboxPool) -> None:
     text = "".join(map(chr, range(1, 256))) * 40
-    body = "int c, n = 0; unsigned sum = 0; while ((c = getchar()) != EOF) { n++; sum += c; } printf(\"%d %u\", n, sum);"
+    body = 'int c, n = 0; unsigned sum = 0; while ((c = getchar()) != EOF) { n++; sum += c; } printf("%d %u", n, sum);'
     data = text.encode()
     assert run(board, body, text).stdout == f"{len(data)} {sum(data)}"
 
@@ -142,12 +145,15 @@ def test_a_stack_that_overflows_is_a_fault_and_overwrites_no_variable(board: San
     ],
 )  # fmt: skip
 def test_a_program_without_end_is_stopped_from_outside(board: SandboxPool, body: str, stopped_by: str) -> None:
-    found = board.run(f"{HEADERS}int main(void) {{ {body} }}", [""], dataclasses.replace(LIMITS, output_bytes=1000), language=M3)
+    found = board.run(
+        f"{HEADERS}int main(void) {{ {body} }}", [""], dataclasses.replace(LIMITS, output_bytes=1000), language=M3
+    )
     assert found.executions[0].stopped_by == stopped_by
 
 
 def test_a_board_that_sleeps_is_stopped_by_wall_time(board: SandboxPool) -> None:
-    sleep = "static const unsigned short code[] = {0xbf30, 0xe7fd}; /* wfi; b . */\nint main(void) { ((void (*)(void))((char *)code + 1))(); }"
+    code = "static const unsigned short code[] = {0xbf30, 0xe7fd}; /* wfi; b . */\n"
+    sleep = f"{code}int main(void) {{ ((void (*)(void))((char *)code + 1))(); }}"
     short = dataclasses.replace(LIMITS, cpu_seconds=60, wall_seconds=2)
     assert board.run(sleep, [""], short, language=M3).executions[0].stopped_by == "wall"
 
@@ -208,7 +214,7 @@ def test_the_cross_compiler_reads_no_file_of_this_machine(board: SandboxPool, in
 
 
 def test_a_flood_of_input_is_no_fault_of_the_sandbox(board: SandboxPool) -> None:
-    body = "int c, n = 0; while ((c = getchar()) != EOF) n++; printf(\"%d\", n);"
+    body = 'int c, n = 0; while ((c = getchar()) != EOF) n++; printf("%d", n);'
     assert run(board, body, "x" * (1 << 20)).stdout == str(1 << 20)
     assert not run(board, body, "x" * (17 << 20)).clean  # more than the board has room for
     assert run(board, body, "x").stdout == "1"

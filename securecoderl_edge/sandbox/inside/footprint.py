@@ -79,7 +79,7 @@ def defines(file: bytes, function: str) -> bool:
 
 
 def _object(file: bytes) -> tuple[int, list[tuple[str, bool, bool]]]:
-    """Bytes of code and data; of each symbol its name, whether the file defines it, and whether it is a global function."""
+    """Bytes of code and data; of each symbol its name, whether it is defined here, and as a function for all files."""
     try:
         if file[:6] != b"\x7fELF\x01\x01":  # 32 bits, low byte first
             raise ValueError("not an ELF file for ARM")
