@@ -90,7 +90,7 @@ def footprint_of(record: object) -> Footprint:
         raise ValueError("not a footprint")
     sizes = (record["code_bytes"], 0 if record["stack_bytes"] is None else record["stack_bytes"])
     if not all(type(size) is int and size >= 0 for size in sizes):
-        raise ValueError("a footprint with sizes that are no numbers")
+        raise ValueError("a size of a footprint is not a number")
     if not all(isinstance(record[flag], bool) for flag in _FLAG_NAMES):
         raise ValueError("a footprint without its flags")
     return Footprint(**record)

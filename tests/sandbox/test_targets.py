@@ -213,6 +213,14 @@ def test_the_cross_compiler_reads_no_file_of_this_machine(board: SandboxPool, in
     assert "root:" not in found.error
 
 
+@pytest.mark.parametrize("path", ["/etc/passwd", "/proc/self/environ"])
+def test_the_cross_assembler_reads_no_file_of_this_machine(board: SandboxPool, path: str) -> None:
+    label = f'extern const char key[] __asm__("key\\n.incbin \\"{path}\\"\\n@");'
+    found = board.run(f"#include <stdio.h>\n{label}\nint main(void) {{ puts(key); return 0; }}", [""], language=M3)
+    assert not found.parses
+    assert path in found.error  # it was tried
+
+
 def test_a_flood_of_input_is_no_fault_of_the_sandbox(board: SandboxPool) -> None:
     body = 'int c, n = 0; while ((c = getchar()) != EOF) n++; printf("%d", n);'
     assert run(board, body, "x" * (1 << 20)).stdout == str(1 << 20)
