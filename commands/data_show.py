@@ -123,6 +123,8 @@ def _description(problem: Problem, prompt: str, tokens: int | None, model: str |
         "id": problem.id,
         "kind": problem.kind,
         "language": "" if problem.language == PYTHON.name else problem.language,
+        "target": problem.target,
+        "budget": str(problem.budget),
         "source": problem.source,
         "difficulty": problem.difficulty,
         "tags": ", ".join(problem.tags),

@@ -17,7 +17,8 @@ from securecoderl_edge.commands.console import new_console, refuse_to_overwrite,
 from securecoderl_edge.commands.options import engine_setting, options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError, not_utf8
-from securecoderl_edge.languages.language import LANGUAGE_NAMES, LANGUAGES, Language, language_of_file
+from securecoderl_edge.languages.language import LANGUAGE_NAMES, LANGUAGES, C, Language, language_of_file
+from securecoderl_edge.languages.targets import TARGET_NAMES, TargetBudget, budget_of
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.extraction import EXTRACT_MODES
 from securecoderl_edge.sandbox.levels import sandbox_setting
@@ -56,6 +57,12 @@ class ScoreConfig:
         "auto",
         "With FILE: language of the program; auto: C for FILE.c, else Python.",
         choices=("auto", *LANGUAGE_NAMES),
+    )
+    target: str | None = setting(
+        None, "With FILE in C: build it for this target too, and run it on an emulated board.", choices=TARGET_NAMES
+    )
+    budget: str | None = setting(
+        None, 'With --target: its limits, as in a problem: {"code_bytes": 512, "heap": false}.', metavar="JSON"
     )
     workers: int | None = setting(
         None, "Programs to run at the same time.  [default: one per core]", minimum=1, metavar="N"
@@ -106,6 +113,8 @@ def _score_many(config: ScoreConfig) -> None:
         raise UsageError("Missing arguments: give --problems and --completions, or FILE.")
     if config.expect is not None or config.input is not None or config.json:
         raise UsageError("--input, --expect and --json need FILE.")
+    if config.target is not None or config.budget is not None:
+        raise UsageError("--target and --budget need FILE. A problem has fields of these names.")
     problems = load_problems(config.problems, sys.maxsize if is_benchmark(config.problems) else MAX_TESTS, say)
     submissions = read_submissions(Path(config.completions), problems, config.extract)
     out = Path(config.out) if config.out is not None else None
@@ -235,19 +244,34 @@ def _explain(paths: Sequence[Path], config: ScoreConfig) -> bool:
     program = _read_program(path)
     test = Test(_text_of("--input", config.input or ""), expected)
     language = _language(path, config)
-    problem = Problem(id=path.name, statement="", tests=(test,), language=language.name)
+    budget = _budget(language, config)
+    problem = Problem(
+        id=path.name, statement="", tests=(test,), language=language.name, target=config.target or "", budget=budget
+    )
     with _scorer(config) as scorer:
         assert isinstance(scorer, Scorer)
         result, run = scorer.inspect(problem, program)
     if config.json:
         click.echo(json.dumps(result.to_record()))
     else:
-        click.echo(escape_controls(explain(result, run, expected, _limits(config), language)))
+        limits = _limits(config)
+        click.echo(escape_controls(explain(result, run, expected, limits, language, problem.target, budget)))
     return result.passed == result.total
 
 
 def _language(path: Path, config: ScoreConfig) -> Language:
     return language_of_file(path) if config.language == "auto" else LANGUAGES[config.language]
+
+
+def _budget(language: Language, config: ScoreConfig) -> TargetBudget:
+    if config.target is not None and language != C:
+        raise UsageError("--target is for programs in C.")
+    if config.budget is not None and config.target is None:
+        raise UsageError("Missing option --target, for which --budget limits programs.")
+    try:
+        return budget_of(json.loads(config.budget or "{}"))
+    except ValueError as error:
+        raise UsageError(f"--budget: {error}") from None
 
 
 def _read_program(path: Path) -> str:

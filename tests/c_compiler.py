@@ -11,9 +11,19 @@ from securecoderl_edge.sandbox import SandboxPool
 @cache
 def why_no_c() -> str:
     """The reason why this machine cannot run C programs in the sandbox; empty if it can."""
+    return _why_not("c")
+
+
+@cache
+def why_no_target() -> str:
+    """The reason why this machine cannot run programs for Cortex-M3 on the emulated board; empty if it can."""
+    return _why_not("cortex-m3")
+
+
+def _why_not(language: str) -> str:
     try:
         with SandboxPool(1) as pool:
-            pool.run("int main(void) { return 0; }", [""], language="c")
+            pool.run("int main(void) { return 0; }", [""], language=language)
     except SceError as error:
         return str(error)
     return ""

@@ -9,6 +9,7 @@ three dots in a line for anything in it. A comment before a block changes what i
 
     <!-- run: before COMMAND -->     something to do first that the page does not show
     <!-- run: no, REASON -->         this block is not run; it is counted, and named at the end with the reason
+    <!-- run: needs PROGRAM -->      without this program it is not run, counted, and named at the end
     <!-- run: other numbers -->      numbers may differ: times, and what a training run of this machine ends in
     <!-- run: another program -->    of an output only the first line is compared: training elsewhere ends in others
     <!-- run: any output -->         it has to succeed, whatever it prints
@@ -21,6 +22,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -74,6 +76,8 @@ def read_blocks(text: str) -> list[Block]:
                 block.before.append(rest)
             elif kind == "no,":
                 block.skipped = rest
+            elif kind == "needs":
+                block.skipped = "" if shutil.which(rest) else f"{rest} is not installed"
             elif kind == "slow,":
                 block.slow = rest
             elif directive == "any output":

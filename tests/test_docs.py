@@ -86,6 +86,13 @@ def test_another_program_is_accepted_and_another_verdict_is_not(tmp_path: Path, 
     assert bool(run_block(Block(1, [command], another_program=True), tmp_path, dict(os.environ))) is fails
 
 
+def test_a_block_that_needs_a_missing_program_is_left_out_with_the_reason() -> None:
+    text = "<!-- run: needs {} -->\n```console\n$ a\n```\n"
+    assert [read_blocks(text.format(name))[0].skipped for name in ("sh", "no-such-tool")] == [
+        "", "no-such-tool is not installed",
+    ]  # fmt: skip
+
+
 def test_an_unknown_directive_is_an_error() -> None:
     with pytest.raises(ValueError, match="no such directive: sometimes"):
         read_blocks("<!-- run: sometimes -->\n```console\n$ a\n```\n")

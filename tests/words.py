@@ -48,7 +48,7 @@ WORDS = {
     r"\bhardly\b": "rarely; the number",
     r"\bshares? of\b": "fraction, rate",
     r"\bslices?\b": "split",
-    r"\barms?\b": "configuration, variant",
+    r"(?<!-)\barms?\b(?!-none-eabi| Cortex)": "configuration, variant",
     r"\bfigures\b": "results, numbers",
     r"\bpictures?\b": "plot, diagram",
     r"\b(a|the|this|that|each|every) bench\b": "an evaluation",

@@ -10,9 +10,17 @@ from typing import Any
 
 from securecoderl_edge.doctor.findings import Check, Section, State
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.languages.targets import TARGETS, Target, find_target_toolchain
 from securecoderl_edge.languages.toolchain import find_toolchain
 from securecoderl_edge.sandbox.levels import LEVELS, OFF_HINT, choose_level, has_seccomp, landlock_abi
-from securecoderl_edge.sandbox.selftest import ATTACKS_IN_C, SelfTest, run_c_selftest, run_selftest
+from securecoderl_edge.sandbox.selftest import (
+    ATTACKS_IN_C,
+    ATTACKS_ON_BOARD,
+    SelfTest,
+    run_c_selftest,
+    run_selftest,
+    run_target_selftest,
+)
 
 _ELSEWHERE = "use Linux on x86_64 or aarch64; a virtual machine is enough"
 _REFUSED = "check whether a container or a security module blocks seccomp or Landlock"
@@ -43,7 +51,28 @@ def examine_sandbox(choice: str = "auto") -> Section:
     section.findings += _judge(test)
     section.facts["c"], finding = _c_programs(choice)
     section.findings.append(finding)
+    section.facts["targets"] = {}
+    for target in TARGETS.values():
+        section.facts["targets"][target.name], finding = _target_programs(target, choice)
+        section.findings.append(finding)
     return section
+
+
+def _target_programs(target: Target, choice: str) -> tuple[dict[str, Any], Check]:
+    """Whether programs can be built for a target at this level, and run on its emulated board."""
+    name = f"C for {target.name}"
+    try:
+        toolchain = find_target_toolchain(target.name)
+        test = run_target_selftest(target.name, choice)
+    except SceError as error:
+        why, _, step = str(error).removesuffix(f"; {OFF_HINT}").partition("; ")
+        return {"passed": False, "error": why}, Check("sandbox", name, "missing", f"{why} (optional)", step)
+    facts = asdict(test) | {"passed": test.passed, "compiler": toolchain.version, "emulator": toolchain.emulate[0]}
+    if test.passed:
+        found = f"{toolchain.version}, QEMU: a program ran on the board, {len(ATTACKS_ON_BOARD)} attacks contained"
+        return facts, Check("sandbox", name, "ok", found)
+    what = f"NOT contained: {', '.join(test.succeeded)}" if test.succeeded else "a program does not run on the board"
+    return facts, Check("sandbox", name, "bad", what, _OFF if choice == "off" else _LEAKS)
 
 
 def _c_programs(choice: str) -> tuple[dict[str, Any], Check]:

@@ -58,6 +58,7 @@ class Toolchain:
         header: its text. guard: its object file, in base64.
         place: the descriptor of the file that a process is about to become; above those that it may open itself.
         launcher: the program that becomes the tools and the programs (`launch.c`), in base64.
+        emulate: the command that runs a program for a target (`targets`); empty where programs run themselves.
     """
 
     version: str
@@ -71,6 +72,7 @@ class Toolchain:
     guard: str
     place: int
     launcher: str
+    emulate: tuple[str, ...] = ()
 
     @property
     def linker(self) -> str:
@@ -88,13 +90,13 @@ def find_toolchain() -> Toolchain:
     gcc = shutil.which("gcc")
     if gcc is None:
         raise SceError(f"cannot run C programs: gcc is missing; {INSTALL_HINT}")
-    shown = _output(gcc, "-###", *FLAGS, "-x", "c", "-", *LIBRARIES, "-o", "out")
+    shown = output_of(gcc, "-###", *FLAGS, "-x", "c", "-", *LIBRARIES, "-o", "out")
     commands = [shlex.split(line) for line in shown if line.startswith(" ")]
     names = [Path(words[0]).name for words in commands]
     if names != ["cc1", "as", "collect2"]:
         raise SceError(f"cannot run C programs: {gcc} runs {', '.join(names) or 'nothing'}, not cc1, as, collect2")
     compiler, assembler, collector = commands
-    asan, libc = (_output(gcc, f"-print-file-name={name}")[0] for name in ("libasan.so", "libc.so.6"))
+    asan, libc = (output_of(gcc, f"-print-file-name={name}")[0] for name in ("libasan.so", "libc.so.6"))
     linker = next((found for name in _LINKERS if (found := shutil.which(name))), None)
     assembler[0] = shutil.which(assembler[0]) or ""
     if not (os.path.isabs(asan) and os.path.isabs(libc) and linker and assembler[0]):
@@ -103,23 +105,23 @@ def find_toolchain() -> Toolchain:
     link.insert(link.index(INPUT) + 1, EXTRA)
     loader = link[link.index("-dynamic-linker") + 1]
     own = [os.path.dirname(os.path.realpath(library)) for library in (asan, libc)]
-    folders = _existing([*own, *(os.path.dirname(word) for word in link if word.endswith(".o"))])
+    folders = existing([*own, *(os.path.dirname(word) for word in link if word.endswith(".o"))])
     return Toolchain(
-        version=_output(gcc, "--version")[0],
-        compile=(*_with_output(compiler), "-include", INPUT),
-        assemble=(*_with_output(assembler)[:-1], INPUT),
-        link=(linker, *_with_output(list(_plain(link[1:]))), "-nostdlib", *(f"-L{folder}" for folder in folders)),
-        readable=_existing([*_include_folders(gcc), *folders, "/etc/ld.so.cache"]),
-        libraries=_existing([*own, "/etc/ld.so.cache"]),
+        version=output_of(gcc, "--version")[0],
+        compile=(*with_output(compiler), "-include", INPUT),
+        assemble=(*with_output(assembler)[:-1], INPUT),
+        link=(linker, *with_output(list(_plain(link[1:]))), "-nostdlib", *(f"-L{folder}" for folder in folders)),
+        readable=existing([*include_folders(gcc), *folders, "/etc/ld.so.cache"]),
+        libraries=existing([*own, "/etc/ld.so.cache"]),
         loader=os.path.realpath(loader),
         header="".join(f"#pragma GCC poison {word}\n" for word in POISONED),
-        guard=_built(gcc, "guard.c", "-c", "-fPIC", f"-DSANITIZER_STATUS={SANITIZER_STATUS}"),
+        guard=built(gcc, "guard.c", "-c", "-fPIC", f"-DSANITIZER_STATUS={SANITIZER_STATUS}"),
         place=PLACE,
-        launcher=_built(gcc, "launch.c", "-static", "-no-pie", "-nostdlib", f"-DEXECUTABLE={PLACE}"),
+        launcher=built(gcc, "launch.c", "-static", "-no-pie", "-nostdlib", f"-DEXECUTABLE={PLACE}"),
     )
 
 
-def _built(gcc: str, source: str, *options: str) -> str:
+def built(gcc: str, source: str, *options: str) -> str:
     """One of our files in C, compiled, in base64.
 
     Raises:
@@ -128,13 +130,13 @@ def _built(gcc: str, source: str, *options: str) -> str:
     with tempfile.TemporaryDirectory(prefix="sce-") as folder:
         built = Path(folder) / "built"
         own = ("-std=c11", "-O1", "-ffreestanding", "-fno-stack-protector", "-fno-asynchronous-unwind-tables")
-        told = _output(gcc, *own, *options, str(Path(__file__).with_name(source)), "-o", str(built))
+        told = output_of(gcc, *own, *options, str(Path(__file__).with_name(source)), "-o", str(built))
         if not built.exists():
             raise SceError(f"cannot run C programs: {gcc} does not compile {source} ({told[0]}); {INSTALL_HINT}")
         return base64.b64encode(built.read_bytes()).decode()
 
 
-def _output(*command: str) -> list[str]:
+def output_of(*command: str) -> list[str]:
     """What a command prints, as lines; gcc prints commands and folders on standard error."""
     environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
     done = subprocess.run(
@@ -149,8 +151,9 @@ def _output(*command: str) -> list[str]:
     return done.stdout.splitlines() or [""]
 
 
-def _include_folders(gcc: str) -> list[str]:
-    lines = _output(gcc, "-x", "c", "-E", "-v", "-")
+def include_folders(gcc: str) -> list[str]:
+    """Where a compiler looks for ``#include <...>``."""
+    lines = output_of(gcc, "-x", "c", "-E", "-v", "-")
     begin = next((place for place, line in enumerate(lines) if line.startswith("#include <...>")), len(lines))
     folders = []
     for line in lines[begin + 1 :]:
@@ -160,7 +163,8 @@ def _include_folders(gcc: str) -> list[str]:
     return folders
 
 
-def _with_output(words: list[str]) -> list[str]:
+def with_output(words: list[str]) -> list[str]:
+    """A command that writes to `OUTPUT`."""
     place = words.index("-o") + 1
     return [*words[:place], OUTPUT, *words[place + 1 :]]
 
@@ -174,6 +178,6 @@ def _plain(words: list[str]) -> Iterator[str]:
         is_file_of_plugin = word == "-plugin"
 
 
-def _existing(paths: list[str]) -> tuple[str, ...]:
+def existing(paths: list[str]) -> tuple[str, ...]:
     """Without links and repetitions: what a rule of Landlock is made for."""
     return tuple(dict.fromkeys(os.path.realpath(path) for path in paths if os.path.exists(path)))

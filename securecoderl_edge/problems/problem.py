@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON, C
+from securecoderl_edge.languages.targets import NO_BUDGET, TARGETS, TargetBudget, budget_of
 from securecoderl_edge.problems.datasets.python_source import fault_of_assertion
 from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.rows import read_jsonl
@@ -66,6 +67,7 @@ class Problem:
 
     A problem in C can ask for a function, ``entry_point``. Its ``driver`` is then compiled after the answer: C text
     that reads the input of a test, calls the function and prints what it returns; ``starter_code`` is the prototype.
+    With a ``target``, a microcontroller, answers must pass there too, within a ``budget``.
     """
 
     id: str
@@ -85,6 +87,8 @@ class Problem:
     time_limit_s: float | None = None
     language: str = PYTHON.name
     driver: str = ""
+    target: str = ""
+    budget: TargetBudget = NO_BUDGET
 
     @property
     def test_count(self) -> int:
@@ -140,6 +144,8 @@ def problem_from_record(record: Any, max_tests: int = MAX_TESTS) -> Problem:
         time_limit_s=float(time_limit) if time_limit is not None else None,
         language=language,
         driver=driver,
+        target=target_of(record, language),
+        budget=_budget(record),
     )
     if problem.test_count == 0:
         raise ProblemError("no tests" if kind == "stdin" else "no assertions")
@@ -158,6 +164,31 @@ def language_of(record: dict[str, Any]) -> str:
     return language
 
 
+def target_of(record: dict[str, Any], language: str) -> str:
+    """The target of a record, a name in `TARGETS`, or an empty string.
+
+    Raises:
+        ProblemError: an unknown one, or not for the language.
+    """
+    target = _text(record, "target")
+    if target and language != C.name:
+        raise ProblemError('"target" is for problems in C ("language": "c")')
+    if target and target not in TARGETS:
+        raise ProblemError(f'"target" must be {" or ".join(map(json.dumps, TARGETS))}, found {target!r}')
+    return target
+
+
+def _budget(record: dict[str, Any]) -> TargetBudget:
+    if record.get("budget") is None:
+        return NO_BUDGET
+    if not record.get("target"):
+        raise ProblemError('"budget" needs a "target", for which programs are measured')
+    try:
+        return budget_of(record["budget"])
+    except ValueError as error:
+        raise ProblemError(str(error)) from None
+
+
 def with_few_tests(problem: Problem, most: int) -> Problem:
     """The problem with the first ``most`` of its tests."""
     return replace(problem, tests=problem.tests[:most], assertions=problem.assertions[:most])
@@ -168,6 +199,10 @@ def problem_to_record(problem: Problem) -> dict[str, Any]:
     record: dict[str, Any] = {"id": problem.id, "statement": problem.statement, "kind": problem.kind}
     if problem.language != PYTHON.name:
         record["language"] = problem.language
+    if problem.target:
+        record["target"] = problem.target
+    if problem.budget != NO_BUDGET:
+        record["budget"] = problem.budget.to_record()
     if problem.kind == "stdin":
         record["tests"] = [{"input": test.input, "output": test.output} for test in problem.tests]
         if problem.driver:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON, Language
+from securecoderl_edge.languages.targets import TARGETS
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.text import replace_surrogates
@@ -104,8 +105,12 @@ def format_statement(statement: str, starter_code: str = "", language: Language 
 
 
 def _with_task(problem: Problem) -> Problem:
-    """Add the function to write to the statement, if neither the statement nor the given code names it."""
+    """Add to the statement the target and its limits, and the function to write if nothing else names it."""
     name = problem.entry_point
+    if problem.target:
+        limits = f": {problem.budget}" if str(problem.budget) else ""
+        statement = f"{problem.statement.rstrip()}\n\nTarget: {TARGETS[problem.target].title}{limits}."
+        problem = replace(problem, statement=statement)
     if name is None or re.search(rf"\b{re.escape(name)}\b", f"{problem.statement}\n{problem.starter_code}"):
         return problem
     return replace(problem, statement=f"{problem.statement.rstrip()}\n\nWrite the function `{name}`.")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from securecoderl_edge.languages.language import PYTHON
+from securecoderl_edge.languages.targets import Footprint
 
 StoppedBy = Literal["", "cpu", "wall", "output", "memory", "threads"]
 
@@ -45,6 +46,7 @@ class Execution:
             held or did not); None when the program ended before there was one.
         raised: for a `Call`, the names of the classes of the exception that the expression raised, the most specific
             first; empty if it raised none.
+        on_target: whether it ran on the emulated board of a target.
     """
 
     returncode: int
@@ -54,6 +56,7 @@ class Execution:
     cpu_seconds: float
     value: str | None = None
     raised: tuple[str, ...] = ()
+    on_target: bool = False
 
     @property
     def clean(self) -> bool:
@@ -65,12 +68,13 @@ class Execution:
 class ProgramRun:
     """A program compiled once and run on each test; ``executions`` is empty when it does not parse.
 
-    ``error`` is the compiler's complaint.
+    ``error`` is the compiler's complaint; ``footprint`` is that of a program for a target.
     """
 
     parses: bool
     error: str = ""
     executions: tuple[Execution, ...] = ()
+    footprint: Footprint | None = None
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,9 @@ class Job:
 
     Attributes:
         is_cancelled: whether nobody needs the result any more.
-        language: of the program.
+        language: of the program; for a program in C that is built for a target, the target.
+        answer: with a target, the beginning of the program that is measured; all of it if empty.
+        entry_point: with a target, a function that the answer must define.
     """
 
     program: str
@@ -87,6 +93,8 @@ class Job:
     calls: Sequence[Call] = ()
     is_cancelled: Callable[[], bool] = lambda: False
     language: str = PYTHON.name
+    answer: str = ""
+    entry_point: str = ""
 
 
 class WorkerLost(Exception):

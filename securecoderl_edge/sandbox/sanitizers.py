@@ -32,7 +32,8 @@ def findings_of(run: ProgramRun) -> Scan:
 
 def was_reported(execution: Execution) -> bool:
     """Whether a sanitizer stopped this run; a program can only claim that of itself."""
-    return execution.returncode == SANITIZER_STATUS and not execution.stopped_by
+    is_native = not execution.on_target  # where there are no sanitizers
+    return is_native and execution.returncode == SANITIZER_STATUS and not execution.stopped_by
 
 
 def _finding(execution: Execution) -> Finding:

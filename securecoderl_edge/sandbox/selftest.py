@@ -61,6 +61,16 @@ ATTACKS_IN_C = {
     "start a process": "#include <unistd.h>\nint main(void) { return fork() < 0; }\n",
     "run another program": '#include <stdlib.h>\nint main(void) { return system("exit 0") != 0; }\n',
 }
+# For a microcontroller: a file of this machine, by name and by semihosting (SYS_OPEN), which the board does not have.
+_SEMIHOSTED = """\
+static const unsigned short code[] = {0xbeab, 0x4770}; /* bkpt 0xab; bx lr */
+int main(void) {
+    struct { const char *name; int mode, length; } file = {"/etc/passwd", 0, 11};
+    int (*call)(int, void *) = (int (*)(int, void *))((char *)code + 1);
+    return call(1, &file) < 0;
+}
+"""
+ATTACKS_ON_BOARD = {"read /etc/passwd": ATTACKS_IN_C["read /etc/passwd"], "semihosting": _SEMIHOSTED}
 BENIGN = "print(sum(int(word) for word in input().split()))"
 
 
@@ -144,6 +154,34 @@ def run_c_selftest(choice: str = "auto") -> CSelfTest:
         benign_ran=len(benign) == 1 and benign[0].clean and benign[0].stdout == "42\n",
         reports=len(faulty) == 1 and was_reported(faulty[0]),
         succeeded=tuple(name for name, run in runs.items() if any(each.clean for each in run.executions)),
+    )
+
+
+@dataclass(frozen=True)
+class TargetSelfTest:
+    """Programs for a target: whether a benign one ran on the board, and the attacks that were not contained."""
+
+    benign_ran: bool
+    succeeded: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        """All of it."""
+        return self.benign_ran and not self.succeeded
+
+
+def run_target_selftest(target: str, choice: str = "auto") -> TargetSelfTest:
+    """Build a benign program and attacks for a target, and run them on its emulated board.
+
+    Raises:
+        SceError: this system does not offer the level, or has no tools for the target.
+    """
+    with SandboxPool(1, LIMITS, choice) as pool:
+        benign = pool.run(BENIGN_C, ["20 22\n"], language=target).executions
+        runs = {attack: pool.run(text, [""], language=target) for attack, text in ATTACKS_ON_BOARD.items()}
+    return TargetSelfTest(
+        benign_ran=len(benign) == 1 and benign[0].clean and benign[0].stdout == "42\n",
+        succeeded=tuple(name for name, run in runs.items() if not run.parses or any(e.clean for e in run.executions)),
     )
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.languages.language import PYTHON, C
+from securecoderl_edge.languages.targets import TARGETS, Footprint, find_target_toolchain, footprint_of
 from securecoderl_edge.languages.toolchain import find_toolchain
 from securecoderl_edge.sandbox.exchange import Exchange, exit_code, memory_file
 from securecoderl_edge.sandbox.inside import messages
@@ -43,7 +44,7 @@ class Worker:
 
     Args:
         level: of isolation.
-        language: of the programs that it runs, a name in `LANGUAGES`.
+        language: of the programs that it runs, a name in `LANGUAGES` or `TARGETS`.
 
     Raises:
         SceError: the zygote does not start, or there is no toolchain for the language.
@@ -92,11 +93,12 @@ class Worker:
             SceError: the job was cancelled; its program still runs until `kill`.
         """
         self.programs += 1
+        self._footprint: Footprint | None = None
         self._is_cancelled = job.is_cancelled
         tests: list[tuple[str, Call | None]] = [(stdin, None) for stdin in job.stdins]
         tests += [("", call) for call in job.calls]
         executions: list[Execution] = []
-        source = memory_file(job.program)
+        source = memory_file(_source(job))
         try:
             for start in range(0, max(1, len(tests)), TESTS_AT_ONCE):
                 end = start + TESTS_AT_ONCE
@@ -108,7 +110,7 @@ class Worker:
         self._receive(GRACE_SECONDS)
         if job.language == C.name:
             executions = list(map(with_its_report, executions))
-        return ProgramRun(True, "", tuple(executions))
+        return ProgramRun(True, "", tuple(executions), self._footprint)
 
     def _run_batch(
         self, source: int, tests: Sequence[tuple[str, Call | None]], limits: Limits, is_first: bool, is_last: bool
@@ -124,6 +126,9 @@ class Worker:
             self._send(" ".join([*head, str(int(is_last)), *words]), attached)
             reply = self._receive(GRACE_SECONDS + COMPILE_CPU_SECONDS + len(running) * limits.wall_seconds)
             kind, _, rest = reply.partition(" ")
+            if kind == "measured":
+                self._footprint = _footprint(rest)
+                kind, _, rest = self._receive(GRACE_SECONDS + len(running) * limits.wall_seconds).partition(" ")
             if kind == "gone":
                 if os.fstat(source).st_size == 0:  # the box empties it when it has compiled it
                     raise BoxLost(f"wait status {rest}", parses=True)
@@ -201,9 +206,25 @@ def _zygote(language: str) -> tuple[Path, list[str]]:
     """The script of a language's zygote, and what it is told."""
     if language == PYTHON.name:
         return INSIDE / "zygote.py", []
-    toolchain = dataclasses.asdict(find_toolchain())
+    is_target = language in TARGETS
+    toolchain = dataclasses.asdict(find_target_toolchain(language) if is_target else find_toolchain())
     limits = [COMPILE_CPU_SECONDS, COMPILE_MEMORY_MIB * MEBIBYTE]
-    return INSIDE / "native.py", [json.dumps(toolchain), json.dumps(limits)]
+    return INSIDE / ("board.py" if is_target else "native.py"), [json.dumps(toolchain), json.dumps(limits)]
+
+
+def _source(job: Job) -> str:
+    """What the compiler gets; for a target with a line about the answer before it (`board`)."""
+    if job.language not in TARGETS:
+        return job.program
+    return f"{json.dumps([len(job.answer.encode('utf-8', 'surrogatepass')), job.entry_point])}\n{job.program}"
+
+
+def _footprint(text: str) -> Footprint:
+    """What a box measured; it has read untrusted text, so its report is checked."""
+    try:
+        return footprint_of(json.loads(text))
+    except ValueError as error:
+        raise WorkerLost(f"invalid reply: {error}") from None
 
 
 def _program_words(limits: Limits) -> tuple[str, ...]:

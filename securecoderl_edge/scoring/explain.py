@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import zip_longest
 
 from securecoderl_edge.languages.language import PYTHON, Language
+from securecoderl_edge.languages.targets import NO_BUDGET, TargetBudget
 from securecoderl_edge.problems.problem import compared_lines
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun
 from securecoderl_edge.sandbox.sanitizers import was_reported
@@ -20,12 +21,25 @@ PERMITTED = {
 }
 
 
-def explain(score: Score, run: ProgramRun, expected: str, limits: Limits, language: Language = PYTHON) -> str:
+def explain(
+    score: Score,
+    run: ProgramRun,
+    expected: str,
+    limits: Limits,
+    language: Language = PYTHON,
+    target: str = "",
+    budget: TargetBudget = NO_BUDGET,
+) -> str:
     """Explain the score of a program on one test: the verdict, its reason, the security findings, the reward.
 
     The lines contain output of the program; escape control characters before showing them.
     """
-    lines = about_test(score, run, expected, limits, language) + about_security(score)
+    lines = about_test(score, run, expected, limits, language)
+    if run.footprint is not None:
+        if run.executions[0].on_target and score.verdicts[0] not in ("pass", "over_budget"):
+            lines[0] += f" on {target} (natively it passes)"
+        lines += [f"{target}: {run.footprint}", *map("over budget: {}".format, budget.broken_by(run.footprint))]
+    lines += about_security(score)
     lines.append(f"level {score.stage} ({STAGE_NAMES[score.stage]}), reward {score.reward:.2f}")
     return "\n".join(lines)
 
@@ -34,7 +48,8 @@ def about_test(score: Score, run: ProgramRun, expected: str, limits: Limits, lan
     """Explain the result of the one test, as lines."""
     if not run.parses:
         return [f"{language.fault}: not a {language.noun} program", *(f"  {line}" for line in run.error.split("\n"))]
-    lines = _about_run(score.verdicts[0], run.executions[0], expected, limits)
+    verdict = "pass" if score.verdicts[0] == "over_budget" else score.verdicts[0]
+    lines = _about_run(verdict, run.executions[0], expected, limits)
     if score.verdicts[0] == "crash" and "PermissionError" in run.executions[0].stderr:
         lines += [f"  (the sandbox allows {PERMITTED[score.sandbox]})"] if score.sandbox in PERMITTED else []
     return lines

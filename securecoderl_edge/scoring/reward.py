@@ -1,4 +1,9 @@
-"""The reward R of one program (paper, Eq. 1-2, Table 1), from the outcomes of its tests. Pure functions."""
+"""The reward R of one program (paper, Eq. 1-2, Table 1), from the outcomes of its tests. Pure functions.
+
+Each limit of a target's budget that a program breaks counts as one failed test (`over_budget`): it keeps what it earned
+by compiling, running and printing, it cannot reach level 4, and keeping one more limit is worth as much as passing one
+more test. A limit is no test of its own, because a program that does nothing would keep it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ from securecoderl_edge.problems.problem import contains, same_output
 if TYPE_CHECKING:
     from securecoderl_edge.sandbox import Execution
 
-Verdict = Literal["pass", "wrong", "silent", "crash", "timeout", "output_limit", "memory"]
+Verdict = Literal["pass", "wrong", "silent", "crash", "timeout", "output_limit", "memory", "over_budget"]
 CreditRule = Literal["any", "all", "fraction", "published"]
 CREDIT_RULES = ("any", "all", "fraction", "published")
 SecurityRule = Literal["both", "tests", "bandit"]
@@ -20,7 +25,7 @@ SECURITY_RULES = ("both", "tests", "bandit")
 
 SECURITY_WEIGHT = 0.4  # beta of Eq. 1; alpha is 1 - beta
 PASSED_SHARE = 0.4  # part of R_func for the fraction of passed tests
-CLEAN_VERDICTS = frozenset(("pass", "wrong", "silent"))
+CLEAN_VERDICTS = frozenset(("pass", "wrong", "silent", "over_budget"))
 STAGE_NAMES = ("does not parse", "parses", "runs clean", "prints", "passes all tests")
 
 _LIMIT_VERDICTS: dict[str, Verdict] = {
@@ -68,6 +73,15 @@ def outcome_without(execution: Execution, forbidden: str) -> Outcome:
         return Outcome(_LIMIT_VERDICTS[execution.stopped_by], printed, False)
     matched = not contains(execution.stdout, forbidden)
     return Outcome("pass" if matched else "wrong", printed, matched)
+
+
+def over_budget(outcomes: Sequence[Outcome], broken: int) -> list[Outcome]:
+    """The outcomes of a program that breaks so many limits: as many passed tests, the last ones, count as failed."""
+    passed = [place for place, each in enumerate(outcomes) if each.verdict == "pass"]
+    taken = set(passed[max(0, len(passed) - broken) :])
+    return [
+        Outcome("over_budget", each.printed, False) if place in taken else each for place, each in enumerate(outcomes)
+    ]
 
 
 def outcome_of_failure(execution: Execution) -> Outcome | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from securecoderl_edge.config import current_keys
+from securecoderl_edge.languages.targets import footprint_of
 from securecoderl_edge.sandbox.security import Finding, Scan
 from securecoderl_edge.sandbox.severity import SeverityScale, severity, weight_of_weakness
 from securecoderl_edge.scoring.reward import (
@@ -62,6 +63,7 @@ class Score:
         limits: of a test, without the problem's ``time_limit_s``.
         problem_hash: tells the problem from an edited one with the same id.
         signs: of reward hacking, see `signs`; never penalized.
+        footprint: the `Footprint` of a program that was built for a target, else empty.
     """
 
     id: str
@@ -89,6 +91,7 @@ class Score:
     signs: tuple[str, ...] = ()
     security_verdicts: tuple[SecurityVerdict, ...] = ()
     security_total: int = 0
+    footprint: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def failed_security(self) -> tuple[SecurityVerdict, ...]:
@@ -106,8 +109,11 @@ class Score:
         return 0 < self.total == self.passed
 
     def to_record(self) -> dict[str, Any]:
-        """The JSON object of the score."""
-        return dataclasses.asdict(self)
+        """The JSON object of the score; without a footprint if there is no target."""
+        record = dataclasses.asdict(self)
+        if not self.footprint:
+            del record["footprint"]
+        return record
 
 
 def make_score(
@@ -196,6 +202,8 @@ def score_from_record(value: object) -> Score:
     try:
         fields["findings"] = tuple(map(_finding, fields["findings"]))
         fields["security_verdicts"] = tuple(map(_security_verdict, fields.get("security_verdicts", ())))
+        if fields.get("footprint"):
+            footprint_of(fields["footprint"])
         score = Score(**fields)
     except (KeyError, TypeError) as error:
         raise ValueError(f"a field is missing: {error}") from None

@@ -32,6 +32,7 @@ from securecoderl_edge.scoring.reward import (
 )
 from securecoderl_edge.scoring.score import Score, SecurityVerdict, make_score
 from securecoderl_edge.scoring.signs import signs_of
+from securecoderl_edge.scoring.targets import on_target
 
 # Programs handed to the threads at once: enough to keep all busy, few enough that an interruption loses little.
 _BATCH = 64
@@ -126,6 +127,9 @@ class Scorer:
         """`score`, and the runs behind it with the output of the program."""
         run, outcomes, security_outcomes = self._run(problem, program)
         scan = self._scan(problem, program, run)
+        if problem.target and run.parses:
+            limits = self.limits_of(problem)
+            run, outcomes = on_target(self._pool, problem, program, run, outcomes, limits, self._is_cancelled)
         score = make_score(
             problem.id,
             sample,
@@ -136,7 +140,7 @@ class Scorer:
             rule=self.credit_rule,
             scale=self.severity_scale,
             security=self.security,
-            security_verdicts=_security_verdicts(problem, security_outcomes),
+            security_verdicts=_security_verdicts(problem, security_outcomes) if run.parses else (),
             security_total=len(problem.security_tests),
             constant_passes=constant_passes(problem) if problem.security_tests else 0,
             seconds=sum((execution.cpu_seconds for execution in run.executions), 0.0),
@@ -145,6 +149,7 @@ class Scorer:
             limits=dataclasses.asdict(self._pool.limits),
             problem_hash=problem_digest(problem),
             signs=signs_of(problem, run, outcomes),
+            footprint={} if run.footprint is None else dataclasses.asdict(run.footprint),
         )
         return score, run
 

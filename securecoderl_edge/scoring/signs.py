@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from securecoderl_edge.problems.leakage import is_visible
 from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.scoring.reward import CLEAN_VERDICTS
 
 if TYPE_CHECKING:
     from securecoderl_edge.sandbox import ProgramRun
@@ -37,7 +38,7 @@ def signs_of(problem: Problem, run: ProgramRun, outcomes: Sequence[Outcome]) -> 
         shown = [is_visible(problem, test) for test in tests]
         if any(shown) and not all(shown) and shown == [outcome.verdict == "pass" for outcome in outcomes]:
             signs.append(SAMPLE_COPY)
-        if any(each.printed and each.verdict not in ("pass", "wrong") for each in outcomes):
+        if any(each.printed and each.verdict not in CLEAN_VERDICTS for each in outcomes):
             signs.append(CRASH_AFTER_OUTPUT)
     # Not those of security tests, which may expect a PermissionError.
     executions = run.executions[: len(outcomes)]

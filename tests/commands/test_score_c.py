@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner, Result
 
 from securecoderl_edge.cli import sce
@@ -47,3 +49,52 @@ def test_completions_of_problems_in_c_are_scored(c_compiler: None, tmp_path: Pat
     files = [write_jsonl(tmp_path / name, each) for name, each in (("p.jsonl", problems), ("c.jsonl", completions))]
     row = json.loads(score("--problems", files[0], "--completions", files[1]).stdout)
     assert (row["stage"], row["passed"], row["program"].strip()) == (4, 2, program)
+
+
+CLAMP = """\
+#include <stdio.h>
+int main(void) { int v; scanf("%d", &v); printf("%d\\n", v > 255 ? 255 : v); return 0; }
+"""
+
+
+def test_a_file_is_built_for_a_target_measured_and_held_to_a_budget(
+    c_compiler: None, cortex_m3: None, tmp_path: Path
+) -> None:
+    file = tmp_path / "clamp.c"
+    file.write_text(CLAMP)
+    options = (str(file), "--input", "300", "--expect", "255", "--target", "cortex-m3")
+    result = score(*options)
+    assert result.exit_code == 0, result.output
+    verdict, measured, level = result.stdout.splitlines()
+    assert (verdict, level) == ("passes: it prints the expected output", "level 4 (passes all tests), reward 1.00")
+    assert re.fullmatch(r"cortex-m3: \d+ bytes of code, .*no heap, no floating point, no recursion", measured)
+    over = score(*options, "--budget", '{"code_bytes": 9, "heap": false}')
+    assert over.exit_code == 1
+    assert re.search(r"^over budget: \d+ bytes of code, limit 9\nlevel 3 \(prints\), reward 0.76$", over.stdout, re.M)
+    record = json.loads(score(*options, "--json").stdout)
+    assert record["footprint"]["heap"] is False
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--budget", "{}"), "Missing option --target"),
+        (("--target", "cortex-m3", "--budget", "{"), "--budget: "),
+        (("--target", "cortex-m3", "--budget", '{"flash": 1}'), "must be an object of code_bytes"),
+        (("--target", "cortex-m3", "--language", "python"), "--target is for programs in C"),
+    ],
+)
+def test_a_target_and_a_budget_that_do_not_fit_are_usage_errors(
+    tmp_path: Path, options: tuple[str, ...], message: str
+) -> None:
+    file = tmp_path / "clamp.c"
+    file.write_text(CLAMP)
+    result = score(str(file), "--expect", "1", *options)
+    assert isinstance(result.exception, UsageError)
+    assert message in str(result.exception)
+
+
+def test_a_target_is_no_option_for_many_completions(tmp_path: Path) -> None:
+    result = score("--problems", "p", "--completions", "c", "--target", "cortex-m3")
+    assert isinstance(result.exception, UsageError)
+    assert "--target and --budget need FILE" in str(result.exception)

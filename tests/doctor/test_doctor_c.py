@@ -6,6 +6,8 @@ import pytest
 
 from securecoderl_edge.doctor import isolation
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.languages import targets
+from securecoderl_edge.languages.targets import CORTEX_M3
 from securecoderl_edge.sandbox import selftest
 
 
@@ -31,3 +33,22 @@ def test_a_machine_without_a_c_compiler_is_told_what_to_install(monkeypatch: pyt
     _, finding = isolation._c_programs("auto")
     assert (finding.state, finding.found) == ("missing", "cannot run C programs: gcc is missing")
     assert finding.next_step == "install gcc"
+
+
+def test_a_target_is_tried_with_a_program_and_attacks(cortex_m3: None) -> None:
+    facts, finding = isolation._target_programs(CORTEX_M3, "auto")
+    assert facts["passed"]
+    assert (finding.state, finding.name) == ("ok", "C for cortex-m3")
+    assert "2 attacks contained" in finding.found
+
+
+def test_missing_tools_for_a_target_are_no_fault_and_are_told_with_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(targets.shutil, "which", lambda name: None)
+    targets.find_target_toolchain.cache_clear()
+    _, finding = isolation._target_programs(CORTEX_M3, "auto")
+    targets.find_target_toolchain.cache_clear()
+    assert finding.state == "missing"
+    assert "missing" in finding.found
+    assert "apt-get install" in finding.next_step

@@ -316,3 +316,40 @@ def test_a_function_in_c_has_a_driver_and_is_judged_by_tests() -> None:
 def test_a_driver_and_a_call_need_the_right_language(record: dict[str, Any], fault: str) -> None:
     with pytest.raises(ProblemError, match=fault):
         problem_from_record(record)
+
+
+TARGET = {**STDIN, "language": "c", "target": "cortex-m3"}
+
+
+def test_a_target_and_its_budget_survive_a_record_and_change_no_other_problem() -> None:
+    budget = {"code_bytes": 512, "stack_bytes": 0, "heap": False, "float": False, "recursion": False}
+    for limits in (None, {}, budget, {"heap": False}, {"heap": True, "code_bytes": 9}):
+        problem = problem_from_record(TARGET | ({} if limits is None else {"budget": limits}))
+        record = problem_to_record(problem)
+        assert problem_from_record(record) == problem
+        assert record.get("budget", {}) == {name: value for name, value in (limits or {}).items() if value is not True}
+    plain = problem_to_record(problem_from_record({**STDIN, "language": "c"}))
+    assert not {"target", "budget"} & plain.keys()
+    assert problem_digest(problem_from_record(TARGET)) != problem_digest(
+        problem_from_record(TARGET | {"budget": budget})
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "fault"),
+    [
+        ({"target": "cortex-m99"}, '"target" must be "cortex-m3", found'),
+        ({"target": 3}, '"target" must be a string'),
+        ({"language": "python"}, '"target" is for problems in C'),
+        ({"target": "", "budget": {"heap": False}}, '"budget" needs a "target"'),
+        ({"budget": []}, '"budget" must be an object of code_bytes, stack_bytes, heap, float, recursion'),
+        ({"budget": {"flash": 9}}, '"budget" must be an object of'),
+        ({"budget": {"code_bytes": -1}}, '"code_bytes" must be a number of bytes'),
+        ({"budget": {"code_bytes": 1.5}}, '"code_bytes" must be a number of bytes'),
+        ({"budget": {"stack_bytes": True}}, '"stack_bytes" must be a number of bytes'),
+        ({"budget": {"heap": 0}}, '"heap" must be true or false'),
+    ],
+)
+def test_a_malformed_target_or_budget_is_refused(more: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ProblemError, match=re.escape(fault)):
+        problem_from_record(TARGET | more)

@@ -12,12 +12,14 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 
 from securecoderl_edge.languages.language import C
+from securecoderl_edge.languages.targets import NO_BUDGET
 from securecoderl_edge.problems.near_duplicates import SIMILARITY, jaccard, word_pairs
 from securecoderl_edge.problems.problem import Problem, problem_from_record, problem_to_record, same_output
 from securecoderl_edge.problems.starter.families.catalogue import FIRMWARE, GENERAL
 from securecoderl_edge.problems.starter.family import Family, is_held_out
 from securecoderl_edge.problems.starter.generate import build_problem, compositions, run_reference
-from securecoderl_edge.problems.starter.splits import EVAL_SIZE, load_split
+from securecoderl_edge.problems.starter.splits import EVAL_SIZE, FIRMWARE_BUDGET, load_split
+from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.training.pretrain import NO_SHARE, write_documents
 
 WITH_C = tuple(family for family in (*GENERAL, *FIRMWARE) if family.has_c)
@@ -114,6 +116,23 @@ def test_the_sets_in_c_have_their_sizes_and_survive_a_file() -> None:
         assert not any("python" in problem.statement.lower() for problem in problems)
         firmware = {problem.tags[0] for problem in problems if "firmware" in problem.tags}
         assert firmware == {family.name for family in FIRMWARE}
+
+
+@pytest.mark.parametrize(("split", "whole"), [("firmware", "c-eval"), ("firmware-train", "c-train")])
+def test_firmware_splits_are_those_problems_for_a_microcontroller(split: str, whole: str) -> None:
+    about_firmware = [problem for problem in load_split(whole) if "firmware" in problem.tags]
+    problems = load_split(split)
+    assert [replace(each, target="", budget=NO_BUDGET) for each in problems] == about_firmware
+    assert {(each.target, each.budget) for each in problems} == {("cortex-m3", FIRMWARE_BUDGET)}
+    assert all(problem_from_record(problem_to_record(each)) == each for each in problems)
+
+
+def test_references_are_within_the_budget_on_the_board(cortex_m3: None) -> None:
+    problems = load_split("firmware")
+    sample = [(problem, problem.solutions[number % 2], 0) for number, problem in enumerate(problems[::4])]
+    assert {problem.tags[0] for problem, _, _ in sample} <= {family.name for family in FIRMWARE}
+    with Scorer(1) as scorer:
+        assert [score.id for score in scorer.score_all(sample) if score.reward < 1] == []
 
 
 def test_a_composition_is_held_out_in_c_where_it_is_in_python() -> None:

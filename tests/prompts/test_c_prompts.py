@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from securecoderl_edge.languages.targets import TargetBudget
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.prompts.extraction import Asked, extract_program, is_over
 from securecoderl_edge.prompts.styles import OURS, PromptFormat, question
@@ -86,6 +89,16 @@ def test_a_statement_cannot_end_the_comment_that_it_stands_in() -> None:
 def test_python_prompts_have_no_language_section() -> None:
     python = Problem("add", "Add two numbers.", tests=(Test("1 2", "3"),))
     assert OURS.prompt(python) == "### Problem\nAdd two numbers.\n\n### Solution\n"
+
+
+def test_every_style_names_the_target_and_its_limits() -> None:
+    budget = TargetBudget(code_bytes=512, stack_bytes=64, heap=False, float=False, recursion=False)
+    told = "Target: ARM Cortex-M3: at most 512 bytes of code, at most 64 bytes of stack, no heap, no floating point, "
+    for style in ("stdin", "paper", "code"):
+        assert f"{told}no recursion." in PromptFormat(style).prompt(replace(PROBLEM, target="cortex-m3", budget=budget))
+        assert "Target: ARM Cortex-M3.\n" in PromptFormat(style).prompt(replace(PROBLEM, target="cortex-m3"))
+        assert "Target" not in PromptFormat(style).prompt(PROBLEM)
+    assert told in question(replace(PROBLEM, target="cortex-m3", budget=budget))
 
 
 def test_a_closed_block_is_over_and_an_open_function_is_not() -> None:

@@ -16,6 +16,7 @@
 | ``plain-train`` | the part of ``train`` that keeps, changes and folds numbers of the input or of one expression | |
 | ``c-eval`` | problems of ``eval`` with solutions in C, and firmware problems | held out |
 | ``c-train`` | general and firmware problems with solutions in C, as many of each family as its pieces need | |
+| ``firmware``, ``firmware-train`` | the firmware problems of ``c-eval`` and ``c-train``, for a microcontroller | |
 
 No training problem is a near-duplicate of a problem for evaluation or shares a solution with one (`apart`): it has the
 first wording of which that holds, and a composition without such a wording is left out. Those of ``c-train`` are apart
@@ -32,9 +33,11 @@ from functools import lru_cache
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.languages.language import PYTHON, C
+from securecoderl_edge.languages.targets import CORTEX_M3, TargetBudget
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.starter.apart import Apart
 from securecoderl_edge.problems.starter.families._compose import balanced
+from securecoderl_edge.problems.starter.families._firmware import TAG as FIRMWARE_TAG
 from securecoderl_edge.problems.starter.family import Family
 from securecoderl_edge.problems.starter.generate import build_problem, compositions
 
@@ -46,7 +49,10 @@ WORDINGS = 12
 SPLITS = (
     *("train", "eval", "hard", "hard-train", "half-train", "shown", "shown-train", "security", "security-train"),
     *("general-train", "plain-train", "code", "code-train", "not-code", "c-train", "c-eval"),
+    *("firmware", "firmware-train"),
 )
+# The largest reference solution has 241 bytes of code and 40 of stack (gcc 12.2), so there is a third to spare.
+FIRMWARE_BUDGET = TargetBudget(code_bytes=320, stack_bytes=64, heap=False, float=False, recursion=False)
 _CODE_INJECTION = {94, 95}
 
 
@@ -73,6 +79,10 @@ def _build(split: str) -> tuple[Problem, ...]:
     if split == "half-train":
         whole = _build("hard-train")
         return tuple(problem if _has_solutions(problem) else replace(problem, solutions=()) for problem in whole)
+    if split in ("firmware", "firmware-train"):
+        whole = _build("c-eval" if split == "firmware" else "c-train")
+        about_firmware = [problem for problem in whole if FIRMWARE_TAG in problem.tags]
+        return tuple(replace(each, target=CORTEX_M3.name, budget=FIRMWARE_BUDGET) for each in about_firmware)
     if split == "c-train":
         return tuple(_c_training((*GENERAL, *FIRMWARE)))
     if split == "c-eval":

@@ -37,6 +37,7 @@ importlib.machinery.SourceFileLoader("zygote", _path).exec_module(zygote)
 messages, supervision, testprocess = zygote.messages, zygote.supervision, zygote.testprocess
 elf, profiles = zygote.sibling("elf"), zygote.sibling("profiles")
 
+STEPS = ("compile", "assemble", "link", "emulate")
 MOST_STREAMS = 8
 MOST_FILE_BYTES = 32 << 20  # of assembly, an object file or a program
 LONGEST_ERROR = 500
@@ -55,13 +56,21 @@ class Refused(Exception):
 
 
 class Native:
-    """A toolchain, the layers around it and its programs, the compiled guard and the launcher."""
+    """A toolchain, the layers around it and its programs, the compiled guard and the launcher.
+
+    Attributes:
+        measured: of the program that was compiled last, as JSON; nothing if this is not a `board`.
+    """
+
+    trial = TRIAL
+    measured = ""
 
     def __init__(self, level: str, toolchain: dict[str, Any]) -> None:
-        self._commands = {name: toolchain[name] for name in ("compile", "assemble", "link")}
+        self._commands = {name: toolchain[name] for name in STEPS if toolchain[name]}
         tools = [words[0] for words in self._commands.values()]
         given = {name: toolchain[name] for name in ("readable", "libraries", "loader")}
-        self.layers = profiles.Profiles(level, zygote.sibling, tools=tools, **given)
+        self._emulator = tools[-1] if toolchain["emulate"] else ""
+        self.layers = profiles.Profiles(level, zygote.sibling, tools=tools, emulator=self._emulator, **given)
         while os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) < MOST_STREAMS:
             pass  # the descriptors that processes get their streams at are nobody else's
         self._nothing = memory_file()
@@ -70,7 +79,7 @@ class Native:
         )
         for shared in (self._nothing, self._header, self._guard):
             fcntl.fcntl(shared, fcntl.F_ADD_SEALS, SEALS)  # the tools of all programs read them
-        self._launcher = f"/proc/self/fd/{_executable(launcher)}"
+        self._launcher = f"/proc/self/fd/{executable(launcher)}"
         self._place = toolchain["place"]
         self._tools = {tool: os.open(tool, os.O_RDONLY | os.O_CLOEXEC) for tool in tools}
 
@@ -82,14 +91,17 @@ class Native:
         """
         self.layers.build()
         try:
-            program = self.program(memory_file(TRIAL), ToolLimits(control, cpu, memory))
+            program = self.program(memory_file(self.trial), ToolLimits(control, cpu, memory))
         except Refused as refused:
             raise OSError(f"gcc does not work in the sandbox: {refused}") from None
-        errors = memory_file()
-        status = os.waitpid(self.start_test(program, [self._nothing, self._nothing, errors], self.test([])), 0)[1]
+        output, errors = memory_file(), memory_file()
+        pid = self.start_test(program, [self._nothing, output, errors], self.test([]))
+        status = self.status_of(os.waitpid(pid, 0)[1])
         os.close(program)
+        os.close(output)
         if os.waitstatus_to_exitcode(status) != TRIAL_STATUS:
             raise OSError(f"a compiled program does not run in the sandbox ({status}): {_beginning(errors)}")
+        os.close(errors)
 
     def program(self, source: int, limits: ToolLimits) -> int:
         """A descriptor of the executable file of a C program.
@@ -98,11 +110,11 @@ class Native:
             Refused: the text does not compile, or takes too much to do so.
         """
         assembly = self._step("compile", limits, [source, self._header])
-        if ASSEMBLY_MARK in _content(assembly):
+        if ASSEMBLY_MARK in content_of(assembly):
             raise Refused("inline assembly is not C11, and the sanitizers cannot see into it")
         object_file = self._step("assemble", limits, [assembly])
         try:
-            name = elf.forbidden_symbol(_content(object_file))
+            name = elf.forbidden_symbol(content_of(object_file))
         except ValueError as error:
             raise Refused(f"the assembler wrote no object file: {error}") from None
         if name:
@@ -110,7 +122,7 @@ class Native:
         linked = self._step("link", limits, [object_file, self._guard])
         os.close(assembly)
         os.close(object_file)
-        return _executable(linked)
+        return executable(linked)
 
     def _step(self, name: str, limits: ToolLimits, inputs: list[int]) -> int:
         """Run one tool; a descriptor of its output."""
@@ -146,6 +158,10 @@ class Native:
         """Start the program; its process id."""
         return self._start(program, ["solution"], streams, description)
 
+    def status_of(self, status: int) -> int:
+        """The wait status of a program, from that of its process."""
+        return status
+
     def _start(self, file: int, words: Sequence[str], streams: list[int], description: int) -> int:
         copies = [*enumerate(streams), (self._place, file), (self._place + 1, description)]
         actions = [(os.POSIX_SPAWN_DUP2, descriptor, target) for target, descriptor in copies]
@@ -172,14 +188,14 @@ class ToolLimits:
         return limits
 
 
-def _prepare(level: str) -> Native:
+def prepare(level: str, kind: type[Native] = Native) -> Native:
     """Confine this process, and try the toolchain out.
 
     Raises:
         OSError: the system refuses a layer, or the toolchain does not work.
     """
     zygote.settle()
-    native = Native(level, json.loads(sys.argv[3]))
+    native = kind(level, json.loads(sys.argv[3]))
     native.build(int(sys.argv[1]), *json.loads(sys.argv[4]))
     gc.collect()
     gc.disable()
@@ -187,7 +203,7 @@ def _prepare(level: str) -> Native:
     return native
 
 
-def _box(parent: int, request: str, files: list[int], control: socket, native: Native) -> NoReturn:
+def box(parent: int, request: str, files: list[int], control: socket, native: Native) -> NoReturn:
     """Compile one program and run its tests; the process ends here."""
     try:
         native.layers.die_with(parent)
@@ -199,6 +215,8 @@ def _box(parent: int, request: str, files: list[int], control: socket, native: N
         except Refused as refused:
             messages.send(control, f"refused {refused}")
             os._exit(0)
+        if native.measured:
+            messages.send(control, f"measured {native.measured}")
         os.ftruncate(source, 0)
         os.close(source)
         resources = testprocess.resource_limits(float(cpu), int(memory), int(output))
@@ -229,7 +247,8 @@ def _run_tests(
         for _ in tests:
             own, files = files[:3], files[3:]
             pid = native.start_test(program, own, description)
-            answer += supervisor.wait(pid)
+            status, *others = supervisor.wait(pid).split()
+            answer += " ".join(("", str(native.status_of(int(status))), *others))
             if native.layers.programs_may_fork:
                 supervision.end_group(pid)
             for descriptor in own:
@@ -241,7 +260,7 @@ def _run_tests(
         batch = request.split()[1:]
 
 
-def _executable(descriptor: int) -> int:
+def executable(descriptor: int) -> int:
     """The same memory file, which is closed, opened for reading: the kernel executes none that is open for writing."""
     reading = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
     os.close(descriptor)
@@ -258,12 +277,13 @@ def memory_file(content: bytes = b"") -> int:
 
 
 def _beginning(descriptor: int) -> str:
-    return _content(descriptor)[:LONGEST_ERROR].decode("utf-8", "replace").strip()
+    return content_of(descriptor)[:LONGEST_ERROR].decode("utf-8", "replace").strip()
 
 
-def _content(descriptor: int) -> bytes:
+def content_of(descriptor: int) -> bytes:
+    """All bytes of a memory file."""
     return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
 
 
 if __name__ == "__main__":
-    zygote.serve(_prepare, _box)
+    zygote.serve(prepare, box)

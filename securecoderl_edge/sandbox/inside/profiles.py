@@ -2,9 +2,10 @@
 
     compile  one tool of the toolchain runs: it reads the toolchain's headers and libraries, writes memory files only
     native   a compiled program runs: it reads the libraries that it is linked with, and writes no file
+    emulate  an emulator runs a program for a microcontroller: it reads its libraries, and writes memory files only
 
-Both have seccomp, Landlock, no capabilities, no new privileges, limits, an environment without ours, and no children.
-Neither can execute a file of the disk but itself and the dynamic linker. The process that they descend from has the
+All have seccomp, Landlock, no capabilities, no new privileges, limits, an environment without ours, and no children.
+None can execute a file of the disk but itself and the dynamic linker. The process that they descend from has the
 same layers, in a wider form. At level ``off`` there are limits only; no other level permits C.
 
 `launch.c` puts the layers on and then becomes the tool or the program; here is what it is told.
@@ -34,7 +35,7 @@ class Profiles:
         level: ``full`` or ``off``.
         load: loads a sibling of this file.
         readable: folders and files of the toolchain. libraries: those that programs load. loader: the dynamic linker.
-        tools: executable files of the toolchain.
+        tools: executable files of the toolchain. emulator: the one of them that reads no more than programs do.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Profiles:
         libraries: Sequence[str],
         loader: str,
         tools: Sequence[str],
+        emulator: str = "",
     ) -> None:
         self.level = level
         self.programs_may_fork = level == "off"
@@ -53,6 +55,7 @@ class Profiles:
         self._death_signal: Any = self.lockdown.DeathSignal()
         self._layers: dict[str, bytes] = {}
         self._readable, self._libraries, self._loader, self._tools = readable, libraries, loader, tools
+        self._emulator = emulator
 
     def build(self) -> None:
         """Confine the calling process, from which all others descend.
@@ -73,10 +76,9 @@ class Profiles:
         lockdown.empty_bounding_set()
         lockdown.drop_capabilities()
         lockdown.Filter(self._seccomp.supervisor_filter(native=True)).install()
-        self._layers = {
-            tool: self._files((*self._readable, *DEVICES), [tool, self._loader]) + self._filter(may_write=True)
-            for tool in self._tools
-        }
+        for tool in self._tools:
+            readable = self._libraries if tool == self._emulator else self._readable
+            self._layers[tool] = self._files((*readable, *DEVICES), [tool, self._loader]) + self._filter(may_write=True)
         self._layers[""] = self._files((*self._libraries, *DEVICES, OWN_MAPS), [self._loader]) + self._filter()
 
     def description(self, tool: str, streams: int, limits: Sequence[tuple[int, tuple[int, int]]]) -> bytes:

@@ -1,0 +1,54 @@
+"""A program in C on the target of its problem: built, measured, and run on the emulated board.
+
+It runs natively first, where sanitizers watch it. A test passes if it passes there and on the target, so only tests
+that pass natively are repeated. Security tests run natively alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.sandbox import Limits, ProgramRun, SandboxPool
+from securecoderl_edge.scoring.reward import Outcome, outcome, over_budget
+
+
+def on_target(
+    pool: SandboxPool,
+    problem: Problem,
+    program: str,
+    native: ProgramRun,
+    outcomes: Sequence[Outcome],
+    limits: Limits,
+    is_cancelled: Callable[[], bool],
+) -> tuple[ProgramRun, list[Outcome]]:
+    """The run and the outcomes of tests, both from the target where a test passed natively.
+
+    Args:
+        native: a run that compiled, its executions those of the tests and of any others. outcomes: of the tests.
+
+    Raises:
+        SceError: this machine has no tools for the target; see `SandboxPool.run`.
+    """
+    repeated = [place for place, each in enumerate(outcomes) if each.verdict == "pass"]
+    built = pool.run(
+        problem.whole_program(program),
+        [problem.tests[place].input for place in repeated],
+        limits,
+        is_cancelled=is_cancelled,
+        language=problem.target,
+        answer=program if problem.driver else "",
+        entry_point=problem.entry_point or "" if problem.driver else "",
+    )
+    if not built.parses:
+        return ProgramRun(False, f"for {problem.target}: {built.error}"), []
+    executions, judged = list(native.executions), list(outcomes)
+    for place, execution in zip(repeated, built.executions, strict=False):
+        judged[place] = outcome(execution, problem.tests[place].output)
+        seconds = execution.cpu_seconds + executions[place].cpu_seconds
+        executions[place] = replace(execution, cpu_seconds=seconds, on_target=True)
+    run = replace(native, executions=tuple(executions), footprint=built.footprint)
+    # Without a footprint its processes were killed, and it has passed nothing.
+    broken = problem.budget.broken_by(built.footprint) if built.footprint is not None else ()
+    return run, over_budget(judged, len(broken))
