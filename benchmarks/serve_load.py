@@ -245,7 +245,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="file for the results")
     arguments = parser.parse_args()
     count, clients, seconds, short = (4, 6, 3.0, 1.0) if arguments.quick else (
-        32, arguments.clients, arguments.seconds, 30.0
+        32, arguments.clients, arguments.seconds, 60.0
     )  # fmt: skip
     problems = load_problems("starter:eval")[:count]
     with server(arguments.model, clients, arguments.threads) as (pid, port):
