@@ -163,7 +163,7 @@ def expected_answers(client: Client, count: int) -> dict[int, str]:
     texts = Counter(reply.text for reply in replies)
     expected = {place: reply.text for place, reply in enumerate(replies) if texts[reply.text] == 1}
     if len(expected) < 2 or any(reply.status != 200 for reply in replies):
-        raise SystemExit(f"cannot begin: {len(expected)} of {count} requests have an answer of their own")
+        raise SystemExit(f"cannot begin: {len(expected)} of {count} requests have an answer that no other one has")
     return expected
 
 
