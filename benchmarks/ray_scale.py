@@ -73,6 +73,7 @@ def choose_items(count: int) -> list[Item]:
 def cluster(nodes: int) -> Iterator[str]:
     """Start a Ray cluster of nodes with one core each; yields its name for ``--engine``."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.update(RAY_worker_niceness="0")  # that of the local scorer; by default workers give way to all others
     from ray.cluster_utils import Cluster
 
     options: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 10**8}

@@ -3,11 +3,12 @@
     python benchmarks/serve_load.py --json benchmarks/results/serve-load.json
 
 A server of its own and clients on the same machine, 50 for five minutes. First one client asks each request alone;
-its answers are the expected ones. Then 1 and 8 clients show what continuous batching gains, and at last all clients
-ask at random, every second time as a stream. An answer counts as ``mixed_up`` if it is that of another request, as
-``rounded`` if it is that of none: batches of other shapes round differently, which may change a token. Requests
-answered with 429 are ``refused``, those without a complete answer ``lost``. Memory is the resident size of the server
-and its child processes, the median of the second and of the last fifth of the time.
+its answers are the expected ones, and requests whose answer is not unique are left out. Then 1 and 8 clients show what
+continuous batching gains, and at last all clients ask at random, every second time as a stream. ``right`` answers have
+the expected text, which proves whose they are. ``mixed_up`` ones have the text or the seed of another request.
+``rounded`` ones have the own seed and a text of their own: batches of other shapes round differently, which may change
+a token. Requests answered with 429 are ``refused``, those without a complete answer ``lost``. Memory is the resident
+size of the server and its child processes, the median of the second and of the last fifth of the time.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,17 @@ from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.system.processes import module_command
 
 PATH, SEED = "/v1/chat/completions", 42
+GOOD = {"right", "rounded", "refused"}
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back; ``status`` is 0 if the answer is missing or incomplete."""
+
+    status: int
+    text: str = ""
+    seed: int = -1
+    tokens: int = 0
 
 
 @dataclass
@@ -67,12 +79,14 @@ class Client:
     def __init__(self, port: int, problems: Sequence[Problem], max_tokens: int) -> None:
         self._port, self._problems, self._max_tokens = port, problems, max_tokens
 
-    def ask(self, place: int, is_stream: bool) -> tuple[int, str, int]:
-        """Status, text and tokens of the answer to the request number ``place``.
+    def ask(self, place: int, is_stream: bool) -> Reply:
+        """The answer to the request number ``place``."""
+        try:
+            return self._asked(place, is_stream)
+        except (OSError, http.client.HTTPException, ValueError):
+            return Reply(0)
 
-        Raises:
-            OSError, http.client.HTTPException, ValueError: the answer is missing or incomplete.
-        """
+    def _asked(self, place: int, is_stream: bool) -> Reply:
         problem = self._problems[place]
         body = {
             "messages": [{"role": "user", "content": problem.statement}],
@@ -89,37 +103,39 @@ class Client:
         finally:
             connection.close()
         if response.status != 200:
-            return response.status, "", 0
+            return Reply(response.status)
         if not is_stream:
             record = json.loads(content)
-            return 200, record["choices"][0]["message"]["content"], record["usage"]["completion_tokens"]
+            (choice,) = record["choices"]
+            text, seed = choice["message"]["content"], choice["sce"]["seed"]
+            return Reply(200, text, seed, record["usage"]["completion_tokens"])
         *events, end = [part.removeprefix("data: ") for part in content.split("\n\n") if part]
         if end != "[DONE]":
             raise ValueError("the stream has no end")
-        records = [json.loads(event) for event in events]
-        pieces = [choice["delta"].get("content", "") for record in records for choice in record["choices"]]
-        return 200, "".join(pieces), records[-1]["usage"]["completion_tokens"]
+        *records, usage = [json.loads(event) for event in events]
+        if len({record["id"] for record in (*records, usage)}) != 1:
+            raise ValueError("the stream has parts of another one")
+        choices = [choice for record in records for choice in record["choices"]]
+        text = "".join(choice["delta"].get("content", "") for choice in choices)
+        return Reply(200, text, choices[-1]["sce"]["seed"], usage["usage"]["completion_tokens"])
 
 
-def put_under_load(client: Client, expected: Sequence[str], clients: int, seconds: float) -> Load:
+def put_under_load(client: Client, expected: Mapping[int, str], clients: int, seconds: float) -> Load:
     """Let clients ask at random until the time is over; those that are refused wait a little."""
     load, lock, started = Load(), threading.Lock(), time.monotonic()
 
     def work(number: int) -> None:
-        rng = random.Random(number)
+        rng, places = random.Random(number), list(expected)
         while time.monotonic() - started < seconds:
-            place, begun = rng.randrange(len(expected)), time.monotonic()
-            try:
-                status, text, tokens = client.ask(place, rng.random() < 0.5)
-            except (OSError, http.client.HTTPException, ValueError):
-                status, text, tokens = 0, "", 0
+            place, begun = rng.choice(places), time.monotonic()
+            reply = client.ask(place, rng.random() < 0.5)
             taken = time.monotonic() - begun
             with lock:
-                load.outcomes[outcome_of(status, text, place, expected)] += 1
-                load.tokens += tokens
-                if status == 200:
+                load.outcomes[outcome_of(reply, place, expected)] += 1
+                load.tokens += reply.tokens
+                if reply.status == 200:
                     load.seconds.append(taken)
-            if status == 429:
+            if reply.status == 429:
                 time.sleep(0.1)
 
     with ThreadPoolExecutor(clients) as threads:
@@ -128,13 +144,27 @@ def put_under_load(client: Client, expected: Sequence[str], clients: int, second
     return load
 
 
-def outcome_of(status: int, text: str, place: int, expected: Sequence[str]) -> str:
+def outcome_of(reply: Reply, place: int, expected: Mapping[int, str]) -> str:
     """One word for an answer."""
-    if status != 200:
-        return {0: "lost", 429: "refused"}.get(status, f"status_{status}")
-    if text == expected[place]:
+    if reply.status != 200:
+        return {0: "lost", 429: "refused"}.get(reply.status, f"status_{reply.status}")
+    if reply.seed == SEED + place and reply.text == expected[place]:
         return "right"
-    return "mixed_up" if text in expected else "rounded"
+    return "mixed_up" if reply.seed != SEED + place or reply.text in expected.values() else "rounded"
+
+
+def expected_answers(client: Client, count: int) -> dict[int, str]:
+    """The answers to requests that are asked one after the other, by number, without those that occur twice.
+
+    Raises:
+        SystemExit: a request fails, or fewer than two answers are left.
+    """
+    replies = [client.ask(place, is_stream=False) for place in range(count)]
+    texts = Counter(reply.text for reply in replies)
+    expected = {place: reply.text for place, reply in enumerate(replies) if texts[reply.text] == 1}
+    if len(expected) < 2 or any(reply.status != 200 for reply in replies):
+        raise SystemExit(f"cannot begin: {len(expected)} of {count} requests have an answer that no other one has")
+    return expected
 
 
 @contextmanager
@@ -185,9 +215,13 @@ def resident_bytes(pid: int) -> int:
     """Of a process and all below it; those that end meanwhile count 0."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+        threads = list(Path(f"/proc/{pid}/task").iterdir())  # each has the children that it started
     except OSError:
         return 0
+    children: list[str] = []
+    for thread in threads:
+        with suppress(OSError):
+            children += (thread / "children").read_text(encoding="ascii").split()
     own = re.search(r"VmRSS:\s+(\d+) kB", status)
     return (int(own[1]) * 1024 if own else 0) + sum(resident_bytes(int(child)) for child in children)
 
@@ -200,7 +234,7 @@ def memory_of(taken: Sequence[int]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Start a server, ask, publish; exit with 1 if an answer was lost or mixed up."""
+    """Start a server, ask, publish; exit with 1 if an answer was lost, mixed up or an error."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--model", default="nano", help="as for sce serve")
     parser.add_argument("--clients", type=int, default=50)
@@ -211,12 +245,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="file for the results")
     arguments = parser.parse_args()
     count, clients, seconds, short = (4, 6, 3.0, 1.0) if arguments.quick else (
-        32, arguments.clients, arguments.seconds, 30.0
+        32, arguments.clients, arguments.seconds, 60.0
     )  # fmt: skip
     problems = load_problems("starter:eval")[:count]
     with server(arguments.model, clients, arguments.threads) as (pid, port):
         client = Client(port, problems, arguments.max_tokens)
-        expected = [client.ask(place, is_stream=False)[1] for place in range(count)]
+        expected = expected_answers(client, count)
         alone = put_under_load(client, expected, 1, short)
         eight = put_under_load(client, expected, 8, short)
         with watched_memory(pid, seconds / 50) as memory:
@@ -224,6 +258,7 @@ def main() -> None:
     results: dict[str, Any] = {
         "model": arguments.model,
         "max_tokens": arguments.max_tokens,
+        "requests": len(expected),
         "one_client": alone.to_record(),
         "eight_clients": eight.to_record(),
         "speedup_of_eight": round(eight.tokens / eight.wall / (alone.tokens / alone.wall), 2),
@@ -234,7 +269,7 @@ def main() -> None:
         sys.stdout.write(f"{name:14} {results[name]}\n")
     sys.stdout.write(f"speedup of eight clients: {results['speedup_of_eight']}; memory: {results['memory']}\n")
     publish(results, arguments.json)
-    sys.exit(any(load.outcomes[bad] for bad in ("lost", "mixed_up")))
+    sys.exit(any(set(each.outcomes) - GOOD for each in (alone, eight, load)))
 
 
 if __name__ == "__main__":

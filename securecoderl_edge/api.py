@@ -204,6 +204,7 @@ def generate(
     model: str | None = None,
     *,
     n: int = 1,
+    language: str = "python",
     tests: Sequence[tuple[str, str]] = (),
     threads: int | None = None,
     sandbox: str = "auto",
@@ -216,21 +217,24 @@ def generate(
     Args:
         model: by default the newest export of the latest run, else its policy, else nano.
         n: programs to sample; the best one comes first.
+        language: of the programs: ``python`` or ``c``.
         tests: (input, expected output) pairs; by default the examples in the prompt, if it has any.
         device: ``auto``, ``cpu`` or ``cuda``.
         gpu_layers: layers of a GGUF file that the GPU computes; all by default.
         sampling: ``temperature``, ``max_tokens``, ``seed``, ``top_k``, ``top_p``, ``min_p``, ``thinking``.
 
     Returns:
-        an `Answer`. ``best.score.program`` is the program. ``best.is_accepted`` is true if it parses, Bandit has no
-        medium or high finding, and it passes all tests; ``verdict()`` is the same in words.
+        an `Answer`. ``best.score.program`` is the program. ``best.is_accepted`` is true if it parses (in C: compiles),
+        has no medium or high finding, and passes all tests; ``verdict()`` is the same in words.
 
     Raises:
-        UsageError: an unknown model or setting.
-        SceError: the prompt is too long, or the model cannot be run.
+        UsageError: an unknown model, language or setting.
+        SceError: the prompt is too long, the model cannot be run, or the language cannot be compiled or isolated here.
     """
+    from securecoderl_edge.errors import UsageError
     from securecoderl_edge.generation.answers import answer
     from securecoderl_edge.generation.requests import example_tests
+    from securecoderl_edge.languages.language import LANGUAGE_NAMES
     from securecoderl_edge.prompts.styles import choose_format
     from securecoderl_edge.runtimes import open_runtime
     from securecoderl_edge.runtimes.placement import check_device
@@ -238,7 +242,10 @@ def generate(
     from securecoderl_edge.runtimes.spec import resolve_model
     from securecoderl_edge.scoring.scorer import Scorer
 
-    problem = Problem("prompt", prompt, tests=tuple(Test(*pair) for pair in tests) or tuple(example_tests(prompt)))
+    if language not in LANGUAGE_NAMES:
+        raise UsageError(f"unknown language {language!r}; choose from {', '.join(LANGUAGE_NAMES)}")
+    shown_tests = tuple(Test(*pair) for pair in tests) or tuple(example_tests(prompt))
+    problem = Problem("prompt", prompt, tests=shown_tests, language=language)
     spec, settings = resolve_model(model), build(SamplingSettings, sampling, "generate")
     check_device([spec], device, gpu_layers)
     if settings.max_tokens is None and (run := spec.run()) is not None:

@@ -53,6 +53,7 @@ def two_nodes() -> Iterator[Cluster]:
     nodes = [[*each, "--head", "--include-dashboard=false", *head], [*each, f"--address=127.0.0.1:{port}"]]
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     environment = {**os.environ, _MARK: mark, "PYTHONPATH": paths, "RAY_USAGE_STATS_ENABLED": "0"}
+    environment["RAY_worker_niceness"] = "0"  # by default 15: on busy cores, workers would wait for all other processes
     started: list[subprocess.Popen[bytes]] = []
     try:
         for number, command in enumerate(nodes):

@@ -46,6 +46,7 @@ def test_every_function_says_what_it_returns_and_raises(name: str) -> None:
         lambda: api.bench(["nano"], colour="red"),
         lambda: api.bench(["no-such-model"]),
         lambda: api.generate("Print 1.", "nano", temperature=-1.0),
+        lambda: api.generate("Print 1.", "nano", language="rust"),
         lambda: api.export("nano", kind="exe"),
         lambda: api.export("nano", quant="q99"),
         lambda: api.train(out="run", phases=("sleep",)),
@@ -57,3 +58,10 @@ def test_what_cannot_be_done_is_a_usage_error(call: object, tmp_path: Path, monk
     with pytest.raises(UsageError):
         call()  # type: ignore[operator]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_programs_in_c_are_generated_and_compiled(c_compiler: None) -> None:
+    pytest.importorskip("torch", reason="needs the train extra")
+    found = api.generate("Print 1.", "nano", language="c", max_tokens=8, seed=1)
+    assert found.problem.language == "c"
+    assert found.best.verdict() == "does not compile"

@@ -86,6 +86,15 @@ class SandboxPool:
             return ProgramRun(True, "", (died,) * (len(stdins) + len(calls)))
         raise SceError(f"sandbox workers keep dying ({lost}); free some memory or use fewer workers")
 
+    def prepare(self, language: str) -> None:
+        """Start a worker for a language, unless the next one to be used is there.
+
+        Raises:
+            SceError: this machine cannot compile the language, or the pool is closed.
+        """
+        with self._worker(language):
+            pass
+
     def idle_pids(self) -> list[int]:
         """Process ids of the zygotes that wait for work."""
         return [worker.pid for slot in list(self._idle.queue) for worker in slot.values()]

@@ -103,6 +103,14 @@ class Scorer:
         """The limits of a test whose problem has no time limit."""
         return self._pool.limits
 
+    def prepare(self, language: str) -> None:
+        """Start a worker for programs in a language, so that none is written or scored in vain.
+
+        Raises:
+            SceError: they cannot be compiled or isolated here.
+        """
+        self._pool.prepare(language)
+
     def switches(self, extract: str) -> dict[str, Any]:
         """The settings in every `Score`; scores with different settings must not be mixed."""
         return {

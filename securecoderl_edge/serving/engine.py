@@ -96,11 +96,13 @@ class Engine:
             return sum(job.n - job.begun for job in self._jobs)
 
     def count_tokens(self, prompt: str) -> int:
-        """Tokens of a prompt; waits for the current step.
+        """Tokens of a prompt; waits for the current step. A prompt that cannot fit has its number of characters.
 
         Raises:
             SceError: the prompt cannot be encoded, or the model has failed.
         """
+        if self._is_endless(prompt):
+            return len(prompt)  # all requests would wait while its tokens are counted
         answer: Future[int] = Future()
         with self._changed:
             self._check_open()
@@ -115,7 +117,7 @@ class Engine:
             Unfit: it does not fit the context.
             SceError: as for `count_tokens`.
         """
-        if len(job.prompt) > _CHARACTERS_PER_TOKEN * self.length:
+        if self._is_endless(job.prompt):
             raise Unfit(f"the prompt has {len(job.prompt)} characters, too many for a context of {self.length} tokens")
         tokens = self.count_tokens(job.prompt)
         if tokens < 1:
@@ -141,6 +143,9 @@ class Engine:
             self._is_closing = True
             self._changed.notify()
         self._thread.join()
+
+    def _is_endless(self, prompt: str) -> bool:
+        return len(prompt) > _CHARACTERS_PER_TOKEN * self.length
 
     def _check_open(self) -> None:
         if self.failure is not None:

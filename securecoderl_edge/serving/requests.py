@@ -11,6 +11,7 @@ from typing import Any
 from securecoderl_edge.config import MAX_SEED
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.generation.requests import example_tests
+from securecoderl_edge.languages.language import LANGUAGE_NAMES, PYTHON
 from securecoderl_edge.problems.problem import Problem, ProblemError, problem_from_record
 from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.serving.faults import Fault, invalid
@@ -18,7 +19,7 @@ from securecoderl_edge.serving.settings import LONGEST_STOP, MAX_REPAIRS, MAX_ST
 
 _LARGEST = 1e6
 _ROLES = ("system", "developer", "user", "assistant")
-_OWN = ("tests", "best_of", "repair", "top_k", "min_p")
+_OWN = ("tests", "language", "best_of", "repair", "top_k", "min_p")
 _SHARED = ("model", "n", "seed", "stop", "max_tokens", "temperature", "top_p", "stream", "stream_options", *_OWN)
 _FIELDS = {"chat": ("messages", "max_completion_tokens", *_SHARED), "text": ("prompt", *_SHARED)}
 # Fields of OpenAI's that change no answer, and values of others that ask for nothing.
@@ -84,10 +85,12 @@ def read_body(content: bytes) -> dict[str, Any]:
     """The JSON object in a body.
 
     Raises:
-        Fault: it is not one, or holds text that is not Unicode.
+        Fault: it is not one, names a key twice, or holds text that is not Unicode.
     """
     try:
-        body = json.loads(content.decode("utf-8"), parse_constant=_refuse_constant)
+        body = json.loads(
+            content.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_without_repetition
+        )
         json.dumps(body, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
         raise invalid(None, f"the body is not valid JSON ({str(error)[:120]})", code="invalid_json") from None
@@ -160,15 +163,19 @@ def _sampling(body: Mapping[str, Any], bounds: Bounds) -> Sampling:
 
 def _problem(body: Mapping[str, Any], statement: str) -> Problem:
     """The statement with the tests of the body, or else with the examples in it."""
-    tests = body.get("tests")
+    tests, language = body.get("tests"), body.get("language", PYTHON.name)
+    if language not in LANGUAGE_NAMES:
+        raise invalid("language", f"must be {' or '.join(LANGUAGE_NAMES)}")
     if not tests:
         if tests not in (None, []):
             raise invalid("tests", 'must be a list of objects with "input" and "output"')
-        return Problem("request", statement, tests=tuple(example_tests(statement)[:MAX_TESTS]))
+        examples = tuple(example_tests(statement)[:MAX_TESTS])
+        return Problem("request", statement, tests=examples, language=language)
     if isinstance(tests, list) and len(tests) > MAX_TESTS:
         raise invalid("tests", f"must be at most {MAX_TESTS}")
     try:
-        return problem_from_record({"id": "request", "statement": statement, "tests": tests}, MAX_TESTS)
+        record = {"id": "request", "statement": statement, "tests": tests, "language": language}
+        return problem_from_record(record, MAX_TESTS)
     except ProblemError as error:
         raise invalid("tests", f"are malformed: {error}") from None
 
@@ -249,6 +256,14 @@ def _number(body: Mapping[str, Any], name: str, default: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not -_LARGEST <= value <= _LARGEST:
         raise invalid(name, "must be a number")
     return float(value)
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object. A proxy that checks requests may read the other one of two values with one key."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has the same key twice")
+    return found
 
 
 def _refuse_constant(name: str) -> None:

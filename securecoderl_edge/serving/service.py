@@ -13,6 +13,7 @@ from typing import Any
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.generation.answers import Answer, Candidate, check
 from securecoderl_edge.generation.repair import answer_and_repair
+from securecoderl_edge.languages.language import LANGUAGES, PYTHON
 from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.runtimes.protocol import OnToken
 from securecoderl_edge.scoring.scorer import Scorer
@@ -114,6 +115,7 @@ class Service:
         self._lock = threading.Lock()
         self._calls: set[Call] = set()
         self.running = 0
+        self._languages = {PYTHON.name}  # whose programs can be run
 
     def start(self, wanted: Wanted) -> Call:
         """Start a request, from the event loop.
@@ -154,10 +156,11 @@ class Service:
         """The work of a request, in its thread.
 
         Raises:
-            Fault: the prompt does not fit.
+            Fault: the prompt does not fit, or programs in its language cannot be run.
             Cancelled: the client has left, or the server stops.
             SceError: the model or the sandbox failed.
         """
+        self._demand(wanted.problem.language)
         try:
             answer = (
                 self._asked(wanted, client, on_token) if wanted.is_chat else self._continued(wanted, client, on_token)
@@ -174,6 +177,21 @@ class Service:
         self._metrics.count("prompt_tokens_total", prompt_tokens)
         self._metrics.count("completion_tokens_total", answer.tokens)
         return Result(choices, prompt_tokens, answer.tokens)
+
+    def _demand(self, language: str) -> None:
+        """Find out whether programs in a language can be run, before the model writes one."""
+        if language in self._languages:
+            return
+        try:
+            self._scorer.prepare(language)
+        except SceError:  # the reason may have paths of this machine
+            raise Fault(
+                400,
+                f"this server cannot run programs in {LANGUAGES[language].noun}; sce doctor on its machine shows why",
+                param="language",
+                code="unsupported_language",
+            ) from None
+        self._languages.add(language)
 
     def _asked(self, wanted: Wanted, client: Client, on_token: OnToken | None) -> Answer:
         format = self._format

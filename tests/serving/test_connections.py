@@ -65,6 +65,24 @@ def test_a_connection_without_a_whole_header_is_closed(
         waiting.close()
 
 
+@pytest.mark.parametrize("head", ["Content-Length: 5000", "Transfer-Encoding: chunked"])
+def test_a_body_that_never_ends_is_answered_when_its_time_is_over(scorer: Scorer, head: str) -> None:
+    lines = (f"POST {CHAT} HTTP/1.1", "Host: localhost", "Content-Type: application/json", head, "", '4\r\n{"n"\r\n')
+    with serving(scorer, timeout=1.0) as served:
+        answer = read_to_the_end(dial(served, "\r\n".join(lines).encode()))
+        assert answer.startswith(b"HTTP/1.1 504")
+        served.wait_for(lambda: open_connections(served) == 0)
+
+
+@pytest.mark.parametrize("protocol", ["websocket", "h2c"])
+def test_no_connection_changes_its_protocol(scorer: Scorer, protocol: str) -> None:
+    head = f"Host: localhost\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\nSec-WebSocket-Key: eA==\r\n\r\n"
+    with serving(scorer) as served:
+        for method, path, status in (("GET", "/health", 200), ("GET", CHAT, 405), ("CONNECT", "/health", 405)):
+            with dial(served, f"{method} {path} HTTP/1.1\r\n{head}".encode()) as dialled:
+                assert dialled.recv(1 << 16).startswith(f"HTTP/1.1 {status}".encode())
+
+
 def test_connections_beyond_the_limit_are_closed_and_the_others_served(
     scorer: Scorer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

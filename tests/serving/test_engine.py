@@ -118,6 +118,17 @@ def test_a_prompt_that_does_not_fit_is_refused_before_it_waits(engine: Engine) -
     assert Client(engine).context == 2000
 
 
+def test_the_model_never_sees_a_prompt_that_cannot_fit_not_even_to_count_it(
+    engine: Engine, runtime: EchoRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[int] = []
+    monkeypatch.setattr(runtime, "count_tokens", lambda prompt: counted.append(len(prompt)) or 1)
+    assert Client(engine).count_tokens("a" * 64_001) > engine.length
+    assert counted == []
+    assert Client(engine).count_tokens("a" * 64_000) == 1
+    assert counted == [64_000]
+
+
 def test_a_model_that_fails_once_fails_the_running_requests_only(engine: Engine, runtime: EchoRuntime) -> None:
     def fail() -> None:
         runtime.before_step = lambda: None

@@ -164,6 +164,45 @@ def test_repair_shows_the_failure_to_the_model_and_samples_again(scorer: Scorer)
     assert (choice["message"]["content"], choice["sce"]["accepted"]) == (RIGHT, True)
 
 
+def test_c_programs_are_compiled_tested_and_watched(scorer: Scorer, c_compiler: None) -> None:
+    right = '#include <stdio.h>\nint main(void) { int n; scanf("%d", &n); printf("%d\\n", 2 * n); return 0; }\n'
+    unsafe = right.replace("2 * n", "2 * n / (n - 3)")
+    with serving(scorer, by_sample(right, unsafe, RIGHT)) as served:
+        choices = served.chat("Double.", n=3, language="c", tests=DOUBLE).record["choices"]
+        python = served.chat("Double.", n=3, tests=DOUBLE).record["choices"]
+        prompt = "int main(void) {\n"
+        text = served.ask("POST", TEXT, {"prompt": prompt, "language": "c"}).record["choices"][0]["sce"]
+    checked = [choice["sce"] for choice in choices]
+    assert [each["accepted"] for each in checked] == [True, False, False]
+    assert [each["tests"] for each in checked] == [["pass"] * 2, ["crash", "pass"], ["not run"] * 2]
+    assert [finding["cwe"] for finding in checked[1]["findings"]] == [369]
+    assert checked[0]["verdict"] == "passed 2/2 tests, sanitizers: no findings"
+    assert checked[2]["verdict"] == text["verdict"] == "does not compile"
+    assert [choice["sce"]["accepted"] for choice in python] == [False, False, True]
+    assert text["program"] == prompt + right
+
+
+def test_the_model_is_asked_for_the_language_of_the_request(scorer: Scorer, c_compiler: None) -> None:
+    with serving(scorer) as served:
+        text = served.chat("Double.", language="c", seed=1).record["choices"][0]["message"]["content"]
+    assert text == echo(Task(0, OURS.prompt(Problem("request", "Double.", language="c")), Sampling(seed=1), 0))
+
+
+def test_a_language_that_the_machine_cannot_run_is_refused_before_the_model_writes(
+    scorer: Scorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(language: str) -> None:
+        raise SceError("cannot run C programs: /secret/gcc is missing")
+
+    with serving(scorer) as served, monkeypatch.context() as patch:
+        patch.setattr(scorer, "prepare", refuse)
+        answer = served.chat("Double.", language="c")
+        assert (answer.status, answer.error["param"], answer.error["code"]) == (400, "language", "unsupported_language")
+        assert b"secret" not in answer.body
+        assert served.runtime.batches[0].most == 0
+        assert served.chat("Double.").status == 200
+
+
 def test_a_chat_model_sees_the_whole_conversation(scorer: Scorer) -> None:
     check = "{{ raise_exception('no system') if m.role == 'system' }}"
     template = f"{{% for m in messages %}}{check}[{{{{ m.role }}}}]{{{{ m.content }}}}{{% endfor %}}"
@@ -307,7 +346,19 @@ def test_no_body_makes_the_server_fail(server: Served) -> None:
     rng = random.Random(3)
     usual = {"messages": [{"role": "user", "content": "Print é."}], "tests": DOUBLE, "stop": ["z"], "max_tokens": 3}
     values = (None, True, -1, 2.5, 10**30, "", "\0", [], {}, [None], [["a"]], {"role": "user"}, [{"input": "\0"}])
-    names = (*usual, "prompt", "n", "best_of", "repair", "stream", "stream_options", "top_p", "logit_bias", "seed")
+    names = (
+        *usual,
+        "prompt",
+        "n",
+        "best_of",
+        "repair",
+        "stream",
+        "stream_options",
+        "top_p",
+        "logit_bias",
+        "seed",
+        "language",
+    )
     statuses = set()
     for _ in range(200):
         body = bytearray(json.dumps({**usual, rng.choice(names): rng.choice(values)}).encode())

@@ -58,6 +58,14 @@ def test_examples_in_the_statement_are_tests_unless_the_request_has_others() -> 
     assert chat(messages=messages, tests=[{"input": "1", "output": "2"}]).problem.tests == (Test("1", "2"),)
 
 
+@pytest.mark.parametrize("tests", [[], [{"input": "1", "output": "2"}]])
+def test_programs_are_in_python_unless_the_request_names_another_language(tests: list[dict[str, str]]) -> None:
+    assert chat(tests=tests).problem.language == "python"
+    assert chat(tests=tests, language=None).problem.language == "python"
+    assert chat(tests=tests, language="c").problem.language == "c"
+    assert parse({"prompt": "int", "language": "c", "tests": tests}, BOUNDS, is_chat=False).problem.language == "c"
+
+
 def test_a_model_with_a_chat_template_gets_the_messages_and_others_one_statement() -> None:
     messages = [{"role": "developer", "content": "Be short."}, {"role": "user", "content": "A?"},
                 {"role": "assistant", "content": "B."}, USER]  # fmt: skip
@@ -94,6 +102,7 @@ def test_content_may_come_in_parts_of_text() -> None:
         ({"messages": [USER, {"role": "assistant", "content": "x"}]}, "messages"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0]"),
         ({"messages": [{"role": "user", "content": 5}]}, "messages[0]"),
+        ({"language": "rust"}, "language"), ({"language": 3}, "language"), ({"language": ["c"]}, "language"),
         ({"tests": {}}, "tests"), ({"tests": "x"}, "tests"), ({"tests": [1]}, "tests"),
         ({"tests": [{"input": "1"}]}, "tests"), ({"tests": [{"input": "1", "output": " "}]}, "tests"),
         ({"tests": [{"input": "1", "output": "2"}] * 21}, "tests"),
@@ -124,7 +133,7 @@ def test_a_text_completion_has_a_prompt_and_no_repair() -> None:
     "content",
     [
         b"", b"{", b"[]", b"null", b"\xff", b'{"n": NaN}', b'{"a": "\\ud800"}', b"[" * 100_000,
-        b'{"n": ' + b"9" * 5000 + b"}",
+        b'{"n": ' + b"9" * 5000 + b"}", b'{"n": 1, "n": 2}', b'{"messages": [{"role": "user", "role": "system"}]}',
     ],
     ids=lambda content: repr(content[:12]),
 )  # fmt: skip
@@ -141,7 +150,7 @@ JSON = st.recursive(
 )
 NAMES = (
     "model", "messages", "prompt", "n", "best_of", "repair", "tests", "seed", "stop", "max_tokens", "temperature",
-    "top_p", "top_k", "min_p", "stream", "stream_options", "tools", "user", "response_format",
+    "top_p", "top_k", "min_p", "stream", "stream_options", "tools", "user", "response_format", "language",
 )  # fmt: skip
 
 

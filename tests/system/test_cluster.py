@@ -23,7 +23,7 @@ from ray_cluster import Cluster, free_ports, two_nodes, wait_until
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.evaluation.cluster import BenchWorker
 from securecoderl_edge.evaluation.study.cluster import _await_lock
-from securecoderl_edge.problems.problem import write_problems
+from securecoderl_edge.problems.problem import with_few_tests, write_problems
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.scoring.cluster import ClusterScorer, ScoringWorker
 from securecoderl_edge.system.cluster import Work, is_ray, run_jobs
@@ -127,8 +127,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return write_files(40, 3)
 
 
-def write_files(count: int, samples: int) -> list[str]:
-    problems = load_problems("starter:eval")[:count]
+def write_files(count: int, samples: int, most_tests: int = 5) -> list[str]:
+    problems = [with_few_tests(problem, most_tests) for problem in load_problems("starter:eval")[:count]]
     write_problems(Path("problems.jsonl"), problems)
     with Path("completions.jsonl").open("w") as out:
         for sample in range(samples):
@@ -201,12 +201,19 @@ def test_references_are_checked_as_on_this_machine(cluster: Cluster, files: list
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_ten_thousand_programs_have_the_scores_of_this_machine(cluster: Cluster, files: list[str]) -> None:
-    files = write_files(200, 50)
-    for engine, out in (("local", "here.jsonl"), (cluster.engine, "there.jsonl")):
-        assert run_sce("score", *files, "--engine", engine, "--out", out)[0] == 0
-    assert len(rows("here.jsonl")) == 10_000
-    assert rows("there.jsonl") == rows("here.jsonl")
+def test_ten_thousand_programs_have_the_scores_of_this_machine_though_a_worker_is_killed(
+    cluster: Cluster, files: list[str]
+) -> None:
+    files, there = write_files(200, 50, most_tests=1), Path("there.jsonl")
+    assert run_sce("score", *files, "--out", "here.jsonl")[0] == 0
+    process = start_score(*files, "--engine", cluster.engine, "--out", str(there))
+    wait_until(lambda: there.exists() and there.read_bytes().count(b"\n") >= 3000, "the middle", 800)
+    os.kill(cluster.workers()[0], signal.SIGKILL)
+    done = there.read_bytes().count(b"\n")
+    _, err = process.communicate(timeout=800)
+    assert process.returncode == 0, err
+    assert done < len(rows("here.jsonl")) == 10_000
+    assert rows(str(there)) == rows("here.jsonl")
 
 
 def test_one_program_is_explained_on_this_machine_alone(tmp_path: Path) -> None:
