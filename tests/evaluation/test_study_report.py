@@ -185,7 +185,7 @@ def test_arms_of_removed_settings_stay_in_a_record(study: Any, monkeypatch: pyte
         "{{higher table3 a b}}",
         "{{count higher table3 z *}}",
         "{{figure guess}}",
-        "{{bench higher quantised-sched color}}",
+        "{{bench higher quantised-policy color}}",
     ],
 )
 def test_a_result_that_no_record_has_is_an_error(report: Any, directive: str) -> None:
