@@ -22,8 +22,8 @@ V100 = (7, 0)
 _ELSEWHERE = "Wait for it, choose another GPU with CUDA_VISIBLE_DEVICES, or use --device cpu"
 # Of measurements of bfloat16: repetitions, sequences that are decoded together, and the ratio that counts.
 _TRIALS, _ROWS, _CLEARLY = 9, 16, 0.85
-# The same for the products of an update: their rows, inputs and outputs. A processor that took half of the time was
-# slower in updates, because of conversions; those that gained took a quarter.
+# The same for the products of an update: their rows, inputs and outputs. Where updates gained, a product took a quarter
+# of the time. Converting to and from bfloat16 costs time too, so a small gain would be none.
 _PRODUCT, _FAR = (512, 1024, 1024), 0.4
 
 
