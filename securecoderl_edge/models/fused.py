@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from securecoderl_edge.models.device import cpu_has_matrix_units
 from securecoderl_edge.models.families import SILU
 from securecoderl_edge.models.int8 import Int8Linear
 
@@ -87,42 +88,64 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, sca
 
 
 class _Attend(torch.autograd.Function):
-    """Attention on a CPU in 16 bits, whose own backward pass in torch takes twice as long (three times for nano)."""
+    """Attention on a CPU in 16 bits, by blocks of float32 whose products may be rounded.
+
+    Torch's own backward pass takes twice as long (three times for nano), and so does its forward pass without AMX.
+    """
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, scale: float) -> Tensor:
         ctx.save_for_backward(query, keys, values, bias)
         ctx.scale = scale
-        shared = query.shape[1] > keys.shape[1]
-        return functional.scaled_dot_product_attention(
-            query, keys, values, attn_mask=bias, is_causal=bias is None, scale=scale, enable_gqa=shared
-        )
+        if cpu_has_matrix_units():
+            shared = query.shape[1] > keys.shape[1]
+            return functional.scaled_dot_product_attention(
+                query, keys, values, attn_mask=bias, is_causal=bias is None, scale=scale, enable_gqa=shared
+            )
+        v = _by_group(values, keys)
+        output = torch.empty_like(_by_group(query, keys))
+        for part, _, _, weights in _attention_weights(query, keys, bias, scale):
+            with rounded_products(query.dtype, "cpu"):
+                output[part] = weights @ v[part].float()
+        return output.view(query.shape)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         query, keys, values, bias = ctx.saved_tensors
-        rows, heads, length, size = query.shape
-        groups, seen = keys.shape[1], keys.shape[2]
-        if bias is None:
-            bias = score_bias(torch.ones(1, 1, length, seen, dtype=torch.bool).tril(), query.dtype)
-        # A group is the heads that share keys.
-        wide, narrow = (rows * groups, heads // groups * length, size), (rows * groups, seen, size)
-        tensors = [query.reshape(wide), keys.reshape(narrow), values.reshape(narrow), gradients[0].reshape(wide)]
-        found = [torch.empty_like(each) for each in tensors[:3]]
-        owners = torch.arange(rows).repeat_interleave(groups) % len(bias)
-        at_a_time = max(1, _SCORE_BYTES // (4 * wide[1] * seen))
-        with rounded_products(query.dtype, "cpu"):
-            for start in range(0, rows * groups, at_a_time):
-                part = slice(start, start + at_a_time)
-                q, k, v, slope = (each[part].float() for each in tensors)
-                scores = (q @ k.transpose(1, 2)).mul_(ctx.scale)
-                scores.view(len(q), -1, length, seen).add_(bias[owners[part]])
-                weights = scores.softmax(-1)
+        grouped_values, slopes = _by_group(values, keys), _by_group(gradients[0], keys)
+        found = [torch.empty_like(_by_group(each, keys)) for each in (query, keys, values)]
+        for part, q, k, weights in _attention_weights(query, keys, bias, ctx.scale):
+            v, slope = grouped_values[part].float(), slopes[part].float()
+            with rounded_products(query.dtype, "cpu"):
                 found[2][part] = weights.transpose(1, 2) @ slope
                 of_weights = slope @ v.transpose(1, 2)
                 of_scores = torch._softmax_backward_data(of_weights, weights, -1, torch.float32).mul_(ctx.scale)
                 found[0][part], found[1][part] = of_scores @ k, of_scores.transpose(1, 2) @ q
         return found[0].view_as(query), found[1].view_as(keys), found[2].view_as(values), None, None
+
+
+def _by_group(heads: Tensor, keys: Tensor) -> Tensor:
+    """(B * kv heads, heads per kv head * L, D) of (B, heads, L, D): the heads that share ``keys`` as one."""
+    return heads.reshape(keys.shape[0] * keys.shape[1], -1, keys.shape[3])
+
+
+def _attention_weights(
+    query: Tensor, keys: Tensor, bias: Tensor | None, scale: float
+) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
+    """The weights of some rows of `_by_group` at a time, in float32: those rows, of queries and keys, too, weights."""
+    length, (rows, groups, seen, _) = query.shape[2], keys.shape
+    if bias is None:
+        bias = score_bias(torch.ones(1, 1, length, seen, dtype=torch.bool).tril(), query.dtype)
+    queries, grouped_keys = _by_group(query, keys), _by_group(keys, keys)
+    owners = torch.arange(rows).repeat_interleave(groups) % len(bias)
+    at_a_time = max(1, _SCORE_BYTES // (4 * queries.shape[1] * seen))
+    for start in range(0, rows * groups, at_a_time):
+        part = slice(start, start + at_a_time)
+        q, k = queries[part].float(), grouped_keys[part].float()
+        with rounded_products(query.dtype, "cpu"):
+            scores = (q @ k.transpose(1, 2)).mul_(scale)
+        scores.view(len(q), -1, length, seen).add_(bias[owners[part]])
+        yield part, q, k, scores.softmax(-1)
 
 
 def project(inputs: Tensor, layers: Sequence[Any], dtype: torch.dtype) -> list[Tensor]:

@@ -1,8 +1,9 @@
 """The forward pass that training differentiates: the layers of an `Architecture` over frozen weights with LoRA.
 
-It computes the same as Hugging Face's model (a test compares them) from the same modules, with three differences.
-Prompts are processed once for all their completions; a layer keeps less for the backward pass (`fused`); and the
-residual stream is always float32: sums over 24 layers exceed the range of float16, the compute dtype of a V100.
+It computes the same as Hugging Face's model (a test compares them) from the same modules, with four differences.
+Prompts are processed once for all their completions; only attention computes padding; a layer keeps less for the
+backward pass (`fused`); and the residual stream is always float32: sums over 24 layers exceed the range of float16, the
+compute dtype of a V100.
 """
 
 from __future__ import annotations
@@ -42,6 +43,31 @@ class Past:
 
 
 @dataclass(frozen=True)
+class _Places:
+    """Where the N tokens of a pass lie in B rows of L: at ``index`` (N,) of the flattened rows, in order; None: all."""
+
+    rows: int
+    length: int
+    index: Tensor | None = None
+
+    def spread(self, flat: Tensor) -> Tensor:
+        """(B, L, W) of (N, W), 0 on padding."""
+        if self.index is not None:
+            flat = flat.new_zeros(self.rows * self.length, flat.shape[1]).index_copy(0, self.index, flat)
+        return flat.view(self.rows, self.length, -1)
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """(N, W) of (B, L, W)."""
+        flat = rows.reshape(self.rows * self.length, -1)
+        return flat if self.index is None else flat.index_select(0, self.index)
+
+    def number(self, columns: Tensor) -> Tensor:
+        """(B,) which of the N tokens are in these ``columns`` (B,), one of each row."""
+        wanted = torch.arange(self.rows, device=columns.device) * self.length + columns
+        return wanted if self.index is None else torch.searchsorted(self.index, wanted)
+
+
+@dataclass(frozen=True)
 class _Sight:
     """What the tokens of a pass see in the layers with one window.
 
@@ -63,23 +89,26 @@ def hidden_states(
     past: Past | None = None,
     *,
     dtype: torch.dtype | None = None,
+    index: Tensor | None = None,
     only: Tensor | None = None,
     recompute: bool = False,
 ) -> tuple[Tensor, list[KeysValues]]:
-    """(B, L, H) last hidden states, float32, of right-padded ``tokens`` (B, L), and the KV cache of each layer.
+    """(N, H) last hidden states, float32, of the tokens in right-padded ``tokens`` (B, L); the KV cache of each layer.
 
     Under the causal mask no token sees the padding to its right.
 
     Args:
         positions: (B, L) places in their sequences, of tokens that continue a ``past``.
         dtype: of the matrix products; by default that of the embedding.
-        only: (B,) the one token of each row whose hidden state is needed, (B, 1, H); the last layer computes only keys
+        index: (N,) where tokens are in the flattened ``tokens``, in order; the rest is padding. None: there is none.
+        only: (B,) the one token of each row whose hidden state is needed, (B, H); the last layer computes only keys
             and values for the others. Not together with ``past``.
         recompute: keep only the inputs of each layer, and compute the layer again in the backward pass
             (gradient checkpointing, arXiv:1604.06174).
     """
     trunk, shape = without_adapters(model).model, model_architecture(model)
-    embedded = functional.embedding(tokens, trunk.embed_tokens.weight)
+    places = _Places(len(tokens), tokens.shape[1], index)
+    embedded = functional.embedding(places.gather(tokens)[:, 0], trunk.embed_tokens.weight)
     dtype = dtype or embedded.dtype
     hidden = embedded.float()
     if shape.embedding_scale != 1:
@@ -92,7 +121,7 @@ def hidden_states(
         before = (*past.layers[number], past.owners) if past is not None else None
         wanted = only if number == len(trunk.layers) - 1 else None
         sight = sights[shape.windows[number], shape.rotated[number]]
-        arguments = (layer, shape, hidden, sight, before, wanted, dtype)
+        arguments = (layer, shape, hidden, places, sight, before, wanted, dtype)
         if recompute and torch.is_grad_enabled():
             hidden, keys, values = checkpoint(_layer, *arguments, use_reentrant=False, preserve_rng_state=False)
         else:
@@ -169,6 +198,7 @@ def _layer(
     layer: Any,
     shape: Architecture,
     hidden: Tensor,
+    places: _Places,
     sight: _Sight,
     past: tuple[Tensor, Tensor, Tensor] | None,
     only: Tensor | None,
@@ -176,25 +206,25 @@ def _layer(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One decoder layer; returns its output and its part of the KV cache, without that of ``past``."""
     attention, norms = layer.self_attn, shape.kind.norms
-    rows = len(hidden)
     normed = _normed_at(norms.before_attention, hidden, layer, shape, dtype)
     inputs = (attention.q_proj, attention.k_proj, attention.v_proj)
-    query_angles, bias = sight.angles, sight.bias
+    asking, query_angles, bias = places, sight.angles, sight.bias
     if only is None:
         query, key, value = project(normed, inputs, dtype)
     else:
         key, value = project(normed, inputs[1:], dtype)
-        row = torch.arange(rows, device=only.device)
-        hidden, normed = hidden[row, only][:, None], normed[row, only][:, None]
+        chosen, asking = places.number(only), _Places(places.rows, 1)
+        hidden, normed = hidden.index_select(0, chosen), normed.index_select(0, chosen)
         (query,) = project(normed, inputs[:1], dtype)
         if sight.angles is not None:
             cosine, sine = (each[0, 0, only][:, None, None] for each in sight.angles)
             query_angles = cosine, sine
-        behind = only[:, None] - torch.arange(key.shape[1], device=only.device)
-        seen = (behind >= 0) & (behind < (sight.window or key.shape[1]))
+        behind = only[:, None] - torch.arange(places.length, device=only.device)
+        seen = (behind >= 0) & (behind < (sight.window or places.length))
         bias = score_bias(seen, dtype)[:, None, None]
-    query, key = (_as_heads(each, attention, name, shape) for each, name in ((query, "q_norm"), (key, "k_norm")))
-    value = _split_heads(value, shape)
+    query = _as_heads(query, asking, attention, "q_norm", shape)
+    key = _as_heads(key, places, attention, "k_norm", shape)
+    value = _split_heads(value, places, shape)
     if sight.angles is not None and query_angles is not None:
         query, key = rotate(query, *query_angles), rotate(key, *sight.angles)
     keys, values = key, value
@@ -204,8 +234,7 @@ def _layer(
         keys = torch.cat([past_keys.index_select(0, owners), key], 2)
         values = torch.cat([past_values.index_select(0, owners), value], 2)
     mixed = attend(query, keys, values, bias, shape.attention_scale)
-    flat = mixed.transpose(1, 2).reshape(rows, query.shape[2], -1)
-    (out,) = project(flat, (attention.o_proj,), dtype)
+    (out,) = project(asking.gather(mixed.transpose(1, 2)), (attention.o_proj,), dtype)
     hidden = _added(hidden, out, norms.after_attention, layer, shape)
     normed = _normed_at(norms.before_mlp, hidden, layer, shape, dtype)
     *inner, down = (layer.get_submodule(name) for name in shape.kind.mlp)
@@ -233,16 +262,16 @@ def _added(hidden: Tensor, output: Tensor, norm: str | None, layer: Any, shape: 
     return hidden + output if shape.residual_scale == 1 else hidden + output.float() * shape.residual_scale
 
 
-def _split_heads(flat: Tensor, shape: Architecture) -> Tensor:
-    """(B, heads, L, D) of (B, L, heads * D)."""
-    return flat.view(*flat.shape[:2], -1, shape.head_size).transpose(1, 2)
+def _split_heads(flat: Tensor, places: _Places, shape: Architecture) -> Tensor:
+    """(B, heads, L, D) of (N, heads * D)."""
+    return places.spread(flat).view(places.rows, places.length, -1, shape.head_size).transpose(1, 2)
 
 
-def _as_heads(flat: Tensor, attention: Any, norm: str, shape: Architecture) -> Tensor:
+def _as_heads(flat: Tensor, places: _Places, attention: Any, norm: str, shape: Architecture) -> Tensor:
     """The heads of a q or k projection, normalized if the family does."""
     if shape.kind.query_key_norm == "projection":
         flat = _normed(flat, getattr(attention, norm), shape, flat.dtype)
-    heads = _split_heads(flat, shape)
+    heads = _split_heads(flat, places, shape)
     if shape.kind.query_key_norm == "head":
         heads = _normed(heads, getattr(attention, norm), shape, flat.dtype)
     return heads

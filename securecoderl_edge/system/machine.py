@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise, takewhile
 from pathlib import Path, PurePosixPath
@@ -22,7 +23,7 @@ _PACKAGES = (
     *("llama-cpp-python", "gguf", "onnx", "onnxruntime"),
 )
 _M_MMAP_THRESHOLD = -3  # of <malloc.h>
-_LARGE_BLOCK_BYTES = 4 << 20
+_LARGE_BLOCK_BYTES = 32 << 20
 
 
 def describe_machine() -> dict[str, Any]:
@@ -54,13 +55,14 @@ def cpu_count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def cpu_flags() -> set[str]:
+@cache
+def cpu_flags() -> frozenset[str]:
     """Instruction-set flags as Linux names them; empty elsewhere."""
     path = Path("/proc/cpuinfo")
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
         if line.startswith(("flags", "Features")):
-            return set(line.partition(":")[2].split())
-    return set()
+            return frozenset(line.partition(":")[2].split())
+    return frozenset()
 
 
 def visible_gpus() -> list[str]:
@@ -211,9 +213,10 @@ def peak_rss_bytes() -> int:
 
 
 def return_large_blocks() -> None:
-    """Make glibc return freed blocks of 4 MiB and more to the system at once; no effect on other C libraries.
+    """Make glibc return freed blocks of 32 MiB and more to the system at once; no effect on other C libraries.
 
-    Batches of varying lengths otherwise leave holes in the heap, and training grows to twice its size.
+    Batches of varying lengths otherwise leave holes in the heap, and training grows to twice its size. From 4 MiB on,
+    SmolLM2 trains in 5 % less memory and 7 % more time, that of new pages. glibc takes no limit above 32 MiB.
     """
     import ctypes  # slow, and most commands do without
 

@@ -125,13 +125,20 @@ def test_layers_of_another_kind_compute_themselves() -> None:
     torch.testing.assert_close(project(inputs, [layer], torch.float32)[0], layer(inputs))
 
 
+@pytest.mark.parametrize("matrix_units", [False, True])
 @pytest.mark.parametrize("at_a_time", [1, 1 << 20])
 @pytest.mark.parametrize("rows_of_bias", [1, 3])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)])
-def test_gradients_of_attention_are_those_of_torch(
-    dtype: torch.dtype, tolerance: float, rows_of_bias: int, at_a_time: int, monkeypatch: pytest.MonkeyPatch
+def test_attention_and_its_gradients_are_those_of_torch(
+    dtype: torch.dtype,
+    tolerance: float,
+    rows_of_bias: int,
+    at_a_time: int,
+    matrix_units: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fused, "_SCORE_BYTES", at_a_time)
+    monkeypatch.setattr(fused, "cpu_has_matrix_units", lambda: matrix_units)
     generator = torch.Generator().manual_seed(9)
     query = torch.randn(3, 6, 5, 8, generator=generator).to(dtype).requires_grad_()
     keys, values = (torch.randn(3, 2, 7, 8, generator=generator).to(dtype).requires_grad_() for _ in range(2))
@@ -141,6 +148,7 @@ def test_gradients_of_attention_are_those_of_torch(
     ours = fused._Attend.apply(query, keys, values, score_bias(visible, dtype), 0.3)  # type: ignore[no-untyped-call]
     wide = [each.detach().float().requires_grad_() for each in (query, keys, values)]
     torchs = torch.nn.functional.scaled_dot_product_attention(*wide, attn_mask=visible, scale=0.3, enable_gqa=True)
+    torch.testing.assert_close(ours.float(), torchs, atol=tolerance, rtol=tolerance)
     found = torch.autograd.grad(ours, (query, keys, values), slope)
     for own, expected in zip(found, torch.autograd.grad(torchs, wide, slope.float()), strict=True):
         torch.testing.assert_close(own.float(), expected, atol=tolerance, rtol=tolerance)

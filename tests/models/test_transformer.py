@@ -60,10 +60,26 @@ def test_hidden_states_are_those_of_hugging_face(family: str, rope: str, tmp_pat
     tokens = torch.randint(2, 400, (2, 150), generator=torch.Generator().manual_seed(1))
     expected = model.get_base_model().model(input_ids=tokens).last_hidden_state
     actual, kept = hidden_states(model, tokens)
-    torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(actual, expected.flatten(0, 1), atol=1e-4, rtol=1e-4)
     assert [keys.shape for keys, _ in kept] == [(2, 2, 150, 16)] * 2
     last, _ = hidden_states(model, tokens, only=torch.tensor([149, 17]))
-    torch.testing.assert_close(last[:, 0], torch.stack([actual[0, 149], actual[1, 17]]), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(last, actual[[149, 167]], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("only", [None, [29, 0, 11]])
+def test_padding_is_neither_computed_nor_seen(tiny_model: Path, only: list[int] | None) -> None:
+    model = adapted(tiny_model)
+    tokens = torch.randint(2, 400, (3, 30), generator=torch.Generator().manual_seed(1))
+    lengths = [30, 1, 12]
+    index = torch.cat([torch.arange(length) + 30 * row for row, length in enumerate(lengths)])
+    wanted = torch.tensor(only) if only else None
+    whole, _ = hidden_states(model, tokens, only=wanted)
+    for padding in (0, 7):
+        padded = tokens.flatten().index_fill(0, torch.tensor([31, 59, 72, 89]), padding).view(3, 30)
+        found, kept = hidden_states(model, padded, index=index, only=wanted)
+        assert found.shape == ((3 if only else sum(lengths)), whole.shape[1])
+        torch.testing.assert_close(found, whole if only else whole[index], atol=1e-5, rtol=1e-5)
+        assert not kept[0][0][1, :, 1:].any()
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8", "bf16"])

@@ -133,7 +133,7 @@ def completion_log_probs(
     if shape is None:
         flat, hidden = _whole_sequences(model, distinct, targets, temperature, compute)
     else:
-        hidden = _predicting_states(model, distinct, compute).flatten(0, 1).index_select(0, distinct.places)
+        hidden = _predicting_states(model, distinct, compute)
         products = compute.products if compute else None
         scale = temperature / shape.logit_scale
         flat = chunked_log_probs(hidden, output_weight(model), targets, scale, products=products)
@@ -179,26 +179,39 @@ def _whole_sequences(
 
 
 def _predicting_states(model: Any, batch: Batch, compute: Compute | None) -> Tensor:
-    """(B, T, H): the hidden state that predicts each completion token, which is the one before it."""
-    device, width = batch.tokens.device, batch.tokens.shape[1]
+    """(N, H): the hidden state that predicts each completion token, row by row; it is that of the token before."""
+    device, width = batch.tokens.device, batch.tokens.shape[1] - 1
     prompts, numbers = _numbered([prompt for prompt, _ in batch.sequences])
     owners = torch.tensor(numbers, device=device)
     tokens, present = (tensor.to(device) for tensor in _padded(prompts))
     prompt_lengths = present.sum(1).long()
     how: dict[str, Any] = {"dtype": compute.products, "recompute": compute.recompute} if compute else {}
-    states, kept = hidden_states(model, tokens, only=prompt_lengths - 1, **how)
-    first = states.index_select(0, owners)
-    if width == 1:
-        return first
+    index = _unpadded(list(map(len, prompts)), tokens)
+    first, kept = hidden_states(model, tokens, index=index, only=prompt_lengths - 1, **how)
+    if not width:
+        return first.index_select(0, owners)
     # The last token of a completion predicts nothing.
-    positions = prompt_lengths[owners, None] + torch.arange(width - 1, device=device)
-    causal = torch.ones(width - 1, width - 1, dtype=torch.bool, device=device).tril()
-    visible = torch.cat(
-        [(present > 0)[owners, None].expand(-1, width - 1, -1), causal.expand(len(owners), -1, -1)], dim=2
-    )
+    tokens, counts = batch.tokens[:, :-1], [count - 1 for count in batch.lengths]
+    positions = prompt_lengths[owners, None] + torch.arange(width, device=device)
+    causal = torch.ones(width, width, dtype=torch.bool, device=device).tril()
+    visible = torch.cat([(present > 0)[owners, None].expand(-1, width, -1), causal.expand(len(owners), -1, -1)], dim=2)
     past = Past(kept, owners, visible[:, None])
-    later, _ = hidden_states(model, batch.tokens[:, :-1], positions, past, **how)
-    return torch.cat([first, later], dim=1)
+    later, _ = hidden_states(model, tokens, positions, past, index=_unpadded(counts, tokens), **how)
+    starts = accumulate(counts, initial=len(prompts))
+    rows = [
+        each
+        for number, row in zip(numbers, zip(starts, counts, strict=False), strict=True)
+        for each in ((number, 1), row)
+    ]
+    return torch.cat([first, later]).index_select(0, _ranges(rows, first))
+
+
+def _unpadded(lengths: Sequence[int], tokens: Tensor) -> Tensor | None:
+    """(N,) where right-padded ``tokens`` (B, L) are in their flattened rows; None without padding."""
+    width = tokens.shape[1]
+    if all(length == width for length in lengths):
+        return None
+    return _ranges([(row * width, length) for row, length in enumerate(lengths)], tokens)
 
 
 def _padded(sequences: Sequence[Sequence[int]], padding: int = 0) -> tuple[Tensor, Tensor]:
