@@ -148,33 +148,44 @@ def _attention_weights(
         yield part, q, k, scores.softmax(-1)
 
 
-def project(inputs: Tensor, layers: Sequence[Any], dtype: torch.dtype) -> list[Tensor]:
+def project(
+    inputs: Tensor, layers: Sequence[Any], dtype: torch.dtype, gate: Tensor | None = None, activation: str = ""
+) -> list[Tensor]:
     """(..., out) outputs of linear layers, with their active LoRA adapters, that read the same ``inputs`` (..., in).
 
     Args:
         layers: `nn.Linear`, `Int8Linear`, or one of them wrapped by peft. Another kind computes its output itself.
         dtype: the compute dtype.
+        gate: like ``inputs``. With it the layers read `gated` inputs, which only another kind of layer keeps.
     """
     projections: list[Projection] = []
     factors: list[Tensor] = []
     for layer in layers:
         linear = getattr(layer, "base_layer", layer)
         if type(linear) not in (nn.Linear, Int8Linear):
-            return [each(inputs) for each in layers]
+            read = inputs if gate is None else gated(gate, inputs, activation)
+            return [each(read) for each in layers]
         name = layer.active_adapters[0] if linear is not layer else ""
         projections.append(Projection(linear, layer.scaling[name] if name else None))
         if name:
             factors += [layer.lora_A[name].weight, layer.lora_B[name].weight]
-    outputs: tuple[Tensor, ...] = _Project.apply(inputs.to(dtype), projections, *factors)  # type: ignore[no-untyped-call]
+    outputs: tuple[Tensor, ...] = _Project.apply(inputs.to(dtype), gate, activation, projections, *factors)  # type: ignore[no-untyped-call]
     return list(outputs)
 
 
 class _Project(torch.autograd.Function):
-    """y_i = x W_i^T + b_i + s_i (x A_i^T) B_i^T; only the factors A_i (r, in) and B_i (out, r) and x get gradients."""
+    """y_i = x W_i^T + b_i + s_i (x A_i^T) B_i^T; only the factors A_i (r, in) and B_i (out, r) and x get gradients.
+
+    x is ``inputs``, or ``activation(gate) * inputs``, which is computed again: kept, it would take a sixth of what a
+    Llama layer keeps.
+    """
 
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, projections: list[Projection], *factors: Tensor) -> tuple[Tensor, ...]:
-        flat, dtype = inputs.reshape(-1, inputs.shape[-1]), inputs.dtype
+    def forward(
+        ctx: Any, inputs: Tensor, gate: Tensor | None, activation: str, projections: list[Projection], *factors: Tensor
+    ) -> tuple[Tensor, ...]:
+        read = inputs if gate is None else activated(gate, activation).mul_(inputs)
+        flat, dtype = read.reshape(-1, read.shape[-1]), inputs.dtype
         lower = [factor.to(dtype) for factor in factors[::2]]
         reduced = flat @ torch.cat(lower).T if lower else flat[:, :0]
         parts = iter(zip(reduced.split([len(part) for part in lower], 1), factors[1::2], strict=True))
@@ -186,15 +197,15 @@ class _Project(torch.autograd.Function):
                 part, upper = next(parts)
                 output.addmm_(part, upper.to(dtype).T, alpha=projection.scale)
             outputs.append(output.view(*inputs.shape[:-1], -1))
-        if lower:
-            ctx.save_for_backward(flat, reduced, *factors)
-        ctx.projections, ctx.shape = projections, inputs.shape
+        if lower or gate is not None:
+            ctx.save_for_backward(flat if gate is None else inputs, gate, reduced, *factors)
+        ctx.projections, ctx.shape, ctx.activation = projections, inputs.shape, activation
         return tuple(outputs)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         nothing = gradients[0].new_empty(0)
-        flat, reduced, *factors = ctx.saved_tensors or (nothing, nothing)
+        inputs, gate, reduced, *factors = ctx.saved_tensors or (nothing, None, nothing)
         sizes = [len(factor) for factor in factors[::2]]
         slopes: list[Tensor] = []  # of x A^T
         factor_gradients: list[Tensor] = []
@@ -216,11 +227,17 @@ class _Project(torch.autograd.Function):
         found: list[Tensor | None] = []
         if slopes:
             slope = torch.cat(slopes, 1)
+            flat = inputs if gate is None else activated(gate, ctx.activation).mul_(inputs).flatten(0, -2)
             if inputs_gradient is not None:
                 inputs_gradient.addmm_(slope, torch.cat([factor.to(slope.dtype) for factor in factors[::2]]))
             lower_gradients = (slope.T @ flat).to(factors[0].dtype).split(sizes)
             found = [each for pair in zip(lower_gradients, factor_gradients, strict=True) for each in pair]
-        return (None if inputs_gradient is None else inputs_gradient.view(ctx.shape), None, *found)
+        gate_gradient: Tensor | None = None
+        if inputs_gradient is not None:
+            inputs_gradient = inputs_gradient.view(ctx.shape)
+            if gate is not None:
+                gate_gradient, inputs_gradient = _gated_slopes(inputs_gradient, gate, inputs, ctx.activation)
+        return (inputs_gradient, gate_gradient, None, None, *found)
 
 
 def rms_norm(hidden: Tensor, weight: Tensor, epsilon: float, dtype: torch.dtype) -> Tensor:
@@ -293,10 +310,14 @@ class _Gated(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         gate, up = ctx.saved_tensors
-        (gradient,) = gradients
-        slope = gradient * up
-        if ctx.activation == SILU:
-            slope = torch.ops.aten.silu_backward(slope, gate)
-        else:
-            slope = torch.ops.aten.gelu_backward(slope, gate, approximate="tanh")
-        return slope, activated(gate, ctx.activation).mul_(gradient), None
+        return (*_gated_slopes(gradients[0], gate, up, ctx.activation), None)
+
+
+def _gated_slopes(gradient: Tensor, gate: Tensor, up: Tensor, activation: str) -> tuple[Tensor, Tensor]:
+    """The gradients of ``gate`` and ``up``, of that of `gated`."""
+    slope = gradient * up
+    if activation == SILU:
+        slope = torch.ops.aten.silu_backward(slope, gate)
+    else:
+        slope = torch.ops.aten.gelu_backward(slope, gate, approximate="tanh")
+    return slope, activated(gate, activation).mul_(gradient)

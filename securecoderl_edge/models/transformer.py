@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.architecture import Architecture, architecture_of
-from securecoderl_edge.models.fused import attend, gated, project, rms_norm, rotate, score_bias
+from securecoderl_edge.models.fused import attend, project, rms_norm, rotate, score_bias
 
 # The attribute of a loaded model that keeps its architecture.
 _ARCHITECTURE = "_sce_architecture"
@@ -240,7 +240,7 @@ def _layer(
     *inner, down = (layer.get_submodule(name) for name in shape.kind.mlp)
     projected = project(normed, inner, dtype)
     gate, up = projected if len(projected) == 2 else projected[0].chunk(2, -1)
-    (out,) = project(gated(gate, up, shape.kind.activation), (down,), dtype)
+    (out,) = project(up, (down,), dtype, gate, shape.kind.activation)
     return _added(hidden, out, norms.after_mlp, layer, shape), key, value
 
 

@@ -240,9 +240,8 @@ def _update(
         prompt_tokens, completions = longest_prompt, max(1, (most - longest_prompt) // completion)
     key_values = shape.key_value_size if formats.device == "cpu" else shape.query_size  # see `fused.shared_heads`
     names = settings.lora.targets
-    *inner, down = (name.split(".")[1] for name in shape.kind.mlp)
+    *inner, _ = (name.split(".")[1] for name in shape.kind.mlp)
     inputs = hidden * (bool({"q_proj", "k_proj", "v_proj"} & set(names)) + bool({*inner} & set(names)))
-    inputs += shape.intermediate * (down in names)
     normed = hidden * len(shape.kind.norms.names())
     normed += shape.query_size + shape.key_value_size if shape.kind.query_key_norm else 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -102,6 +103,29 @@ def test_projections_and_their_gradients_are_those_of_peft(layers: list[Any]) ->
         torch.testing.assert_close(mine, expected)
 
 
+@pytest.mark.parametrize("activation", ["silu", "gelu_pytorch_tanh"])
+@pytest.mark.parametrize("which", [[0, 1, 2, 3], [1]])
+def test_layers_read_gated_inputs(layers: list[Any], which: list[int], activation: str) -> None:
+    layers = [layers[number] for number in which]
+    gate, up = (torch.randn(2, 3, 8, generator=GENERATOR, requires_grad=True) for _ in range(2))
+    trained = [p for layer in layers for p in layer.parameters() if p.requires_grad]
+    ours = project(up, layers, torch.float32, gate, activation)
+    function = functional.silu if activation == "silu" else partial(functional.gelu, approximate="tanh")
+    theirs = [layer(function(gate) * up) for layer in layers]
+    slopes = [torch.randn(output.shape, generator=GENERATOR) for output in theirs]
+    for mine, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, expected)
+    found = torch.autograd.grad(ours, [gate, up, *trained], slopes)
+    for mine, expected in zip(found, torch.autograd.grad(theirs, [gate, up, *trained], slopes), strict=True):
+        torch.testing.assert_close(mine, expected)
+
+
+def test_gated_inputs_are_computed_again_instead_of_kept(layers: list[Any]) -> None:
+    gate, up = (torch.randn(100, 8, requires_grad=True) for _ in range(2))
+    together = kept_bytes(lambda: project(up, layers[:1], torch.float32, gate, "silu"))
+    assert together == gate.nbytes + up.nbytes + 100 * 2 * 4  # and x A^T
+
+
 def test_only_the_inputs_of_adapters_are_kept(layers: list[Any]) -> None:
     inputs = torch.randn(100, 8, generator=GENERATOR, requires_grad=True)
     assert kept_bytes(lambda: project(inputs, layers[1:2], torch.float32)) == 0
@@ -121,8 +145,10 @@ def test_layers_of_another_kind_compute_themselves() -> None:
         def forward(self, inputs: Tensor) -> Tensor:
             return 2 * super().forward(inputs)
 
-    layer, inputs = Doubling(4, 4), torch.randn(2, 4)
+    layer, inputs, gate = Doubling(4, 4), torch.randn(2, 4), torch.randn(2, 4)
     torch.testing.assert_close(project(inputs, [layer], torch.float32)[0], layer(inputs))
+    expected = layer(functional.silu(gate) * inputs)
+    torch.testing.assert_close(project(inputs, [layer], torch.float32, gate, "silu")[0], expected)
 
 
 @pytest.mark.parametrize("matrix_units", [False, True])
