@@ -1,6 +1,7 @@
 """Cost of an update in CPU time and memory, compared with ours on Hugging Face's generate, and with TRL's RLOO.
 
     python benchmarks/ppo_step.py --json benchmarks/results/ppo-step.json
+    python benchmarks/ppo_step.py --model random-256-4 --json benchmarks/results/ppo-step-bf16.json
     python benchmarks/ppo_step.py --model smollm2 --json benchmarks/results/smollm2-step.json
 
 The peer is an optional dependency of this script alone: ``pip install -c constraints.txt trl==1.16.0``.
@@ -11,7 +12,7 @@ dtypes; TRL has float32 weights, with and without its mixed precision.
 
 With the default model all take a small random Llama (hidden size 256, 4 layers, 4,096 words, float32), LoRA of rank 16
 on q, k, v, o, 4 prompts of 64 tokens with 2 completions of exactly 128 tokens each, and 4 passes over those 8 with a KL
-penalty.
+penalty. ``--model random-256-4`` is the same with the dtypes that ours chooses, and TRL with its mixed precision, too.
 
 The end of sequence is an id past the model's vocabulary: nobody can draw it, so all have the same work. The reward is a
 checksum of the completion's text, no program runs. Every measurement is a process of its own, by turns, with the same
@@ -28,8 +29,8 @@ Remaining differences:
 * RLOO takes one ratio a sequence, ours one a token. Neither has a value head: ours has none with advantage = rloo.
 * TRL's process also holds what it imports (datasets, pandas, pyarrow); memory before the first update is told apart.
 
-Gradient checkpointing, a default of TRL, is off, since it costs time; so is bfloat16 with the random Llama, in ours as
-well.
+Gradient checkpointing, a default of TRL, is off, since it costs time; so is bfloat16 with ``--model random``, in ours
+as well.
 `sce train` also returns large blocks to the system to save memory; this is left out.
 """
 
@@ -57,6 +58,7 @@ TRL_VERSION = "1.16.0"
 TRL_MISSING = f"no TRL {TRL_VERSION}, so no results of it: pip install -c constraints.txt trl=={TRL_VERSION}\n"
 WAYS = {
     "random": {"ours": "own", "ours, HF generate": "hf", "TRL RLOO": "trl-rloo"},
+    "random-256-4": {"ours": "own", "TRL RLOO": "trl-rloo", "TRL RLOO in bf16": "trl-rloo-bf16"},
     "smollm2": {
         "ours": "own",
         "TRL RLOO": "trl-rloo",
@@ -64,7 +66,7 @@ WAYS = {
         "TRL GRPO in bf16": "trl-grpo-bf16",
     },
 }
-TOKENS = {"random": BATCH * NEW_TOKENS, "smollm2": 32 * 160}
+TOKENS = {"random": BATCH * NEW_TOKENS, "random-256-4": BATCH * NEW_TOKENS, "smollm2": 32 * 160}
 SCALING = (8, 16, 32, 64)
 WORKER = Path(__file__).with_name("ppo_step_worker.py")
 WORKER_SECONDS = 3000

@@ -94,7 +94,7 @@ class Study:
             same seed.
         overrides: ``KEY=VALUE`` settings of all arms, in place of the recipe's.
         device: of trainings and evaluations; ``auto`` leaves a training's to the recipe.
-        threads: CPU threads of an evaluation.
+        threads: CPU threads of an evaluation. base_precision: of its matrices on a CPU, the same on every machine.
     """
 
     name: str
@@ -110,6 +110,7 @@ class Study:
     device: str = "auto"
     threads: int = 1
     is_greedy: bool = False
+    base_precision: str = "fp32"
 
     @cached_property
     def splits(self) -> tuple[Split, ...]:
@@ -234,7 +235,7 @@ class Study:
         if self.is_greedy:
             words += ["--temperature", "0"]
         if not all(map(gguf_file, models)):
-            words += ["--base-precision", "fp32"]  # the same on every machine
+            words += ["--base-precision", self.base_precision]
         settings = self._recipe_settings
         words += ["--max-tokens", str(settings.ppo.max_tokens), "--extract", settings.reward.extract]
         if settings.prompt.max_tokens is not None:
