@@ -16,8 +16,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from securecoderl_edge.errors import SceError
+
+if TYPE_CHECKING:
+    from securecoderl_edge.languages.analyzers import Analyzer
 
 FLAGS = (
     "-std=c11", "-Wall", "-Wextra", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
@@ -59,6 +63,7 @@ class Toolchain:
         place: the descriptor of the file that a process is about to become; above those that it may open itself.
         launcher: the program that becomes the tools and the programs (`launch.c`), in base64.
         emulate: the command that runs a program for a target (`targets`); empty where programs run themselves.
+        analyzers: static analyzers that read each program, see `find_analyzers`.
     """
 
     version: str
@@ -73,6 +78,7 @@ class Toolchain:
     place: int
     launcher: str
     emulate: tuple[str, ...] = ()
+    analyzers: tuple[Analyzer, ...] = ()
 
     @property
     def linker(self) -> str:

@@ -1,0 +1,88 @@
+"""What static analyzers are given of a C program, and what they reported: rules and lines.
+
+Analyzers have switches inside the text that they read. So words that switch gcc's findings off are errors for it
+(`header`), and each report is checked word by word: an analyzer that did not read the whole program, or reports
+anything unexpected, has failed. A report holds nothing that the program wrote but JSON strings, which are not looked at.
+
+This file is loaded by path in an interpreter without the package, so it imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+MOST_REPORT_BYTES = 1 << 20
+MOST_FINDINGS = 1000
+# The preprocessor's first steps: a backslash, also as a trigraph, joins lines.
+_JOINED = re.compile(rb"\\[ \t\v\f\r]*\n")
+# Without one of these, a text has no pragma and no attribute, and can make none; then the words below are its own.
+_MAKES_PRAGMAS = (b"pragma", b"_Pragma", b"attribute", b"gnu", b"##", b"%:%:")
+_SILENCING = b"#pragma GCC poison diagnostic optimize __optimize__\n"
+# gcc defines it for the analysis, but not for the compilation of what runs.
+_TELLS_ANALYSIS = b"__NO_INLINE__"
+_OWN_FILE = "<stdin>"
+_CPPCHECK_LINE = re.compile(r"(\w+) (\d{1,9})")
+# By which cppcheck tells that it has read a part only; others of this kind are about headers, which it does not read.
+_INCOMPLETE = frozenset((
+    "syntaxError", "internalAstError", "internalError", "cppcheckError", "cppcheckLimit", "instantiationError",
+    "unknownMacro", "preprocessorErrorDirective", "toomanyconfigs", "noValidConfiguration", "unhandledChar",
+    "AnalysisTerminated", "varid0",
+))  # fmt: skip
+
+
+def header(source: bytes) -> bytes:
+    """What gcc includes before a program, to be analyzed.
+
+    Raises:
+        ValueError: the program asks whether it is analyzed.
+    """
+    text = _JOINED.sub(b"", source.replace(b"??/", b"\\").replace(b"??=", b"#"))
+    if _TELLS_ANALYSIS in text:
+        raise ValueError("the program asks whether it is analyzed")
+    return _SILENCING if any(word in text for word in _MAKES_PRAGMAS) else b""
+
+
+def findings(name: str, report: bytes) -> list[tuple[str, int]]:
+    """Rule and line (0 outside of the program's own text) of each finding, without repetitions.
+
+    Raises:
+        ValueError: the report is too long or not as expected, or it tells that the analyzer did not finish.
+    """
+    if len(report) > MOST_REPORT_BYTES:
+        raise ValueError("the report is too long")
+    text = report.decode("utf-8", "replace")
+    found = dict.fromkeys(_of_cppcheck(text) if name == "cppcheck" else _of_gcc(text))
+    if len(found) > MOST_FINDINGS:
+        raise ValueError("too many findings")
+    return list(found)
+
+
+def _of_gcc(text: str) -> list[tuple[str, int]]:
+    try:
+        diagnostics = json.loads(text)
+        if any(each["kind"] not in ("warning", "note") for each in diagnostics):
+            raise ValueError("it did not read the whole program")
+        return [
+            (str(each["option"]), _line(each["locations"]))
+            for each in diagnostics
+            if each["kind"] == "warning" and "option" in each
+        ]
+    except (TypeError, LookupError, RecursionError) as error:
+        raise ValueError(f"not a report of gcc: {error}") from None
+
+
+def _line(locations: list[dict[str, dict[str, object]]]) -> int:
+    caret = locations[0]["caret"] if locations else {}
+    line = caret.get("line")
+    return line if isinstance(line, int) and 0 < line < 10**9 and caret.get("file") == _OWN_FILE else 0
+
+
+def _of_cppcheck(text: str) -> list[tuple[str, int]]:
+    found = []
+    for line in text.splitlines():
+        match = _CPPCHECK_LINE.fullmatch(line)
+        if match is None or match[1] in _INCOMPLETE:
+            raise ValueError("it did not read the whole program")
+        found.append((match[1], int(match[2])))
+    return found
