@@ -4,8 +4,12 @@
 
 Safe programs are the first reference solutions of ``starter:c-eval`` and of a sample of ``starter:c-train``: a finding
 there is a false positive, or a solution to look at. The files of ``c_weak`` have one weakness each, in the line that
-names its CWE. All programs are of this repository; the analyzers run outside the sandbox here. One process at a time;
-``compile`` is our compilation without assembler and linker, for comparison.
+names its CWE. All programs are of this repository; one process at a time.
+
+First each analyzer runs alone, outside the sandbox, with all of its rules; ``compile`` is our compilation without
+assembler and linker, for comparison. Then ``reward`` is the real path: `Scorer` with the rules that count, on the tests of
+each problem (all solutions) and on one ordinary input for each weak program, with and without analyzers. There, a
+weakness is found if a finding has its CWE, or is in its line.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +31,10 @@ from typing import Any
 from record import publish
 
 from securecoderl_edge.languages.toolchain import FLAGS
+from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.sources import load_problems
+from securecoderl_edge.sandbox import Limits
+from securecoderl_edge.scoring.scorer import Scorer
 
 WEAK = Path(__file__).with_name("c_weak")
 FILE = "solution.c"
@@ -71,7 +79,8 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=60, help="problems of starter:c-train")
     parser.add_argument("--json", type=Path, help="file for the results")
     arguments = parser.parse_args()
-    safe = references("starter:c-eval", sys.maxsize) | references("starter:c-train", arguments.sample)
+    problems = references("starter:c-eval", sys.maxsize) + references("starter:c-train", arguments.sample)
+    safe = {each.id: each.whole_program(each.solutions[0]) for each in problems}
     weak = {file.stem: file.read_text() for file in sorted(WEAK.glob("*.c"))}
     results: dict[str, Any] = {"safe_programs": len(safe), "weak_programs": len(weak)}
     results["versions"] = {name: version(name) for name in ("gcc", "cppcheck", "flawfinder") if shutil.which(name)}
@@ -80,14 +89,42 @@ def main() -> None:
             if shutil.which(analyzer.command[0]):
                 results[name] = measure(analyzer, safe, weak, Path(folder))
                 show(name, results[name])
+    results["reward"] = {way: through_reward(way, problems, weak) for way in ("off", "auto")}
+    for way, result in results["reward"].items():
+        sys.stdout.write(f"reward, analyzers {way}: {result}\n")
     publish(results, arguments.json)
 
 
-def references(source: str, most: int) -> dict[str, str]:
-    """The first solution of each problem, of at most ``most`` problems that are evenly apart."""
+def through_reward(analyzers: str, problems: Sequence[Problem], weak: dict[str, str]) -> dict[str, Any]:
+    """Findings that the reward has of reference solutions and of weak programs."""
+    false, hits, solutions = {}, {}, 0
+    limits = Limits(cpu_seconds=2, wall_seconds=20)
+    with Scorer(1, limits, analyzers=analyzers) as scorer:
+        for problem in problems:
+            for number, solution in enumerate(problem.solutions):
+                score = scorer.score(problem, solution)
+                solutions += 1
+                if score.severity or score.findings:
+                    false[f"{problem.id} {number}"] = [each.test_id for each in score.findings] or ["failed"]
+        for name, program in weak.items():
+            line, cwe = weakness_of(program)
+            score = scorer.score(Problem(name, "", tests=(Test("3\n", "3"),), language="c"), program)
+            hits[name] = [each.test_id for each in score.findings if each.line == line or each.cwe == cwe]
+        versions = scorer.analyzers_of("c")
+    found = sum(map(bool, hits.values()))
+    return {"versions": versions, "solutions": solutions, "false_positives": false, "weak_found": found, "weak": hits}
+
+
+def weakness_of(program: str) -> tuple[int, int]:
+    """Line and CWE of the weakness of a program."""
+    return next((n, int(m[1])) for n, line in enumerate(program.splitlines(), 1) if (m := _MARK.search(line)))
+
+
+def references(source: str, most: int) -> list[Problem]:
+    """At most ``most`` problems that are evenly apart."""
     problems = load_problems(source)
     step = max(1, len(problems) // most)
-    return {f"{source} {each.id}": each.whole_program(each.solutions[0]) for each in problems[::step][:most]}
+    return list(problems[::step][:most])
 
 
 def version(name: str) -> str:
@@ -110,7 +147,7 @@ def measure(analyzer: Analyzer, safe: dict[str, str], weak: dict[str, str], fold
         found = analyzer.finding.finditer(done.stdout + done.stderr) if analyzer.finding else ()
         findings = sorted({(int(each["line"]), _rule(each), each["cwe"] or "-") for each in found})
         if name in weak:
-            wanted = next(n for n, line in enumerate(program.splitlines(), 1) if _MARK.search(line))
+            wanted, _ = weakness_of(program)
             hits[name] = [f"{rule} CWE-{cwe}" for line, rule, cwe in findings if line == wanted]
             continue
         for rule in {rule for _, rule, _ in findings}:

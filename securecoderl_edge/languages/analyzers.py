@@ -1,6 +1,6 @@
 """Static analyzers of C programs on this machine, each optional: ``gcc -fanalyzer`` and cppcheck.
 
-Each reads a program in the sandbox and reports rules and lines (`inside/analyses`); `weaknesses` says which rules count.
+Each reads a program in the sandbox and reports rules and lines (`inside/analyses`); `weaknesses` has those that count.
 Flawfinder is not used: eight of its rules fire on safe programs (`benchmarks/c_analyzers.py`).
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from securecoderl_edge.languages import toolchain
 

@@ -62,9 +62,9 @@ SANITIZERS = {
 }
 _BOUNDS, _LIFETIME = Weakness(119, "HIGH"), Weakness(562, "HIGH")
 _NULL, _LEAK = Weakness(476, "MEDIUM"), Weakness(401, "MEDIUM")
-# By the names of rules of static analyzers; the same weakness has the same number for both. A rule that is not here does
-# not count: those about style and portability, about conditions that may be redundant, and those about uninitialized
-# values, which fire on safe programs (`benchmarks/c_analyzers.py`).
+# By the names of rules of static analyzers; the same weakness has the same number for both. Other rules do not count:
+# those about style and portability, about conditions that may be redundant, and those about uninitialized values, which
+# fire on safe programs (`benchmarks/c_analyzers.py`).
 ANALYZERS = {
     # gcc, its analyzer and its warnings without optimization
     "-Wanalyzer-allocation-size": Weakness(131, "HIGH"),

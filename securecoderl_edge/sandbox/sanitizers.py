@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from securecoderl_edge.config import setting
+from securecoderl_edge.languages.analyzers import ANALYZER_CHOICES
 from securecoderl_edge.languages.toolchain import SANITIZER_STATUS
 from securecoderl_edge.languages.weaknesses import ANALYZERS, sanitizer_report
 from securecoderl_edge.sandbox.records import Execution, ProgramRun
@@ -31,7 +33,7 @@ def with_its_report(execution: Execution) -> Execution:
 def findings_of(run: ProgramRun) -> Scan:
     """The faults of a program, each kind in each line once.
 
-    Tools may place the same fault in different lines. So a weakness counts as the first tool reports it: the sanitizers,
+    Tools may place the same fault in different lines. So a weakness counts as the first tool reports it: sanitizers,
     then each analyzer.
     """
     found = tuple(dict.fromkeys(_finding(each) for each in run.executions if was_reported(each)))
@@ -66,6 +68,15 @@ def _of_analyzer(each: Any) -> Finding | None:
     rule, line = each
     weakness = ANALYZERS.get(rule)
     return weakness and Finding(rule, weakness.cwe, weakness.severity, ANALYZER_CONFIDENCE, line)
+
+
+def analyzers_setting() -> Any:
+    """The setting for the static analyzers of programs in C."""
+    return setting(
+        "auto",
+        "Static analyzers of programs in C. auto: gcc -fanalyzer and cppcheck, if installed; off: sanitizers only.",
+        choices=ANALYZER_CHOICES,
+    )
 
 
 def was_reported(execution: Execution) -> bool:

@@ -2,7 +2,7 @@
 
 Analyzers have switches inside the text that they read. So words that switch gcc's findings off are errors for it
 (`header`), and each report is checked word by word: an analyzer that did not read the whole program, or reports
-anything unexpected, has failed. A report holds nothing that the program wrote but JSON strings, which are not looked at.
+anything unexpected, has failed. Texts of the program are in a report as JSON strings only, which are not looked at.
 
 This file is loaded by path in an interpreter without the package, so it imports the standard library only.
 """
