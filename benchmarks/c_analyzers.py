@@ -7,9 +7,9 @@ there is a false positive, or a solution to look at. The files of ``c_weak`` hav
 names its CWE. All programs are of this repository; one process at a time.
 
 First each analyzer runs alone, outside the sandbox, with all of its rules; ``compile`` is our compilation without
-assembler and linker, for comparison. Then ``reward`` is the real path: `Scorer` with the rules that count, on the tests of
-each problem (all solutions) and on one ordinary input for each weak program, with and without analyzers. There, a
-weakness is found if a finding has its CWE, or is in its line.
+assembler and linker, for comparison. Then ``reward`` is the real path: `Scorer` with the rules that count, on the
+tests of each problem (all solutions) and on one ordinary input for each weak program, with and without analyzers.
+There, a weakness is found if a finding has its CWE, or is in its line.
 """
 
 from __future__ import annotations

@@ -61,12 +61,6 @@ def find_analyzers() -> tuple[Analyzer, ...]:
     return tuple(each for each in (_gcc(), _cppcheck()) if each is not None)
 
 
-def missing_analyzers() -> tuple[str, ...]:
-    """The names of those that are not installed."""
-    found = [each.name for each in find_analyzers()]
-    return tuple(name for name in INSTALL_HINTS if name not in found)
-
-
 def analyzer_versions() -> dict[str, str]:
     """The version of each analyzer that is installed; results of different versions do not compare."""
     return {each.name: each.version for each in find_analyzers()}

@@ -53,7 +53,7 @@ def analysis_of(reported: Any) -> Scan:
     Raises:
         ValueError: anything else.
     """
-    if not isinstance(reported, list):
+    if not isinstance(reported, list) or not all(each is None or isinstance(each, list) for each in reported):
         raise ValueError("not the reports of analyzers")
     found: tuple[Finding, ...] = ()
     for report in reported:

@@ -59,17 +59,17 @@ def findings(name: str, report: bytes) -> list[tuple[str, int]]:
 
 
 def _of_gcc(text: str) -> list[tuple[str, int]]:
+    found, kinds = [], set()
     try:
-        diagnostics = json.loads(text)
-        if any(each["kind"] not in ("warning", "note") for each in diagnostics):
-            raise ValueError("it did not read the whole program")
-        return [
-            (str(each["option"]), _line(each["locations"]))
-            for each in diagnostics
-            if each["kind"] == "warning" and "option" in each
-        ]
-    except (TypeError, LookupError, RecursionError) as error:
+        for each in json.loads(text):
+            kinds.add(each["kind"])
+            if each["kind"] == "warning" and "option" in each:
+                found.append((str(each["option"]), _line(each["locations"])))
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise ValueError(f"not a report of gcc: {error}") from None
+    if not kinds <= {"warning", "note"}:
+        raise ValueError("it did not read the whole program")
+    return found
 
 
 def _line(locations: list[dict[str, dict[str, object]]]) -> int:
