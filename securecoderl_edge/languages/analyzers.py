@@ -45,7 +45,8 @@ class Analyzer:
     Attributes:
         name: in records and errors.
         version: as it prints it.
-        command: the first word a path. It reads the program from standard input or from `toolchain.EXTRA`.
+        command: the first word a path. It reads the program from standard input and has a header as `toolchain.INPUT`,
+            the descriptors of a compilation and no others, for which a program could ask.
         readable: folders that it may read.
     """
 
@@ -93,5 +94,5 @@ def _cppcheck() -> Analyzer | None:
     own = Path(path).resolve()
     folders = [str(each) for pattern in _CPPCHECK_FOLDERS for each in Path("/").glob(pattern[1:])]
     readable = toolchain.existing([*folders, str(own.with_name("cfg"))])
-    command = (str(own), *_CPPCHECK_OPTIONS, toolchain.EXTRA)
+    command = (str(own), *_CPPCHECK_OPTIONS, "/proc/self/fd/0")
     return Analyzer(CPPCHECK, toolchain.output_of(path, "--version")[0], command, readable)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -122,6 +123,27 @@ def test_a_compiler_without_reports_as_json_is_no_analyzer(monkeypatch: pytest.M
         assert find_analyzers() == ()
     finally:
         find_analyzers.cache_clear()
+
+
+def predefined(command: tuple[str, ...]) -> set[str]:
+    """The macros that a command of gcc's compiler begins with."""
+    files = {"-o", "-include"}
+    words = [
+        word
+        for word, before in zip(command, ("", *command), strict=False)
+        if not {word, before} & files and "=json" not in word
+    ]
+    done = subprocess.run([*words, "-E", "-dM"], input="", capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines())
+
+
+def test_one_macro_alone_tells_an_analysis_from_a_compilation(analyzers: None) -> None:
+    gcc = next(each for each in find_analyzers() if each.name == GCC)
+    compiled, analyzed = predefined(toolchain.find_toolchain().compile), predefined(gcc.command)
+    assert len(compiled) > 100
+    assert compiled ^ analyzed == {"#define __NO_INLINE__ 1"}
+    with pytest.raises(ValueError, match="asks whether it is analyzed"):
+        analyses.header(b"#ifdef __NO_INLINE__")
 
 
 def gcc_report(**changes: object) -> bytes:

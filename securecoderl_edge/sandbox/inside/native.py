@@ -181,7 +181,7 @@ class Native:
         """What one analyzer finds; ValueError if it fails, or something keeps it from reading the program."""
         header = memory_file(analyses.header(content_of(source)))
         os.lseek(source, 0, os.SEEK_SET)  # the compiler has read it
-        returncode, stopped_by, output, said = self._run(self.analyzers[name], limits, [source, header, source])
+        returncode, stopped_by, output, said = self._run(self.analyzers[name], limits, [source, header])
         report = os.pread(said, analyses.MOST_REPORT_BYTES + 1, 0)
         for descriptor in (header, output, said):
             os.close(descriptor)
