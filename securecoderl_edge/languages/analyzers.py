@@ -10,12 +10,12 @@ import json
 import shlex
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
 from securecoderl_edge.languages import toolchain
+from securecoderl_edge.languages.toolchain import Analyzer
 
 AnalyzerChoice = Literal["auto", "off"]
 ANALYZER_CHOICES = ("auto", "off")
@@ -31,29 +31,11 @@ _GCC_OPTIONS = (
     "-fdiagnostics-path-format=none", "-D__OPTIMIZE__=1", "-D__SANITIZE_ADDRESS__=1",
 )  # fmt: skip
 _CPPCHECK_OPTIONS = (
-    "--quiet", "--std=c11", "--language=c", "--enable=warning,portability,information", "--template={id} {line}",
+    "--quiet", "--std=c11", "--language=c", "--enable=warning,portability,information", "--template={id} {line} {file}",
     "--template-location=",
 )  # fmt: skip
 # Where distributions keep what cppcheck knows of the C library.
 _CPPCHECK_FOLDERS = ("/usr/lib/*/cppcheck", "/usr/share/cppcheck", "/usr/share/Cppcheck", "/usr/local/share/Cppcheck")
-
-
-@dataclass(frozen=True)
-class Analyzer:
-    """One analyzer.
-
-    Attributes:
-        name: in records and errors.
-        version: as it prints it.
-        command: the first word a path. It reads the program from standard input and has a header as `toolchain.INPUT`,
-            the descriptors of a compilation and no others, for which a program could ask.
-        readable: folders that it may read.
-    """
-
-    name: str
-    version: str
-    command: tuple[str, ...]
-    readable: tuple[str, ...] = ()
 
 
 @cache
@@ -94,5 +76,5 @@ def _cppcheck() -> Analyzer | None:
     own = Path(path).resolve()
     folders = [str(each) for pattern in _CPPCHECK_FOLDERS for each in Path("/").glob(pattern[1:])]
     readable = toolchain.existing([*folders, str(own.with_name("cfg"))])
-    command = (str(own), *_CPPCHECK_OPTIONS, "/proc/self/fd/0")
+    command = (str(own), *_CPPCHECK_OPTIONS, "/proc/self/fd/0")  # it reads files only
     return Analyzer(CPPCHECK, toolchain.output_of(path, "--version")[0], command, readable)

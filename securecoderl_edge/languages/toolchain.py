@@ -16,12 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from securecoderl_edge.errors import SceError
-
-if TYPE_CHECKING:
-    from securecoderl_edge.languages.analyzers import Analyzer
 
 FLAGS = (
     "-std=c11", "-Wall", "-Wextra", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
@@ -47,6 +43,24 @@ POISONED = tuple(
 INSTALL_HINT = "install gcc with its sanitizers (on Debian and Ubuntu: apt-get install gcc libc6-dev)"
 _NOT_NEEDED = ("-plugin", "--build-id", "-fuse-ld=", "-lubsan", "-L")
 _LINKERS = ("ld.gold", "ld.bfd", "ld")  # the fastest first: gold needs a quarter of the time
+
+
+@dataclass(frozen=True)
+class Analyzer:
+    """A static analyzer of programs in C; `analyzers` finds those of this machine.
+
+    Attributes:
+        name: in records and errors.
+        version: as it prints it.
+        command: the first word a path. It reads the program from standard input and has a header as `INPUT`,
+            the descriptors of a compilation and no others, for which a program could ask.
+        readable: folders that it may read.
+    """
+
+    name: str
+    version: str
+    command: tuple[str, ...]
+    readable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,12 @@ def test_an_honest_program_with_many_features_has_no_finding(analyzers: None, sa
     assert analysis(sandbox, program) == Scan()
 
 
+def test_a_fault_of_a_driver_has_no_line_of_the_answer(analyzers: None, sandbox: SandboxPool) -> None:
+    driver = "int main(void) { int a[2] = {0}; a[2] = 1; return a[0]; }"
+    (finding,) = analysis(sandbox, f'int f(void) {{ return 1; }}\n#line 1 "driver.c"\n{driver}').findings
+    assert (finding.test_id, finding.line) == ("arrayIndexOutOfBounds", 0)
+
+
 def test_only_what_compiles_is_analyzed_and_only_if_asked_for(analyzers: None, sandbox: SandboxPool) -> None:
     assert sandbox.run("int main( {", language="c").analysis is None
     with SandboxPool(1) as pool:
@@ -109,7 +115,7 @@ def test_without_analyzers_programs_run_all_the_same(c_compiler: None, monkeypat
 def test_an_analyzer_that_does_not_work_is_an_error_and_no_verdict(
     c_compiler: None, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
-    broken = analyzers.Analyzer(GCC, "1", command)
+    broken = toolchain.Analyzer(GCC, "1", command)
     monkeypatch.setattr(worker, "find_analyzers", lambda: (broken,))
     with SandboxPool(1, has_analyzers=True) as pool, pytest.raises(SceError, match="gcc -fanalyzer does not work"):
         pool.run(RIGHT, language="c")
@@ -175,7 +181,7 @@ def test_a_report_of_gcc_that_is_not_as_expected_is_a_failure(report: bytes) -> 
 
 
 @pytest.mark.parametrize(
-    "report", [b"nullPointer", b"nullPointer 1 2", b"syntaxError 3", b"x 3\n\ny 4", b"toomanyconfigs 0"]
+    "report", [b"nullPointer", b"nullPointer x y", b"syntaxError 3 a", b"x 3 a\n\ny 4 a", b"toomanyconfigs 0 a"]
 )
 def test_a_report_of_cppcheck_that_is_not_as_expected_is_a_failure(report: bytes) -> None:
     with pytest.raises(ValueError, match="whole program"):
@@ -187,10 +193,9 @@ def test_reports_become_rules_and_lines_each_once() -> None:
     elsewhere = [{"caret": {"file": "stdio.h", "line": 4}}]
     assert analyses.findings(GCC, gcc_report(locations=elsewhere)) == [("-Wdiv-by-zero", 0)]
     assert analyses.findings(GCC, gcc_report(locations=[])) == [("-Wdiv-by-zero", 0)]
-    assert analyses.findings(CPPCHECK, b"nullPointer 3\nzerodiv 4\nnullPointer 3\n") == [
-        ("nullPointer", 3),
-        ("zerodiv", 4),
-    ]
+    own = b"/proc/self/fd/0\n"
+    report = b"nullPointer 3 " + own + b"zerodiv 4 driver.c\n" + b"nullPointer 3 " + own
+    assert analyses.findings(CPPCHECK, report) == [("nullPointer", 3), ("zerodiv", 0)]
 
 
 def test_an_identifier_of_an_honest_program_is_no_switch() -> None:

@@ -2,7 +2,8 @@
 
 Analyzers have switches inside the text that they read. So words that switch gcc's findings off are errors for it
 (`header`), and each report is checked word by word: an analyzer that did not read the whole program, or reports
-anything unexpected, has failed. Texts of the program are in a report as JSON strings only, which are not looked at.
+anything unexpected, has failed. Of the program's own texts, a report has strings in JSON and names of files, by which
+a program can only add findings.
 
 This file is loaded by path in an interpreter without the package, so it imports the standard library only.
 """
@@ -21,8 +22,8 @@ _MAKES_PRAGMAS = (b"pragma", b"_Pragma", b"attribute", b"gnu", b"##", b"%:%:")
 _SILENCING = b"#pragma GCC poison diagnostic optimize __optimize__\n"
 # gcc defines it for the analysis, but not for the compilation of what runs.
 _TELLS_ANALYSIS = b"__NO_INLINE__"
-_OWN_FILE = "<stdin>"
-_CPPCHECK_LINE = re.compile(r"(\w+) (\d{1,9})")
+_OWN_FILES = ("<stdin>", "/proc/self/fd/0")  # to gcc and to cppcheck; directives can name others
+_CPPCHECK_LINE = re.compile(r"(\w+) (\d{1,9}) (.*)")
 # By which cppcheck tells that it has read a part only; others of this kind are about headers, which it does not read.
 _INCOMPLETE = frozenset((
     "syntaxError", "internalAstError", "internalError", "cppcheckError", "cppcheckLimit", "instantiationError",
@@ -75,7 +76,7 @@ def _of_gcc(text: str) -> list[tuple[str, int]]:
 def _line(locations: list[dict[str, dict[str, object]]]) -> int:
     caret = locations[0]["caret"] if locations else {}
     line = caret.get("line")
-    return line if isinstance(line, int) and 0 < line < 10**9 and caret.get("file") == _OWN_FILE else 0
+    return line if isinstance(line, int) and 0 < line < 10**9 and caret.get("file") in _OWN_FILES else 0
 
 
 def _of_cppcheck(text: str) -> list[tuple[str, int]]:
@@ -84,5 +85,5 @@ def _of_cppcheck(text: str) -> list[tuple[str, int]]:
         match = _CPPCHECK_LINE.fullmatch(line)
         if match is None or match[1] in _INCOMPLETE:
             raise ValueError("it did not read the whole program")
-        found.append((match[1], int(match[2])))
+        found.append((match[1], int(match[2]) if match[3] in _OWN_FILES else 0))
     return found
