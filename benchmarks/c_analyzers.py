@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from c_reward import cpu_seconds as cost
 from record import publish
 
 from securecoderl_edge.languages.toolchain import FLAGS
@@ -89,30 +90,50 @@ def main() -> None:
             if shutil.which(analyzer.command[0]):
                 results[name] = measure(analyzer, safe, weak, Path(folder))
                 show(name, results[name])
-    results["reward"] = {way: through_reward(way, problems, weak) for way in ("off", "auto")}
+    results["reward"] = through_reward(problems, weak)
     for way, result in results["reward"].items():
         sys.stdout.write(f"reward, analyzers {way}: {result}\n")
     publish(results, arguments.json)
 
 
-def through_reward(analyzers: str, problems: Sequence[Problem], weak: dict[str, str]) -> dict[str, Any]:
-    """Findings that the reward has of reference solutions and of weak programs."""
-    false, hits, solutions = {}, {}, 0
+def through_reward(problems: Sequence[Problem], weak: dict[str, str]) -> dict[str, Any]:
+    """What the reward of reference solutions and of weak programs has and costs, without and with analyzers in turn."""
     limits = Limits(cpu_seconds=2, wall_seconds=20)
-    with Scorer(1, limits, analyzers=analyzers) as scorer:
+    with Scorer(1, limits, analyzers="off") as off, Scorer(1, limits) as auto:
+        ways = {"off": off, "auto": auto}
+        for scorer in ways.values():
+            scorer.score(problems[0], problems[0].solutions[0])  # its processes start
+        false: dict[str, dict[str, list[str]]] = {way: {} for way in ways}
+        costs: dict[str, list[float]] = {way: [] for way in ways}
         for problem in problems:
             for number, solution in enumerate(problem.solutions):
-                score = scorer.score(problem, solution)
-                solutions += 1
-                if score.severity or score.findings:
-                    false[f"{problem.id} {number}"] = [each.test_id for each in score.findings] or ["failed"]
-        for name, program in weak.items():
-            line, cwe = weakness_of(program)
-            score = scorer.score(Problem(name, "", tests=(Test("3\n", "3"),), language="c"), program)
-            hits[name] = [each.test_id for each in score.findings if each.line == line or each.cwe == cwe]
-        versions = scorer.analyzers_of("c")
-    found = sum(map(bool, hits.values()))
-    return {"versions": versions, "solutions": solutions, "false_positives": false, "weak_found": found, "weak": hits}
+                for way in ways if number % 2 else reversed(ways):
+                    before = cost(ways[way])
+                    score = ways[way].score(problem, solution)
+                    costs[way].append(cost(ways[way]) - before)
+                    if score.severity or score.findings:
+                        rules = [each.test_id for each in score.findings]
+                        false[way][f"{problem.id} {number}"] = rules or ["failed"]
+        hits = {way: {name: found(scorer, name, weak[name]) for name in weak} for way, scorer in ways.items()}
+        return {
+            way: {
+                "versions": scorer.analyzers_of("c"),
+                "solutions": len(costs[way]),
+                "cpu_ms_mean": _ms(statistics.mean(costs[way])),
+                "cpu_ratio": round(sum(costs[way]) / sum(costs["off"]), 2),
+                "false_positives": false[way],
+                "weak_found": sum(map(bool, hits[way].values())),
+                "weak": hits[way],
+            }
+            for way, scorer in ways.items()
+        }
+
+
+def found(scorer: Scorer, name: str, program: str) -> list[str]:
+    """The findings in a weak program that name its weakness, or the line of it."""
+    line, cwe = weakness_of(program)
+    score = scorer.score(Problem(name, "", tests=(Test("3\n", "3"),), language="c"), program)
+    return [each.test_id for each in score.findings if each.line == line or each.cwe == cwe]
 
 
 def weakness_of(program: str) -> tuple[int, int]:
@@ -144,8 +165,8 @@ def measure(analyzer: Analyzer, safe: dict[str, str], weak: dict[str, str], fold
         done = subprocess.run([*analyzer.command, FILE], cwd=folder, capture_output=True, text=True, check=False)
         if name in safe:
             costs.append(cpu_seconds() - before)
-        found = analyzer.finding.finditer(done.stdout + done.stderr) if analyzer.finding else ()
-        findings = sorted({(int(each["line"]), _rule(each), each["cwe"] or "-") for each in found})
+        matches = analyzer.finding.finditer(done.stdout + done.stderr) if analyzer.finding else ()
+        findings = sorted({(int(each["line"]), _rule(each), each["cwe"] or "-") for each in matches})
         if name in weak:
             wanted, _ = weakness_of(program)
             hits[name] = [f"{rule} CWE-{cwe}" for line, rule, cwe in findings if line == wanted]
@@ -172,8 +193,8 @@ def _ms(seconds: float) -> float:
 
 def show(name: str, result: dict[str, Any]) -> None:
     """One line per analyzer, and one per rule that fires on safe programs."""
-    found = f", finds {result['weak_found']} of {len(result['weak'])}" if "weak" in result else ""
-    sys.stdout.write(f"{name:24s} {result['cpu_ms_median']:6.1f} ms CPU per program{found}\n")
+    finds = f", finds {result['weak_found']} of {len(result['weak'])}" if "weak" in result else ""
+    sys.stdout.write(f"{name:24s} {result['cpu_ms_median']:6.1f} ms CPU per program{finds}\n")
     for rule, each in result.get("safe", {}).items():
         sys.stdout.write(f"    {rule}: {each['programs']} safe programs\n")
 
