@@ -69,6 +69,10 @@ class ClusterScorer:
         """As `Scorer.switches`."""
         return {"extract": extract} | {name: each for name, each in self._settings.items() if name != "workers"}
 
+    def worker_settings(self) -> dict[str, Any]:
+        """The settings of a `ScoringWorker`."""
+        return self._settings | {"analyzers": self._analyzers, "versions": self.analyzers_of(C.name)}
+
     def analyzers_of(self, language: str) -> dict[str, str]:
         """As `Scorer.analyzers_of`; a node that has others ends with an error."""
         return analyzers_of(language, self._analyzers)
@@ -80,8 +84,7 @@ class ClusterScorer:
             UsageError, SceError: see `run_jobs`; or a worker's system does not offer the sandbox level, or has other
                 analyzers.
         """
-        settings = self._settings | {"analyzers": self._analyzers, "versions": self.analyzers_of(C.name)}
-        work = Work("securecoderl_edge.scoring.cluster:ScoringWorker", settings, _CHUNK, ahead=2)
+        work = Work("securecoderl_edge.scoring.cluster:ScoringWorker", self.worker_settings(), _CHUNK, ahead=2)
         for results in run_jobs(self._engine, work, map(_job, items)):
             yield [_scored(result) for result in results]
 

@@ -135,7 +135,7 @@ def test_scores_are_not_resumed_with_other_analyzers(analyzers: None, scorer: Sc
 
 
 def test_a_node_with_other_analyzers_scores_no_c(analyzers: None) -> None:
-    settings = ClusterScorer("ray", 1)._settings | {"analyzers": "auto", "versions": {"cppcheck": "Cppcheck 99"}}
+    settings = ClusterScorer("ray", 1).worker_settings() | {"versions": {"cppcheck": "Cppcheck 99"}}
     worker = ScoringWorker(settings, 1)
     try:
         job = {"program": RIGHT, "sample": 0, "extract": "raw"}
