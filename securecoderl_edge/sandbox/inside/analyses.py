@@ -15,8 +15,11 @@ import re
 
 MOST_REPORT_BYTES = 1 << 20
 MOST_FINDINGS = 1000
-# The preprocessor's first steps: a backslash, also as a trigraph, joins lines.
+# The preprocessor's first steps: a backslash joins lines.
 _JOINED = re.compile(rb"\\[ \t\v\f\r]*\n")
+# Where cppcheck sees other comments or strings than gcc: the mark of a comment on two lines, a lone carriage return, a
+# backslash as a trigraph.
+_READ_OTHERWISE = re.compile(rb"[*/](?:\\[ \t\v\f\r]*\n)+[*/]|\r(?!\n)|\?\?/")
 # Without one of these, a text has no pragma and no attribute, and can make none; then the words below are its own.
 _MAKES_PRAGMAS = (b"pragma", b"_Pragma", b"attribute", b"gnu", b"##", b"%:%:")
 _SILENCING = b"#pragma GCC poison diagnostic optimize __optimize__\n"
@@ -36,9 +39,11 @@ def header(source: bytes) -> bytes:
     """What gcc includes before a program, to be analyzed.
 
     Raises:
-        ValueError: the program asks whether it is analyzed.
+        ValueError: the program asks whether it is analyzed, or analyzers would read it in different ways.
     """
-    text = _JOINED.sub(b"", source.replace(b"??/", b"\\").replace(b"??=", b"#"))
+    if _READ_OTHERWISE.search(source):
+        raise ValueError("analyzers differ in what they take for a comment")
+    text = _JOINED.sub(b"", source.replace(b"??=", b"#"))
     if _TELLS_ANALYSIS in text:
         raise ValueError("the program asks whether it is analyzed")
     return _SILENCING if any(word in text for word in _MAKES_PRAGMAS) else b""
