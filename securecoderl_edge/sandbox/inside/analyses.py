@@ -17,9 +17,8 @@ MOST_REPORT_BYTES = 1 << 20
 MOST_FINDINGS = 1000
 # The preprocessor's first steps: a backslash joins lines.
 _JOINED = re.compile(rb"\\[ \t\v\f\r]*\n")
-# Where cppcheck sees other comments or strings than gcc: the mark of a comment on two lines, a lone carriage return, a
-# backslash as a trigraph.
-_READ_OTHERWISE = re.compile(rb"[*/](?:\\[ \t\v\f\r]*\n)+[*/]|\r(?!\n)|\?\?/")
+# Where cppcheck sees other comments or strings than gcc: the mark of a comment on two lines, a backslash as a trigraph.
+_READ_OTHERWISE = re.compile(rb"[*/](?:\\[ \t\v\f\r]*\n)+[*/]|\?\?/")
 # Without one of these, a text has no pragma and no attribute, and can make none; then the words below are its own.
 _MAKES_PRAGMAS = (b"pragma", b"_Pragma", b"attribute", b"gnu", b"##", b"%:%:")
 _SILENCING = b"#pragma GCC poison diagnostic optimize __optimize__\n"
