@@ -47,8 +47,8 @@ NO_BETA = 0.0
 PAPERS_BETA = 0.4
 # The shortest solution of a security problem is often the unsafe one.
 ANY_SOLUTION = ("sft.solutions=any",)
-# Updates of SFT that take SmolLM2 about as long as SFT and 50 updates of RL.
-LONG_SFT = 100
+# Updates of SFT that take SmolLM2 about as long as SFT and 40 updates of RL.
+LONG_SFT = 150
 # Arms whose setting was removed, and a commit with it. Their results stay in the record of their study.
 REMOVED_ARMS = {
     "half-refill": "335ab42",
