@@ -97,7 +97,7 @@ def random_setup(folder: Path, updates: int, batch: int) -> Setup:
 
 
 def smollm2_setup(updates: int) -> Setup:
-    """SmolLM2-135M on MBPP with the recipe `smollm2`."""
+    """SmolLM2-135M on MBPP with the recipe `smollm2`, but 32 completions an update, and a KL penalty."""
     from securecoderl_edge.models.architecture import read_architecture
     from securecoderl_edge.models.files import base_folder
     from securecoderl_edge.problems.sources import load_problems
@@ -106,7 +106,9 @@ def smollm2_setup(updates: int) -> Setup:
 
     settings = resolve("smollm2", (), {})
     base = base_folder(settings.model)
-    ppo = replace(settings.ppo, drop_zero_variance_groups=False)
+    ppo = replace(
+        settings.ppo, batch_size=32, rollout_sequences=32, kl_coefficient=0.02, drop_zero_variance_groups=False
+    )
     problems = load_problems(settings.problems)[: (updates + 1) * ppo.batch_size // ppo.samples_per_prompt]
     format = training_format(settings, base)
     return Setup(base, read_architecture(base).vocabulary, problems, format, settings.lora, ppo, auto=True)

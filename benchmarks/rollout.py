@@ -2,9 +2,9 @@
 
     python benchmarks/rollout.py --json benchmarks/results/rollout.json
 
-An update of the recipe `smollm2` samples 32 completions: eight of each of four prompts of MBPP. Here each has exactly
-``--tokens`` tokens, on one thread. ``best_update_speedup`` is what an update would gain if llama.cpp sampled instead of
-us and nothing else changed: sampling is ``--share`` of an update's time (``seconds_by_part`` of ppo_step.py).
+Eight completions of each of four prompts of MBPP are sampled, each of exactly ``--tokens`` tokens, on one thread.
+``best_update_speedup`` is what an update would gain if llama.cpp sampled instead of us and nothing else changed:
+sampling is ``--share`` of an update's time (``seconds_by_part`` of ppo_step.py).
 
 llama.cpp's time includes drawing the tokens. It has the weights of the base model; applying the LoRA adapter to each
 token, or merging it and quantizing again before each update, would cost it more.
@@ -42,6 +42,7 @@ from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.training.recipe import resolve
 from securecoderl_edge.training.workplace import training_format
 
+PROMPTS = 4
 TYPES = ("Q8_0", "F16", "BF16", "Q4_0")
 
 
@@ -73,8 +74,7 @@ def main() -> None:
     settings = resolve("smollm2", (), {})
     base = base_folder(settings.model)
     tokenizer, format = read_tokenizer(base), training_format(settings, base)
-    size = settings.ppo.samples_per_prompt
-    problems = load_problems(settings.problems)[: settings.ppo.batch_size // size]
+    size, problems = settings.ppo.samples_per_prompt, load_problems(settings.problems)[:PROMPTS]
     prompts = [tuple(tokenizer.encode_prompt(format.prompt(problem))) for problem in problems]
     rollout = Rollout(prompts, size, arguments.tokens, settings.ppo.temperature)
     ways: dict[str, Callable[[], int]] = {"ours": ours(base, rollout)}

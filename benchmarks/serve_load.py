@@ -9,6 +9,8 @@ the expected text, which proves whose they are. ``mixed_up`` ones have the text 
 ``rounded`` ones have the own seed and a text of their own: batches of other shapes round differently, which may change
 a token. Requests answered with 429 are ``refused``, those without a complete answer ``lost``. Memory is the resident
 size of the server and its child processes, the median of the second and of the last fifth of the time.
+``without_server`` are the same prompts in the runtime alone, one at a time and eight at once: what shared batches can
+gain at most.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ from record import publish
 
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.sources import load_problems
+from securecoderl_edge.runtimes.gguf.runtime import GgufRuntime
+from securecoderl_edge.runtimes.protocol import Sampling
 from securecoderl_edge.system.processes import module_command
 
 PATH, SEED = "/v1/chat/completions", 42
@@ -233,6 +237,21 @@ def memory_of(taken: Sequence[int]) -> dict[str, float]:
     return {"early_mib": round(early, 1), "late_mib": round(late, 1), "growth_mib": round(late - early, 1)}
 
 
+def decode_alone(model: str, threads: int | None, problems: Sequence[Problem], max_tokens: int) -> dict[str, float]:
+    """Tokens per second of the runtime for a GGUF file, without a server, one sequence at a time and eight at once."""
+    speeds = {}
+    prompts = [problem.statement for problem in problems]
+    with GgufRuntime(Path(model), threads=threads, parallel=8) as runtime:
+        for rows in (1, 8):
+            parts = [prompts[start : start + rows] for start in range(0, len(prompts), rows)]
+            runtime.generate(parts[0], 1, Sampling(0.8, 4))
+            started = time.monotonic()
+            answers = [row for part in parts for row in runtime.generate(part, 1, Sampling(0.8, max_tokens))]
+            tokens = sum(len(answer.token_ids) for row in answers for answer in row)
+            speeds[f"tokens_per_s_{rows}"] = round(tokens / (time.monotonic() - started), 1)
+    return {**speeds, "speedup_of_eight": round(speeds["tokens_per_s_8"] / speeds["tokens_per_s_1"], 2)}
+
+
 def main() -> None:
     """Start a server, ask, publish; exit with 1 if an answer was lost, mixed up or an error."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -255,6 +274,8 @@ def main() -> None:
         eight = put_under_load(client, expected, 8, short)
         with watched_memory(pid, seconds / 50) as memory:
             load = put_under_load(client, expected, clients, seconds)
+    is_gguf = Path(arguments.model).is_file()
+    alone_speeds = decode_alone(arguments.model, arguments.threads, problems, arguments.max_tokens) if is_gguf else {}
     results: dict[str, Any] = {
         "model": arguments.model,
         "max_tokens": arguments.max_tokens,
@@ -262,11 +283,13 @@ def main() -> None:
         "one_client": alone.to_record(),
         "eight_clients": eight.to_record(),
         "speedup_of_eight": round(eight.tokens / eight.wall / (alone.tokens / alone.wall), 2),
+        "without_server": alone_speeds,
         "load": {"clients": clients, "seconds": round(load.wall, 1), **load.to_record()},
         "memory": memory_of(memory),
     }
     for name in ("one_client", "eight_clients", "load"):
         sys.stdout.write(f"{name:14} {results[name]}\n")
+    sys.stdout.write(f"without server: {alone_speeds}\n")
     sys.stdout.write(f"speedup of eight clients: {results['speedup_of_eight']}; memory: {results['memory']}\n")
     publish(results, arguments.json)
     sys.exit(any(set(each.outcomes) - GOOD for each in (alone, eight, load)))

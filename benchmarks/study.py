@@ -9,6 +9,7 @@
     python benchmarks/study.py half --json benchmarks/results/study-half.json
     python benchmarks/study.py hacking --json benchmarks/results/study-hacking.json
     python benchmarks/study.py paper-mbpp --json benchmarks/results/study-paper-mbpp.json
+    python benchmarks/study.py mbpp --json benchmarks/results/study-mbpp.json
 
 ``table3`` has the variants of ``sce reproduce table3`` and some more. All studies share one folder, so a variant of two
 studies is trained once. Finished arms are not repeated. Their figures and the log of
@@ -46,6 +47,8 @@ NO_BETA = 0.0
 PAPERS_BETA = 0.4
 # The shortest solution of a security problem is often the unsafe one.
 ANY_SOLUTION = ("sft.solutions=any",)
+# Updates of SFT that take SmolLM2 about as long as SFT and 40 updates of RL.
+LONG_SFT = 150
 # Arms whose setting was removed, and a commit with it. Their results stay in the record of their study.
 REMOVED_ARMS = {
     "half-refill": "335ab42",
@@ -275,6 +278,22 @@ def paper_mbpp(folder: Path) -> Study:
     return replace(study, recipe="paper-exact", samples=1, limit=100, overrides=overrides, device="cpu")
 
 
+def mbpp(folder: Path) -> Study:
+    """The variants of `sce reproduce table3 --recipe smollm2`, and SFT of about equal time."""
+    preset = table3("smollm2", folder / "mbpp", seeds=3, quants=(), threads=1, overrides=("readiness_problems=0",))
+    known = {arm.name.removeprefix("mbpp-"): replace(arm, quants=()) for arm in preset.arms}
+    sft = known["sft"]
+    longer = replace(
+        sft, name=f"{sft.name}-{LONG_SFT}", title=f"SFT, {LONG_SFT} updates", settings=(f"sft.steps={LONG_SFT}",)
+    )
+    # Those of which the question most needs three seeds come first.
+    variants = [known[name] for name in ("sched", "fresh", "rft", "simple", "cont")]
+    papers = [arm for arm in variants if arm.name != "mbpp-rft"]
+    pairs = [(sft, longer), *itertools.product((sft, longer), variants), *itertools.combinations(papers, 2)]
+    names = tuple((first.name, second.name) for first, second in pairs)
+    return replace(preset, name="mbpp", arms=(sft, longer, *variants), comparisons=names)
+
+
 STUDIES: dict[str, Callable[[Path], Study]] = {
     "table3": main_table,
     "recipe": recipe,
@@ -285,6 +304,7 @@ STUDIES: dict[str, Callable[[Path], Study]] = {
     "half": half,
     "hacking": hacking,
     "paper-mbpp": paper_mbpp,
+    "mbpp": mbpp,
 }
 
 

@@ -60,7 +60,7 @@ class Table3Config:
     )
     updates: int | None = setting(
         None,
-        "Updates of each variant after SFT.  [default: 40 for starter, 50 for smollm2, else those of the recipe]",
+        "Updates of each variant after SFT.  [default: 40 for starter and smollm2, else those of the recipe]",
         minimum=2,
         metavar="N",
     )

@@ -47,6 +47,7 @@ ROWS = {
     "sft.learning_rate": Row(ours="it is usual for LoRA; the paper's 1e-6 is that of PPO"),
     "sft.max_tokens": Row(ours="completions may be as long"),
     "sft.solutions": Row(ours="APPS+ has several solutions of a problem"),
+    "reformat_solutions": Row(ours="the paper does not name a format"),
     "binary.steps": Row("500 episodes"),
     "partial.steps": Row("500 episodes"),
     "ppo.batch_size": Row("2"),

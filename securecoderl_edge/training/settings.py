@@ -276,6 +276,9 @@ class TrainSettings:
     problems: str = setting(
         "starter:train", "Training problems: starter[:SPLIT], mbpp:train or a JSONL file.", metavar="FILE"
     )
+    reformat_solutions: bool = setting(
+        False, "Write Python solutions in one format before training on them: four spaces, no comments (ast.unparse)."
+    )
     init: str | None = setting(
         None, "Start from the policy of another run or of one of its phases.", metavar="RUN[:PHASE]"
     )

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.models.adapters import (
     ADAPTER_WEIGHTS,
     POLICY_ADAPTER,
@@ -33,6 +34,7 @@ from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture
 from securecoderl_edge.models.sizes import GIB
 from securecoderl_edge.models.tokenizer import Tokenizer, read_tokenizer
+from securecoderl_edge.problems.datasets.python_source import reformatted
 from securecoderl_edge.problems.leakage import without_visible_tests
 from securecoderl_edge.problems.problem import Problem, digest_of_problems
 from securecoderl_edge.problems.sources import load_problems
@@ -184,6 +186,8 @@ def workplace(
     every = sources.problems
     if settings.reward.visible_tests == "drop":
         every = [without_visible_tests(problem) for problem in every]
+    if settings.reformat_solutions:
+        every = [_reformatted(problem) for problem in every]
     problems, held_out = hold_out(every, settings.selection.problems, sources.hold_out_seed)
     format = training_format(settings, sources.base)
     fitted, held_out = fit_for_training(settings, architecture.context, tokenizer, format, problems, held_out)
@@ -205,6 +209,12 @@ def workplace(
             run, settings, sources.inputs, architecture, model, tokenizer, compute, team, fitted, held_out,
             format, scorer, log, say, should_stop,
         )  # fmt: skip
+
+
+def _reformatted(problem: Problem) -> Problem:
+    if problem.language != PYTHON.name:
+        return problem
+    return replace(problem, solutions=tuple(map(reformatted, problem.solutions)))
 
 
 def load_model(settings: TrainSettings, sources: Sources, compute: Compute) -> Any:

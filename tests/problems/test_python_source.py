@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from securecoderl_edge.problems.datasets.calls import call_assertion
-from securecoderl_edge.problems.datasets.python_source import add_missing_imports, called_function, signature
+from securecoderl_edge.problems.datasets.python_source import (
+    add_missing_imports,
+    called_function,
+    reformatted,
+    signature,
+)
 
 
 @pytest.mark.parametrize(
@@ -70,3 +75,17 @@ def test_added_imports_follow_those_from_the_future() -> None:
     )
     exec(compile(added, "added", "exec"), {})
     assert add_missing_imports(added) == added
+
+
+def test_programs_are_reformatted_alike() -> None:
+    texts = (
+        "def f( a ):\n\tif a :\n\t\treturn(a)\n",
+        "# doubles\ndef f(a):\n  if a: return a",
+        "def f(a):\n if a:\n   return a;",
+    )
+    assert {reformatted(text) for text in texts} == {"def f(a):\n    if a:\n        return a\n"}
+
+
+@pytest.mark.parametrize("text", ["def f(:\n", "", "f" + "(" * 5000 + ")" * 5000, "-" * 3000 + "1", "x = 1\0"])
+def test_a_text_that_cannot_be_reformatted_stays_as_it_is(text: str) -> None:
+    assert reformatted(text) in (text, "\n")

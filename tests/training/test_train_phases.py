@@ -178,6 +178,26 @@ def test_tests_that_the_statement_shows_are_dropped_from_the_reward(
     assert totals == {"keep": set(tests), "drop": {count - 1 for count in tests}}
 
 
+def test_reformatted_solutions_train_as_solutions_in_that_format_do(
+    settings: Callable[..., TrainSettings], tmp_path: Path
+) -> None:
+    problems = load_problems(settings().problems)
+    uneven = "def add(n):\n  # one more\n  return (n+1)\nprint( add(int(input())) )"
+    even = "def add(n):\n    return n + 1\nprint(add(int(input())))\n"
+    policies = []
+    for name, solution, reformat in (
+        ("uneven", uneven, "true"),
+        ("even", even, "false"),
+        ("as-it-is", uneven, "false"),
+    ):
+        file = tmp_path / f"{name}.jsonl"
+        write_problems(file, [replace(each, solutions=(solution,)) for each in problems])
+        chosen = settings(f"reformat_solutions={reformat}", problems=str(file), phases=("sft",))
+        run = train(chosen, tmp_path / name)
+        policies.append((run.policy / "adapter_model.safetensors").read_bytes())
+    assert policies[0] == policies[1] != policies[2]
+
+
 def test_the_last_checkpoints_and_the_best_are_kept(
     settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

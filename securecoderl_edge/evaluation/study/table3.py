@@ -83,7 +83,7 @@ PRESETS = {
     ),
     "smollm2": Preset(
         (Split("mbpp", MBPP_CLEAN, "mbpp:test"),),
-        updates=50,
+        updates=40,
         variants=(SFT, "simple", "fresh", "cont", "sched", "rft"),
         measured_on=(Split("humaneval", MBPP_CLEAN, "humaneval:test"), Split("eval", MBPP_CLEAN, "starter:eval")),
         is_greedy=True,

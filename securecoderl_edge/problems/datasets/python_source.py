@@ -36,6 +36,21 @@ def parse(source: str) -> ast.Module | None:
             return None
 
 
+def reformatted(source: str) -> str:
+    """The same program as `ast.unparse` writes it: four spaces, one statement a line, no comments.
+
+    A text that does not parse, or whose syntax tree would change, is returned as it is.
+    """
+    tree = parse(source)
+    try:
+        text = "" if tree is None else ast.unparse(tree) + "\n"
+        again = parse(text)
+        is_same = tree is not None and again is not None and ast.dump(again) == ast.dump(tree)
+    except RecursionError:
+        return source
+    return text if is_same else source
+
+
 def parse_stub(source: str) -> ast.Module | None:
     """`parse` for starter code, whose last function often has no body."""
     text = source.rstrip()

@@ -197,12 +197,9 @@ def _predicting_states(model: Any, batch: Batch, compute: Compute | None) -> Ten
     visible = torch.cat([(present > 0)[owners, None].expand(-1, width, -1), causal.expand(len(owners), -1, -1)], dim=2)
     past = Past(kept, owners, visible[:, None])
     later, _ = hidden_states(model, tokens, positions, past, index=_unpadded(counts, tokens), **how)
-    starts = accumulate(counts, initial=len(prompts))
-    rows = [
-        each
-        for number, row in zip(numbers, zip(starts, counts, strict=False), strict=True)
-        for each in ((number, 1), row)
-    ]
+    rows: list[tuple[int, int]] = []
+    for number, start, count in zip(numbers, accumulate(counts, initial=len(prompts)), counts, strict=False):
+        rows += [(number, 1), (start, count)]
     return torch.cat([first, later]).index_select(0, _ranges(rows, first))
 
 
