@@ -4,8 +4,12 @@
 
 Safe programs are the first reference solutions of ``starter:c-eval`` and of a sample of ``starter:c-train``: a finding
 there is a false positive, or a solution to look at. The files of ``c_weak`` have one weakness each, in the line that
-names its CWE. All programs are of this repository; the analyzers run outside the sandbox here. One process at a time;
-``compile`` is our compilation without assembler and linker, for comparison.
+names its CWE. All programs are of this repository; one process at a time.
+
+First each analyzer runs alone, outside the sandbox, with all of its rules; ``compile`` is our compilation without
+assembler and linker, for comparison. Then ``reward`` is the real path: `Scorer` with the rules that count, on the
+tests of each problem (all solutions) and on one ordinary input for each weak program, with and without analyzers.
+There, a weakness is found if a finding has its CWE, or is in its line.
 """
 
 from __future__ import annotations
@@ -19,14 +23,19 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from c_reward import cpu_seconds as cost
 from record import publish
 
 from securecoderl_edge.languages.toolchain import FLAGS
+from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.problems.sources import load_problems
+from securecoderl_edge.sandbox import Limits
+from securecoderl_edge.scoring.scorer import Scorer
 
 WEAK = Path(__file__).with_name("c_weak")
 FILE = "solution.c"
@@ -71,7 +80,8 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=60, help="problems of starter:c-train")
     parser.add_argument("--json", type=Path, help="file for the results")
     arguments = parser.parse_args()
-    safe = references("starter:c-eval", sys.maxsize) | references("starter:c-train", arguments.sample)
+    problems = references("starter:c-eval", sys.maxsize) + references("starter:c-train", arguments.sample)
+    safe = {each.id: each.whole_program(each.solutions[0]) for each in problems}
     weak = {file.stem: file.read_text() for file in sorted(WEAK.glob("*.c"))}
     results: dict[str, Any] = {"safe_programs": len(safe), "weak_programs": len(weak)}
     results["versions"] = {name: version(name) for name in ("gcc", "cppcheck", "flawfinder") if shutil.which(name)}
@@ -80,14 +90,62 @@ def main() -> None:
             if shutil.which(analyzer.command[0]):
                 results[name] = measure(analyzer, safe, weak, Path(folder))
                 show(name, results[name])
+    results["reward"] = through_reward(problems, weak)
+    for way, result in results["reward"].items():
+        sys.stdout.write(f"reward, analyzers {way}: {result}\n")
     publish(results, arguments.json)
 
 
-def references(source: str, most: int) -> dict[str, str]:
-    """The first solution of each problem, of at most ``most`` problems that are evenly apart."""
+def through_reward(problems: Sequence[Problem], weak: dict[str, str]) -> dict[str, Any]:
+    """What the reward of reference solutions and of weak programs has and costs, without and with analyzers in turn."""
+    limits = Limits(cpu_seconds=2, wall_seconds=20)
+    with Scorer(1, limits, analyzers="off") as off, Scorer(1, limits) as auto:
+        ways = {"off": off, "auto": auto}
+        for scorer in ways.values():
+            scorer.score(problems[0], problems[0].solutions[0])  # its processes start
+        false: dict[str, dict[str, list[str]]] = {way: {} for way in ways}
+        costs: dict[str, list[float]] = {way: [] for way in ways}
+        for problem in problems:
+            for number, solution in enumerate(problem.solutions):
+                for way in ways if number % 2 else reversed(ways):
+                    before = cost(ways[way])
+                    score = ways[way].score(problem, solution)
+                    costs[way].append(cost(ways[way]) - before)
+                    if score.severity or score.findings:
+                        rules = [each.test_id for each in score.findings]
+                        false[way][f"{problem.id} {number}"] = rules or ["failed"]
+        hits = {way: {name: found(scorer, name, weak[name]) for name in weak} for way, scorer in ways.items()}
+        return {
+            way: {
+                "versions": scorer.analyzers_of("c"),
+                "solutions": len(costs[way]),
+                "cpu_ms_mean": _ms(statistics.mean(costs[way])),
+                "cpu_ratio": round(sum(costs[way]) / sum(costs["off"]), 2),
+                "false_positives": false[way],
+                "weak_found": sum(map(bool, hits[way].values())),
+                "weak": hits[way],
+            }
+            for way, scorer in ways.items()
+        }
+
+
+def found(scorer: Scorer, name: str, program: str) -> list[str]:
+    """The findings in a weak program that name its weakness, or the line of it."""
+    line, cwe = weakness_of(program)
+    score = scorer.score(Problem(name, "", tests=(Test("3\n", "3"),), language="c"), program)
+    return [each.test_id for each in score.findings if each.line == line or each.cwe == cwe]
+
+
+def weakness_of(program: str) -> tuple[int, int]:
+    """Line and CWE of the weakness of a program."""
+    return next((n, int(m[1])) for n, line in enumerate(program.splitlines(), 1) if (m := _MARK.search(line)))
+
+
+def references(source: str, most: int) -> list[Problem]:
+    """At most ``most`` problems that are evenly apart."""
     problems = load_problems(source)
     step = max(1, len(problems) // most)
-    return {f"{source} {each.id}": each.whole_program(each.solutions[0]) for each in problems[::step][:most]}
+    return list(problems[::step][:most])
 
 
 def version(name: str) -> str:
@@ -107,10 +165,10 @@ def measure(analyzer: Analyzer, safe: dict[str, str], weak: dict[str, str], fold
         done = subprocess.run([*analyzer.command, FILE], cwd=folder, capture_output=True, text=True, check=False)
         if name in safe:
             costs.append(cpu_seconds() - before)
-        found = analyzer.finding.finditer(done.stdout + done.stderr) if analyzer.finding else ()
-        findings = sorted({(int(each["line"]), _rule(each), each["cwe"] or "-") for each in found})
+        matches = analyzer.finding.finditer(done.stdout + done.stderr) if analyzer.finding else ()
+        findings = sorted({(int(each["line"]), _rule(each), each["cwe"] or "-") for each in matches})
         if name in weak:
-            wanted = next(n for n, line in enumerate(program.splitlines(), 1) if _MARK.search(line))
+            wanted, _ = weakness_of(program)
             hits[name] = [f"{rule} CWE-{cwe}" for line, rule, cwe in findings if line == wanted]
             continue
         for rule in {rule for _, rule, _ in findings}:
@@ -135,8 +193,8 @@ def _ms(seconds: float) -> float:
 
 def show(name: str, result: dict[str, Any]) -> None:
     """One line per analyzer, and one per rule that fires on safe programs."""
-    found = f", finds {result['weak_found']} of {len(result['weak'])}" if "weak" in result else ""
-    sys.stdout.write(f"{name:24s} {result['cpu_ms_median']:6.1f} ms CPU per program{found}\n")
+    finds = f", finds {result['weak_found']} of {len(result['weak'])}" if "weak" in result else ""
+    sys.stdout.write(f"{name:24s} {result['cpu_ms_median']:6.1f} ms CPU per program{finds}\n")
     for rule, each in result.get("safe", {}).items():
         sys.stdout.write(f"    {rule}: {each['programs']} safe programs\n")
 

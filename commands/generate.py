@@ -109,9 +109,9 @@ def generate(
     """Generate a program for a prompt; test and scan it before printing it.
 
     PROMPT is a text, @FILE, or - (the default in a pipe) for standard input. The program is parsed, scanned with
-    Bandit (a program in C: compiled with sanitizers), and run in the sandbox: on the tests or the example of the
-    prompt, else once with empty input. The program goes to stdout, the verdict to stderr. Exit code 1 if no program
-    passes its checks.
+    Bandit (a program in C: with static analyzers and sanitizers), and run in the sandbox: on the tests or the example
+    of the prompt, else once with empty input. The program goes to stdout, the verdict to stderr. Exit code 1 if no
+    program passes its checks.
 
     With --jsonl FILE, each line of FILE is {"prompt": ...} or a problem record. Each output line is a JSON object with
     the best program, its completion and its score.

@@ -23,6 +23,7 @@ from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.extraction import EXTRACT_MODES
 from securecoderl_edge.sandbox.levels import sandbox_setting
 from securecoderl_edge.sandbox.limits import MAX_MEMORY_MIB, MAX_WALL_SECONDS
+from securecoderl_edge.sandbox.sanitizers import analyzers_setting
 from securecoderl_edge.sandbox.severity import severity_setting
 from securecoderl_edge.scoring.reward import credit_rule_setting, security_rule_setting
 from securecoderl_edge.system.cluster import is_ray
@@ -75,6 +76,7 @@ class ScoreConfig:
     credit_rule: str = credit_rule_setting()
     security: str = security_rule_setting()
     severity: str = severity_setting()
+    analyzers: str = analyzers_setting()
     sandbox: str = sandbox_setting()
     engine: str = engine_setting()
     json: bool = setting(False, "With FILE: print the score as one JSON document.")
@@ -121,7 +123,7 @@ def _score_many(config: ScoreConfig) -> None:
     if out is not None:  # an existing one is continued
         refuse_to_overwrite(out, True, config.problems, config.completions)
     with _scorer(config) as scorer, open_scores(out) if out else nullcontext() as file:
-        scores = read_scores(out, submissions, scorer.switches(config.extract)) if out else {}
+        scores = read_scores(out, submissions, scorer.switches(config.extract), scorer.analyzers_of) if out else {}
         missing = [submission for submission in submissions if submission.key not in scores]
         if scores:
             say(f"{len(submissions) - len(missing)} of {len(submissions)} completions are already scored in {out}")
@@ -152,6 +154,7 @@ def _scorer(config: ScoreConfig) -> ClusterScorer | Scorer:
         config.severity,
         config.sandbox,
         security=config.security,
+        analyzers=config.analyzers,
     )
 
 

@@ -33,6 +33,7 @@ def score(
     credit_rule: str = "any",
     severity: str = "bandit",
     security: str = "both",
+    analyzers: str = "auto",
     sandbox: str = "auto",
     workers: int | None = None,
 ) -> list[Score]:
@@ -44,6 +45,7 @@ def score(
             ``published``.
         severity: scale of the penalty for a finding: ``bandit`` or ``cwe``.
         security: R_sec of problems with security tests: ``both`` (tests and Bandit), ``tests`` or ``bandit``.
+        analyzers: of programs in C: ``auto`` (those that are installed) or ``off``.
         workers: programs that run at the same time; by default one per core.
 
     Returns:
@@ -56,7 +58,7 @@ def score(
     """
     from securecoderl_edge.scoring.scorer import Scorer
 
-    with Scorer(workers, None, credit_rule, severity, sandbox, security=security) as scorer:
+    with Scorer(workers, None, credit_rule, severity, sandbox, security=security, analyzers=analyzers) as scorer:
         return scorer.score_all([(problem, program, 0) for problem, program in programs])
 
 

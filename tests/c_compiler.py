@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.languages.analyzers import INSTALL_HINTS, analyzer_versions
 from securecoderl_edge.sandbox import SandboxPool
 
 
@@ -18,6 +19,13 @@ def why_no_c() -> str:
 def why_no_target() -> str:
     """The reason why this machine cannot run programs for Cortex-M3 on the emulated board; empty if it can."""
     return _why_not("cortex-m3")
+
+
+@cache
+def why_no_analyzers() -> str:
+    """The reason why not all static analyzers can read programs in C on this machine; empty if they can."""
+    missing = [name for name in INSTALL_HINTS if name not in analyzer_versions()]
+    return why_no_c() or (f"needs {', '.join(missing)}" if missing else "")
 
 
 def _why_not(language: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from c_compiler import why_no_c, why_no_target
+from c_compiler import why_no_analyzers, why_no_c, why_no_target
 from once import Once
 from places import own_temporary_folder
 from tiny_models import build_adapter, build_model
@@ -61,6 +61,13 @@ def accelerator(request: pytest.FixtureRequest) -> str:
 def c_compiler() -> None:
     """Skips tests of C programs where none can be compiled and isolated."""
     if reason := why_no_c():
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def analyzers() -> None:
+    """Skips tests of static analyzers where not all of them can read programs in C."""
+    if reason := why_no_analyzers():
         pytest.skip(reason)
 
 

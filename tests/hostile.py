@@ -55,7 +55,7 @@ def main() -> None:
     runs: list[list[Any]] = []
     # Sanitized programs start slowly on a busy machine, and fill memory slowly.
     limits = Limits(2, 4) if sys.argv[2] == "python" else Limits(2, 12, memory_mib=256)
-    with SandboxPool(2, limits, sys.argv[1]) as pool:
+    with SandboxPool(2, limits, sys.argv[1], has_analyzers=True) as pool:
         for run in run_all(pool, jobs):
             last = run.executions[0] if run.parses else None
             ending = (last.stdout, last.stderr, last.returncode, last.stopped_by) if last else ("", run.error, 0, "")

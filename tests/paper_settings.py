@@ -94,7 +94,7 @@ ROWS = {
 WITHOUT_EFFECT = {
     "checkpoint_every", "device", "gradient_checkpointing", "memory_gib", "ppo.discount", "ppo.gae_lambda",
     "ppo.micro_batch_tokens", "ppo.rollout", "ppo.rollout_sequences", "ppo.value_learning_rate",
-    "readiness_problems", "reward.sandbox",
+    "readiness_problems", "reward.analyzers", "reward.sandbox",
     "references.hint_anneal", "references.hint_step", "references.hint_target", "references.hints",
     "references.relift_batch_size",
     "rft.per_problem", "rft.steps", "ssd.steps", "ssd.temperature", "ssd.top_k", "ssd.top_p",

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
+from securecoderl_edge.doctor.analyzers import examine_analyzers
 from securecoderl_edge.doctor.findings import Check, Section, State
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.languages.targets import TARGETS, Target, find_target_toolchain
@@ -50,6 +51,8 @@ def examine_sandbox(choice: str = "auto") -> Section:
     section.facts["self_test"] = _record(test)
     section.findings += _judge(test)
     section.facts["c"], finding = _c_programs(choice)
+    section.findings.append(finding)
+    section.facts["analyzers"], finding = examine_analyzers(choice)
     section.findings.append(finding)
     section.facts["targets"] = {}
     for target in TARGETS.values():

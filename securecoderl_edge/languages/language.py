@@ -17,8 +17,8 @@ class Language:
         suffix: of a file that holds a program.
         fence: the label of a block of code in a chat answer. labels: of all blocks that are taken for such code.
         comment: what begins a line that is only a comment.
-        security_tool: where findings come from. has_text_scan: whether it reads the text of a program; else it watches
-            its runs.
+        security_tool: where findings come from. has_text_scan: whether from the text of a program alone; else it is
+            compiled, and its runs are watched.
     """
 
     name: str
@@ -57,7 +57,7 @@ C = Language(
     fence="c",
     labels=frozenset(("", "c", "h", "c11", "c99", "gnu11", "cpp", "c++")),
     comment="//",
-    security_tool="sanitizers",
+    security_tool="analyzers and sanitizers",
     has_text_scan=False,
 )
 LANGUAGES = {language.name: language for language in (PYTHON, C)}

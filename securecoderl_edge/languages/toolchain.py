@@ -46,6 +46,24 @@ _LINKERS = ("ld.gold", "ld.bfd", "ld")  # the fastest first: gold needs a quarte
 
 
 @dataclass(frozen=True)
+class Analyzer:
+    """A static analyzer of programs in C; `analyzers` finds those of this machine.
+
+    Attributes:
+        name: in records and errors.
+        version: as it prints it.
+        command: the first word a path. It reads the program from standard input and has a header as `INPUT`,
+            the descriptors of a compilation and no others, for which a program could ask.
+        readable: folders that it may read.
+    """
+
+    name: str
+    version: str
+    command: tuple[str, ...]
+    readable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Toolchain:
     """The steps from a C program to an executable file.
 
@@ -59,6 +77,7 @@ class Toolchain:
         place: the descriptor of the file that a process is about to become; above those that it may open itself.
         launcher: the program that becomes the tools and the programs (`launch.c`), in base64.
         emulate: the command that runs a program for a target (`targets`); empty where programs run themselves.
+        analyzers: static analyzers that read each program, see `find_analyzers`.
     """
 
     version: str
@@ -73,6 +92,7 @@ class Toolchain:
     place: int
     launcher: str
     emulate: tuple[str, ...] = ()
+    analyzers: tuple[Analyzer, ...] = ()
 
     @property
     def linker(self) -> str:

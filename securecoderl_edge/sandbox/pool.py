@@ -25,12 +25,22 @@ class SandboxPool:
     Workers are started when first needed, by executing a fresh interpreter (never by forking this process,
     which may hold secrets, expected outputs and a GPU). All methods may be called from several threads.
 
+    Args:
+        has_analyzers: whether programs in C are read by the static analyzers of this machine.
+
     Raises:
         SceError: this system cannot isolate programs as ``level`` demands.
     """
 
-    def __init__(self, workers: int | None = None, limits: Limits | None = None, level: str = "auto") -> None:
+    def __init__(
+        self,
+        workers: int | None = None,
+        limits: Limits | None = None,
+        level: str = "auto",
+        has_analyzers: bool = False,
+    ) -> None:
         self.level = choose_level(level)
+        self._has_analyzers = has_analyzers
         self.limits = limits or Limits()
         self.workers = workers or default_workers(self.limits)
         # As many as programs may run at once; each holds the workers that it has had so far, by language.
@@ -121,7 +131,7 @@ class SandboxPool:
         keep = False
         try:
             if worker is None and not self._closed.is_set():
-                worker = Worker(self.level, language)
+                worker = Worker(self.level, language, self._has_analyzers)
             with self._lock:
                 if worker is None or self._closed.is_set():
                     raise SceError("the sandbox is closed")

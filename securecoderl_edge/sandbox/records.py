@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.languages.targets import Footprint
+
+if TYPE_CHECKING:
+    from securecoderl_edge.sandbox.security import Scan
 
 StoppedBy = Literal["", "cpu", "wall", "output", "memory", "threads"]
 
@@ -68,13 +71,15 @@ class Execution:
 class ProgramRun:
     """A program compiled once and run on each test; ``executions`` is empty when it does not parse.
 
-    ``error`` is the compiler's complaint; ``footprint`` is that of a program for a target.
+    ``error`` is the compiler's complaint; ``footprint`` is that of a program for a target; ``analysis`` is what static
+    analyzers found in the text, if they were asked.
     """
 
     parses: bool
     error: str = ""
     executions: tuple[Execution, ...] = ()
     footprint: Footprint | None = None
+    analysis: Scan | None = None
 
 
 @dataclass(frozen=True)

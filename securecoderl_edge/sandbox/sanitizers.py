@@ -1,19 +1,25 @@
-"""Security findings of a program in C: what the sanitizers stopped its runs for.
+"""Security findings of a program in C: what the sanitizers stopped its runs for, and what static analyzers found.
 
-Covers faults that its tests bring about. Does not cover faults that no test reaches, nor a program that changes its own
-code to hide one (SECURITY.md).
+Covers faults that its tests bring about, and those that an analyzer sees in the text. Does not cover faults that no
+test reaches and no analyzer follows, nor a program that changes its own code to hide one (SECURITY.md).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
+from securecoderl_edge.config import setting
+from securecoderl_edge.languages.analyzers import ANALYZER_CHOICES
 from securecoderl_edge.languages.toolchain import SANITIZER_STATUS
-from securecoderl_edge.languages.weaknesses import sanitizer_report
+from securecoderl_edge.languages.weaknesses import ANALYZERS, sanitizer_report
 from securecoderl_edge.sandbox.records import Execution, ProgramRun
 from securecoderl_edge.sandbox.security import Finding, Scan
 
+# Of an analyzer, which has not seen the fault happen.
+ANALYZER_CONFIDENCE = "MEDIUM"
 # The first words of a report. Another thread can end the program before it is complete.
 _REPORT = re.compile(r"^==\d+==ERROR: AddressSanitizer: ", re.MULTILINE)
 
@@ -25,9 +31,52 @@ def with_its_report(execution: Execution) -> Execution:
 
 
 def findings_of(run: ProgramRun) -> Scan:
-    """The faults in all runs of a program, each kind in each line once."""
-    found = [_finding(each) for each in run.executions if was_reported(each)]
-    return Scan(tuple(dict.fromkeys(found)))
+    """The faults of a program, each kind in each line once.
+
+    Tools may place the same fault in different lines. So a weakness counts as the first tool reports it: sanitizers,
+    then each analyzer.
+    """
+    found = tuple(dict.fromkeys(_finding(each) for each in run.executions if was_reported(each)))
+    if run.analysis is None:
+        return Scan(found)
+    return Scan((*found, *_new(run.analysis.findings, found)), run.analysis.failed)
+
+
+def _new(findings: Sequence[Finding], known: Sequence[Finding]) -> tuple[Finding, ...]:
+    weaknesses = {each.cwe for each in known}
+    return tuple(each for each in findings if each.cwe not in weaknesses)
+
+
+def analysis_of(reported: Any) -> Scan:
+    """What the analyzers found: of each a list of rules and lines, or None for one that failed.
+
+    Raises:
+        ValueError: anything else.
+    """
+    if not isinstance(reported, list) or not all(each is None or isinstance(each, list) for each in reported):
+        raise ValueError("not the reports of analyzers")
+    found: tuple[Finding, ...] = ()
+    for report in reported:
+        found += _new([finding for each in report or () if (finding := _of_analyzer(each)) is not None], found)
+    return Scan(found, failed=None in reported)
+
+
+def _of_analyzer(each: Any) -> Finding | None:
+    """A finding, or None for a rule that does not count."""
+    if not (isinstance(each, list) and list(map(type, each)) == [str, int]):
+        raise ValueError("not a finding")
+    rule, line = each
+    weakness = ANALYZERS.get(rule)
+    return weakness and Finding(rule, weakness.cwe, weakness.severity, ANALYZER_CONFIDENCE, line)
+
+
+def analyzers_setting() -> Any:
+    """The setting for the static analyzers of programs in C."""
+    return setting(
+        "auto",
+        "Static analyzers of programs in C. auto: gcc -fanalyzer and cppcheck, if installed; off: sanitizers only.",
+        choices=ANALYZER_CHOICES,
+    )
 
 
 def was_reported(execution: Execution) -> bool:

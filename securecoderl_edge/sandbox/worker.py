@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.languages.analyzers import find_analyzers
 from securecoderl_edge.languages.language import PYTHON, C
 from securecoderl_edge.languages.targets import TARGETS, Footprint, find_target_toolchain, footprint_of
 from securecoderl_edge.languages.toolchain import find_toolchain
@@ -23,7 +24,8 @@ from securecoderl_edge.sandbox.inside import messages
 from securecoderl_edge.sandbox.levels import OFF_HINT, Level
 from securecoderl_edge.sandbox.limits import COMPILE_CPU_SECONDS, COMPILE_MEMORY_MIB, Limits
 from securecoderl_edge.sandbox.records import BoxLost, Call, Execution, Job, ProgramRun, WorkerLost
-from securecoderl_edge.sandbox.sanitizers import with_its_report
+from securecoderl_edge.sandbox.sanitizers import analysis_of, with_its_report
+from securecoderl_edge.sandbox.security import Scan
 
 INSIDE = Path(__file__).parent / "inside"
 # -I would ignore the hash seed, which makes the order of sets, and so rewards, reproducible. Without columns in code
@@ -45,13 +47,14 @@ class Worker:
     Args:
         level: of isolation.
         language: of the programs that it runs, a name in `LANGUAGES` or `TARGETS`.
+        has_analyzers: whether programs in C are read by static analyzers.
 
     Raises:
         SceError: the zygote does not start, or there is no toolchain for the language.
     """
 
-    def __init__(self, level: Level, language: str = PYTHON.name) -> None:
-        zygote, words = _zygote(language)
+    def __init__(self, level: Level, language: str = PYTHON.name, has_analyzers: bool = False) -> None:
+        zygote, words = _zygote(language, has_analyzers)
         self.programs = 0
         self._is_cancelled = Job("").is_cancelled
         self._socket, theirs = socket.socketpair()
@@ -94,6 +97,7 @@ class Worker:
         """
         self.programs += 1
         self._footprint: Footprint | None = None
+        self._analysis: Scan | None = None
         self._is_cancelled = job.is_cancelled
         tests: list[tuple[str, Call | None]] = [(stdin, None) for stdin in job.stdins]
         tests += [("", call) for call in job.calls]
@@ -110,7 +114,7 @@ class Worker:
         self._receive(GRACE_SECONDS)
         if job.language == C.name:
             executions = list(map(with_its_report, executions))
-        return ProgramRun(True, "", tuple(executions), self._footprint)
+        return ProgramRun(True, "", tuple(executions), self._footprint, self._analysis)
 
     def _run_batch(
         self, source: int, tests: Sequence[tuple[str, Call | None]], limits: Limits, is_first: bool, is_last: bool
@@ -124,10 +128,10 @@ class Worker:
             attached = [source] if is_first else []
             attached += [each for own in files for each in own]
             self._send(" ".join([*head, str(int(is_last)), *words]), attached)
-            reply = self._receive(GRACE_SECONDS + COMPILE_CPU_SECONDS + len(running) * limits.wall_seconds)
+            reply = self._receive(GRACE_SECONDS + 3 * COMPILE_CPU_SECONDS + len(running) * limits.wall_seconds)
             kind, _, rest = reply.partition(" ")
-            if kind == "measured":
-                self._footprint = _footprint(rest)
+            if kind in ("measured", "analyzed"):
+                self._keep(kind, rest)
                 kind, _, rest = self._receive(GRACE_SECONDS + len(running) * limits.wall_seconds).partition(" ")
             if kind == "gone":
                 if os.fstat(source).st_size == 0:  # the box empties it when it has compiled it
@@ -143,6 +147,16 @@ class Worker:
         finally:
             for test in running:
                 test.close()
+
+    def _keep(self, kind: str, text: str) -> None:
+        """Facts about a program; the box has read untrusted text, so its report is checked."""
+        try:
+            if kind == "measured":
+                self._footprint = footprint_of(json.loads(text))
+            else:
+                self._analysis = analysis_of(json.loads(text))
+        except ValueError as error:
+            raise WorkerLost(f"invalid reply: {error}") from None
 
     def _greeting(self, zygote: Path, complaints: int) -> str:
         """Wait until the zygote is ready; returns the reason if it fails, else an empty string."""
@@ -202,14 +216,18 @@ class _Refused(Exception):
     """The program does not parse; the text is the reason."""
 
 
-def _zygote(language: str) -> tuple[Path, list[str]]:
+def _zygote(language: str, has_analyzers: bool) -> tuple[Path, list[str]]:
     """The script of a language's zygote, and what it is told."""
     if language == PYTHON.name:
         return INSIDE / "zygote.py", []
     is_target = language in TARGETS
-    toolchain = dataclasses.asdict(find_target_toolchain(language) if is_target else find_toolchain())
+    toolchain = find_target_toolchain(language) if is_target else find_toolchain()
+    if has_analyzers and not is_target:  # for a target, a program is built after it was analyzed
+        toolchain = dataclasses.replace(toolchain, analyzers=find_analyzers())
     limits = [COMPILE_CPU_SECONDS, COMPILE_MEMORY_MIB * MEBIBYTE]
-    return INSIDE / ("board.py" if is_target else "native.py"), [json.dumps(toolchain), json.dumps(limits)]
+    return INSIDE / ("board.py" if is_target else "native.py"), [
+        json.dumps(each) for each in (dataclasses.asdict(toolchain), limits)
+    ]
 
 
 def _source(job: Job) -> str:
@@ -217,14 +235,6 @@ def _source(job: Job) -> str:
     if job.language not in TARGETS:
         return job.program
     return f"{json.dumps([len(job.answer.encode('utf-8', 'surrogatepass')), job.entry_point])}\n{job.program}"
-
-
-def _footprint(text: str) -> Footprint:
-    """What a box measured; it has read untrusted text, so its report is checked."""
-    try:
-        return footprint_of(json.loads(text))
-    except ValueError as error:
-        raise WorkerLost(f"invalid reply: {error}") from None
 
 
 def _program_words(limits: Limits) -> tuple[str, ...]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.languages.analyzers import AnalyzerChoice
+from securecoderl_edge.languages.language import C
 from securecoderl_edge.problems.problem import problem_from_record, problem_to_record
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.sandbox.levels import named_choice
 from securecoderl_edge.sandbox.pool import default_workers
 from securecoderl_edge.scoring.score import score_from_record
-from securecoderl_edge.scoring.scorer import Item, Scored, Scorer
+from securecoderl_edge.scoring.scorer import Item, Scored, Scorer, analyzers_of
 from securecoderl_edge.system.cluster import Work, is_ray, run_jobs
 
 # About a second of a core: long against the time of a message, short against that of a lost worker.
@@ -49,6 +51,7 @@ class ClusterScorer:
         severity_scale: str = "bandit",
         sandbox: str = "auto",
         security: str = "both",
+        analyzers: str = "auto",
     ) -> None:
         self.limits = limits or Limits()
         self._engine = engine
@@ -60,18 +63,28 @@ class ClusterScorer:
             "sandbox": named_choice(sandbox),
             "security": security,
         }
+        self._analyzers = cast(AnalyzerChoice, analyzers)
 
     def switches(self, extract: str) -> dict[str, Any]:
         """As `Scorer.switches`."""
         return {"extract": extract} | {name: each for name, each in self._settings.items() if name != "workers"}
 
+    def worker_settings(self) -> dict[str, Any]:
+        """The settings of a `ScoringWorker`."""
+        return self._settings | {"analyzers": self._analyzers, "versions": self.analyzers_of(C.name)}
+
+    def analyzers_of(self, language: str) -> dict[str, str]:
+        """As `Scorer.analyzers_of`; a node that has others ends with an error."""
+        return analyzers_of(language, self._analyzers)
+
     def in_batches(self, items: Iterable[Item]) -> Iterator[list[Scored]]:
         """As `Scorer.in_batches`.
 
         Raises:
-            UsageError, SceError: see `run_jobs`; or a worker's system does not offer the sandbox level.
+            UsageError, SceError: see `run_jobs`; or a worker's system does not offer the sandbox level, or has other
+                analyzers.
         """
-        work = Work("securecoderl_edge.scoring.cluster:ScoringWorker", self._settings, _CHUNK, ahead=2)
+        work = Work("securecoderl_edge.scoring.cluster:ScoringWorker", self.worker_settings(), _CHUNK, ahead=2)
         for results in run_jobs(self._engine, work, map(_job, items)):
             yield [_scored(result) for result in results]
 
@@ -87,17 +100,29 @@ class ScoringWorker:
 
     def __init__(self, settings: Mapping[str, Any], cores: int) -> None:
         limits = Limits(**settings["limits"])
-        given = {name: settings[name] for name in ("credit_rule", "severity_scale", "sandbox", "security")}
+        self._versions = settings["versions"]
+        names = ("credit_rule", "severity_scale", "sandbox", "security", "analyzers")
+        given = {name: settings[name] for name in names}
         workers = settings["workers"] or min(cores, default_workers(limits))
         self._scorer = Scorer(workers, limits, **given)
 
     def run(self, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """A score for each job."""
+        """A score for each job.
+
+        Raises:
+            SceError: a program is in C, and the analyzers here are not those of the machine that asks.
+        """
+        items = list(map(_item, jobs))
+        if any(item.problem.language == C.name for item in items) and self._own_versions() != self._versions:
+            raise SceError("the static analyzers for C differ between nodes. Install the same, or use --analyzers off.")
         return [
             {"score": score.to_record(), "slowest": slowest}
-            for batch in self._scorer.in_batches(map(_item, jobs))
+            for batch in self._scorer.in_batches(items)
             for score, slowest in batch
         ]
+
+    def _own_versions(self) -> dict[str, str]:
+        return self._scorer.analyzers_of(C.name)
 
     def close(self) -> None:
         """End the sandbox."""

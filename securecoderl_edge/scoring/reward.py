@@ -171,7 +171,7 @@ def security_rule_setting() -> Any:
     """The setting for what R_sec is made of."""
     return setting(
         "both",
-        "R_sec of problems with security tests. both: tests and Bandit; tests; bandit: as for other problems.",
+        "R_sec of problems with security tests. both: tests and findings; tests; bandit: findings, as elsewhere.",
         choices=SECURITY_RULES,
     )
 

@@ -64,6 +64,7 @@ class Score:
         problem_hash: tells the problem from an edited one with the same id.
         signs: of reward hacking, see `signs`; never penalized.
         footprint: the `Footprint` of a program that was built for a target, else empty.
+        analyzers: the version of each static analyzer that read a program in C, else empty.
     """
 
     id: str
@@ -92,6 +93,7 @@ class Score:
     security_verdicts: tuple[SecurityVerdict, ...] = ()
     security_total: int = 0
     footprint: Mapping[str, Any] = field(default_factory=dict)
+    analyzers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def failed_security(self) -> tuple[SecurityVerdict, ...]:
@@ -109,10 +111,11 @@ class Score:
         return 0 < self.total == self.passed
 
     def to_record(self) -> dict[str, Any]:
-        """The JSON object of the score; without a footprint if there is no target."""
+        """The JSON object of the score; without a footprint if there is no target, and without analyzers if none."""
         record = dataclasses.asdict(self)
-        if not self.footprint:
-            del record["footprint"]
+        for name in ("footprint", "analyzers"):
+            if not record[name]:
+                del record[name]
         return record
 
 
@@ -197,6 +200,7 @@ def score_from_record(value: object) -> Score:
     _check(fields, _COUNTS, lambda value: type(value) is int and value >= 0)
     _check(fields, _NUMBERS, _is_amount)
     _check(fields, ("limits",), lambda value: isinstance(value, dict) and all(map(_is_amount, value.values())))
+    _check(fields, ("analyzers",), _is_table_of_texts)
     _check(fields, _LISTS, lambda value: isinstance(value, (list, tuple)))
     fields |= {name: tuple(fields[name]) for name in ("signs", "verdicts") if name in fields}
     try:
@@ -219,6 +223,10 @@ def _check(fields: dict[str, Any], names: tuple[str, ...], is_right: Callable[[A
     wrong = [name for name in names if name in fields and not is_right(fields[name])]
     if wrong:
         raise ValueError(f"invalid {wrong[0]}")
+
+
+def _is_table_of_texts(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
 
 
 def _is_amount(value: object) -> bool:

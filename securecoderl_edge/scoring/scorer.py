@@ -11,6 +11,7 @@ from operator import itemgetter
 from random import SystemRandom
 from typing import Any, cast
 
+from securecoderl_edge.languages.analyzers import ANALYZER_CHOICES, AnalyzerChoice, analyzer_versions
 from securecoderl_edge.languages.language import LANGUAGES
 from securecoderl_edge.problems.assertions import assertions_of, security_assertions_of
 from securecoderl_edge.problems.leakage import constant_passes
@@ -58,9 +59,10 @@ class Scorer:
 
     Args:
         time_factor: multiplies all time limits, also those of problems, see `calibration`.
+        analyzers: whether static analyzers read programs in C.
 
     Raises:
-        ValueError: unknown credit rule, severity scale, security rule or sandbox level.
+        ValueError: unknown credit rule, severity scale, security rule, choice of analyzers or sandbox level.
         SceError: this system does not offer the sandbox level.
     """
 
@@ -73,6 +75,7 @@ class Scorer:
         sandbox: str = "auto",
         time_factor: float = 1.0,
         security: str = "both",
+        analyzers: str = "auto",
     ) -> None:
         if credit_rule not in CREDIT_RULES:
             raise ValueError(f"credit_rule must be one of {', '.join(CREDIT_RULES)}, not {credit_rule!r}")
@@ -80,11 +83,14 @@ class Scorer:
             raise ValueError(f"severity_scale must be one of {', '.join(SEVERITY_SCALES)}, not {severity_scale!r}")
         if security not in SECURITY_RULES:
             raise ValueError(f"security must be one of {', '.join(SECURITY_RULES)}, not {security!r}")
+        if analyzers not in ANALYZER_CHOICES:
+            raise ValueError(f"analyzers must be one of {', '.join(ANALYZER_CHOICES)}, not {analyzers!r}")
+        self._analyzers = cast(AnalyzerChoice, analyzers)
         self.credit_rule = cast(CreditRule, credit_rule)
         self.security = cast(SecurityRule, security)
         self.severity_scale = cast(SeverityScale, severity_scale)
         self._time_factor = time_factor
-        self._pool = SandboxPool(workers, (limits or Limits()).slower(time_factor), sandbox)
+        self._pool = SandboxPool(workers, (limits or Limits()).slower(time_factor), sandbox, analyzers == "auto")
         self._scanner = SecurityScanner()
         self._threads = ThreadPoolExecutor(self._pool.workers, thread_name_prefix="scorer")
         self._is_cancelled: Callable[[], bool] = lambda: False
@@ -122,6 +128,10 @@ class Scorer:
             "limits": dataclasses.asdict(self.limits),
         }
 
+    def analyzers_of(self, language: str) -> dict[str, str]:
+        """The versions of the static analyzers of a language, in the `Score` of each of its programs."""
+        return analyzers_of(language, self._analyzers)
+
     def score(self, problem: Problem, program: str, sample: int = 0, extract: str = "raw") -> Score:
         """Run ``program`` on the problem's tests and scan it.
 
@@ -157,6 +167,7 @@ class Scorer:
             limits=dataclasses.asdict(self._pool.limits),
             problem_hash=problem_digest(problem),
             signs=signs_of(problem, run, outcomes),
+            analyzers=self.analyzers_of(problem.language),
             footprint={} if run.footprint is None else dataclasses.asdict(run.footprint),
         )
         return score, run
@@ -220,7 +231,7 @@ class Scorer:
         return run, outcomes[: problem.test_count], outcomes[problem.test_count :]
 
     def _scan(self, problem: Problem, program: str, run: ProgramRun) -> Scan:
-        """The findings: from the text where there is a scanner for the language, else from what happened."""
+        """The findings: from the text where a scanner needs no more, else from what analyzers and sanitizers told."""
         if not run.parses:
             return Scan()
         has_text_scan = LANGUAGES[problem.language].has_text_scan
@@ -241,6 +252,11 @@ class Scorer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def analyzers_of(language: str, choice: AnalyzerChoice) -> dict[str, str]:
+    """As `Scorer.analyzers_of`, for a choice."""
+    return analyzer_versions() if choice == "auto" and not LANGUAGES[language].has_text_scan else {}
 
 
 def _in_order(run: ProgramRun, order: Sequence[int]) -> ProgramRun:

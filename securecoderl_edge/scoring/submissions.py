@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,13 +86,19 @@ def open_scores(path: Path) -> Iterator[IO[str]]:
         raise SceError(f"cannot write {path}: {error.strerror}") from None
 
 
-def read_scores(path: Path, submissions: Iterable[Submission], switches: Mapping[str, Any]) -> dict[Key, Score]:
+def read_scores(
+    path: Path,
+    submissions: Iterable[Submission],
+    switches: Mapping[str, Any],
+    analyzers_of: Callable[[str], Mapping[str, str]] = lambda language: {},
+) -> dict[Key, Score]:
     """The scores that a file already has, to resume scoring.
 
     A truncated last line is removed from the file if it begins like a score.
 
     Args:
         switches: fields of `Score` that all rows must agree in, such as ``credit_rule``.
+        analyzers_of: the field ``analyzers`` of all rows in a language.
 
     Raises:
         SceError: a line is not a score, repeats one, was made with other settings, or scores another program or
@@ -113,7 +119,10 @@ def read_scores(path: Path, submissions: Iterable[Submission], switches: Mapping
     for number, line in enumerate(whole.split(b"\n"), 1):
         if line.strip():
             where = f"{path}:{number}"
-            score = _checked(decode_line(line, where), where, wanted, switches)
+            score = _checked(decode_line(line, where), where, switches)
+            submission = wanted.get((score.id, score.sample))
+            if submission is not None:
+                _check_submission(score, submission, where, analyzers_of)
             if (score.id, score.sample) in scores:
                 raise SceError(f"{where}: duplicate sample {score.sample} of {score.id!r}; remove one line")
             scores[score.id, score.sample] = score
@@ -133,7 +142,7 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
-def _checked(record: Any, where: str, wanted: Mapping[Key, Submission], switches: Mapping[str, Any]) -> Score:
+def _checked(record: Any, where: str, switches: Mapping[str, Any]) -> Score:
     try:
         score = score_from_record(record)
     except ValueError:
@@ -142,11 +151,24 @@ def _checked(record: Any, where: str, wanted: Mapping[Key, Submission], switches
         if getattr(score, name) != value:
             was = getattr(score, name)
             raise SceError(f"{where}: scored with {name} = {was}, not {value}; choose another --out")
-    submission = wanted.get((score.id, score.sample))
-    if submission is not None and score.program != submission.program:
+    return score
+
+
+def _check_submission(
+    score: Score, submission: Submission, where: str, analyzers_of: Callable[[str], Mapping[str, str]]
+) -> None:
+    if score.program != submission.program:
         raise SceError(
             f"{where}: the completion of {score.id!r}, sample {score.sample}, has changed; choose another --out"
         )
-    if submission is not None and score.problem_hash != problem_digest(submission.problem):
+    if score.problem_hash != problem_digest(submission.problem):
         raise SceError(f"{where}: the problem {score.id!r} has changed; choose another --out")
-    return score
+    analyzers = dict(analyzers_of(submission.problem.language))
+    if score.analyzers != analyzers:
+        raise SceError(
+            f"{where}: scored with {_named(score.analyzers)}, not with {_named(analyzers)}; choose another --out"
+        )
+
+
+def _named(analyzers: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} ({version})" for name, version in analyzers.items()) or "no analyzers"

@@ -12,6 +12,7 @@ from securecoderl_edge.prompts.extraction import EXTRACT_MODES
 from securecoderl_edge.prompts.styles import TRAINED_STYLES
 from securecoderl_edge.sandbox.levels import sandbox_setting
 from securecoderl_edge.sandbox.limits import MAX_MEMORY_MIB, MAX_WALL_SECONDS, TRAINING_LIMITS
+from securecoderl_edge.sandbox.sanitizers import analyzers_setting
 from securecoderl_edge.sandbox.severity import severity_setting
 from securecoderl_edge.scoring.reward import credit_rule_setting, security_rule_setting
 
@@ -248,6 +249,7 @@ class RewardSettings:
     credit_rule: str = credit_rule_setting()
     security: str = security_rule_setting()
     severity: str = severity_setting()
+    analyzers: str = analyzers_setting()
     visible_tests: str = setting(
         "keep",
         "Tests that are visible in the prompt. drop: leave them out if at least two other tests remain.",

@@ -197,7 +197,13 @@ def workplace(
     limits = Limits(reward.cpu_seconds, reward.wall_seconds, reward.memory_mib)
     workers = None if team.local_count == 1 else max(1, cpu_count() // team.local_count)
     with Scorer(
-        workers, limits, reward.credit_rule, reward.severity, reward.sandbox, security=reward.security
+        workers,
+        limits,
+        reward.credit_rule,
+        reward.severity,
+        reward.sandbox,
+        security=reward.security,
+        analyzers=reward.analyzers,
     ) as scorer:
         yield Workplace(
             run, settings, sources.inputs, architecture, model, tokenizer, compute, team, fitted, held_out,

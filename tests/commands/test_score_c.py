@@ -33,6 +33,25 @@ def test_a_file_in_c_is_compiled_and_its_language_can_be_named(c_compiler: None,
         assert result.stdout == "passes: it prints the expected output\nlevel 4 (passes all tests), reward 1.00\n"
 
 
+def test_findings_of_analyzers_are_shown_with_line_rule_and_weakness(analyzers: None, tmp_path: Path) -> None:
+    file = tmp_path / "name.c"
+    file.write_text(
+        "#include <stdio.h>\nint main(void) {\n    char name[9];\n"
+        '    scanf("%s", name);\n    puts(name);\n    return 0;\n}\n'
+    )
+    options = (str(file), "--input", "Ann", "--expect", "Ann")
+    result = score(*options)
+    assert result.exit_code == 0, result.output
+    assert result.stdout == (
+        "passes: it prints the expected output\n"
+        "high security finding invalidscanf (CWE-120) in line 4\n"
+        "level 4 (passes all tests), reward 0.60\n"
+    )
+    record = json.loads(score(*options, "--json").stdout)
+    assert list(record["analyzers"]) == ["gcc -fanalyzer", "cppcheck"]
+    assert "reward 1.00" in score(*options, "--analyzers", "off").stdout
+
+
 def test_a_file_in_c_is_not_scanned_by_bandit(tmp_path: Path) -> None:
     file = tmp_path / "double.c"
     file.write_text("int main(void) { return 0; }\n")

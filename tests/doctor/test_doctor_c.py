@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from securecoderl_edge.doctor import analyzers as doctor_analyzers
 from securecoderl_edge.doctor import isolation
+from securecoderl_edge.doctor.analyzers import examine_analyzers
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.languages import targets
+from securecoderl_edge.languages.analyzers import CPPCHECK, GCC
 from securecoderl_edge.languages.targets import CORTEX_M3
 from securecoderl_edge.sandbox import selftest
 
@@ -33,6 +36,29 @@ def test_a_machine_without_a_c_compiler_is_told_what_to_install(monkeypatch: pyt
     _, finding = isolation._c_programs("auto")
     assert (finding.state, finding.found) == ("missing", "cannot run C programs: gcc is missing")
     assert finding.next_step == "install gcc"
+
+
+def test_each_analyzer_is_tried_with_a_fault(analyzers: None) -> None:
+    facts, finding = examine_analyzers()
+    assert facts["passed"]
+    assert list(facts["versions"]) == [GCC, CPPCHECK]
+    assert (finding.state, finding.found.endswith("each finds a known fault")) == ("ok", True)
+
+
+def test_a_missing_analyzer_is_no_fault_and_is_told_with_what_to_install(
+    c_compiler: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor_analyzers, "analyzer_versions", dict)
+    _, finding = examine_analyzers()
+    assert finding.state == "missing"
+    assert "missing gcc -fanalyzer, cppcheck (optional)" in finding.found
+    assert "apt-get install cppcheck" in finding.next_step
+
+
+def test_an_analyzer_that_sees_no_fault_is_bad_news(analyzers: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_analyzers, "FAULTY", "int main(void) { return 0; }")
+    facts, finding = examine_analyzers()
+    assert (facts["passed"], finding.state) == (False, "bad")
 
 
 def test_a_target_is_tried_with_a_program_and_attacks(cortex_m3: None) -> None:

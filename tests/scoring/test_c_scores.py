@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from securecoderl_edge.errors import SceError
+from securecoderl_edge.languages.analyzers import analyzer_versions
 from securecoderl_edge.languages.language import LANGUAGES
-from securecoderl_edge.problems.problem import Problem, SecurityTest, Test
+from securecoderl_edge.problems.problem import Problem, SecurityTest, Test, problem_to_record
 from securecoderl_edge.sandbox import Limits
+from securecoderl_edge.scoring.cluster import ClusterScorer, ScoringWorker
 from securecoderl_edge.scoring.explain import explain
 from securecoderl_edge.scoring.references import INSECURE, check_problems
-from securecoderl_edge.scoring.score import score_from_record
+from securecoderl_edge.scoring.score import score_from_record, score_line
 from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.scoring.submissions import Submission, read_scores
 
 pytestmark = [pytest.mark.usefixtures("c_compiler"), pytest.mark.timeout(300)]
 DOUBLE = Problem("double", "Double it.", tests=(Test("1\n", "2\n"), Test("4\n", "8\n")), language="c")
@@ -66,6 +71,80 @@ def test_a_finding_is_explained_and_needs_no_line(scorer: Scorer) -> None:
         assert words in text
     score, run = scorer.inspect(problem, "int main( {")
     assert explain(score, run, "2", scorer.limits, LANGUAGES["c"]).startswith("does not compile: not a C program\n")
+
+
+USE_AFTER_FREE = RIGHT.replace("int n;", 'int n, *p = malloc(4); if (p) { free(p); if (getenv("X")) n = *p; }')
+LEAK = RIGHT.replace("int main", "static void f(int n) { char *p = malloc(n); if (p) *p = 0; }\nint main").replace(
+    "return 0", 'if (getenv("X")) f(3); return 0'
+)
+SILENCED = '#pragma GCC diagnostic ignored "-Wanalyzer-use-after-free"\n' + RIGHT
+UNTESTED_FAULTS = {
+    USE_AFTER_FREE: (1.0, ["-Wanalyzer-use-after-free"]),
+    LEAK: (0.5, ["-Wanalyzer-malloc-leak"]),
+    SILENCED: (1.0, []),
+    RIGHT: (0.0, []),
+}
+
+
+@pytest.mark.parametrize("program", UNTESTED_FAULTS)
+def test_a_fault_that_no_test_reaches_counts_if_an_analyzer_sees_it(
+    analyzers: None, scorer: Scorer, program: str
+) -> None:
+    text = f"#include <stdlib.h>\n{program}"
+    score, run = scorer.inspect(DOUBLE, text)
+    danger, rules = UNTESTED_FAULTS[program]
+    assert (score.stage, score.severity, score.r_sec) == (4, danger, 1 - danger)
+    assert [each.test_id for each in score.findings] == rules
+    assert score.to_record()["analyzers"] == analyzer_versions()
+    assert score_from_record(score.to_record()) == score
+    if danger and not rules:
+        assert "the security scan failed" in explain(score, run, "2", scorer.limits, LANGUAGES["c"])
+
+
+def test_without_analyzers_only_what_happens_counts(analyzers: None) -> None:
+    with Scorer(1, analyzers="off") as scorer:
+        score = scorer.score(DOUBLE, f"#include <stdlib.h>\n{USE_AFTER_FREE}")
+    assert (score.r_sec, score.findings, "analyzers" in score.to_record()) == (1.0, (), False)
+    with pytest.raises(ValueError, match="analyzers must be one of auto, off"):
+        Scorer(1, analyzers="gcc")
+
+
+def test_security_tests_and_findings_multiply_as_in_python(analyzers: None) -> None:
+    attack = SecurityTest("a big number", 190, input="1000\n", output="2000\n")
+    problem = replace(DOUBLE, security_tests=(attack,))
+    expected = {"both": 0.5, "tests": 1.0, "bandit": 0.5}
+    for rule, r_sec in expected.items():
+        with Scorer(1, security=rule) as scorer:
+            score = scorer.score(problem, f"#include <stdlib.h>\n{LEAK}")
+        assert (score.passes_all_tests, score.failed_security, score.r_sec) == (True, (), r_sec)
+
+
+def test_python_scores_have_no_analyzers(scorer: Scorer) -> None:
+    score = scorer.score(Problem("p", "", tests=(Test("", "1"),)), "print(1)")
+    assert "analyzers" not in score.to_record()
+
+
+def test_scores_are_not_resumed_with_other_analyzers(analyzers: None, scorer: Scorer, tmp_path: Path) -> None:
+    score, file = scorer.score(DOUBLE, RIGHT), tmp_path / "scores.jsonl"
+    file.write_text(score_line(score))
+    given = ([Submission(DOUBLE, 0, RIGHT)], scorer.switches("raw"))
+    assert read_scores(file, *given, scorer.analyzers_of) == {("double", 0): score}
+    for others in ({}, analyzer_versions() | {"cppcheck": "Cppcheck 99"}):
+        with pytest.raises(SceError, match=r"scored with gcc -fanalyzer .*; choose another --out"):
+            read_scores(file, *given, lambda language, others=others: others)
+
+
+def test_a_node_with_other_analyzers_scores_no_c(analyzers: None) -> None:
+    settings = ClusterScorer("ray", 1).worker_settings() | {"versions": {"cppcheck": "Cppcheck 99"}}
+    worker = ScoringWorker(settings, 1)
+    try:
+        job = {"program": RIGHT, "sample": 0, "extract": "raw"}
+        with pytest.raises(SceError, match="differ between nodes"):
+            worker.run([job | {"problem": problem_to_record(DOUBLE)}])
+        plain = replace(DOUBLE, language="python")
+        assert worker.run([job | {"program": "print(2 * int(input()))", "problem": problem_to_record(plain)}])
+    finally:
+        worker.close()
 
 
 def test_bandit_does_not_read_c(scorer: Scorer) -> None:

@@ -176,7 +176,7 @@ def test_c_programs_are_compiled_tested_and_watched(scorer: Scorer, c_compiler: 
     assert [each["accepted"] for each in checked] == [True, False, False]
     assert [each["tests"] for each in checked] == [["pass"] * 2, ["crash", "pass"], ["not run"] * 2]
     assert [finding["cwe"] for finding in checked[1]["findings"]] == [369]
-    assert checked[0]["verdict"] == "passed 2/2 tests, sanitizers: no findings"
+    assert checked[0]["verdict"] == "passed 2/2 tests, analyzers and sanitizers: no findings"
     assert checked[2]["verdict"] == text["verdict"] == "does not compile"
     assert [choice["sce"]["accepted"] for choice in python] == [False, False, True]
     assert text["program"] == prompt + right

@@ -183,11 +183,11 @@ def test_ctrl_c_keeps_finished_scores_and_ends_the_workers(cluster: Cluster, fil
 
 
 def test_a_node_without_the_level_that_is_asked_for_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = ClusterScorer("ray", sandbox="full").switches("raw")
+    settings = ClusterScorer("ray", 1, sandbox="full").worker_settings()
     assert settings["sandbox"] == "full"
     monkeypatch.setattr("securecoderl_edge.sandbox.levels.landlock_abi", lambda: 0)
     with pytest.raises(SceError, match="--sandbox full: this kernel has no Landlock"):
-        ScoringWorker({**settings, "workers": 1}, 1)
+        ScoringWorker(settings, 1)
 
 
 def test_references_are_checked_as_on_this_machine(cluster: Cluster, files: list[str]) -> None:

@@ -1,6 +1,7 @@
 """The zygote of C programs: as `zygote`, whose loop and protocol it has, but a box compiles with gcc.
 
     sce --socket--> zygote --fork--> box --fork, exec--> cc1, as, ld     profile *compile*, one after the other
+                                         --fork, exec--> analyzers       profile *compile*, of a program that compiles
                                          --fork, exec--> the program     profile *native*, once for each test
 
 Run as ``python OPTIONS native.py SOCKET LEVEL TOOLCHAIN LIMITS``, with a toolchain (see `toolchain`) and the CPU
@@ -9,7 +10,8 @@ limited size, so there is no folder to write to and none to clean up.
 
 The box trusts no tool: it looks for inline assembly in what the compiler wrote, which the sanitizers could not see
 into, and for names of the sanitizers in what the assembler wrote. The zygote compiles and runs a program first; so one
-that is ready has shown that the toolchain works.
+that is ready has shown that the toolchain works. With analyzers the box sends ``analyzed JSON`` before the endings of
+tests: for each a list of [RULE, LINE], or null if it failed.
 
 This file imports the standard library and, by path, its siblings; the package is not there.
 """
@@ -35,7 +37,7 @@ zygote = ModuleType("zygote")
 zygote.__file__ = _path
 importlib.machinery.SourceFileLoader("zygote", _path).exec_module(zygote)
 messages, supervision, testprocess = zygote.messages, zygote.supervision, zygote.testprocess
-elf, profiles = zygote.sibling("elf"), zygote.sibling("profiles")
+analyses, elf, profiles = map(zygote.sibling, ("analyses", "elf", "profiles"))
 
 STEPS = ("compile", "assemble", "link", "emulate")
 MOST_STREAMS = 8
@@ -60,6 +62,7 @@ class Native:
 
     Attributes:
         measured: of the program that was compiled last, as JSON; nothing if this is not a `board`.
+        analyzers: the command of each, by its name.
     """
 
     trial = TRIAL
@@ -67,8 +70,11 @@ class Native:
 
     def __init__(self, level: str, toolchain: dict[str, Any]) -> None:
         self._commands = {name: toolchain[name] for name in STEPS if toolchain[name]}
-        tools = [words[0] for words in self._commands.values()]
-        given = {name: toolchain[name] for name in ("readable", "libraries", "loader")}
+        self.analyzers = {each["name"]: each["command"] for each in toolchain["analyzers"]}
+        tools = [words[0] for words in (*self.analyzers.values(), *self._commands.values())]
+        given = {name: toolchain[name] for name in ("libraries", "loader")}
+        more = [path for each in toolchain["analyzers"] for path in each["readable"]]
+        given["readable"] = [*toolchain["readable"], *more]
         self._emulator = tools[-1] if toolchain["emulate"] else ""
         self.layers = profiles.Profiles(level, zygote.sibling, tools=tools, emulator=self._emulator, **given)
         while os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) < MOST_STREAMS:
@@ -90,10 +96,17 @@ class Native:
             OSError: the kernel refuses, or the toolchain does not work.
         """
         self.layers.build()
+        source = memory_file(self.trial)
         try:
-            program = self.program(memory_file(self.trial), ToolLimits(control, cpu, memory))
+            program = self.program(source, ToolLimits(control, cpu, memory))
         except Refused as refused:
             raise OSError(f"gcc does not work in the sandbox: {refused}") from None
+        for name in self.analyzers:
+            try:
+                self._findings(name, source, ToolLimits(control, cpu, memory))
+            except ValueError as error:
+                raise OSError(f"{name} does not work in the sandbox ({error}); try it without analyzers") from None
+        os.close(source)
         output, errors = memory_file(), memory_file()
         pid = self.start_test(program, [self._nothing, output, errors], self.test([]))
         status = self.status_of(os.waitpid(pid, 0)[1])
@@ -126,29 +139,55 @@ class Native:
 
     def _step(self, name: str, limits: ToolLimits, inputs: list[int]) -> int:
         """Run one tool; a descriptor of its output."""
-        words = self._commands[name]
-        output, messages_file = memory_file(), memory_file()
         if name != "compile":  # which reads standard input
             inputs = [self._nothing, *inputs]
-        streams = [inputs[0], messages_file, messages_file, output, *inputs[1:]]
-        description = memory_file(self.layers.description(words[0], len(streams), limits.resources()))
-        pid = self._start(self._tools[words[0]], words, streams, description)
-        os.close(description)
-        status, stopped_by, seconds = limits.supervisor().wait(pid).split()
-        limits.cpu -= float(seconds)
-        complaint = _beginning(messages_file)
-        os.close(messages_file)
-        returncode = os.waitstatus_to_exitcode(int(status))
+        returncode, stopped_by, output, said = self._run(self._commands[name], limits, inputs)
+        complaint = _beginning(said)
+        os.close(said)
         if returncode == 0 and stopped_by == "-":
             return output
         os.close(output)
-        if stopped_by == "-" and returncode == -signal.SIGKILL:
-            os.kill(os.getpid(), signal.SIGKILL)  # somebody else killed it: sce tries again
         if stopped_by != "-" or returncode == -signal.SIGXCPU:
             raise Refused("compiling took too long")
         if returncode == -signal.SIGXFSZ:
             raise Refused("compiling it makes too large a file")
         raise Refused(complaint.replace("<stdin>", "solution.c") or f"{name}: status {returncode}")
+
+    def _run(self, words: Sequence[str], limits: ToolLimits, inputs: list[int]) -> tuple[int, str, int, int]:
+        """Run one tool; its exit code, the limit that stopped it, and descriptors of its output and of what it said."""
+        output, said = memory_file(), memory_file()
+        streams = [inputs[0], said, said, output, *inputs[1:]]
+        description = memory_file(self.layers.description(words[0], len(streams), limits.resources()))
+        pid = self._start(self._tools[words[0]], words, streams, description)
+        os.close(description)
+        status, stopped_by, seconds = limits.supervisor().wait(pid).split()
+        limits.cpu -= float(seconds)
+        returncode = os.waitstatus_to_exitcode(int(status))
+        if stopped_by == "-" and returncode == -signal.SIGKILL:
+            os.kill(os.getpid(), signal.SIGKILL)  # somebody else killed it: sce tries again
+        return returncode, stopped_by, output, said
+
+    def analysis(self, source: int, control: int, cpu: float, memory: int) -> str:
+        """The findings of each analyzer in a program, as JSON; each has the CPU seconds and bytes given."""
+        reports: list[list[tuple[str, int]] | None] = []
+        for name in self.analyzers:
+            try:
+                reports.append(self._findings(name, source, ToolLimits(control, cpu, memory)))
+            except ValueError:
+                reports.append(None)
+        return json.dumps(reports)
+
+    def _findings(self, name: str, source: int, limits: ToolLimits) -> list[tuple[str, int]]:
+        """What one analyzer finds; ValueError if it fails, or something keeps it from reading the program."""
+        header = memory_file(analyses.header(content_of(source)))
+        os.lseek(source, 0, os.SEEK_SET)  # the compiler has read it
+        returncode, stopped_by, output, said = self._run(self.analyzers[name], limits, [source, header])
+        report = os.pread(said, analyses.MOST_REPORT_BYTES + 1, 0)
+        for descriptor in (header, output, said):
+            os.close(descriptor)
+        if returncode != 0 or stopped_by != "-":
+            raise ValueError(f"status {returncode}: {report[:LONGEST_ERROR].decode('utf-8', 'replace')}")
+        return list(analyses.findings(name, report))
 
     def test(self, limits: list[Any]) -> int:
         """A descriptor of what `launch` is told of each test of a program."""
@@ -210,11 +249,14 @@ def box(parent: int, request: str, files: list[int], control: socket, native: Na
         cpu, wall, memory, output, compile_cpu, compile_memory, *batch = request.split()[1:]
         source = files.pop(0)
         testprocess.set_limit(resource.RLIMIT_CPU, zygote.BOX_CPU_SECONDS, keep_hard=True)
+        tools = control.fileno(), float(compile_cpu), int(compile_memory)
         try:
-            program = native.program(source, ToolLimits(control.fileno(), float(compile_cpu), int(compile_memory)))
+            program = native.program(source, ToolLimits(*tools))
         except Refused as refused:
             messages.send(control, f"refused {refused}")
             os._exit(0)
+        if native.analyzers:
+            messages.send(control, f"analyzed {native.analysis(source, *tools)}")
         if native.measured:
             messages.send(control, f"measured {native.measured}")
         os.ftruncate(source, 0)

@@ -1,0 +1,11 @@
+/* expect: arrayIndexOutOfBounds. Has the fault only where cppcheck does not look. */
+#ifndef __CPPCHECK__
+int main(void)
+{
+    int a[4] = {0};
+    a[4] = 1;
+    return a[1];
+}
+#else
+int main(void) { return 0; }
+#endif

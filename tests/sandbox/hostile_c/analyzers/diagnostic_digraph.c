@@ -1,0 +1,11 @@
+/* expect: failed. A digraph and comments in the pragma. */
+#include <stdlib.h>
+%:/**/pragma/**/GCC/**/diagnostic/**/ignored "-Wanalyzer-use-after-free"
+int main(void)
+{
+    int *p = malloc(sizeof *p);
+    if (!p)
+        return 1;
+    free(p);
+    return *p;
+}
