@@ -6,8 +6,9 @@
 
 The peer is an optional dependency of this script alone: ``pip install -c constraints.txt trl==1.16.0``.
 
-With ``--model smollm2`` an update is almost that of the recipe `smollm2`: LoRA of rank 16 on all linear layers of
-SmolLM2-135M, 4 prompts of MBPP with 8 completions of exactly 160 tokens each, one pass over those 32. Ours chooses its
+With ``--model smollm2`` the model is that of the recipe `smollm2`, LoRA of rank 16 on all linear layers of
+SmolLM2-135M. An update has 4 prompts of MBPP with 8 completions of exactly 160 tokens each, and one pass over those 32
+with a KL penalty; the recipe has 128 completions and no penalty. Ours chooses its
 dtypes; TRL has float32 weights, with and without its mixed precision.
 
 With the default model all take a small random Llama (hidden size 256, 4 layers, 4,096 words, float32), LoRA of rank 16

@@ -113,16 +113,16 @@ class ScoringWorker:
             SceError: a program is in C, and the analyzers here are not those of the machine that asks.
         """
         items = list(map(_item, jobs))
-        if any(item.problem.language == C.name for item in items) and self._own_versions() != self._versions:
+        if (
+            any(item.problem.language == C.name for item in items)
+            and self._scorer.analyzers_of(C.name) != self._versions
+        ):
             raise SceError("the static analyzers for C differ between nodes. Install the same, or use --analyzers off.")
         return [
             {"score": score.to_record(), "slowest": slowest}
             for batch in self._scorer.in_batches(items)
             for score, slowest in batch
         ]
-
-    def _own_versions(self) -> dict[str, str]:
-        return self._scorer.analyzers_of(C.name)
 
     def close(self) -> None:
         """End the sandbox."""

@@ -42,13 +42,14 @@ def reformatted(source: str) -> str:
     A text that does not parse, or whose syntax tree would change, is returned as it is.
     """
     tree = parse(source)
+    if tree is None:
+        return source
     try:
-        text = "" if tree is None else ast.unparse(tree) + "\n"
+        text = ast.unparse(tree) + "\n"
         again = parse(text)
-        is_same = tree is not None and again is not None and ast.dump(again) == ast.dump(tree)
+        return text if again is not None and ast.dump(again) == ast.dump(tree) else source
     except RecursionError:
         return source
-    return text if is_same else source
 
 
 def parse_stub(source: str) -> ast.Module | None:

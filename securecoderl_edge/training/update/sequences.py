@@ -63,7 +63,7 @@ class Batch:
     @cached_property
     def places(self) -> Tensor:
         """(N,) indices of the tokens in the flattened ``tokens``, row by row."""
-        return _ranges([(row * self.tokens.shape[1], count) for row, count in enumerate(self.lengths)], self.tokens)
+        return _places(self.lengths, self.tokens)
 
     def spread(self, values: Tensor) -> Tensor:
         """(B, T) with ``values`` (N,) at the tokens, row by row, and 0 on padding."""
@@ -204,11 +204,13 @@ def _predicting_states(model: Any, batch: Batch, compute: Compute | None) -> Ten
 
 
 def _unpadded(lengths: Sequence[int], tokens: Tensor) -> Tensor | None:
-    """(N,) where right-padded ``tokens`` (B, L) are in their flattened rows; None without padding."""
-    width = tokens.shape[1]
-    if all(length == width for length in lengths):
-        return None
-    return _ranges([(row * width, length) for row, length in enumerate(lengths)], tokens)
+    """`_places`; None without padding."""
+    return None if sum(lengths) == tokens.numel() else _places(lengths, tokens)
+
+
+def _places(lengths: Sequence[int], tokens: Tensor) -> Tensor:
+    """(N,) where the tokens of right-padded ``tokens`` (B, L), as many as ``lengths``, are in the flattened rows."""
+    return _ranges([(row * tokens.shape[1], length) for row, length in enumerate(lengths)], tokens)
 
 
 def _padded(sequences: Sequence[Sequence[int]], padding: int = 0) -> tuple[Tensor, Tensor]:
