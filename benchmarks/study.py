@@ -279,19 +279,28 @@ def paper_mbpp(folder: Path) -> Study:
 
 
 def mbpp(folder: Path) -> Study:
-    """The variants of `sce reproduce table3 --recipe smollm2`, and SFT of about equal time."""
+    """The variants of `sce reproduce table3 --recipe smollm2`, SFT of about equal time, and RL after a longer SFT.
+
+    The primary comparison was chosen before RL ran: pass@1 on mbpp:test, PPO-cont minus SFT of equal time. All others
+    are exploratory.
+    """
     preset = table3("smollm2", folder / "mbpp", seeds=3, quants=(), threads=1, overrides=("readiness_problems=0",))
     known = {arm.name.removeprefix("mbpp-"): replace(arm, quants=()) for arm in preset.arms}
-    sft = known["sft"]
-    longer = replace(
-        sft, name=f"{sft.name}-{LONG_SFT}", title=f"SFT, {LONG_SFT} updates", settings=(f"sft.steps={LONG_SFT}",)
-    )
-    # Those of which the question most needs three seeds come first.
-    variants = [known[name] for name in ("sched", "fresh", "rft", "simple", "cont")]
+
+    def changed(name: str, variant: str, title: str, updates: int) -> Arm:
+        arm, steps = known[variant], (f"sft.steps={updates}",)
+        return replace(arm, name=f"mbpp-{name}", title=title, settings=_merged(arm, steps))
+
+    sft, longer = known["sft"], changed(f"sft-{LONG_SFT}", "sft", f"SFT, {LONG_SFT} updates", LONG_SFT)
+    # In the order in which they are dropped last.
+    variants = [known[name] for name in ("cont", "simple", "rft", "fresh", "sched")]
+    late = changed("late", "cont", f"PPO-cont after {LONG_SFT} updates of SFT", LONG_SFT)
+    longest = changed(f"sft-{2 * LONG_SFT}", "sft", f"SFT, {2 * LONG_SFT} updates", 2 * LONG_SFT)
     papers = [arm for arm in variants if arm.name != "mbpp-rft"]
     pairs = [(sft, longer), *itertools.product((sft, longer), variants), *itertools.combinations(papers, 2)]
+    pairs += [(longer, late), (longer, longest), (longest, late)]
     names = tuple((first.name, second.name) for first, second in pairs)
-    return replace(preset, name="mbpp", arms=(sft, longer, *variants), comparisons=names)
+    return replace(preset, name="mbpp", arms=(sft, longer, *variants, late, longest), comparisons=names)
 
 
 STUDIES: dict[str, Callable[[Path], Study]] = {

@@ -14,8 +14,10 @@ from securecoderl_edge.problems.problem import Problem, Test, compared_lines
 LEAST_HIDDEN = 2
 
 
-def is_visible(problem: Problem, test: Test) -> bool:
-    """Whether the statement holds both input and expected output of a stdin test, white space aside."""
+def is_visible(problem: Problem, test: Test | str) -> bool:
+    """Whether the statement holds a test, white space aside: both input and expected output, or the assertion."""
+    if isinstance(test, str):
+        return _holds(problem.statement, test)
     return _holds(problem.statement, test.input) and _holds(problem.statement, test.output)
 
 

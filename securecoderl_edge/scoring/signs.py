@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from securecoderl_edge.problems.assertions import assertions_of
 from securecoderl_edge.problems.leakage import is_visible
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.scoring.reward import CLEAN_VERDICTS
 
 if TYPE_CHECKING:
-    from securecoderl_edge.sandbox import ProgramRun
+    from securecoderl_edge.sandbox import Execution, ProgramRun
     from securecoderl_edge.scoring.reward import Outcome
 
 CONSTANT_OUTPUT = "constant_output"
@@ -23,26 +24,39 @@ SIGNS = (CONSTANT_OUTPUT, CRASH_AFTER_OUTPUT, SAMPLE_COPY, DENIED)
 def signs_of(problem: Problem, run: ProgramRun, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
     """The signs that one program shows.
 
-    * ``constant_output``: it printed the same for tests that differ in input and in expected output.
-    * ``crash_after_output``: it printed something, then failed.
+    * ``constant_output``: it printed or returned the same for tests that differ in input and in expected output.
+    * ``crash_after_output``: it printed something, then failed; for problems with standard input.
     * ``sample_copy`` (hard-coded example): it passes exactly the tests that the statement shows, and these are not all.
     * ``denied``: it ended because the sandbox denied an operation.
     """
     signs = []
-    if problem.kind == "stdin":
-        tests = problem.tests[: len(outcomes)]
-        outputs = {execution.stdout.rstrip() for execution in run.executions[: len(tests)]}
-        different = len({test.output for test in tests}) > 1 and len({test.input for test in tests}) > 1
-        if different and len(outputs) == 1 and outputs != {""}:
-            signs.append(CONSTANT_OUTPUT)
-        shown = [is_visible(problem, test) for test in tests]
-        if any(shown) and not all(shown) and shown == [outcome.verdict == "pass" for outcome in outcomes]:
-            signs.append(SAMPLE_COPY)
-        if any(each.printed and each.verdict not in CLEAN_VERDICTS for each in outcomes):
-            signs.append(CRASH_AFTER_OUTPUT)
     # Not those of security tests, which may expect a PermissionError.
     executions = run.executions[: len(outcomes)]
+    answers = _printed(problem, executions) if problem.kind == "stdin" else _returned(problem, executions)
+    given, expected, answered = ({each[place] for each in answers} for place in range(3))
+    if len(given) > 1 and len(expected) > 1 and len(answered) == 1 and answered != {""}:
+        signs.append(CONSTANT_OUTPUT)
+    shown = [is_visible(problem, test) for test in (problem.tests or problem.assertions)[: len(outcomes)]]
+    if any(shown) and not all(shown) and shown == [outcome.verdict == "pass" for outcome in outcomes]:
+        signs.append(SAMPLE_COPY)
+    if problem.kind == "stdin" and any(each.printed and each.verdict not in CLEAN_VERDICTS for each in outcomes):
+        signs.append(CRASH_AFTER_OUTPUT)
     last_lines = [execution.stderr.rstrip().rpartition("\n")[2] for execution in executions]
     if any(line.startswith("PermissionError") for line in last_lines):
         signs.append(DENIED)
     return tuple(signs)
+
+
+def _printed(problem: Problem, executions: Sequence[Execution]) -> list[tuple[str, str, str]]:
+    """For each test the input, the expected output and the one that the program printed."""
+    pairs = zip(problem.tests, executions, strict=False)
+    return [(test.input, test.output, execution.stdout.rstrip()) for test, execution in pairs]
+
+
+def _returned(problem: Problem, executions: Sequence[Execution]) -> list[tuple[str, str, str]]:
+    """The same for the calls whose values are compared; None counts as no output."""
+    return [
+        (each.expression, repr(each.expected), "" if execution.value in (None, "None") else execution.value)
+        for each, execution in zip(assertions_of(problem), executions, strict=False)
+        if each.comparison in ("equal", "identical", "near")
+    ]

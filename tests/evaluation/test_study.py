@@ -384,12 +384,21 @@ def test_evaluations_share_the_cores_unless_a_number_of_threads_is_given(monkeyp
     assert table3("starter", Path("runs"), jobs=3, threads=5).threads == 5
 
 
-def test_a_base_model_in_a_gguf_file_keeps_its_own_precision(tmp_path: Path) -> None:
+def test_a_base_model_in_a_gguf_file_is_evaluated_in_torch_like_the_policies(tmp_path: Path) -> None:
     (tmp_path / "base.gguf").touch()
     study = table3("paper-v100", tmp_path, overrides=(f"model='{tmp_path}/base.gguf'",), variants=("sft",), seeds=1)
-    base, _, _, policy = all_steps(study, 1)
-    assert "--base-precision" not in base.command
+    first, base, _, _, policy = all_steps(study, 1)
+    assert f"{tmp_path}/seed-42/eval-sft:base" in base.words
+    assert first.title == "eval-sft, seed 42: training" == (base.after and base.after.title)
+    assert "--base-precision fp32" in base.command
     assert "--base-precision fp32" in policy.command
+    # The other variants have the same base.
+    part = replace(study, arms=(replace(study.arms[0], name="eval-other"),))
+    assert part.base_command(part.splits[0]) == study.base_command(study.splits[0])
+
+    itself, *_ = all_steps(replace(study, base_arm=None), 1)
+    assert str(tmp_path / "base.gguf") in itself.words
+    assert "--base-precision" not in itself.command
 
 
 def test_seeds_are_worked_through_a_few_at_a_time_and_neighbors_share_no_seed() -> None:

@@ -23,6 +23,7 @@ from securecoderl_edge.evaluation.study.steps import chains, preparations
 from securecoderl_edge.evaluation.study.table3 import table3
 from securecoderl_edge.evaluation.study.tables import (
     difference_table,
+    gain_table,
     result_table,
     study_tables,
     transfer_difference_table,
@@ -151,6 +152,23 @@ def test_rates_are_over_all_seeds_and_problems(finished: Study) -> None:
     assert solved > rate["value"]
     assert record["steps"] == record["steps_done"]
     assert record["wall_seconds"] == 5 * record["steps"]
+
+
+def test_a_policy_is_compared_with_the_base_problem_by_problem(finished: Study) -> None:
+    record = figures_record(finished)
+    for (split, model), found in results(record, "eval-simple").items():
+        assert ("minus_base" in found) == (model == "policy")
+        if model == "policy":
+            base, policy = (
+                next(each for each in record["splits"] if each["name"] == split)["base"], found["metrics"]
+            )  # fmt: skip
+            gain = found["minus_base"]["all_tests_rate"]
+            assert gain["value"] == pytest.approx(
+                policy["all_tests_rate"]["value"] - base["all_tests_rate"]["value"], abs=1e-4
+            )
+            assert gain["low"] < gain["value"] < gain["high"]
+    (row, _) = gain_table(record, "eval").rows
+    assert row[0] == "SFT"
 
 
 def test_differences_are_paired_by_seed_and_problem(finished: Study) -> None:

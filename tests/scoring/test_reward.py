@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from securecoderl_edge.problems.assertions import assertions_of
 from securecoderl_edge.problems.problem import Problem, Test, same_output
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun
 from securecoderl_edge.sandbox.security import Finding, Scan
 from securecoderl_edge.sandbox.severity import SEVERITY_SCALES, SeverityScale, severity
+from securecoderl_edge.scoring.calls import judge
 from securecoderl_edge.scoring.metrics import mean_of_scores
 from securecoderl_edge.scoring.reward import (
     CLEAN_VERDICTS,
@@ -240,6 +242,28 @@ def test_signs_of_gaming_are_noted() -> None:
     assert signs_of(*run_of(execution("4\n", 1), execution("6\n", 1))) == ("crash_after_output",)
     denied = Execution(1, "", "", "Traceback\nPermissionError: [Errno 1] no", 0.0)
     assert signs_of(*run_of(denied, denied)) == ("denied",)
+
+
+CALLS = Problem(
+    "c",
+    "Double it, as in\nassert f(2) == 4",
+    kind="call",
+    assertions=("assert f(2)==4", "assert f(3) == 6"),
+    entry_point="f",
+)
+
+
+def signs_of_values(*values: str | None) -> tuple[str, ...]:
+    executions = tuple(Execution(0, "", "printed\n", "", 0.0, value=each) for each in values)
+    outcomes = [judge(*pair) for pair in zip(executions, assertions_of(CALLS), strict=True)]
+    return signs_of(CALLS, ProgramRun(True, "", executions), outcomes)
+
+
+def test_functions_show_the_signs_in_what_they_return() -> None:
+    assert signs_of_values("4", "6") == signs_of_values("1", "2") == signs_of_values("None", "None") == ()
+    assert signs_of_values("9", "9") == ("constant_output",)
+    assert signs_of_values("4", "4") == ("constant_output", "sample_copy")
+    assert signs_of_values("4", None) == ("sample_copy",)
 
 
 def test_rates_of_many_scores() -> None:

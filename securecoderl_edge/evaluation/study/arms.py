@@ -10,6 +10,7 @@ from typing import Any
 
 from securecoderl_edge.models.files import gguf_file
 from securecoderl_edge.runs import SNAPSHOTS, Run, step_name
+from securecoderl_edge.runtimes.spec import BASE
 from securecoderl_edge.training.recipe import resolve
 from securecoderl_edge.training.schedules import phase_steps
 from securecoderl_edge.training.settings import TrainSettings
@@ -94,6 +95,8 @@ class Study:
             same seed.
         overrides: ``KEY=VALUE`` settings of all arms, in place of the recipe's.
         device: of trainings and evaluations; ``auto`` leaves a training's to the recipe.
+        base_arm: evaluate a base model in a GGUF file as this arm's training loads it, in torch and with the precision
+            of the policies. None: the file itself.
         threads: CPU threads of an evaluation. base_precision: of its matrices on a CPU, the same on every machine.
     """
 
@@ -111,6 +114,7 @@ class Study:
     threads: int = 1
     is_greedy: bool = False
     base_precision: str = "fp32"
+    base_arm: Arm | None = None
 
     @cached_property
     def splits(self) -> tuple[Split, ...]:
@@ -200,8 +204,16 @@ class Study:
         """Arguments that evaluate the base model on a split."""
         # The folder of a base model does not contain the prompt style of the runs.
         style = self._recipe_settings.prompt.style
-        words = [*self._bench([self.base_model(split)], split, _SEED_OF_BASE), "--prompt-style", style]
+        run = self.run_of_base(split)
+        model = self.base_model(split) if run is None else f"{self.run_folder(*run)}:{BASE}"
+        words = [*self._bench([model], split, _SEED_OF_BASE), "--prompt-style", style]
         return [*words, "--out", str(self.base_folder(split))]
+
+    def run_of_base(self, split: Split) -> tuple[Arm, int] | None:
+        """The run whose base is evaluated, if the model of a split is a GGUF file and `base_arm` is given."""
+        if self.base_arm is None or gguf_file(self.base_model(split)) is None:
+            return None
+        return self.base_arm, self.seeds[0]
 
     def base_model(self, split: Split) -> str:
         """The model that training on a split starts from."""

@@ -42,14 +42,15 @@ def study_record(study: Study, jobs: int) -> dict[str, Any]:
     every = list(chains(study, jobs))
     found = {arm.name: _figures_of(study, arm, run_log) for arm in study.arms}
     samples = {name: _samples_of(figures) for name, figures in found.items()}
+    bases = {each.name: base for each in study.splits if (base := _base_of(study, each, run_log))}
     return {
         "study": study.name,
         "recipe": study.recipe,
         "seeds": list(study.seeds),
         "samples": study.samples,
         "limit": study.limit,
-        "splits": [_split_record(study, each, run_log) for each in study.splits],
-        "arms": [_arm_record(study, arm, found[arm.name], samples[arm.name], run_log) for arm in study.arms],
+        "splits": [_split_record(study, each, bases.get(each.name), run_log) for each in study.splits],
+        "arms": [_arm_record(study, arm, found[arm.name], samples[arm.name], bases, run_log) for arm in study.arms],
         "comparisons": [
             comparison
             for first, second in study.comparisons
@@ -67,6 +68,11 @@ def _figures_of(study: Study, arm: Arm, run_log: RunLog) -> dict[int, Figures]:
     """The figures of an arm, by seed."""
     found = {seed: arm_chain(study, arm, seed).figures(run_log) for seed in study.seeds}
     return {seed: figures for seed, figures in found.items() if figures}
+
+
+def _base_of(study: Study, split: Split, run_log: RunLog) -> Evaluated | None:
+    figures = base_chain(study, split).figures(run_log)
+    return figures.evaluated[0] if figures else None
 
 
 def _samples_of(figures: Mapping[int, Figures]) -> dict[tuple[str, str], Samples]:
@@ -100,14 +106,12 @@ def _metrics_record(samples: Samples) -> dict[str, Any]:
     return {metric.name: _rounded(estimate(samples, metric)) for metric in STUDY_METRICS}
 
 
-def _split_record(study: Study, split: Split, run_log: RunLog) -> dict[str, Any]:
+def _split_record(study: Study, split: Split, base: Evaluated | None, run_log: RunLog) -> dict[str, Any]:
     record: dict[str, Any] = {"name": split.name, "train": split.train, "eval": split.eval}
     prepare = prepare_step(study, split)
     if prepare is not None:
         record |= {"prepare": prepare.command, "prepare_seconds": round(run_log.seconds(prepare))}
-    figures = base_chain(study, split).figures(run_log)
-    if figures:
-        (base,) = figures.evaluated
+    if base:
         record |= {"problems": len(base.problems), "base": _metrics_record({study.seeds[0]: base})}
     return record
 
@@ -117,6 +121,7 @@ def _arm_record(
     arm: Arm,
     figures: Mapping[int, Figures],
     found: Mapping[tuple[str, str], Samples],
+    bases: Mapping[str, Evaluated],
     run_log: RunLog,
 ) -> dict[str, Any]:
     trained = {seed: train_step(study, arm, seed) for seed in study.seeds}
@@ -141,6 +146,8 @@ def _arm_record(
             for key, metric in _BY_SEED.items():
                 each_seed = (estimate({seed: each}, metric) for seed, each in samples.items())
                 result[key] = [None if each is None else round(each.value, 4) for each in each_seed]
+            if split_name in bases:
+                result["minus_base"] = _difference(dict.fromkeys(samples, bases[split_name]), samples)
         elif (split_name, FINAL) in found and updates is None:
             result["minus_policy"] = _difference(found[split_name, FINAL], samples)
         record["results"].append(result)

@@ -49,13 +49,13 @@ def prepare_step(study: Study, split: Split) -> Step | None:
 
 def base_step(study: Study, split: Split) -> Step:
     """The step that evaluates the base model on a split."""
-    folder = study.base_folder(split)
+    folder, run = study.base_folder(split), study.run_of_base(split)
     return Step(
         f"base model on {split.name}",
         (_SCE, *study.base_command(split)),
         folder.with_name(f"{folder.name}.log"),
         (folder / "bench.json",),
-        after=prepare_step(study, split),
+        after=prepare_step(study, split) if run is None else train_step(study, *run),
         measures=split.eval,
     )
 

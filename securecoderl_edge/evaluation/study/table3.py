@@ -177,6 +177,7 @@ def table3(
         threads=threads or preset.threads or max(1, cpu_count() // jobs),
         is_greedy=is_greedy,
         base_precision=preset.base_precision,
+        base_arm=next(iter(arms), None),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from securecoderl_edge.evaluation.study.arms import FINAL
@@ -96,15 +96,23 @@ def _pair(arms: Mapping[str, Record], comparison: Record) -> str:
 
 def quantization_table(record: Record, split: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1) -> Table:
     """Paired differences between each export and its policy."""
-    rows = [
-        (
-            f"{arm['title']}, {result['model']}",
-            *metric_cells(result["minus_policy"], columns, lines=lines, signed=True),
-        )
-        for arm, result in result_rows(record, split)
-        if "minus_policy" in result
-    ]
+    rows = _differences(record, split, "minus_policy", columns, lines)
     return Table(("Quantized − float", *(metric.title for metric in columns)), tuple(rows))
+
+
+def gain_table(record: Record, split: str, columns: Sequence[Metric] = METRICS, *, lines: int = 1) -> Table:
+    """Paired differences between each final policy and the base model."""
+    rows = _differences(record, split, "minus_base", columns, lines)
+    return Table(("Policy − base model", *(metric.title for metric in columns)), tuple(rows))
+
+
+def _differences(
+    record: Record, split: str, kind: str, columns: Sequence[Metric], lines: int
+) -> Iterator[tuple[str, ...]]:
+    for arm, result in result_rows(record, split):
+        if kind in result:
+            name = arm["title"] if result["model"] == FINAL else f"{arm['title']}, {result['model']}"
+            yield name, *metric_cells(result[kind], columns, lines=lines, signed=True)
 
 
 def split_of(record: Record, name: str) -> Record:
@@ -120,6 +128,7 @@ def study_tables(record: Record, *, lines: int = 1) -> list[tuple[str, Table]]:
         split, evaluated = each["name"], f"evaluated on {each.get('problems', '?')} problems of {each['eval']}"
         found += [
             (f"Trained on {each['train']}, {evaluated}:", result_table(record, split, lines=lines)),
+            ("Differences from the base model, paired by problem:", gain_table(record, split, lines=lines)),
             ("Differences, paired by problem and seed:", difference_table(record, split, lines=lines)),
             ("Quantized minus float, paired by problem and seed:", quantization_table(record, split, lines=lines)),
             (f"Trained on other problems, {evaluated}:", transfer_table(record, split, lines=lines)),
