@@ -20,7 +20,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from study import REMOVED_ARMS, STUDIES
+from study import LONG_SFT, REMOVED_ARMS, STUDIES
 
 from securecoderl_edge.config import current_keys
 from securecoderl_edge.evaluation.study.arms import Arm
@@ -372,6 +372,11 @@ def problems(records: Records, study: str, split: str) -> str:
     return str(split_of(records[study], split)["problems"])
 
 
+def long_sft(_: Records) -> str:
+    """The updates of SFT that take SmolLM2 as long as SFT and RL."""
+    return str(LONG_SFT)
+
+
 def figure(records: Records, name: str) -> str:
     """A plot of `study_plots`, with the description of its finding."""
     from study_plots import alt_text
@@ -392,7 +397,7 @@ DIRECTIVES: dict[str, Callable[..., str]] = {
         kept, kept_base, minutes, over_training, kl, results, equal_cost, gains, subsets, differences,
         transfer,
         transfer_differences, costs,
-        base_model_time, problems, figure, machine,
+        base_model_time, problems, long_sft, figure, machine,
     )
 }  # fmt: skip
 

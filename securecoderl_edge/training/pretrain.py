@@ -1,6 +1,7 @@
-"""Train the built-in base model `nano` from scratch, on text that the starter families generate.
+"""Train a built-in base model from scratch, on text that the starter families generate: `nano`, or `nano-c` for C.
 
     python -m securecoderl_edge.training.pretrain --out FOLDER
+    python -m securecoderl_edge.training.pretrain --language c --out FOLDER
 
 The text has training compositions only: nothing of ``starter:eval``, ``starter:hard`` or ``starter:security``, nothing
 near one of their problems, and nothing of ``starter:hard-train`` unless ``--hard-share`` is given. Every document is
@@ -27,7 +28,7 @@ import torch
 from torch.nn import functional
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.languages.language import PYTHON
+from securecoderl_edge.languages.language import LANGUAGE_NAMES, PYTHON
 from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.tokenizer import read_tokenizer
@@ -164,10 +165,11 @@ def pretrain(
     layers: int,
     seed: int,
     compiled: bool,
+    language: str,
 ) -> dict[str, Any]:
     """Train and write ``out``; returns the record of the run."""
     started = time.monotonic()
-    text = write_documents(documents, rarity, wording_rarity, seed, security_share, hard_share)
+    text = write_documents(documents, rarity, wording_rarity, seed, security_share, hard_share, language)
     digest = hashlib.sha256("\0".join(prompt + program for prompt, program in text).encode()).hexdigest()
     out.mkdir(parents=True, exist_ok=True)
     if init:
@@ -224,6 +226,7 @@ def pretrain(
     model.half().save_pretrained(out)
     return {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "language": language,
         "documents": documents,
         "corpus_sha256": digest,
         "continued_from": json.loads((init / "training.json").read_text(encoding="utf-8")) if init else None,
@@ -267,7 +270,7 @@ def main() -> None:
     parser.add_argument("--rarity", type=float, default=1.0, help="exponent: how much rarer long styles are; 0: equal")
     parser.add_argument("--wording-rarity", type=float, default=1.0, help="exponent: how much rarer late wordings are")
     parser.add_argument(
-        "--security-share", type=Fraction, default=SECURITY_SHARE, help="fraction of security problems, such as 1/6"
+        "--security-share", type=Fraction, help="fraction of security problems; by default 1/6, and 0 for C"
     )
     parser.add_argument(
         "--hard-share", type=Fraction, default=NO_SHARE, help="fraction of hard problems among the others"
@@ -278,9 +281,12 @@ def main() -> None:
     parser.add_argument("--hidden-size", type=int, default=256)
     parser.add_argument("--layers", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--language", choices=LANGUAGE_NAMES, default=PYTHON.name, help="of the programs")
     parser.add_argument("--compiled", action="store_true", help="use torch.compile")
     arguments = vars(parser.parse_args())
     out: Path = arguments.pop("out")
+    if arguments["security_share"] is None:
+        arguments["security_share"] = SECURITY_SHARE if arguments["language"] == PYTHON.name else NO_SHARE
     with temporary_beside(out, replace_folder=True) as folder:
         record = pretrain(folder, **arguments)
         (folder / "training.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
