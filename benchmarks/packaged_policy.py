@@ -169,7 +169,8 @@ def _training_table(record: Mapping[str, Any], settings: Mapping[str, Any]) -> s
     for phase in record["phases"]:
         rewards = {each["step"]: f"{each['reward']:.3f}" for each in phase["held_out"]}
         name = phase["phase"]
-        rate, size = (settings["sft" if name in SUPERVISED else "ppo"][key] for key in ("learning_rate", "batch_size"))
+        method = settings["sft" if name in SUPERVISED else "ppo"]
+        rate, size = settings[name].get("learning_rate", method["learning_rate"]), method["batch_size"]
         before, after = rewards.get(0, "–"), rewards.get(phase["chosen_step"], "–")
         chosen = f"{phase['chosen_step']} of {phase['steps']}"
         rows.append((PHASES[name], chosen, str(size), f"{rate:g}", before, after))
