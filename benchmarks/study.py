@@ -33,11 +33,12 @@ from record import publish
 
 from securecoderl_edge.evaluation.study.arms import FIRST_SEED, Arm, Base, Split, Study
 from securecoderl_edge.evaluation.study.record import study_record
-from securecoderl_edge.evaluation.study.run_log import Step
+from securecoderl_edge.evaluation.study.run_log import Step, evaluation_problems
 from securecoderl_edge.evaluation.study.steps import all_steps, run_study
 from securecoderl_edge.evaluation.study.table3 import NANO_HARD, PPO_VARIANTS, VARIANTS, table3
 from securecoderl_edge.evaluation.study.tables import study_tables
 from securecoderl_edge.evaluation.tables import to_markdown
+from securecoderl_edge.problems.leakage import constant_passes
 from securecoderl_edge.training.settings import CURRICULUM
 
 # The SFT of the recipe before today's, and its learning rate of RL.
@@ -49,6 +50,10 @@ PAPERS_BETA = 0.4
 ANY_SOLUTION = ("sft.solutions=any",)
 # Updates of SFT that take SmolLM2 about as long as SFT and 40 updates of RL.
 LONG_SFT = 150
+# Problems of mbpp:test up to this one were seen in trials before the study.
+LAST_OF_TRIALS = 110
+OVERLAPS = Path(__file__).with_name("results") / "mbpp-overlap.json"  # mbpp_overlap.py
+ALL_P = "all_tests_rate"
 # Arms whose setting was removed, and a commit with it. Their results stay in the record of their study.
 REMOVED_ARMS = {
     "half-refill": "335ab42",
@@ -346,6 +351,36 @@ def smaller(study: Study) -> Study:
     return replace(study, arms=arms, seeds=study.seeds[:1], samples=1, limit=10, folder=study.folder / "quick")
 
 
+def with_subsets(record: dict[str, Any], study: Study, jobs: int) -> dict[str, Any]:
+    """The record with All-P of each arm on the problems of MBPP that training, or we ourselves, know less about."""
+    overlaps = json.loads(OVERLAPS.read_text(encoding="utf-8"))["overlaps"]
+    problems = {each.id: each for split in study.splits for each in evaluation_problems(split.eval)}
+    left_out = {
+        "without overlaps": {name for of_source in overlaps.values() for name in of_source},
+        "without the first 100": {f"mbpp/{number}" for number in range(LAST_OF_TRIALS + 1)},
+        # A function that returns one constant passes their tests.
+        "without constant answers": {
+            name for name, each in problems.items() if constant_passes(each) == each.test_count
+        },
+    }
+    found = {}
+    for name, ids in left_out.items():
+        part = study_record(study, jobs, lambda problem, ids=ids: problem not in ids)  # type: ignore[misc]
+        found[name] = {
+            "splits": [only_all_p(each) for each in part["splits"]],
+            "arms": [only_all_p(each) | {"results": [*map(only_all_p, each["results"])]} for each in part["arms"]],
+            "comparisons": [*map(only_all_p, part["comparisons"])],
+        }
+    return {**record, "subsets": found}
+
+
+def only_all_p(part: dict[str, Any]) -> dict[str, Any]:
+    """The names and numbers of a part of a record, and of its metrics All-P alone."""
+    metrics = {key: {ALL_P: part[key].get(ALL_P)} for key in ("metrics", "base", "minus_base") if key in part}
+    names = ("name", "split", "model", "first", "second", "problems", "seeds")
+    return {name: part[name] for name in names if name in part} | metrics
+
+
 def with_removed_arms(record: dict[str, Any], file: Path | None) -> dict[str, Any]:
     """The record with the arms of `REMOVED_ARMS` that the earlier one in ``file`` has, and their comparisons."""
     if file is None or not file.is_file():
@@ -415,6 +450,8 @@ def main() -> None:
     if not arguments.record:
         run_study(study, arguments.jobs, say)
     record = with_removed_arms(study_record(study, arguments.jobs), arguments.json)
+    if arguments.study == "mbpp":
+        record = with_subsets(record, study, arguments.jobs)
     for title, table in study_tables(record):
         sys.stdout.write(f"{title}\n\n{to_markdown(table)}\n")
     publish(record, arguments.json, shown=key_figures(record))

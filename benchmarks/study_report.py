@@ -27,6 +27,7 @@ from securecoderl_edge.evaluation.study.arms import Arm
 from securecoderl_edge.evaluation.study.figures import STUDY_METRICS
 from securecoderl_edge.evaluation.study.tables import (
     difference_table,
+    gain_table,
     interval_of,
     metric_cells,
     result_rows,
@@ -44,7 +45,7 @@ HERE = Path(__file__).resolve().parent
 RESULTS, TEMPLATES = HERE / "results", HERE / "pages"
 DOCS, README = HERE.parent / "docs", HERE.parent / "README.md"
 PLOTS = DOCS / "plots"
-PAGES = ("study.md", "study-tables.md", "paper-notes.md")
+PAGES = ("study.md", "study-mbpp.md", "study-tables.md", "paper-notes.md")
 
 Records = Mapping[str, Mapping[str, Any]]
 TITLES = {"sample_copy": "Hard-coded example %"}
@@ -174,6 +175,12 @@ def no_difference(records: Records, study: str, second: str, first: str, name: s
     return _claim(_difference(records, study, second, first, name, split), name, NO_DIFFERENCE)
 
 
+def over_base(records: Records, claim: str, study: str, arm: str, name: str = ALL_TESTS, split: str = "") -> str:
+    """The paired difference between an arm's policy and the base model; see `higher`."""
+    found = _arm(records, study, arm)
+    return _claim(interval_of(_result(found, split or found["split"])["minus_base"][name]), name, claim)
+
+
 def bench(records: Records, claim: str, file: str, name: str = ALL_TESTS) -> str:
     """A paired difference that ``sce bench --compare --json`` wrote to ``results/FILE.json``; see `higher`."""
     found = _read_result(RESULTS / f"{file}.json")["comparisons"][0]["differences"][name]
@@ -296,6 +303,39 @@ def differences(records: Records, study: str, split: str, names: str = MAIN, fir
     return _markdown(difference_table(records[study], split, _columns(records[study], names), first=first or None))
 
 
+def gains(records: Records, study: str, split: str, names: str = MAIN) -> str:
+    """Paired differences on a split between each policy and the base model."""
+    return _markdown(gain_table(records[study], split, _columns(records[study], names)))
+
+
+def subsets(records: Records, study: str, split: str, first: str) -> str:
+    """All-P of each arm on a split and on its subsets, and the difference from the arm ``first`` below it."""
+    record = records[study]
+    parts = {"all": record, **record["subsets"]}
+    counts = [split_of(part, split)["problems"] for part in parts.values()]
+    rows = [("base model", *(_all_p(split_of(part, split)["base"]) for part in parts.values()))]
+    for arm in record["arms"]:
+        if not arm["results"]:
+            continue
+        cells = [_all_p(_result(_arm({study: part}, study, arm["name"]), split)["metrics"]) for part in parts.values()]
+        rows.append((arm["title"], *cells))
+        pair = (first, arm["name"], split)
+        below = [
+            _all_p(each["metrics"], signed=True)
+            for part in parts.values()
+            for each in part["comparisons"]
+            if (each["first"], each["second"], each["split"]) == pair
+        ]
+        if below:
+            rows.append((f"{arm['title']} − {_arm(records, study, first)['title']}", *below))
+    titles = (f"{name}: {count}" for name, count in zip(parts, counts, strict=True))
+    return _markdown(Table(("All-P %, on problems", *titles), tuple(rows)))
+
+
+def _all_p(metrics: Mapping[str, Any], signed: bool = False) -> str:
+    return metric_cells(metrics, [METRIC[ALL_TESTS]], lines=1, signed=signed)[0]
+
+
 def transfer(records: Records, study: str, split: str, names: str = MAIN) -> str:
     """Results on a split of arms that were trained for another one."""
     return _markdown(transfer_table(records[study], split, _columns(records[study], names)))
@@ -348,8 +388,9 @@ def machine(records: Records, study: str) -> str:
 DIRECTIVES: dict[str, Callable[..., str]] = {
     each.__name__: each
     for each in (
-        value, bounds, interval, higher, lower, no_difference, bench, count, seeds, by_seed,
-        kept, kept_base, minutes, over_training, kl, results, equal_cost, differences, transfer,
+        value, bounds, interval, higher, lower, no_difference, over_base, bench, count, seeds, by_seed,
+        kept, kept_base, minutes, over_training, kl, results, equal_cost, gains, subsets, differences,
+        transfer,
         transfer_differences, costs,
         base_model_time, problems, figure, machine,
     )

@@ -171,6 +171,16 @@ def test_a_policy_is_compared_with_the_base_problem_by_problem(finished: Study) 
     assert row[0] == "SFT"
 
 
+def test_a_record_of_some_problems_counts_no_others(finished: Study) -> None:
+    whole, part = figures_record(finished), study_record(finished, 1, lambda name: name != "p00")
+    for arm in ("eval-sft", "eval-simple"):
+        for place, found in results(part, arm).items():
+            assert found["metrics"]["solved_rate"]["n"] < results(whole, arm)[place]["metrics"]["solved_rate"]["n"]
+    # Only programs of the first problem have a finding.
+    assert results(part, "eval-simple")["eval", "policy"]["metrics"]["findings"]["value"] == 0
+    assert [each["problems"] for each in part["splits"]] == [PROBLEMS - 1] * len(finished.splits)
+
+
 def test_differences_are_paired_by_seed_and_problem(finished: Study) -> None:
     (found,) = figures_record(finished)["comparisons"]
     first, second = (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from securecoderl_edge.errors import SceError
@@ -32,8 +33,11 @@ _POINTS = 15
 Samples = dict[int, Evaluated]  # by seed
 
 
-def study_record(study: Study, jobs: int) -> dict[str, Any]:
+def study_record(study: Study, jobs: int, is_counted: Callable[[str], bool] = lambda _: True) -> dict[str, Any]:
     """The record of all finished arms and seeds; ``seeds`` and ``steps_done`` show what is missing.
+
+    Args:
+        is_counted: whether the problem with an id counts in the results.
 
     Raises:
         SceError: a file of figures is damaged, or problems cannot be read.
@@ -41,8 +45,12 @@ def study_record(study: Study, jobs: int) -> dict[str, Any]:
     run_log = RunLog(study.folder)
     every = list(chains(study, jobs))
     found = {arm.name: _figures_of(study, arm, run_log) for arm in study.arms}
-    samples = {name: _samples_of(figures) for name, figures in found.items()}
-    bases = {each.name: base for each in study.splits if (base := _base_of(study, each, run_log))}
+    samples = {name: _samples_of(figures, is_counted) for name, figures in found.items()}
+    bases = {
+        each.name: _counted(figures.evaluated[0], is_counted)
+        for each in study.splits
+        if (figures := base_chain(study, each).figures(run_log))
+    }
     return {
         "study": study.name,
         "recipe": study.recipe,
@@ -70,18 +78,19 @@ def _figures_of(study: Study, arm: Arm, run_log: RunLog) -> dict[int, Figures]:
     return {seed: figures for seed, figures in found.items() if figures}
 
 
-def _base_of(study: Study, split: Split, run_log: RunLog) -> Evaluated | None:
-    figures = base_chain(study, split).figures(run_log)
-    return figures.evaluated[0] if figures else None
-
-
-def _samples_of(figures: Mapping[int, Figures]) -> dict[tuple[str, str], Samples]:
+def _samples_of(figures: Mapping[int, Figures], is_counted: Callable[[str], bool]) -> dict[tuple[str, str], Samples]:
     """Evaluations by split and evaluated model, then by seed."""
     found: dict[tuple[str, str], Samples] = {}
     for seed, of_seed in figures.items():
         for each in of_seed.evaluated:
-            found.setdefault((each.split, each.name), {})[seed] = each
+            found.setdefault((each.split, each.name), {})[seed] = _counted(each, is_counted)
     return found
+
+
+def _counted(evaluated: Evaluated, is_counted: Callable[[str], bool]) -> Evaluated:
+    kept = [place for place, problem in enumerate(evaluated.problems) if is_counted(problem)]
+    values = {name: [each[place] for place in kept] for name, each in evaluated.values.items()}
+    return replace(evaluated, problems=[evaluated.problems[place] for place in kept], values=values)
 
 
 def estimate(samples: Samples, metric: Metric) -> Interval | None:
