@@ -1,6 +1,7 @@
 """Makes the packaged policy `smollm2-rl` of a run on `smollm2`: adapter, record, results and model card.
 
     python benchmarks/packaged_policy.py runs/smollm2-run       (15 minutes of CPU time, most of it evaluation)
+    python benchmarks/packaged_policy.py --quick RUN            (5 minutes; on 100 problems of MBPP only)
     python benchmarks/packaged_policy.py --card                 only the card, of the record that exists
 
 The adapter is exported and verified as by ``sce export --format adapter``. What is evaluated is the packaged file on
@@ -15,7 +16,9 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from record import fill_page
@@ -29,13 +32,16 @@ from securecoderl_edge.models.files import SMOLLM2, SMOLLM2_RL, SMOLLM2_RL_ADAPT
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.runs import ENVIRONMENT, Run, find_run
 from securecoderl_edge.runtimes.manifests import manifest_path
-from securecoderl_edge.scoring.metrics import METRICS
+from securecoderl_edge.scoring.metrics import METRICS, by_problem, passes_all_tests
+from securecoderl_edge.scoring.statistics import rate_interval
 from securecoderl_edge.system.files import read_json, write_atomically
 from securecoderl_edge.system.rows import RowFile
 
 FOLDER = SMOLLM2_RL_ADAPTER.parent
+OVERLAPS = Path(__file__).with_name("results") / "mbpp-overlap.json"  # mbpp_overlap.py
 RECORD, CARD, SETTINGS = "record.json", "MODEL_CARD.md", "config.toml"
 PROBLEMS = ("mbpp:test", "humaneval:test")
+QUICK = ("--limit", "100")
 MOST_BYTES = 12 * 10**6
 SHOWN = {each.name: each for each in METRICS if each.name in ("syntax_rate", "any_test_rate", "all_tests_rate")}
 COMPUTED_BY = {"gguf": "llama.cpp", "hf": "torch"}
@@ -51,8 +57,8 @@ SUPERVISED = ("sft", "rft", "ssd")
 WITHOUT_RL = "It is a supervised policy: {}. No update used RL, in spite of its name."
 
 
-def package(run: Run) -> None:
-    """Write the adapter and the record of ``run`` into the package.
+def package(run: Run, is_quick: bool) -> None:
+    """Write the adapter and the record of ``run`` into the package; ``is_quick`` evaluates it on fewer problems.
 
     Raises:
         UsageError: the run is not one on `smollm2`, or the file is too large.
@@ -66,7 +72,8 @@ def package(run: Run) -> None:
     for name in (SETTINGS, ENVIRONMENT):
         shutil.copyfile(run.path / name, FOLDER / name)
     write_record(training_of(run))  # the policy can be opened from here on, and is evaluated
-    results = [evaluated(run, problems) for problems in PROBLEMS]
+    names, limit = (PROBLEMS[:1], QUICK) if is_quick else (PROBLEMS, ())
+    results = [evaluated(run, name, *limit) for name in names]
     write_record({**training_of(run), "results": [*results, *other_results(run)]})
 
 
@@ -83,13 +90,13 @@ def training_of(run: Run) -> dict[str, Any]:
     }
 
 
-def evaluated(run: Run, problems: str) -> dict[str, Any]:
+def evaluated(run: Run, problems: str, *limit: str) -> dict[str, Any]:
     """Results of the packaged policy and its base, with their paired differences."""
     folder = run.path / "bench" / f"packaged-{problems.partition(':')[0]}"
     words = ("bench", SMOLLM2, SMOLLM2_RL, "--problems", problems, "--temperature", "0", "--compare", "--threads", "1")
-    command = [sys.executable, "-m", "securecoderl_edge", *words, "--out", str(folder)]
+    command = [sys.executable, "-m", "securecoderl_edge", *words, *limit, "--out", str(folder)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return result_of(read_json(folder / "bench.json"))
+    return result_of(folder / "bench.json")
 
 
 def other_results(run: Run) -> Iterator[dict[str, Any]]:
@@ -99,19 +106,33 @@ def other_results(run: Run) -> Iterator[dict[str, Any]]:
         asked, (first, *_) = document["settings"], document["models"]
         is_whole = asked["limit"] is None and asked["shard"] is None and not asked["temperature"]
         if is_whole and first["kind"] == "hf" and asked["problems"] in PROBLEMS:
-            yield result_of(document)
+            yield result_of(file)
 
 
-def result_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What the card needs of a bench.json: nothing of its machine's folders."""
+def result_of(file: Path) -> dict[str, Any]:
+    """What the card needs of a bench.json and its rows: nothing of its machine's folders."""
+    document = read_json(file)
+    overlaps = read_json(OVERLAPS)["overlaps"][document["settings"]["problems"]]
     kept = ("model", "kind", "samples", *SHOWN, "secure_rate", "completion_tokens_mean", "truncated_rate")
     asked = ("problems", "temperature", "max_tokens", "max_prompt_tokens", "seed", "base_precision")
     return {
-        "models": [{name: model[name] for name in kept} for model in document["models"]],
+        "models": [
+            {
+                **{name: model[name] for name in kept},
+                "without_overlaps": rate_without(overlaps, RowFile(file.parent / model["log"] / "rows.jsonl").read()),
+            }
+            for model in document["models"]
+        ],
         "differences": [each["differences"]["all_tests_rate"] for each in document["comparisons"]],
         "settings": {name: document["settings"][name] for name in asked},
         "machine": document["machine"],
     }
+
+
+def rate_without(overlaps: Container[str], rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """The rate of programs that pass all tests of problems that are not in ``overlaps``."""
+    kept = by_problem([row for row in rows if row["id"] not in overlaps])
+    return asdict(rate_interval([[*map(passes_all_tests, group)] for group in kept.values()]))
 
 
 def write_record(record: Mapping[str, Any]) -> None:
@@ -182,11 +203,12 @@ def _results_table(results: list[dict[str, Any]]) -> str:
     rows = []
     for result in sorted(results, key=lambda each: PROBLEMS.index(each["settings"]["problems"])):
         for model in result["models"]:
-            name = model["model"] if model["kind"] == "gguf" else f"the run, {result['settings']['base_precision']}"
-            cells = (interval_cell(interval_of(model[metric]), SHOWN[metric]) for metric in SHOWN)
+            label = model["model"] if model["kind"] == "gguf" else f"the run, {result['settings']['base_precision']}"
+            kinds = [*SHOWN.items(), ("without_overlaps", SHOWN["all_tests_rate"])]
+            cells = (interval_cell(interval_of(model[name]), metric) for name, metric in kinds)
             asked = f"`{result['settings']['problems']}` ({model['samples']})"
-            rows.append((asked, name, COMPUTED_BY[model["kind"]], *cells))
-    columns = ("problems", "model", "computed by", *(metric.title for metric in SHOWN.values()))
+            rows.append((asked, label, COMPUTED_BY[model["kind"]], *cells))
+    columns = ("problems", "model", "computed by", *(metric.title for metric in SHOWN.values()), "without overlaps")
     return to_markdown(Table(columns, tuple(rows))).strip()
 
 
@@ -202,13 +224,14 @@ def main() -> None:
     """Make the folder, or its card alone."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("run", nargs="?", help="as for sce export")
+    parser.add_argument("--quick", action="store_true", help="evaluate it on 100 problems of MBPP only")
     parser.add_argument("--card", action="store_true", help="write the card alone, of the record in the package")
     arguments = parser.parse_args()
     if not arguments.card:
         run = find_run(arguments.run or "latest")
         if run is None:
             parser.error(f"not a run: {arguments.run or 'latest'}")
-        package(run)
+        package(run, arguments.quick)
     with write_atomically(FOLDER / CARD) as out:
         out.write(card())
 
