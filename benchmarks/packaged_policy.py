@@ -161,7 +161,7 @@ def card() -> str:
         layers=", ".join(f"`{name}`" for name in settings["lora"]["targets"]),
         style=manifest["prompt_style"],
         kl=f"{manifest['agreement']['mean_kl']:.2g}",
-        top1=f"{manifest['agreement']['top1']:.1%}",
+        top1=f"{100 * manifest['agreement']['top1']:.1f} %",
         problems=settings["problems"],
         problem_count=len(load_problems(settings["problems"])),
         reformatted=", reformatted" if settings["reformat_solutions"] else "",
@@ -175,13 +175,14 @@ def card() -> str:
         memory=f"{record['peak_rss_mib'] / 1024:.1f}",
         threads=environment["sessions"][0]["threads"],
         cores=machine["cores"],
+        load=machine["load_average"][0],
         cpu=machine["cpu"],
         held_out=count,
         command=" ".join(["sce", *environment["command"][1:]]),
         max_tokens=packaged["settings"]["max_tokens"],
         results=_results_table(record["results"]),
         difference=_difference(packaged),
-        failing=f"{1 - packaged['models'][1]['all_tests_rate']['value']:.0%}",
+        failing=f"{100 - 100 * packaged['models'][1]['all_tests_rate']['value']:.0f} %",
     )
 
 
