@@ -1,7 +1,7 @@
 """Makes the packaged policy `smollm2-rl` of a run on `smollm2`: adapter, record, results and model card.
 
     python benchmarks/packaged_policy.py runs/smollm2-run       (15 minutes of CPU time, most of it evaluation)
-    python benchmarks/packaged_policy.py --quick RUN            (5 minutes; on 100 problems of MBPP only)
+    python benchmarks/packaged_policy.py --quick RUN            (3 minutes; on 64 problems of MBPP only)
     python benchmarks/packaged_policy.py --card                 only the card, of the record that exists
 
 The adapter is exported and verified as by ``sce export --format adapter``. What is evaluated is the packaged file on
@@ -41,7 +41,7 @@ FOLDER = SMOLLM2_RL_ADAPTER.parent
 OVERLAPS = Path(__file__).with_name("results") / "mbpp-overlap.json"  # mbpp_overlap.py
 RECORD, CARD, SETTINGS = "record.json", "MODEL_CARD.md", "config.toml"
 PROBLEMS = ("mbpp:test", "humaneval:test")
-QUICK = ("--limit", "100")
+QUICK = ("--limit", "64")
 MOST_BYTES = 12 * 10**6
 SHOWN = {each.name: each for each in METRICS if each.name in ("syntax_rate", "any_test_rate", "all_tests_rate")}
 COMPUTED_BY = {"gguf": "llama.cpp", "hf": "torch"}
@@ -225,7 +225,7 @@ def main() -> None:
     """Make the folder, or its card alone."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("run", nargs="?", help="as for sce export")
-    parser.add_argument("--quick", action="store_true", help="evaluate it on 100 problems of MBPP only")
+    parser.add_argument("--quick", action="store_true", help="evaluate it on 64 problems of MBPP only")
     parser.add_argument("--card", action="store_true", help="write the card alone, of the record in the package")
     arguments = parser.parse_args()
     if not arguments.card:
