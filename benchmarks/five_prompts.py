@@ -70,7 +70,7 @@ def page(result: Mapping[str, Any]) -> str:
             passed, total = row["verdicts"].count("pass"), len(problem.assertions)
             verdict = f"**{'right' if row['is_right'] else 'wrong'}**, {passed} of {total} hidden tests passed"
             # A fence longer than any in the answer.
-            parts += [f"`{model}`: {verdict}.", f"`````python\n{row['program'].strip() or '(no program)'}\n`````"]
+            parts += [f"`{model}`: {verdict}.", f"`````text\n{row['program'].strip() or '(no program)'}\n`````"]
     names = {"base": result["right"][SMOLLM2], "policy": result["right"][SMOLLM2_RL]}
     return fill_page("five-prompts.md", **names, count=len(problems), answers="\n\n".join(parts), tokens=MAX_TOKENS)
 

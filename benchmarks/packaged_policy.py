@@ -114,7 +114,7 @@ def result_of(file: Path) -> dict[str, Any]:
     document = read_json(file)
     overlaps = read_json(OVERLAPS)["overlaps"][document["settings"]["problems"]]
     kept = ("model", "kind", "samples", *SHOWN, "secure_rate", "completion_tokens_mean", "truncated_rate")
-    asked = ("problems", "temperature", "max_tokens", "max_prompt_tokens", "seed", "base_precision")
+    asked = ("problems", "limit", "temperature", "max_tokens", "max_prompt_tokens", "seed", "base_precision")
     return {
         "models": [
             {
@@ -207,7 +207,8 @@ def _results_table(results: list[dict[str, Any]]) -> str:
             label = model["model"] if model["kind"] == "gguf" else f"the run, {result['settings']['base_precision']}"
             kinds = [*SHOWN.items(), ("without_overlaps", SHOWN["all_tests_rate"])]
             cells = (interval_cell(interval_of(model[name]), metric) for name, metric in kinds)
-            asked = f"`{result['settings']['problems']}` ({model['samples']})"
+            first = "first " if result["settings"]["limit"] else ""
+            asked = f"`{result['settings']['problems']}`, {first}{model['samples']}"
             rows.append((asked, label, COMPUTED_BY[model["kind"]], *cells))
     columns = ("problems", "model", "computed by", *(metric.title for metric in SHOWN.values()), "without overlaps")
     return to_markdown(Table(columns, tuple(rows))).strip()
