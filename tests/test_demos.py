@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import click
 import pytest
 from places import ROOT
 
@@ -47,10 +48,10 @@ def test_the_commands_of_the_demos_can_be_parsed(benchmarks: None, target: str) 
 
     from securecoderl_edge.cli import sce
 
-    names = []
+    group, names = click.Context(sce, info_name="sce", **sce.context_settings), []
     for _, _, _, name, *words in demo_commands(target):
-        command = sce.get_command(None, name)  # type: ignore[arg-type]
+        command = sce.get_command(group, name)
         assert command is not None
-        command.make_context(name, list(words))
+        command.make_context(name, list(words), parent=group)
         names.append(name)
     assert names == ["train", "export", "bench", "generate"]
