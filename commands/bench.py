@@ -82,8 +82,8 @@ def bench(
 ) -> None:
     """Evaluate quality, speed and memory of models on problems.
 
-    MODEL is nano, smollm2, a run or one of its phases (runs/starter, starter:sft), a GGUF file, one with a LoRA adapter
-    (BASE.gguf+LORA.gguf), an ONNX or Hugging Face folder, or a Hugging Face repo id.
+    MODEL is nano, smollm2, smollm2-rl, a run or one of its phases (runs/starter, starter:sft), a GGUF file, one with a
+    LoRA adapter (BASE.gguf+LORA.gguf), an ONNX or Hugging Face folder, or a Hugging Face repo id.
 
     Without MODEL it evaluates the base model, SFT, policy and exports of the latest run. It then shows paired
     differences between the policy and SFT, and between each export and its original.

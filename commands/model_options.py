@@ -19,8 +19,8 @@ model_option = click.option(
     "--model",
     type=ModelName(),
     metavar="MODEL",
-    help="Model to use; a GGUF file with a LoRA adapter: BASE.gguf+LORA.gguf.  [default: the latest run's export, else "
-    "its policy, else nano]",
+    help="Model to use: smollm2-rl, smollm2, nano, a run, a folder or a GGUF file (with a LoRA adapter: "
+    "BASE.gguf+LORA.gguf).  [default: the latest run's export, else its policy, else nano]",
 )
 _RUNTIME_OPTIONS = (
     click.option(

@@ -111,7 +111,7 @@ class _CommaList(click.ParamType):  # type: ignore[type-arg]
 
 
 class ModelName(click.ParamType):  # type: ignore[type-arg]
-    """A model name for `resolve_model`; the shell completes nano, smollm2, runs, files and folders."""
+    """A model name for `resolve_model`; the shell completes packaged models, runs, files and folders."""
 
     name = "MODEL"
 

