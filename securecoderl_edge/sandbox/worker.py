@@ -231,10 +231,11 @@ def _zygote(language: str, has_analyzers: bool) -> tuple[Path, list[str]]:
 
 
 def _source(job: Job) -> str:
-    """What the compiler gets; for a target with a line about the answer before it (`board`)."""
+    """What the compiler gets; for a target with a line about it, and the driver (`board`)."""
     if job.language not in TARGETS:
         return job.program
-    return f"{json.dumps([len(job.answer.encode('utf-8', 'surrogatepass')), job.entry_point])}\n{job.program}"
+    size = len(job.program.encode("utf-8", "surrogatepass"))
+    return f"{json.dumps([size, job.entry_point])}\n{job.program}{job.driver}"
 
 
 def _program_words(limits: Limits) -> tuple[str, ...]:

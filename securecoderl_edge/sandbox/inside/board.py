@@ -6,9 +6,9 @@
 A program cannot ask for files of this machine: the board has no semihosting, only UARTs, whose other ends are memory
 files. The emulator is confined all the same, for a program that finds a fault in it.
 
-A source is a line of JSON, [BYTES, FUNCTION], and the program. Its first bytes are the answer (0: all of them), which
-the box measures alone (`footprint`), and which must define the function, if there is one. The box sends ``measured
-JSON`` before the endings of tests.
+A source is a line of JSON, [BYTES, FUNCTION], a program of so many bytes, and its driver, if it has one. The box measures
+the program (`footprint`), which must define the function, if there is one, and compiles the driver apart: a macro of the
+program puts no code there. The box sends ``measured JSON`` before the endings of tests.
 
 This file imports the standard library and, by path, its siblings; the package is not there.
 """
@@ -35,18 +35,26 @@ ASSEMBLY_MARK = re.compile(rb'^@ \d+ "', re.MULTILINE)
 # The exit status of a program that ends the emulator without one of its own, such as by a reset.
 NO_STATUS = 134
 STREAMS = 8
+# Of the linker: the guard, and the driver of programs that have one.
+_GUARD, _DRIVER = "/proc/self/fd/5", "/proc/self/fd/6"
 
 
 class Board(native.Native):  # type: ignore[misc, name-defined]
     """A cross-toolchain and an emulator, and the layers around them."""
 
-    trial = b'[0, ""]\n' + native.TRIAL
+    trial = b'[%d, ""]\n' % len(native.TRIAL) + native.TRIAL
+
+    def __init__(self, level: str, toolchain: dict[str, Any]) -> None:
+        super().__init__(level, toolchain)
+        words = list(self._commands["link"])
+        words.insert(words.index(_GUARD) + 1, _DRIVER)
+        self._commands["link with a driver"] = words
 
     def program(self, source: int, limits: Any) -> int:
         """As `Native.program`; sets `measured`."""
         head, _, text = native.content_of(source).partition(b"\n")
         length, function = json.loads(head)
-        assembly, object_file = self._translated(text[:length] if length else text, limits)
+        assembly, object_file = self._translated(text[:length], limits)
         content = native.content_of(object_file)
         try:
             found = footprint.footprint(native.content_of(assembly).decode("utf-8", "replace"), content)
@@ -56,13 +64,14 @@ class Board(native.Native):  # type: ignore[misc, name-defined]
         if not is_defined:
             raise native.Refused(f"it must define {function} as a function that other files can call")
         self.measured = json.dumps(found)
-        if length:
-            os.close(assembly)
-            os.close(object_file)
-            assembly, object_file = self._translated(text, limits)
-        linked = self._step("link", limits, [object_file, self._guard])
-        os.close(assembly)
-        os.close(object_file)
+        ours = [assembly, object_file]
+        if driver := text[length:]:
+            ours += self._translated(driver, limits)
+            linked = self._step("link with a driver", limits, [object_file, self._guard, ours[-1]])
+        else:
+            linked = self._step("link", limits, [object_file, self._guard])
+        for each in ours:
+            os.close(each)
         descriptor: int = native.executable(linked)
         return descriptor
 
