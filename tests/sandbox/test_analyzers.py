@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -127,6 +128,22 @@ def test_a_compiler_without_reports_as_json_is_no_analyzer(monkeypatch: pytest.M
     find_analyzers.cache_clear()
     try:
         assert find_analyzers() == ()
+    finally:
+        find_analyzers.cache_clear()
+
+
+@pytest.mark.parametrize("text", ["#!/bin/sh\necho cppcheck: no library >&2\nexit 127\n", "#!/nonexistent\n", ""])
+def test_a_cppcheck_that_does_not_start_is_an_error_that_names_the_way_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str
+) -> None:
+    broken = tmp_path / "cppcheck"
+    broken.write_text(text)
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    find_analyzers.cache_clear()
+    try:
+        with pytest.raises(SceError, match="cppcheck is installed but does not start .*--analyzers off"):
+            find_analyzers()
     finally:
         find_analyzers.cache_clear()
 

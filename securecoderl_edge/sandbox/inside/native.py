@@ -107,7 +107,7 @@ class Native:
             try:
                 self._findings(name, source, ToolLimits(control, cpu, memory))
             except ValueError as error:
-                raise OSError(f"{name} does not work in the sandbox ({error}); try it without analyzers") from None
+                raise OSError(f"{name} does not work in the sandbox ({error}); leave it out with --analyzers off") from None
         os.close(source)
         output, errors = memory_file(), memory_file()
         pid = self.start_test(program, [self._nothing, output, errors], self.test([]))
