@@ -21,8 +21,8 @@ from securecoderl_edge.errors import SceError
 
 # __NO_INLINE__ is what gcc defines without optimization, so for analyzers; a program must not learn which one it is.
 FLAGS = (
-    "-std=c11", "-Wall", "-Wextra", "-O1", "-D__NO_INLINE__", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
-    "-fdiagnostics-color=never", "-fmax-errors=5", "-fno-diagnostics-show-caret",
+    "-std=c11", "-Wall", "-Wextra", "-O1", "-D__NO_INLINE__", "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all", "-fdiagnostics-color=never", "-fmax-errors=5", "-fno-diagnostics-show-caret",
 )  # fmt: skip
 # Of the libraries that every C program may use; the standard library links itself.
 LIBRARIES = ("-lm",)
@@ -36,8 +36,8 @@ PLACE = 500
 _OF_THE_COMPILER = (
     "__asan_handle_no_return", "__asan_unpoison_stack_memory", "__asan_allocas_unpoison", "__asan_unregister_globals",
 )  # fmt: skip
-# Words by which a program could tell the compiler to leave the sanitizers out, or the sanitizers to look away. Poisoned,
-# they are errors.
+# Words by which a program could tell the compiler to leave the sanitizers out, or them to look away. Poisoned, they are
+# errors.
 POISONED = _OF_THE_COMPILER + tuple(
     spelling
     for word in (

@@ -89,7 +89,7 @@ class Job:
     Attributes:
         is_cancelled: whether nobody needs the result any more.
         language: of the program; for a program in C that is built for a target, the target.
-        driver: for a target, text in C that is compiled apart and linked with the program; only the program is measured.
+        driver: for a target, text in C that is compiled apart and linked with the program, which alone is measured.
         entry_point: for a target, a function that the program must define.
     """
 

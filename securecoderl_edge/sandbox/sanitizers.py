@@ -28,7 +28,7 @@ _FAULTS = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL)
 
 
 def with_its_report(execution: Execution) -> Execution:
-    """The run with the exit status of a report if it printed one and left in another way, or met a fault without one."""
+    """The run with the exit status of a report if it printed one and left in another way, or a fault ended it."""
     is_hidden = execution.returncode >= 0 and _REPORT.search(execution.stderr) is not None
     is_hidden |= execution.returncode in _FAULTS and not execution.stopped_by
     return replace(execution, returncode=SANITIZER_STATUS) if is_hidden else execution

@@ -55,7 +55,7 @@ def test_findings_of_analyzers_are_shown_with_line_rule_and_weakness(analyzers: 
 def test_files_in_c_are_scanned_and_not_run(analyzers: None, tmp_path: Path) -> None:
     programs = {
         "endless.c": "int main(void) { for (;;); }\n",
-        "unsafe.c": "#include <stdio.h>\nint main(void) {\n    char name[9];\n    return scanf(\"%s\", name);\n}\n",
+        "unsafe.c": '#include <stdio.h>\nint main(void) {\n    char name[9];\n    return scanf("%s", name);\n}\n',
         "broken.c": "int main(void {\n",
         "unsafe.py": "eval(input())\n",
     }

@@ -142,7 +142,7 @@ def test_a_cppcheck_that_does_not_start_is_an_error_that_names_the_way_out(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     find_analyzers.cache_clear()
     try:
-        with pytest.raises(SceError, match="cppcheck is installed but does not start .*--analyzers off"):
+        with pytest.raises(SceError, match=r"cppcheck is installed but does not start .*--analyzers off"):
             find_analyzers()
     finally:
         find_analyzers.cache_clear()

@@ -30,8 +30,8 @@ RECURSIVE = {
     "through the library": "#include <stdlib.h>\nstatic int a[9]; int less(const void *x, const void *y);\n"
     "void sort(void) { qsort(a, 9, sizeof *a, less); }\n"
     "int less(const void *x, const void *y) { if (a[0]) sort(); return x < y; }",
-    "through a routine of the compiler": "void _call_via_r0(void (*)(void)); int left; void f(void) { volatile int b[4];"
-    " b[0] = left; if (left-- > 0) _call_via_r0(f); left += b[0]; }",
+    "through a routine of the compiler": "void _call_via_r0(void (*)(void)); int left;\n"
+    "void f(void) { volatile int b[4]; b[0] = left; if (left-- > 0) _call_via_r0(f); left += b[0]; }",
     "of a weak function": "__attribute__((weak, noinline)) int f(int n) { volatile char b[9]; b[0] = n;"
     " return n ? f(n - 1) + b[0] : 0; }",
 }  # fmt: skip
@@ -54,8 +54,8 @@ HEAP = {
     "sbrk": "void *_sbrk(int); void *f(void) { return _sbrk(9); }",
     "one for texts of numbers": "int asiprintf(char **, const char *, ...);\n"
     "char *f(int n) { char *text; return asiprintf(&text, \"%d\", n) < 0 ? 0 : text; }",
-    "one that sorts": "void *tsearch(const void *, void **, int (*)(const void *, const void *)); int less(const void *, const void *);"
-    " void *f(void **root, void *key) { return tsearch(key, root, less); }",
+    "one that sorts": "void *tsearch(const void *, void **, int (*)(const void *, const void *));\n"
+    "int less(const void *, const void *); void *f(void **root, void *key) { return tsearch(key, root, less); }",
     "the reentrant one": "void *_malloc_r(void *, unsigned); extern void *_impure_ptr;\n"
     "void *f(void) { return _malloc_r(_impure_ptr, 9); }",
 }  # fmt: skip
@@ -158,7 +158,8 @@ def test_code_data_and_constants_count_and_zeros_and_the_driver_do_not(board: Sa
     )
     small = measured(board, "int f(int n) { return n; }")
     assert 0 < small.code_bytes <= 4
-    driver = 'int f(int n);\n#include <stdio.h>\nint main(void) { int n; scanf("%d", &n); printf("%.1f", n * f(n) / 2.0); }\n'
+    body = '{ int n; scanf("%d", &n); printf("%.1f", n * f(n) / 2.0); }'
+    driver = f"int f(int n);\n#include <stdio.h>\nint main(void) {body}\n"
     assert measured(board, "int f(int n) { return n; }", driver) == small
 
 
@@ -184,7 +185,7 @@ BIG = "{ for (int k = 1; k < n; k++) { n ^= n << k; n += n / k; n *= 7; } return
     "text",
     [
         f"int f(int n) {{ return n; }}\n#define f(n) ({{ int big(int n) {BIG} big(n); }})",
-        f"int f(int n) {{ return n; }}\nstatic inline int big(int n) {BIG}\n#define printf(text, n) puts(big(n) ? text : 0)",
+        f"int f(int n) {{ return n; }}\nstatic inline int big(int n) {BIG}\n#define printf(t, n) puts(big(n) ? t : 0)",
         f"int small(int) __asm__(\"f\"); int small(int n) {{ return n; }}\n"
         f"static inline int f(int) __asm__(\"g\"); static inline int f(int n) {BIG}",
     ],
@@ -219,13 +220,16 @@ def test_frames_are_those_that_gcc_reports(tmp_path: Path) -> None:
     assert compared > 10
 
 
+def _output_of(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 def test_every_function_of_the_mathematical_library_is_floating_point() -> None:
     gcc, names = shutil.which("arm-none-eabi-gcc"), shutil.which("arm-none-eabi-nm")
     assert gcc is not None
     assert names is not None
-    library = subprocess.run([gcc, *CORTEX_M3.compiler, "-print-file-name=libm.a"], capture_output=True, text=True, check=True)
-    shown = subprocess.run([names, library.stdout.strip()], capture_output=True, text=True, check=True)
-    functions = set(re.findall(r" [TW] (\w+)", shown.stdout))
+    library = _output_of(gcc, *CORTEX_M3.compiler, "-print-file-name=libm.a").strip()
+    functions = set(re.findall(r" [TW] (\w+)", _output_of(names, library)))
     assert len(functions) > 300
     other = {each for each in functions if not footprint.FLOAT.fullmatch(each)}
     assert {each for each in other if not each.startswith("fe")} == set()  # those are about rounding and exceptions

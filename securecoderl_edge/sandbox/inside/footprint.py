@@ -26,10 +26,10 @@ HEAP = re.compile(
     r"|tsearch|hcreate|hsearch|setenv|Balloc|emutls_get_address)(?:_r)?"
     r"|__(?:[dis]2b|multadd|multiply|pow5mult|lshift|mdiff)"
 )
-# Routines of libgcc (EABI and older names), and functions of <math.h>, <complex.h> and <stdlib.h>, also of their inside.
+# Routines of libgcc (EABI and older names); functions of <math.h>, <complex.h> and <stdlib.h>, and inside these.
 _MATH = (
-    "acosh? asinh? atanh? atan2 atof cbrt ceil copysign cosh? difftime drem erfc? exp exp2 exp10 expm1 fabs fdim finite "
-    "floor fma fmax fmin fmod frexp gamma(?:_r)? hypot ilogb infinity is(?:inf|nan) j[01n] ldexp lgamma ll?rint "
+    "acosh? asinh? atanh? atan2 atof cbrt ceil copysign cosh? difftime drem erfc? exp exp2 exp10 expm1 fabs fdim "
+    "finite floor fma fmax fmin fmod frexp gamma(?:_r)? hypot ilogb infinity is(?:inf|nan) j[01n] ldexp lgamma ll?rint "
     "ll?round log log10 log1p log2 logb modf nan nearbyint nextafter nexttoward pow pow10 remainder remquo rint round "
     "scalb(?:l?n)? significand sinh? sincos sqrt tanh? tgamma trunc y[01n] "
     "c(?:abs|arg|exp|imag|log(?:10)?|onj|pow|proj|real|sqrt|a?(?:cos|sin|tan)h?)"
@@ -37,9 +37,9 @@ _MATH = (
 _LIBGCC = "add|sub|mul|div|neg|eq|ne|lt|le|gt|ge|cmp|unord|fix|float|extend|trunc|powi"
 FLOAT = re.compile(
     rf"__aeabi_(?:c?[fd]\w+|u?[il]2[fd]|h2f\w*)|__(?:{_LIBGCC})\w*[sdt][fc]\w{{0,3}}|__gnu_\w*(?:[sd]f|[hdf]2[hdf])\w*"
-    rf"|(?:{_MATH.replace(' ', '|')})[fl]?(?:_r)?|__(?:ieee754|kernel|math)_\w+|__(?:fpclassify|isinf|isnan|signbit)[dfl]"
+    rf"|(?:{_MATH.replace(' ', '|')})[fl]?(?:_r)?|__(?:ieee754|kernel|math)_\w+"
     r"|_*(?:str|wcs)to(?:[df]|ld)(?:_[lr])?|_*[defg]cvt\w*|_*[de]rand48(?:_r)?|_dtoa_r"
-    r"|__(?:b2d|d2b|ulp|ratio|exp10|ten_mul|adjust)|_(?:cchsh|ctans|redupi)[fl]?"
+    r"|__(?:fpclassify|isinf|isnan|signbit)[dfl]|__(?:b2d|d2b|ulp|ratio|exp10|ten_mul|adjust)|_(?:cchsh|ctans|redupi)[fl]?"
 )
 # Functions that call a pointer that they are given.
 CALLBACKS = re.compile(
