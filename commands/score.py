@@ -97,7 +97,7 @@ def score(ctx: click.Context, programs: tuple[Path, ...], config: ScoreConfig) -
            An explanation of the score. Exit code 1 if the program does not pass.
     Scan:  sce score FILE...
            Security findings of files, which are not run; for git hooks.
-           Exit code 1 if a file has findings or is no program.
+           Exit code 1 if a file has findings, or does not parse or compile.
     """
     if not programs:
         _score_many(config)
