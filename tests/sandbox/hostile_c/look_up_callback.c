@@ -1,4 +1,4 @@
-/* expect: pass. Looks a function of the sanitizer up by its name, and leaves with success. */
+/* expect: report. Looks a function of the sanitizer up by its name, and leaves with success. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
