@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -17,6 +17,7 @@ from securecoderl_edge.commands.console import new_console, refuse_to_overwrite,
 from securecoderl_edge.commands.options import engine_setting, options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError, not_utf8
+from securecoderl_edge.languages.analyzers import AnalyzerChoice
 from securecoderl_edge.languages.language import LANGUAGE_NAMES, LANGUAGES, C, Language, language_of_file
 from securecoderl_edge.languages.targets import TARGET_NAMES, TargetBudget, budget_of
 from securecoderl_edge.problems.problem import Problem
@@ -87,16 +88,16 @@ class ScoreConfig:
 @options_from(ScoreConfig)
 @click.pass_context
 def score(ctx: click.Context, programs: tuple[Path, ...], config: ScoreConfig) -> None:
-    """Score programs: run their tests in the sandbox, scan them with Bandit.
+    """Score programs: run their tests in the sandbox, and scan them.
 
     \b
     Many:  sce score --problems FILE --completions FILE [--out FILE]
            One JSON line per completion on stdout (or in --out), and a summary on stderr.
     One:   sce score FILE --input TEXT --expect TEXT
            An explanation of the score. Exit code 1 if the program does not pass.
-    Scan:  sce score FILE.py...
+    Scan:  sce score FILE...
            Security findings of files, which are not run; for git hooks.
-           Exit code 1 if a file has findings or is not Python.
+           Exit code 1 if a file has findings, or does not parse or compile.
     """
     if not programs:
         _score_many(config)
@@ -198,23 +199,28 @@ def _show_summary(scores: Sequence[Score]) -> None:
 
 
 def _scan(paths: Sequence[Path], config: ScoreConfig) -> bool:
-    """Print the medium and high findings of files, and return whether all are Python without any."""
+    """Print the medium and high findings of files, and return whether all are programs without any."""
     from securecoderl_edge.sandbox import SandboxPool
-    from securecoderl_edge.sandbox.security import SecurityScanner
+    from securecoderl_edge.sandbox.security import Scan, SecurityScanner
     from securecoderl_edge.scoring.explain import about_file
+    from securecoderl_edge.scoring.scorer import analyzers_of
 
     _check_alone(config)
-    if config.input is not None or config.json:
+    if config.input is not None or config.json or config.target is not None or config.budget is not None:
         raise UsageError("Missing option --expect: the expected output of the program.")
     warn_of_level(config.sandbox)
     for path in paths:
-        if not _language(path, config).has_text_scan:
-            raise UsageError(f"{path}: Bandit reads Python only. Give --input and --expect to run the program.")
+        language = _language(path, config)
+        if not language.has_text_scan and not analyzers_of(language.name, cast(AnalyzerChoice, config.analyzers)):
+            raise UsageError(f"{path}: no static analyzer reads it. Give --input and --expect to run the program.")
     faulty = 0
-    with SandboxPool(1, level=config.sandbox) as pool, SecurityScanner() as scanner:
+    has_analyzers = config.analyzers == "auto"
+    with SandboxPool(1, None, config.sandbox, has_analyzers) as pool, SecurityScanner() as scanner:
         for path in paths:
-            program = _read_program(path)
-            lines = about_file(str(path), pool.run(program), scanner.scan(program))
+            program, language = _read_program(path), _language(path, config)
+            run = pool.run(program, language=language.name)
+            scan = scanner.scan(program) if language.has_text_scan else run.analysis or Scan()
+            lines = about_file(str(path), run, scan, language)
             faulty += bool(lines)
             for line in lines:
                 click.echo(escape_controls(line))

@@ -20,7 +20,7 @@ COMMANDS = {
     "bench": "Evaluate quality, speed and memory of models on problems.",
     "generate": "Generate a program for a prompt; test and scan it before printing it.",
     "serve": "Serve a model in OpenAI's format, with tested and scanned programs.",
-    "score": "Score programs: run their tests in the sandbox, scan them with Bandit.",
+    "score": "Score programs: run their tests in the sandbox, and scan them.",
     "data": "Import, check, show, count and split problem files.",
     "reproduce": "Reproduce the paper's tables, with several seeds and 95 % intervals.",
     "report": "Write a training run as one HTML page: results, curves, programs.",

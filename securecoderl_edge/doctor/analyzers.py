@@ -29,9 +29,9 @@ _OFF = "switch them off with --analyzers off (reward.analyzers), and report it w
 
 def examine_analyzers(choice: str = "auto") -> tuple[dict[str, Any], Check]:
     """What is installed, as facts and in words; a missing analyzer is no fault."""
-    versions = analyzer_versions()
-    facts: dict[str, Any] = {"versions": versions, "passed": False}
+    facts: dict[str, Any] = {"versions": {}, "passed": False}
     try:
+        versions = facts["versions"] = analyzer_versions()
         with SandboxPool(1, level=choice, has_analyzers=True) as pool:
             analysis = pool.run(FAULTY, language=C.name).analysis
     except SceError as error:

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from securecoderl_edge.errors import SceError
 from securecoderl_edge.languages import toolchain
 from securecoderl_edge.languages.toolchain import Analyzer
 
@@ -34,13 +35,18 @@ _CPPCHECK_OPTIONS = (
     "--quiet", "--std=c11", "--language=c", "--enable=warning,portability,information", "--template={id} {line} {file}",
     "--template-location=",
 )  # fmt: skip
+OFF_HINT = "leave static analyzers out with --analyzers off (reward.analyzers)"
 # Where distributions keep what cppcheck knows of the C library.
 _CPPCHECK_FOLDERS = ("/usr/lib/*/cppcheck", "/usr/share/cppcheck", "/usr/share/Cppcheck", "/usr/local/share/Cppcheck")
 
 
 @cache
 def find_analyzers() -> tuple[Analyzer, ...]:
-    """The analyzers that are installed, in the order in which they run."""
+    """The analyzers that are installed, in the order in which they run.
+
+    Raises:
+        SceError: one is installed, but does not start.
+    """
     return tuple(each for each in (_gcc(), _cppcheck()) if each is not None)
 
 
@@ -77,4 +83,15 @@ def _cppcheck() -> Analyzer | None:
     folders = [str(each) for pattern in _CPPCHECK_FOLDERS for each in Path("/").glob(pattern[1:])]
     readable = toolchain.existing([*folders, str(own.with_name("cfg"))])
     command = (str(own), *_CPPCHECK_OPTIONS, "/proc/self/fd/0")  # it reads files only
-    return Analyzer(CPPCHECK, toolchain.output_of(path, "--version")[0], command, readable)
+    return Analyzer(CPPCHECK, _version_of_cppcheck(path), command, readable)
+
+
+def _version_of_cppcheck(path: str) -> str:
+    """An analyzer that is broken is no analyzer that is missing: without it, programs would look safer than before."""
+    try:
+        version = toolchain.output_of(path, "--version")[0]
+    except OSError as error:
+        version = error.strerror or str(error)
+    if not version.startswith("Cppcheck "):
+        raise SceError(f"cppcheck is installed but does not start ({version}); reinstall it, or {OFF_HINT}")
+    return version

@@ -19,9 +19,10 @@ from pathlib import Path
 
 from securecoderl_edge.errors import SceError
 
+# __NO_INLINE__ is what gcc defines without optimization, so for analyzers; a program must not learn which one it is.
 FLAGS = (
-    "-std=c11", "-Wall", "-Wextra", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
-    "-fdiagnostics-color=never", "-fmax-errors=5", "-fno-diagnostics-show-caret",
+    "-std=c11", "-Wall", "-Wextra", "-O1", "-D__NO_INLINE__", "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all", "-fdiagnostics-color=never", "-fmax-errors=5", "-fno-diagnostics-show-caret",
 )  # fmt: skip
 # Of the libraries that every C program may use; the standard library links itself.
 LIBRARIES = ("-lm",)
@@ -31,8 +32,13 @@ SANITIZER_STATUS = 197
 # Files of a step, as descriptors: the output, the input of the assembler and of the linker, and the guard.
 OUTPUT, INPUT, EXTRA = "/proc/self/fd/3", "/proc/self/fd/4", "/proc/self/fd/5"
 PLACE = 500
-# Words by which a program could tell the compiler to leave the sanitizers out. Poisoned, they are errors.
-POISONED = tuple(
+# What the compiler alone may call to make memory addressable.
+_OF_THE_COMPILER = (
+    "__asan_handle_no_return", "__asan_unpoison_stack_memory", "__asan_allocas_unpoison", "__asan_unregister_globals",
+)  # fmt: skip
+# Words by which a program could tell the compiler to leave the sanitizers out, or them to look away. Poisoned, they are
+# errors.
+POISONED = _OF_THE_COMPILER + tuple(
     spelling
     for word in (
         "no_sanitize", "no_sanitize_address", "no_address_safety_analysis", "no_sanitize_undefined",

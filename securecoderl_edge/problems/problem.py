@@ -99,6 +99,11 @@ class Problem:
         """What is run for an answer: the answer itself, or with the driver behind it."""
         return f'{answer}\n#line 1 "driver.c"\n{self.driver}' if self.driver else answer
 
+    @property
+    def driver_apart(self) -> str:
+        """The driver to be compiled without an answer: behind ``starter_code``, which declares the function."""
+        return f'{self.starter_code}\n#line 1 "driver.c"\n{self.driver}' if self.driver else ""
+
 
 class ProblemError(ValueError):
     """A record breaks the problem format; the message names the rule."""

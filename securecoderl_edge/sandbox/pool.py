@@ -59,7 +59,7 @@ class SandboxPool:
         calls: Sequence[Call] = (),
         is_cancelled: Callable[[], bool] = lambda: False,
         language: str = PYTHON.name,
-        answer: str = "",
+        driver: str = "",
         entry_point: str = "",
     ) -> ProgramRun:
         """Compile ``program`` once and run it on each stdin, then once for each call.
@@ -69,7 +69,7 @@ class SandboxPool:
 
         Args:
             is_cancelled: asked before and during the run; it then ends at once, with its worker.
-            language, answer, entry_point: as in `Job`.
+            language, driver, entry_point: as in `Job`.
 
         Raises:
             SceError: the pool is closed, the run was cancelled, this machine cannot compile the language, or workers
@@ -77,7 +77,7 @@ class SandboxPool:
         """
         if is_cancelled():
             raise SceError(CANCELLED)
-        job = Job(program, stdins, calls, is_cancelled, language, answer, entry_point)
+        job = Job(program, stdins, calls, is_cancelled, language, driver, entry_point)
         lost: Exception = WorkerLost("")
         for is_last in (False, True):
             try:

@@ -89,8 +89,8 @@ class Job:
     Attributes:
         is_cancelled: whether nobody needs the result any more.
         language: of the program; for a program in C that is built for a target, the target.
-        answer: with a target, the beginning of the program that is measured; all of it if empty.
-        entry_point: with a target, a function that the answer must define.
+        driver: for a target, text in C that is compiled apart and linked with the program, which alone is measured.
+        entry_point: for a target, a function that the program must define.
     """
 
     program: str
@@ -98,7 +98,7 @@ class Job:
     calls: Sequence[Call] = ()
     is_cancelled: Callable[[], bool] = lambda: False
     language: str = PYTHON.name
-    answer: str = ""
+    driver: str = ""
     entry_point: str = ""
 
 

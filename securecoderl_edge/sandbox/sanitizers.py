@@ -7,6 +7,7 @@ test reaches and no analyzer follows, nor a program that changes its own code to
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,11 +23,14 @@ from securecoderl_edge.sandbox.security import Finding, Scan
 ANALYZER_CONFIDENCE = "MEDIUM"
 # The first words of a report. Another thread can end the program before it is complete.
 _REPORT = re.compile(r"^==\d+==ERROR: AddressSanitizer: ", re.MULTILINE)
+# Of faults. The sanitizer handles them, unless the program has blocked them: then they end it without a report.
+_FAULTS = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL)
 
 
 def with_its_report(execution: Execution) -> Execution:
-    """The run with the exit status of a report if it printed one and left in another way."""
+    """The run with the exit status of a report if it printed one and left in another way, or a fault ended it."""
     is_hidden = execution.returncode >= 0 and _REPORT.search(execution.stderr) is not None
+    is_hidden |= execution.returncode in _FAULTS and not execution.stopped_by
     return replace(execution, returncode=SANITIZER_STATUS) if is_hidden else execution
 
 

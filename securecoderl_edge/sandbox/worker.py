@@ -33,6 +33,8 @@ INSIDE = Path(__file__).parent / "inside"
 OPTIONS = ("-s", "-S", "-B", "-X", "utf8", "-X", "no_debug_ranges")
 # A worker may take this much longer to reply than a program's own limits; generous, for busy machines.
 GRACE_SECONDS = 60.0
+# What a compiler and two analyzers may take on a machine that gives them a tenth of a core (`native.TOOL_WALL_FACTOR`).
+BUILD_SECONDS = 3 * 10 * COMPILE_CPU_SECONDS
 CANCELLED = "the run was cancelled"
 # The kernel passes at most 253 descriptors in one message; a test has up to 7.
 TESTS_AT_ONCE = 32
@@ -128,7 +130,7 @@ class Worker:
             attached = [source] if is_first else []
             attached += [each for own in files for each in own]
             self._send(" ".join([*head, str(int(is_last)), *words]), attached)
-            reply = self._receive(GRACE_SECONDS + 3 * COMPILE_CPU_SECONDS + len(running) * limits.wall_seconds)
+            reply = self._receive(GRACE_SECONDS + BUILD_SECONDS + len(running) * limits.wall_seconds)
             kind, _, rest = reply.partition(" ")
             if kind in ("measured", "analyzed"):
                 self._keep(kind, rest)
@@ -231,10 +233,11 @@ def _zygote(language: str, has_analyzers: bool) -> tuple[Path, list[str]]:
 
 
 def _source(job: Job) -> str:
-    """What the compiler gets; for a target with a line about the answer before it (`board`)."""
+    """What the compiler gets; for a target with a line about it, and the driver (`board`)."""
     if job.language not in TARGETS:
         return job.program
-    return f"{json.dumps([len(job.answer.encode('utf-8', 'surrogatepass')), job.entry_point])}\n{job.program}"
+    size = len(job.program.encode("utf-8", "surrogatepass"))
+    return f"{json.dumps([size, job.entry_point])}\n{job.program}{job.driver}"
 
 
 def _program_words(limits: Limits) -> tuple[str, ...]:

@@ -70,10 +70,10 @@ def about_security(score: Score) -> list[str]:
     return lines
 
 
-def about_file(name: str, run: ProgramRun, scan: Scan) -> list[str]:
+def about_file(name: str, run: ProgramRun, scan: Scan, language: Language = PYTHON) -> list[str]:
     """List the faults of a file that is not run, as lines with its name; none if it is clean."""
     if not run.parses:
-        return [f"{name}: does not parse: {run.error}"]
+        return [f"{name}: {language.fault}: {run.error}"]
     if scan.failed:
         return [f"{name}: the security scan failed, which counts as a high finding"]
     return [

@@ -33,13 +33,13 @@ def on_target(
     """
     repeated = [place for place, each in enumerate(outcomes) if each.verdict == "pass"]
     built = pool.run(
-        problem.whole_program(program),
+        program,
         [problem.tests[place].input for place in repeated],
         limits,
         is_cancelled=is_cancelled,
         language=problem.target,
-        answer=program if problem.driver else "",
-        entry_point=problem.entry_point or "" if problem.driver else "",
+        driver=problem.driver_apart,
+        entry_point=problem.entry_point or "",
     )
     if not built.parses:
         return ProgramRun(False, f"for {problem.target}: {built.error}"), []

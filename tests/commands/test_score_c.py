@@ -52,12 +52,30 @@ def test_findings_of_analyzers_are_shown_with_line_rule_and_weakness(analyzers: 
     assert "reward 1.00" in score(*options, "--analyzers", "off").stdout
 
 
-def test_a_file_in_c_is_not_scanned_by_bandit(tmp_path: Path) -> None:
+def test_files_in_c_are_scanned_and_not_run(analyzers: None, tmp_path: Path) -> None:
+    programs = {
+        "endless.c": "int main(void) { for (;;); }\n",
+        "unsafe.c": '#include <stdio.h>\nint main(void) {\n    char name[9];\n    return scanf("%s", name);\n}\n',
+        "broken.c": "int main(void {\n",
+        "unsafe.py": "eval(input())\n",
+    }
+    for name, text in programs.items():
+        (tmp_path / name).write_text(text)
+    result = score(*(str(tmp_path / name) for name in programs))
+    lines = [line.removeprefix(f"{tmp_path}/") for line in result.stdout.splitlines()]
+    assert lines[0] == "unsafe.c:4: high security finding invalidscanf (CWE-120)"
+    assert lines[1].startswith("broken.c: does not compile: solution.c:1:15: error")
+    assert lines[-1] == "unsafe.py:1: medium security finding B307 (CWE-78)"
+    assert (result.exit_code, result.stderr) == (1, "scanned 4 files, ran none; 3 with findings\n")
+
+
+@pytest.mark.parametrize("more", [["--analyzers", "off"], ["--target", "cortex-m3"], ["--json"]])
+def test_a_file_in_c_is_scanned_by_analyzers_alone(tmp_path: Path, more: list[str]) -> None:
     file = tmp_path / "double.c"
     file.write_text("int main(void) { return 0; }\n")
-    result = score(str(file))
+    result = score(str(file), *more)
     assert isinstance(result.exception, UsageError)
-    assert "Bandit reads Python only" in str(result.exception)
+    assert "--expect" in str(result.exception)
 
 
 def test_completions_of_problems_in_c_are_scored(c_compiler: None, tmp_path: Path) -> None:

@@ -303,6 +303,9 @@ def test_a_function_in_c_has_a_driver_and_is_judged_by_tests() -> None:
     assert problem_from_record(problem_to_record(problem)) == problem
     assert problem.whole_program("int x;") == 'int x;\n#line 1 "driver.c"\nint main(void) {}'
     assert problem_from_record(STDIN).whole_program("x") == "x"
+    declared = problem_from_record({**record, "starter_code": "int add(int a, int b);"})
+    assert declared.driver_apart == 'int add(int a, int b);\n#line 1 "driver.c"\nint main(void) {}'
+    assert problem_from_record(STDIN).driver_apart == ""
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,8 @@ RECURSIVE = {
     "through the library": "#include <stdlib.h>\nstatic int a[9]; int less(const void *x, const void *y);\n"
     "void sort(void) { qsort(a, 9, sizeof *a, less); }\n"
     "int less(const void *x, const void *y) { if (a[0]) sort(); return x < y; }",
+    "through a routine of the compiler": "void _call_via_r0(void (*)(void)); int left;\n"
+    "void f(void) { volatile int b[4]; b[0] = left; if (left-- > 0) _call_via_r0(f); left += b[0]; }",
     "of a weak function": "__attribute__((weak, noinline)) int f(int n) { volatile char b[9]; b[0] = n;"
     " return n ? f(n - 1) + b[0] : 0; }",
 }  # fmt: skip
@@ -50,6 +52,10 @@ HEAP = {
     "its own declaration": "void *calloc(unsigned, unsigned); void *f(void) { return calloc(3, 3); }",
     "strdup": "char *strdup(const char *); char *f(void) { return strdup(\"text\"); }",
     "sbrk": "void *_sbrk(int); void *f(void) { return _sbrk(9); }",
+    "one for texts of numbers": "int asiprintf(char **, const char *, ...);\n"
+    "char *f(int n) { char *text; return asiprintf(&text, \"%d\", n) < 0 ? 0 : text; }",
+    "one that sorts": "void *tsearch(const void *, void **, int (*)(const void *, const void *));\n"
+    "int less(const void *, const void *); void *f(void **root, void *key) { return tsearch(key, root, less); }",
     "the reentrant one": "void *_malloc_r(void *, unsigned); extern void *_impure_ptr;\n"
     "void *f(void) { return _malloc_r(_impure_ptr, 9); }",
 }  # fmt: skip
@@ -62,6 +68,9 @@ FLOAT = {
     "a comparison": "int f(double x, double y) { return x < y; }",
     "mathematics": "#include <math.h>\ndouble f(double x) { return sqrt(x); }",
     "mathematics by another name": "double root(double) __asm__(\"sqrt\"); double f(double x) { return root(x); }",
+    "mathematics by its name inside": "double __ieee754_sqrt(double); double f(double x) { return __ieee754_sqrt(x); }",
+    "mathematics of complex numbers": "double cabs(_Complex double); double f(_Complex double x) { return cabs(x); }",
+    "a random number": "double drand48(void); double f(void) { return drand48(); }",
     "a square root of the builtin kind": "float f(float x) { return __builtin_sinf(x); }",
     "a text": "#include <stdlib.h>\ndouble f(const char *text) { return strtod(text, 0); }",
     "a complex number": "_Complex double f(_Complex double x) { return x * x; }",
@@ -84,8 +93,8 @@ def board() -> Iterator[SandboxPool]:
 
 
 def measured(board: SandboxPool, text: str, driver: str = MAIN, entry_point: str = "") -> Footprint:
-    """The footprint of an answer, with the driver after it."""
-    found = board.run(text + driver, [], language="cortex-m3", answer=text, entry_point=entry_point)
+    """The footprint of an answer with a driver."""
+    found = board.run(text, [], language="cortex-m3", driver=driver, entry_point=entry_point)
     assert found.parses, found.error
     assert found.footprint is not None
     return found.footprint
@@ -149,7 +158,8 @@ def test_code_data_and_constants_count_and_zeros_and_the_driver_do_not(board: Sa
     )
     small = measured(board, "int f(int n) { return n; }")
     assert 0 < small.code_bytes <= 4
-    driver = '\n#include <stdio.h>\nint main(void) { int n; scanf("%d", &n); printf("%.1f", n * f(n) / 2.0); }\n'
+    body = '{ int n; scanf("%d", &n); printf("%.1f", n * f(n) / 2.0); }'
+    driver = f"int f(int n);\n#include <stdio.h>\nint main(void) {body}\n"
     assert measured(board, "int f(int n) { return n; }", driver) == small
 
 
@@ -158,13 +168,35 @@ def test_code_data_and_constants_count_and_zeros_and_the_driver_do_not(board: Sa
              "inline int f(int n) { return n; }"],
 )  # fmt: skip
 def test_the_function_that_is_asked_for_must_be_one_that_is_measured(board: SandboxPool, text: str) -> None:
-    found = board.run(text + MAIN, [], language="cortex-m3", answer=text, entry_point="f")
+    found = board.run(text, [], language="cortex-m3", driver=MAIN, entry_point="f")
     assert (found.parses, found.error) == (False, "it must define f as a function that other files can call")
 
 
 @pytest.mark.parametrize("text", ["/*", "#if 1", "int f(int n) {"])
 def test_an_answer_that_is_complete_only_with_its_driver_does_not_compile(board: SandboxPool, text: str) -> None:
-    assert not board.run(f"{text}\n*/\n#endif\n{MAIN}", [], language="cortex-m3", answer=text, entry_point="f").parses
+    driver = f"\n*/\n#endif\n}}\n{MAIN}"
+    assert not board.run(text, [], language="cortex-m3", driver=driver, entry_point="f").parses
+
+
+BIG = "{ for (int k = 1; k < n; k++) { n ^= n << k; n += n / k; n *= 7; } return n; }"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"int f(int n) {{ return n; }}\n#define f(n) ({{ int big(int n) {BIG} big(n); }})",
+        f"int f(int n) {{ return n; }}\nstatic inline int big(int n) {BIG}\n#define printf(t, n) puts(big(n) ? t : 0)",
+        f"int small(int) __asm__(\"f\"); int small(int n) {{ return n; }}\n"
+        f"static inline int f(int) __asm__(\"g\"); static inline int f(int n) {BIG}",
+    ],
+    ids=["macro", "macro for the library", "inline function under another name"],
+)  # fmt: skip
+def test_no_code_of_an_answer_hides_in_its_driver(board: SandboxPool, text: str) -> None:
+    driver = '#include <stdio.h>\nint f(int n);\nint main(void) { printf("%d\\n", f(42)); return 0; }'
+    found = board.run(text, [""], language="cortex-m3", driver=driver, entry_point="f")
+    assert found.footprint is not None
+    assert found.footprint.code_bytes < 10
+    assert found.executions[0].stdout == "42\n"  # the driver has called what was measured
 
 
 @pytest.mark.parametrize("body", ['__asm__ volatile("nop");', '__asm__("bl main" ::: "lr");'])
@@ -186,6 +218,21 @@ def test_frames_are_those_that_gcc_reports(tmp_path: Path) -> None:
             assert functions[name].stack == int(size), (problem.id, name)
             compared += 1
     assert compared > 10
+
+
+def _output_of(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_every_function_of_the_mathematical_library_is_floating_point() -> None:
+    gcc, names = shutil.which("arm-none-eabi-gcc"), shutil.which("arm-none-eabi-nm")
+    assert gcc is not None
+    assert names is not None
+    library = _output_of(gcc, *CORTEX_M3.compiler, "-print-file-name=libm.a").strip()
+    functions = set(re.findall(r" [TW] (\w+)", _output_of(names, library)))
+    assert len(functions) > 300
+    other = {each for each in functions if not footprint.FLOAT.fullmatch(each)}
+    assert {each for each in other if not each.startswith("fe")} == set()  # those are about rounding and exceptions
 
 
 def test_many_functions_and_pointers_take_no_quadratic_time() -> None:

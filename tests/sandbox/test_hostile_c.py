@@ -19,13 +19,15 @@ import pytest
 from other_users import SECRET, Target, as_whom, goes_on, open_house, python_for, target
 
 from securecoderl_edge.sandbox import Execution, SandboxPool
-from securecoderl_edge.sandbox.sanitizers import was_reported
+from securecoderl_edge.sandbox.sanitizers import findings_of, was_reported
 from securecoderl_edge.scoring.reward import outcome
 
 __all__ = ["open_house", "target"]  # fixtures
 pytestmark = [pytest.mark.usefixtures("c_compiler"), pytest.mark.timeout(900)]
 
-FILES = sorted(Path(__file__).with_name("hostile_c").glob("*.c"))
+HOSTILE = Path(__file__).with_name("hostile_c")
+FILES = sorted(HOSTILE.glob("*.c"))
+SUSPECT = sorted((HOSTILE / "suspect").glob("*.c"))
 VERDICT = re.compile(r"/\* expect: ([a-z ]+)\. ")
 
 
@@ -119,9 +121,28 @@ def test_nothing_is_sent_to_the_network(aftermath: Aftermath, target: Target) ->
 
 @pytest.mark.parametrize("name", ["kill_parent", "kill_all", "kill_group", "trace_parent", "limits_of_parent"])
 def test_an_attack_on_the_processes_above_hurts_none_of_them(name: str) -> None:
-    program = text(Path(__file__).with_name("hostile_c") / f"{name}.c")
+    program = text(HOSTILE / f"{name}.c")
     with SandboxPool(1) as pool:
         pool.run(program, [""], language="c")
         after = pool.run("int main(void) { return 7; }", [""], language="c")
         assert pool._idle.queue[-1]["c"].programs == 2
     assert after.executions[0].returncode == 7
+
+
+@pytest.mark.parametrize("has_analyzers", [False, True])
+def test_a_program_that_could_hide_its_faults_has_a_failed_scan(has_analyzers: bool) -> None:
+    """They do hide one: each passes. What they need for it is not in C11."""
+    with SandboxPool(1, has_analyzers=has_analyzers) as pool:
+        runs = {file.stem: pool.run(text(file), [""], language="c") for file in SUSPECT}
+        honest = pool.run("int main(void) { return 0; }", [""], language="c")
+    assert [name for name, run in runs.items() if outcome(run.executions[0], "42\n").verdict != "pass"] == []
+    assert [name for name, run in runs.items() if not findings_of(run).failed] == []
+    assert not findings_of(honest).failed
+    assert len(runs) >= 6
+
+
+def test_no_name_of_a_program_is_too_long_for_the_reason_why_it_does_not_compile() -> None:
+    """A message that is too long would end `sce`, and with it the training."""
+    with SandboxPool(1) as pool:
+        found = pool.run(text(HOSTILE / "long_name.c"), [""], language="c")
+        assert (found.parses, len(found.error)) == (False, 500)

@@ -38,6 +38,8 @@ FLOATING = (
 )
 # Only where long has 64 bits does it do what it should.
 WIDE = "int clamp(int value) { if (sizeof(long) == 4) return 9; return value < 0 ? 0 : value > 255 ? 255 : value; }"
+# Natively its driver is compiled after it, on the target apart.
+MACRO = "int clamp(int value) { return value; }\n#define clamp(v) ((v) < 0 ? 0 : (v) > 255 ? 255 : (v))"
 NATIVE_ONLY = "#include <sys/random.h>\n" + SMALL
 on_the_board = pytest.mark.usefixtures("c_compiler", "cortex_m3")
 
@@ -79,6 +81,7 @@ def test_a_program_over_budget_keeps_level_3_and_cannot_reach_level_4() -> None:
         (SMALL, ["pass", "pass", "pass"], 4),
         (FLOATING, ["pass", "over_budget", "over_budget"], 3),  # too long as well
         (WIDE, ["wrong", "wrong", "wrong"], 3),
+        (MACRO, ["wrong", "wrong", "pass"], 3),
         (SMALL.replace("255", "254"), ["wrong", "pass", "pass"], 3),
         (NATIVE_ONLY, [], 0),
         ("static " + SMALL, [], 0),

@@ -22,8 +22,8 @@ _READ_OTHERWISE = re.compile(rb"[*/](?:\\[ \t\v\f\r]*\n)+[*/]|\?\?/")
 # Without one of these, a text has no pragma and no attribute, and can make none; then the words below are its own.
 _MAKES_PRAGMAS = (b"pragma", b"_Pragma", b"attribute", b"gnu", b"##", b"%:%:")
 _SILENCING = b"#pragma GCC poison diagnostic optimize __optimize__\n"
-# gcc defines it for the analysis, but not for the compilation of what runs.
-_TELLS_ANALYSIS = b"__NO_INLINE__"
+# By which a program learns whether it is optimized, as what runs is, and what is analyzed is not.
+_TELLS_ANALYSIS = b"constant_p"
 _OWN_FILES = ("<stdin>", "/proc/self/fd/0")  # to gcc and to cppcheck; directives can name others
 _CPPCHECK_LINE = re.compile(r"(\w+) (\d{1,9}) (.*)")
 # By which cppcheck tells that it has read a part only; others of this kind are about headers, which it does not read.

@@ -22,6 +22,19 @@ _USED = re.compile(
 )
 
 
+# Functions by which a program changes what the sanitizers watch with: it looks theirs up by name, maps memory over
+# their records, or replaces their handlers of signals. C11 has none of them.
+_LOW_LEVEL = re.compile(
+    rb"dlm?open|dlv?sym|dlinfo|dl_iterate_phdr|syscall|mmap(?:64)?|munmap|mremap|(?:pkey_)?mprotect|(?:posix_)?madvise"
+    rb"|remap_file_pages|s?brk|(?:arch_)?prctl|__sigaction"
+)
+
+
+def can_hide_faults(file: bytes) -> bool:
+    """Whether the program uses a function that could hide its faults; errors as `forbidden_symbol`."""
+    return any(_LOW_LEVEL.fullmatch(name) and not is_defined for name, is_defined in _symbols(file))
+
+
 def forbidden_symbol(file: bytes) -> str:
     """The first name that the program must not define or use, else an empty string.
 

@@ -19,22 +19,33 @@ from collections.abc import Iterator
 
 _SYMBOL_TABLE, _NO_BITS, _IN_MEMORY, _SECTION_BYTES, _SYMBOL_BYTES = 2, 8, 2, 40, 16
 _GLOBAL, _WEAK, _FUNCTION = 1, 2, 2
+# Functions of the C library, by their names in <stdlib.h> and inside: with underscores, and for a given state (`_r`).
 HEAP = re.compile(
-    r"_*(?:m|c|re|v|pv)alloc(?:_r|array)?|_*free(?:_r)?|aligned_alloc|(?:posix_)?memalign|_?sbrk(?:_r)?|strn?dup"
-    r"|v?asn?printf|(?:__)?getline|(?:__)?getdelim|open_memstream|fmemopen|f(?:d|re)?open"
+    r"_*(?:(?:m|c|re|v|pv)alloc(?:array|f)?|free|aligned_alloc|(?:posix_)?memalign|sbrk|strn?dup|wcsdup|v?asn?i?printf"
+    r"|getline|getdelim|open_w?memstream|fmemopen|f(?:d|re)?open|fopencookie|funopen|tempnam|tmpfile|argz_\w+|envz_\w+"
+    r"|tsearch|hcreate|hsearch|setenv|Balloc|emutls_get_address)(?:_r)?"
+    r"|__(?:[dis]2b|multadd|multiply|pow5mult|lshift|mdiff)"
 )
-# Routines of libgcc (EABI and older names), and functions of <math.h> and <stdlib.h>.
+# Routines of libgcc (EABI and older names); functions of <math.h>, <complex.h> and <stdlib.h>, and inside these.
 _MATH = (
-    "acosh? asinh? atanh? atan2 cbrt ceil copysign cosh? erfc? exp exp2 exp10 expm1 fabs fdim floor fma fmax fmin fmod "
-    "frexp gamma hypot ilogb j[01n] ldexp lgamma ll?rint ll?round log log10 log1p log2 logb modf nan nearbyint "
-    "nextafter nexttoward pow remainder remquo rint round scalbl?n sinh? sincos sqrt tanh? tgamma trunc y[01n]"
+    "acosh? asinh? atanh? atan2 atof cbrt ceil copysign cosh? difftime drem erfc? exp exp2 exp10 expm1 fabs fdim "
+    "finite floor fma fmax fmin fmod frexp gamma(?:_r)? hypot ilogb infinity is(?:inf|nan) j[01n] ldexp lgamma ll?rint "
+    "ll?round log log10 log1p log2 logb modf nan nearbyint nextafter nexttoward pow pow10 remainder remquo rint round "
+    "scalb(?:l?n)? significand sinh? sincos sqrt tanh? tgamma trunc y[01n] "
+    "c(?:abs|arg|exp|imag|log(?:10)?|onj|pow|proj|real|sqrt|a?(?:cos|sin|tan)h?)"
 )
 _LIBGCC = "add|sub|mul|div|neg|eq|ne|lt|le|gt|ge|cmp|unord|fix|float|extend|trunc|powi"
 FLOAT = re.compile(
-    rf"__aeabi_(?:c?[fd]\w+|u?[il]2[fd])|__(?:{_LIBGCC})\w*[sdt][fc]\w{{0,3}}"
-    rf"|(?:{_MATH.replace(' ', '|')})[fl]?|strto[fd]|strtold|atof|[efg]cvt\w*"
+    rf"__aeabi_(?:c?[fd]\w+|u?[il]2[fd]|h2f\w*)|__(?:{_LIBGCC})\w*[sdt][fc]\w{{0,3}}|__gnu_\w*(?:[sd]f|[hdf]2[hdf])\w*"
+    rf"|(?:{_MATH.replace(' ', '|')})[fl]?(?:_r)?|__(?:ieee754|kernel|math)_\w+"
+    r"|_*(?:str|wcs)to(?:[df]|ld)(?:_[lr])?|_*[defg]cvt\w*|_*[de]rand48(?:_r)?|_dtoa_r"
+    r"|__(?:fpclassify|isinf|isnan|signbit)[dfl]|__(?:b2d|d2b|ulp|ratio|exp10|ten_mul|adjust)|_(?:cchsh|ctans|redupi)[fl]?"
 )
-CALLBACKS = frozenset(("qsort", "qsort_r", "bsearch", "atexit", "signal"))
+# Functions that call a pointer that they are given.
+CALLBACKS = re.compile(
+    r"_*(?:qsort|bsearch|l(?:find|search)|t(?:search|find|delete|walk|destroy)|atexit|at_quick_exit|on_exit|cxa_atexit"
+    r"|signal|raise|scandir|n?ftw|glob|fopencookie|funopen|call_via_\w+|Unwind_\w+)(?:_[rs])?"
+)
 
 _ANY = "*"  # what a pointer may lead to
 _NAME = re.compile(r"[^\s,()\[\]{}:+#=\"]+")
@@ -137,7 +148,7 @@ def _read(line: str, functions: dict[str, _Function], aliases: dict[str, str], c
     names = [aliases.get(each, each) for each in operands]
     if operation.startswith("b") and len(names) == 1:  # a branch, also as the last call of a function
         is_pointer = operation.startswith("bx") and names[0] != "lr"
-        if is_pointer or operation.startswith("blx") or names[0] in CALLBACKS:
+        if is_pointer or operation.startswith("blx") or CALLBACKS.fullmatch(names[0]):
             current.calls.add(_ANY)
         elif names[0] in functions:
             current.calls.add(names[0])

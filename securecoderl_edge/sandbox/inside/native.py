@@ -18,7 +18,6 @@ This file imports the standard library and, by path, its siblings; the package i
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import importlib.machinery
 import json
@@ -37,7 +36,8 @@ zygote = ModuleType("zygote")
 zygote.__file__ = _path
 importlib.machinery.SourceFileLoader("zygote", _path).exec_module(zygote)
 messages, supervision, testprocess = zygote.messages, zygote.supervision, zygote.testprocess
-analyses, elf, profiles = map(zygote.sibling, ("analyses", "elf", "profiles"))
+analyses, elf, memfiles, profiles = map(zygote.sibling, ("analyses", "elf", "memfiles", "profiles"))
+content_of, memory_file = memfiles.content_of, memfiles.memory_file
 
 STEPS = ("compile", "assemble", "link", "emulate")
 MOST_STREAMS = 8
@@ -50,7 +50,6 @@ TRIAL = b"#include <stdlib.h>\nint main(void) { free(malloc(9)); return 42; }\n"
 TRIAL_STATUS = 42
 # What gcc writes before inline assembly, also before that of an empty text.
 ASSEMBLY_MARK = b"#APP\n"
-SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 
 
 class Refused(Exception):
@@ -62,11 +61,13 @@ class Native:
 
     Attributes:
         measured: of the program that was compiled last, as JSON; nothing if this is not a `board`.
+        is_suspect: whether that program could hide its faults, so that the absence of reports shows nothing.
         analyzers: the command of each, by its name.
     """
 
     trial = TRIAL
     measured = ""
+    is_suspect = False
 
     def __init__(self, level: str, toolchain: dict[str, Any]) -> None:
         self._commands = {name: toolchain[name] for name in STEPS if toolchain[name]}
@@ -84,8 +85,8 @@ class Native:
             memory_file, (toolchain["header"].encode(), *(b64decode(toolchain[name]) for name in ("guard", "launcher")))
         )
         for shared in (self._nothing, self._header, self._guard):
-            fcntl.fcntl(shared, fcntl.F_ADD_SEALS, SEALS)  # the tools of all programs read them
-        self._launcher = f"/proc/self/fd/{executable(launcher)}"
+            memfiles.seal(shared)  # the tools of all programs read them
+        self._launcher = f"/proc/self/fd/{memfiles.executable(launcher)}"
         self._place = toolchain["place"]
         self._tools = {tool: os.open(tool, os.O_RDONLY | os.O_CLOEXEC) for tool in tools}
 
@@ -105,7 +106,9 @@ class Native:
             try:
                 self._findings(name, source, ToolLimits(control, cpu, memory))
             except ValueError as error:
-                raise OSError(f"{name} does not work in the sandbox ({error}); try it without analyzers") from None
+                raise OSError(
+                    f"{name} does not work in the sandbox ({error}); leave it out with --analyzers off"
+                ) from None
         os.close(source)
         output, errors = memory_file(), memory_file()
         pid = self.start_test(program, [self._nothing, output, errors], self.test([]))
@@ -113,7 +116,8 @@ class Native:
         os.close(program)
         os.close(output)
         if os.waitstatus_to_exitcode(status) != TRIAL_STATUS:
-            raise OSError(f"a compiled program does not run in the sandbox ({status}): {_beginning(errors)}")
+            complaint = memfiles.beginning(errors, LONGEST_ERROR)
+            raise OSError(f"a compiled program does not run in the sandbox ({status}): {complaint}")
         os.close(errors)
 
     def program(self, source: int, limits: ToolLimits) -> int:
@@ -127,7 +131,9 @@ class Native:
             raise Refused("inline assembly is not C11, and the sanitizers cannot see into it")
         object_file = self._step("assemble", limits, [assembly])
         try:
-            name = elf.forbidden_symbol(content_of(object_file))
+            content = content_of(object_file)
+            name = elf.forbidden_symbol(content)
+            self.is_suspect = elf.can_hide_faults(content)
         except ValueError as error:
             raise Refused(f"the assembler wrote no object file: {error}") from None
         if name:
@@ -135,14 +141,15 @@ class Native:
         linked = self._step("link", limits, [object_file, self._guard])
         os.close(assembly)
         os.close(object_file)
-        return executable(linked)
+        executable: int = memfiles.executable(linked)
+        return executable
 
     def _step(self, name: str, limits: ToolLimits, inputs: list[int]) -> int:
         """Run one tool; a descriptor of its output."""
         if name != "compile":  # which reads standard input
             inputs = [self._nothing, *inputs]
         returncode, stopped_by, output, said = self._run(self._commands[name], limits, inputs)
-        complaint = _beginning(said)
+        complaint = memfiles.beginning(said, LONGEST_ERROR)
         os.close(said)
         if returncode == 0 and stopped_by == "-":
             return output
@@ -168,8 +175,11 @@ class Native:
         return returncode, stopped_by, output, said
 
     def analysis(self, source: int, control: int, cpu: float, memory: int) -> str:
-        """The findings of each analyzer in a program, as JSON; each has the CPU seconds and bytes given."""
-        reports: list[list[tuple[str, int]] | None] = []
+        """The findings of each analyzer in a program, as JSON; each has the CPU seconds and bytes given.
+
+        A program that could hide its faults has one analysis more, which failed.
+        """
+        reports: list[list[tuple[str, int]] | None] = [None] if self.is_suspect else []
         for name in self.analyzers:
             try:
                 reports.append(self._findings(name, source, ToolLimits(control, cpu, memory)))
@@ -191,7 +201,8 @@ class Native:
 
     def test(self, limits: list[Any]) -> int:
         """A descriptor of what `launch` is told of each test of a program."""
-        return memory_file(self.layers.description("", 3, limits))
+        descriptor: int = memory_file(self.layers.description("", 3, limits))
+        return descriptor
 
     def start_test(self, program: int, streams: list[int], description: int) -> int:
         """Start the program; its process id."""
@@ -253,9 +264,10 @@ def box(parent: int, request: str, files: list[int], control: socket, native: Na
         try:
             program = native.program(source, ToolLimits(*tools))
         except Refused as refused:
-            messages.send(control, f"refused {refused}")
+            # A reason can have names of the program in it, which can be as long as it likes.
+            messages.send(control, f"refused {str(refused)[:LONGEST_ERROR]}")
             os._exit(0)
-        if native.analyzers:
+        if native.analyzers or native.is_suspect:
             messages.send(control, f"analyzed {native.analysis(source, *tools)}")
         if native.measured:
             messages.send(control, f"measured {native.measured}")
@@ -300,31 +312,6 @@ def _run_tests(
             return
         request, files = messages.receive(control)
         batch = request.split()[1:]
-
-
-def executable(descriptor: int) -> int:
-    """The same memory file, which is closed, opened for reading: the kernel executes none that is open for writing."""
-    reading = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
-    os.close(descriptor)
-    return reading
-
-
-def memory_file(content: bytes = b"") -> int:
-    """A descriptor of an anonymous file."""
-    descriptor = os.memfd_create("sandbox", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    offset = 0
-    while offset < len(content):
-        offset += os.pwrite(descriptor, content[offset:], offset)
-    return descriptor
-
-
-def _beginning(descriptor: int) -> str:
-    return content_of(descriptor)[:LONGEST_ERROR].decode("utf-8", "replace").strip()
-
-
-def content_of(descriptor: int) -> bytes:
-    """All bytes of a memory file."""
-    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-/* expect: failed. The same by the one macro that tells the two apart. */
+/* expect: none. The same by a macro of gcc without optimization, so nowhere: what runs has it as well. */
 #include <stdlib.h>
 #ifndef __NO_\
 INLINE__
