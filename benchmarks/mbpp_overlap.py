@@ -19,11 +19,12 @@ import ast
 import builtins
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from record import publish
 
+from securecoderl_edge.problems.near_duplicates import normalized_words
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.sources import load_problems
 
@@ -76,12 +77,7 @@ def assertions(problem: Problem) -> frozenset[str]:
 
 def content_words(problem: Problem) -> frozenset[str]:
     """The words of the task, in the singular and without `COMMON`."""
-    task = problem.statement.split("\n\nWrite the ")[0]
-    return _singular(re.findall(r"\w+", task.lower()))
-
-
-def _singular(words: Iterable[str]) -> frozenset[str]:
-    return frozenset(word.removesuffix("s") for word in words if word not in COMMON)
+    return frozenset(word.removesuffix("s") for word in normalized_words(problem) if word not in COMMON)
 
 
 def _tree(text: str) -> str | None:

@@ -297,7 +297,7 @@ def mbpp(folder: Path) -> Study:
         return replace(arm, name=f"mbpp-{name}", title=title, settings=_merged(arm, steps))
 
     sft, longer = known["sft"], changed(f"sft-{LONG_SFT}", "sft", f"SFT, {LONG_SFT} updates", LONG_SFT)
-    # In the order in which they are dropped last.
+    # The first ones are run first: the paper's curriculum and the reward that it starts with.
     variants = [known[name] for name in ("cont", "simple", "rft", "fresh", "sched")]
     late = changed("late", "cont", f"PPO-cont after {LONG_SFT} updates of SFT", LONG_SFT)
     longest = changed(f"sft-{2 * LONG_SFT}", "sft", f"SFT, {2 * LONG_SFT} updates", 2 * LONG_SFT)
