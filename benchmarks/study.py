@@ -286,8 +286,9 @@ def paper_mbpp(folder: Path) -> Study:
 def mbpp(folder: Path) -> Study:
     """The variants of `sce reproduce table3 --recipe smollm2`, SFT of about equal time, and RL after a longer SFT.
 
-    The primary comparison was chosen before RL ran: pass@1 on mbpp:test, PPO-cont minus SFT of equal time. All others
-    are exploratory.
+    The primary comparison: pass@1 on mbpp:test, PPO-cont minus SFT of equal time. All others are exploratory. It was
+    chosen before any RL, and again, with the constant baseline subtracted, after one seed without it (`cont-plain`) and
+    before any RL with it.
     """
     preset = table3("smollm2", folder / "mbpp", seeds=3, quants=(), threads=1, overrides=("readiness_problems=0",))
     known = {arm.name.removeprefix("mbpp-"): replace(arm, quants=()) for arm in preset.arms}
@@ -301,11 +302,18 @@ def mbpp(folder: Path) -> Study:
     variants = [known[name] for name in ("cont", "simple", "rft", "fresh", "sched")]
     late = changed("late", "cont", f"PPO-cont after {LONG_SFT} updates of SFT", LONG_SFT)
     longest = changed(f"sft-{2 * LONG_SFT}", "sft", f"SFT, {2 * LONG_SFT} updates", 2 * LONG_SFT)
+    cont = known["cont"]
+    plain = replace(
+        cont,
+        name="mbpp-cont-plain",
+        title="PPO-cont, constants rewarded",
+        settings=_merged(cont, ("reward.subtract_constant_baseline=false",)),
+    )
     papers = [arm for arm in variants if arm.name != "mbpp-rft"]
     pairs = [(sft, longer), *itertools.product((sft, longer), variants), *itertools.combinations(papers, 2)]
-    pairs += [(longer, late), (longer, longest), (longest, late)]
+    pairs += [(longer, late), (longer, longest), (longest, late), (longer, plain), (plain, cont)]
     names = tuple((first.name, second.name) for first, second in pairs)
-    return replace(preset, name="mbpp", arms=(sft, longer, *variants, late, longest), comparisons=names)
+    return replace(preset, name="mbpp", arms=(sft, longer, *variants, late, longest, plain), comparisons=names)
 
 
 STUDIES: dict[str, Callable[[Path], Study]] = {

@@ -22,9 +22,11 @@ def is_visible(problem: Problem, test: Test | str) -> bool:
 
 
 def without_visible_tests(problem: Problem) -> Problem:
-    """A stdin problem without the tests that its statement shows, if at least `LEAST_HIDDEN` others remain."""
-    hidden = tuple(test for test in problem.tests if not is_visible(problem, test))
-    return replace(problem, tests=hidden) if LEAST_HIDDEN <= len(hidden) < len(problem.tests) else problem
+    """The problem without the tests that its statement shows, if at least `LEAST_HIDDEN` others remain."""
+    tests = tuple(test for test in problem.tests if not is_visible(problem, test))
+    assertions = tuple(test for test in problem.assertions if not is_visible(problem, test))
+    hidden = replace(problem, tests=tests, assertions=assertions)
+    return hidden if LEAST_HIDDEN <= hidden.test_count < problem.test_count else problem
 
 
 def constant_passes(problem: Problem) -> int:

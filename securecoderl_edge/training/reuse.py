@@ -21,8 +21,14 @@ from securecoderl_edge.runs import DONE_FILE, SNAPSHOTS, Run
 from securecoderl_edge.system.files import read_json, sha256_of, temporary_beside
 from securecoderl_edge.system.rows import RowFile
 from securecoderl_edge.training.schedules import peak_rate, phase_steps
-from securecoderl_edge.training.selection import with_own_r
-from securecoderl_edge.training.settings import PHASES, RL_PHASES, SELF_TRAINING, TrainSettings, without_changeable
+from securecoderl_edge.training.settings import (
+    PHASES,
+    RL_PHASES,
+    SELF_TRAINING,
+    TrainSettings,
+    with_own_r,
+    without_changeable,
+)
 
 # Names of inputs whose content is hashed instead, and settings without effect on the result.
 _WITHOUT_EFFECT = ("init", "model", "problems", "phases", "device")

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.scoring.metrics import mean_of_scores
-from securecoderl_edge.training.settings import RewardSettings, TrainSettings
+from securecoderl_edge.training.settings import WITHOUT_REWARD, TrainSettings, with_own_r
 from securecoderl_edge.training.update.learner import Learner, seed_of, shuffled
 from securecoderl_edge.training.update.rollout import collect
 
@@ -82,21 +82,10 @@ def evaluate_policy(
     the variants of a comparison start from the result of SFT.
     """
     rollout = collect(learner, scorer, held_out, settings.selection.samples, settings.ppo, settings.seed, "held-out")
-    reward = with_own_r(settings.reward) if phase in ("sft", "ssd") else settings.reward
+    reward = with_own_r(settings.reward) if phase in WITHOUT_REWARD else settings.reward
     rewards = tuple(rollout.rewards(0.0 if phase in ("binary", "rft") else 1.0, reward))
     rates = mean_of_scores(rollout.scores)
     return HeldOutResult(step, rewards, rates["all_tests_rate"], rates["syntax_rate"])
-
-
-def with_own_r(reward: RewardSettings) -> RewardSettings:
-    """The same tests and scan, combined to R as reported."""
-    plain = RewardSettings()
-    return replace(
-        reward,
-        unparsable=plain.unparsable,
-        security_weight=plain.security_weight,
-        subtract_constant_baseline=plain.subtract_constant_baseline,
-    )
 
 
 def best_of(evaluations: Sequence[HeldOutResult]) -> HeldOutResult:

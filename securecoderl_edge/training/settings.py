@@ -18,6 +18,8 @@ from securecoderl_edge.scoring.reward import credit_rule_setting, security_rule_
 
 RL_PHASES = ("binary", "scheduled", "partial")
 SELF_TRAINING = ("rft", "ssd")
+# These have no reward; their policies are evaluated by R itself.
+WITHOUT_REWARD = ("sft", "ssd")
 PHASES = ("sft", *RL_PHASES, *SELF_TRAINING)
 CURRICULUM = ("sft", "binary", "partial")
 # May change when a run is resumed: they affect time, memory, rounding and reports, not what is trained.
@@ -349,6 +351,17 @@ class TrainSettings:
         """Tokens that a prompt may have in a model of this context."""
         room = context - self.ppo.max_tokens
         return room if self.prompt.max_tokens is None else min(room, self.prompt.max_tokens)
+
+
+def with_own_r(reward: RewardSettings) -> RewardSettings:
+    """The same tests and scan, combined to R as reported."""
+    plain = RewardSettings()
+    return replace(
+        reward,
+        unparsable=plain.unparsable,
+        security_weight=plain.security_weight,
+        subtract_constant_baseline=plain.subtract_constant_baseline,
+    )
 
 
 def without_changeable(table: dict[str, Any]) -> dict[str, Any]:

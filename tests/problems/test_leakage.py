@@ -26,5 +26,11 @@ def test_a_problem_keeps_its_tests_where_too_few_are_hidden_or_none_is_shown() -
     assert without_visible_tests(few) == few
     hidden = replace(PROBLEM, tests=(FIRST, SECOND))
     assert without_visible_tests(hidden) == hidden
-    call = Problem("f", "Write f.", kind="call", entry_point="f", assertions=("assert f(1) == 2",) * 3)
-    assert without_visible_tests(call) == call
+
+
+def test_assertions_that_are_shown_go_as_well() -> None:
+    shown, *others = ("assert f(1) == 2", "assert f(2) == 3", "assert f(3) == 4")
+    call = Problem("f", f"Write f.\n{shown}", kind="call", entry_point="f", assertions=(shown, *others))
+    assert without_visible_tests(call) == replace(call, assertions=tuple(others))
+    few = replace(call, assertions=(shown, *others)[:LEAST_HIDDEN])
+    assert without_visible_tests(few) == few

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -32,6 +32,7 @@ from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.system.files import locked
 from securecoderl_edge.system.machine import cpu_count, visible_gpus
 from securecoderl_edge.system.processes import describe_end, module_command
+from securecoderl_edge.training.settings import WITHOUT_REWARD, TrainSettings, with_own_r
 
 _SCE = "securecoderl_edge"
 
@@ -68,9 +69,16 @@ def train_step(study: Study, arm: Arm, seed: int) -> Step:
         _log(study, arm, seed),
         (study.run_folder(arm, seed) / "policy",),
         after=prepare_step(study, arm.split),
-        facts=json.dumps(changed_values(study.settings(arm, seed)), sort_keys=True),
+        facts=json.dumps(changed_values(_settings_with_effect(study.settings(arm, seed))), sort_keys=True),
         learns_from=arm.split.train,
     )
+
+
+def _settings_with_effect(settings: TrainSettings) -> TrainSettings:
+    """The settings without the reward for RL, if no phase has such a reward: the step then keeps its key."""
+    if set(settings.phases) <= set(WITHOUT_REWARD):
+        return replace(settings, reward=with_own_r(settings.reward))
+    return settings
 
 
 def export_step(study: Study, arm: Arm, seed: int) -> Step | None:
