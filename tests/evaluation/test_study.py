@@ -232,9 +232,9 @@ def test_the_key_of_a_step_is_that_of_what_it_does(tmp_path: Path, monkeypatch: 
     write_problems(tmp_path / "eval.jsonl", problems[2:])
     monkeypatch.chdir(tmp_path)
 
-    def keys(folder: str) -> list[str]:
+    def keys(folder: str, variant: str = "sft") -> list[str]:
         own = Split("own", "train.jsonl", "eval.jsonl")
-        study = table3("mine.toml", Path(folder), splits=(own,), variants=("sft",), seeds=1, quants=())
+        study = table3("mine.toml", Path(folder), splits=(own,), variants=(variant,), seeds=1, quants=())
         return [RunLog(study.folder).key(step) for step in steps.all_steps(study, 1)]
 
     first = keys("runs/x")
@@ -245,6 +245,12 @@ def test_the_key_of_a_step_is_that_of_what_it_does(tmp_path: Path, monkeypatch: 
     (tmp_path / "mine.toml").write_text("[sft]\nsteps = 4\n")
     other = keys("runs/x")
     assert [a == b for a, b in zip(first, other, strict=True)] == [True, False, False]
+    # The reward for RL: the same training, unless a phase has that reward.
+    (tmp_path / "mine.toml").write_text("[sft]\nsteps = 3\n")
+    rewarded = keys("runs/x", "simple")
+    (tmp_path / "mine.toml").write_text("[sft]\nsteps = 3\n[reward]\nsubtract_constant_baseline = true\n")
+    assert keys("runs/x") == first
+    assert [a == b for a, b in zip(rewarded, keys("runs/x", "simple"), strict=True)] == [True, False, False]
     # Other problems to measure on: both measurements, not the training.
     (tmp_path / "mine.toml").write_text("[sft]\nsteps = 3\n")
     write_problems(tmp_path / "eval.jsonl", problems[3:])
