@@ -293,25 +293,28 @@ def mbpp(folder: Path) -> Study:
     preset = table3("smollm2", folder / "mbpp", seeds=3, quants=(), threads=1, overrides=("readiness_problems=0",))
     known = {arm.name.removeprefix("mbpp-"): replace(arm, quants=()) for arm in preset.arms}
 
-    def changed(name: str, variant: str, title: str, updates: int) -> Arm:
-        arm, steps = known[variant], (f"sft.steps={updates}",)
-        return replace(arm, name=f"mbpp-{name}", title=title, settings=_merged(arm, steps))
+    def changed(name: str, variant: str, title: str, *settings: str) -> Arm:
+        arm = known[variant]
+        return replace(arm, name=f"mbpp-{name}", title=title, settings=_merged(arm, settings))
 
-    sft, longer = known["sft"], changed(f"sft-{LONG_SFT}", "sft", f"SFT, {LONG_SFT} updates", LONG_SFT)
+    def steps(factor: int = 1) -> str:
+        return f"sft.steps={factor * LONG_SFT}"
+
+    sft, longer = known["sft"], changed(f"sft-{LONG_SFT}", "sft", f"SFT, {LONG_SFT} updates", steps())
+    # References of the problems that the policy never solves, which are most of them.
+    relift = ("references.relift_batch_size=16", "references.relift_learning_rate=3e-4")
     # The first ones are run first: the paper's curriculum and the reward that it starts with.
-    variants = [known[name] for name in ("cont", "simple", "rft", "fresh", "sched")]
-    late = changed("late", "cont", f"PPO-cont after {LONG_SFT} updates of SFT", LONG_SFT)
-    longest = changed(f"sft-{2 * LONG_SFT}", "sft", f"SFT, {2 * LONG_SFT} updates", 2 * LONG_SFT)
-    cont = known["cont"]
-    plain = replace(
-        cont,
-        name="mbpp-cont-plain",
-        title="PPO-cont, constants rewarded",
-        settings=_merged(cont, ("reward.subtract_constant_baseline=false",)),
-    )
-    papers = [arm for arm in variants if arm.name != "mbpp-rft"]
+    variants = [
+        *(known[name] for name in ("cont", "simple")),
+        changed("relift", "simple", "PPO-simple, ReLIFT", *relift),
+        *(known[name] for name in ("rft", "fresh", "sched")),
+    ]
+    late = changed("late", "cont", f"PPO-cont after {LONG_SFT} updates of SFT", steps())
+    longest = changed(f"sft-{2 * LONG_SFT}", "sft", f"SFT, {2 * LONG_SFT} updates", steps(2))
+    plain = changed("cont-plain", "cont", "PPO-cont, constants rewarded", "reward.subtract_constant_baseline=false")
+    papers = [arm for arm in variants if arm.name not in ("mbpp-rft", "mbpp-relift")]
     pairs = [(sft, longer), *itertools.product((sft, longer), variants), *itertools.combinations(papers, 2)]
-    pairs += [(longer, late), (longer, longest), (longest, late), (longer, plain), (plain, cont)]
+    pairs += [(longer, late), (longer, longest), (longest, late), (longer, plain), (plain, known["cont"])]
     names = tuple((first.name, second.name) for first, second in pairs)
     return replace(preset, name="mbpp", arms=(sft, longer, *variants, late, longest, plain), comparisons=names)
 
