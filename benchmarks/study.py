@@ -376,7 +376,7 @@ def with_subsets(record: dict[str, Any], study: Study, jobs: int) -> dict[str, A
     }
     found = {}
     for name, ids in left_out.items():
-        part = study_record(study, jobs, lambda problem, ids=ids: problem not in ids)  # type: ignore[misc]
+        part = study_record(study, jobs, lambda problem, ids=ids: None if problem in ids else problem)  # type: ignore[misc]
         found[name] = {
             "splits": [only_all_p(each) for each in part["splits"]],
             "arms": [only_all_p(each) | {"results": [*map(only_all_p, each["results"])]} for each in part["arms"]],

@@ -172,13 +172,28 @@ def test_a_policy_is_compared_with_the_base_problem_by_problem(finished: Study) 
 
 
 def test_a_record_of_some_problems_counts_no_others(finished: Study) -> None:
-    whole, part = figures_record(finished), study_record(finished, 1, lambda name: name != "p00")
+    whole, part = figures_record(finished), study_record(finished, 1, lambda name: None if name == "p00" else name)
     for arm in ("eval-sft", "eval-simple"):
         for place, found in results(part, arm).items():
             assert found["metrics"]["solved_rate"]["n"] < results(whole, arm)[place]["metrics"]["solved_rate"]["n"]
     # Only programs of the first problem have a finding.
     assert results(part, "eval-simple")["eval", "policy"]["metrics"]["findings"]["value"] == 0
     assert [each["problems"] for each in part["splits"]] == [PROBLEMS - 1] * len(finished.splits)
+
+
+def test_problems_of_a_group_count_as_one_for_the_width_of_an_interval(finished: Study) -> None:
+    whole, grouped = figures_record(finished), study_record(finished, 1, lambda name: f"g{int(name[1:]) // 5}")
+    values = [
+        [[float(ok) for problem in each[start : start + 5] for ok in problem] for start in range(0, PROBLEMS, 5)]
+        for each in (passes(42, 5), passes(43, 4))
+    ]
+    expected = rate_over_seeds(values)
+    single, rate = (
+        results(each, "eval-simple")["eval", "policy"]["metrics"]["all_tests_rate"] for each in (whole, grouped)
+    )
+    assert (rate["value"], rate["n"]) == (single["value"], single["n"])
+    assert (rate["low"], rate["high"]) == pytest.approx((expected.low, expected.high), abs=5e-5)
+    assert (rate["low"], rate["high"]) != (single["low"], single["high"])
 
 
 def test_differences_are_paired_by_seed_and_problem(finished: Study) -> None:

@@ -33,11 +33,15 @@ _POINTS = 15
 Samples = dict[int, Evaluated]  # by seed
 
 
-def study_record(study: Study, jobs: int, is_counted: Callable[[str], bool] = lambda _: True) -> dict[str, Any]:
+GroupOf = Callable[[str], str | None]
+
+
+def study_record(study: Study, jobs: int, group_of: GroupOf = lambda problem: problem) -> dict[str, Any]:
     """The record of all finished arms and seeds; ``seeds`` and ``steps_done`` show what is missing.
 
     Args:
-        is_counted: whether the problem with an id counts in the results.
+        group_of: the group of a problem by its id, None to leave it out. Intervals are over groups, since problems of
+            one group, such as variants of a task, depend on each other.
 
     Raises:
         SceError: a file of figures is damaged, or problems cannot be read.
@@ -45,9 +49,9 @@ def study_record(study: Study, jobs: int, is_counted: Callable[[str], bool] = la
     run_log = RunLog(study.folder)
     every = list(chains(study, jobs))
     found = {arm.name: _figures_of(study, arm, run_log) for arm in study.arms}
-    samples = {name: _samples_of(figures, is_counted) for name, figures in found.items()}
+    samples = {name: _samples_of(figures, group_of) for name, figures in found.items()}
     bases = {
-        each.name: _counted(figures.evaluated[0], is_counted)
+        each.name: _grouped(figures.evaluated[0], group_of)
         for each in study.splits
         if (figures := base_chain(study, each).figures(run_log))
     }
@@ -78,19 +82,27 @@ def _figures_of(study: Study, arm: Arm, run_log: RunLog) -> dict[int, Figures]:
     return {seed: figures for seed, figures in found.items() if figures}
 
 
-def _samples_of(figures: Mapping[int, Figures], is_counted: Callable[[str], bool]) -> dict[tuple[str, str], Samples]:
+def _samples_of(figures: Mapping[int, Figures], group_of: GroupOf) -> dict[tuple[str, str], Samples]:
     """Evaluations by split and evaluated model, then by seed."""
     found: dict[tuple[str, str], Samples] = {}
     for seed, of_seed in figures.items():
         for each in of_seed.evaluated:
-            found.setdefault((each.split, each.name), {})[seed] = _counted(each, is_counted)
+            found.setdefault((each.split, each.name), {})[seed] = _grouped(each, group_of)
     return found
 
 
-def _counted(evaluated: Evaluated, is_counted: Callable[[str], bool]) -> Evaluated:
-    kept = [place for place, problem in enumerate(evaluated.problems) if is_counted(problem)]
-    values = {name: [each[place] for place in kept] for name, each in evaluated.values.items()}
-    return replace(evaluated, problems=[evaluated.problems[place] for place in kept], values=values)
+def _grouped(evaluated: Evaluated, group_of: GroupOf) -> Evaluated:
+    """The values of a group's problems together, as if they were samples of one problem."""
+    places: dict[str, list[int]] = {}
+    for place, problem in enumerate(evaluated.problems):
+        group = group_of(problem)
+        if group is not None:
+            places.setdefault(group, []).append(place)
+    values = {
+        name: [[value for place in each for value in of_problem[place]] for each in places.values()]
+        for name, of_problem in evaluated.values.items()
+    }
+    return replace(evaluated, problems=list(places), values=values)
 
 
 def estimate(samples: Samples, metric: Metric) -> Interval | None:
