@@ -120,14 +120,14 @@ def test_a_sentence_that_the_results_contradict_is_an_error(report: Any, directi
 
 
 def test_tables_have_a_row_for_each_arm_with_the_command_that_repeats_it(
-    report: Any, monkeypatch: pytest.MonkeyPatch
+    report: Any, study: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = records()
     made["table3"]["arms"][0]["name"] = "eval-sft"
     shown = report.render("{{results table3 eval all_tests_rate}}", made)
     assert "| A | float | 30.0 [20.0, 40.0] | 2 | 2.5 min | `table3 --only eval-sft` |" in shown
     assert "| B | float | 50.0 [40.0, 60.0] | 2 | 2.5 min | an earlier commit |" in shown
-    monkeypatch.setitem(report.REMOVED_ARMS, "b", "c0ffee1")
+    monkeypatch.setitem(study.REMOVED_ARMS, "b", "c0ffee1")
     shown = report.render("{{results table3 eval all_tests_rate}}", made)
     assert "| B | float | 50.0 [40.0, 60.0] | 2 | 2.5 min | `table3 --only b`, commit c0ffee1 |" in shown
     assert "8 of 9 | 1.5 h" in report.render("{{costs}}", records())

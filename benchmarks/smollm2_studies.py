@@ -1,0 +1,113 @@
+"""The studies of SmolLM2-135M, a public model; `study.py` runs them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from starter_studies import made, merged
+
+from securecoderl_edge.evaluation.study.arms import Arm, Split, Study
+from securecoderl_edge.evaluation.study.record import study_record
+from securecoderl_edge.evaluation.study.run_log import evaluation_problems
+from securecoderl_edge.evaluation.study.table3 import VARIANTS, table3
+from securecoderl_edge.problems.leakage import constant_passes
+
+# Updates of SFT that take SmolLM2 about as long as SFT and 40 updates of RL.
+LONG_SFT = 150
+# Problems of mbpp:test up to this one were seen in trials before the study.
+LAST_OF_TRIALS = 110
+OVERLAPS = Path(__file__).with_name("results") / "mbpp-overlap.json"  # mbpp_overlap.py
+ALL_P = "all_tests_rate"
+
+
+def paper_mbpp(folder: Path) -> Study:
+    """The recipe paper-exact with SmolLM2-135M on MBPP, as much of it as a CPU can do: one epoch, 40 updates.
+
+    At 100 times the paper's learning rate: with 1e-6, 500 updates of `nano` made no difference.
+    """
+    overrides = (
+        *("model=smollm2", "base_precision=fp32", "gradient_checkpointing=false", "sft.epochs=1"),
+        *("sft.max_tokens=256", "prompt.max_tokens=512", "ppo.max_tokens=160", "reward.cpu_seconds=2"),
+        *("binary.steps=40", "partial.steps=40"),
+    )
+    split = Split("mbpp", "mbpp:train", "mbpp:test")
+    arm = partial(Arm, split=split, measured_on=(split,))
+    arms = [arm("paper-sft", "SFT", phases=("sft",), settings=())]
+    for variant in ("simple", "fresh", "cont"):
+        title, phases = VARIANTS[variant]
+        arms.append(arm(f"paper-{variant}-1e-4", title, phases=phases, settings=("ppo.learning_rate=1e-4",)))
+    names = [each.name for each in arms[1:]]
+    pairs = [("paper-sft", each) for each in names] + [(each, names[-1]) for each in names[:-1]]
+    study = made("paper-mbpp", folder / "paper-mbpp", arms, pairs, seeds=3)
+    return replace(study, recipe="paper-exact", samples=1, limit=100, overrides=overrides, device="cpu")
+
+
+def mbpp(folder: Path) -> Study:
+    """The variants of `sce reproduce table3 --recipe smollm2`, SFT of about equal time, and RL after a longer SFT.
+
+    The primary comparison: pass@1 on mbpp:test, PPO-cont minus SFT of equal time. All others are exploratory. It was
+    chosen before any RL, and again, with the constant baseline subtracted, after one seed without it (`cont-plain`) and
+    before any RL with it.
+    """
+    preset = table3("smollm2", folder / "mbpp", seeds=3, quants=(), threads=1, overrides=("readiness_problems=0",))
+    known = {arm.name.removeprefix("mbpp-"): replace(arm, quants=()) for arm in preset.arms}
+
+    def changed(name: str, variant: str, title: str, *settings: str) -> Arm:
+        arm = known[variant]
+        return replace(arm, name=f"mbpp-{name}", title=title, settings=merged(arm, settings))
+
+    def steps(factor: int = 1) -> str:
+        return f"sft.steps={factor * LONG_SFT}"
+
+    sft, longer = known["sft"], changed(f"sft-{LONG_SFT}", "sft", f"SFT, {LONG_SFT} updates", steps())
+    # References of the problems that the policy never solves, which are most of them.
+    relift = ("references.relift_batch_size=16", "references.relift_learning_rate=3e-4")
+    # The first ones are run first: the paper's curriculum and the reward that it starts with.
+    variants = [
+        *(known[name] for name in ("cont", "simple")),
+        changed("relift", "simple", "PPO-simple, ReLIFT", *relift),
+        *(known[name] for name in ("rft", "fresh", "sched")),
+    ]
+    late = changed("late", "cont", f"PPO-cont after {LONG_SFT} updates of SFT", steps())
+    longest = changed(f"sft-{2 * LONG_SFT}", "sft", f"SFT, {2 * LONG_SFT} updates", steps(2))
+    plain = changed("cont-plain", "cont", "PPO-cont, constants rewarded", "reward.subtract_constant_baseline=false")
+    papers = [arm for arm in variants if arm.name not in ("mbpp-rft", "mbpp-relift")]
+    pairs = [(sft, longer), *itertools.product((sft, longer), variants), *itertools.combinations(papers, 2)]
+    pairs += [(longer, late), (longer, longest), (longest, late), (longer, plain), (plain, known["cont"])]
+    names = tuple((first.name, second.name) for first, second in pairs)
+    return replace(preset, name="mbpp", arms=(sft, longer, *variants, late, longest, plain), comparisons=names)
+
+
+def with_subsets(record: dict[str, Any], study: Study, jobs: int) -> dict[str, Any]:
+    """The record with All-P of each arm on the problems of MBPP that training, or we ourselves, know less about."""
+    overlaps = json.loads(OVERLAPS.read_text(encoding="utf-8"))["overlaps"]
+    problems = {each.id: each for split in study.splits for each in evaluation_problems(split.eval)}
+    left_out = {
+        "without overlaps": {name for of_source in overlaps.values() for name in of_source},
+        "without the first 100": {f"mbpp/{number}" for number in range(LAST_OF_TRIALS + 1)},
+        # A function that returns one constant passes their tests.
+        "without constant answers": {
+            name for name, each in problems.items() if constant_passes(each) == each.test_count
+        },
+    }
+    found = {}
+    for name, ids in left_out.items():
+        part = study_record(study, jobs, lambda problem, ids=ids: None if problem in ids else problem)  # type: ignore[misc]
+        found[name] = {
+            "splits": [only_all_p(each) for each in part["splits"]],
+            "arms": [only_all_p(each) | {"results": [*map(only_all_p, each["results"])]} for each in part["arms"]],
+            "comparisons": [*map(only_all_p, part["comparisons"])],
+        }
+    return {**record, "subsets": found}
+
+
+def only_all_p(part: dict[str, Any]) -> dict[str, Any]:
+    """The names and numbers of a part of a record, and of its metrics All-P alone."""
+    metrics = {key: {ALL_P: part[key].get(ALL_P)} for key in ("metrics", "base", "minus_base") if key in part}
+    names = ("name", "split", "model", "first", "second", "problems", "seeds")
+    return {name: part[name] for name in names if name in part} | metrics
