@@ -1,4 +1,7 @@
-"""Signs that an RL phase learns nothing, from its rows of metrics alone: a resumed run repeats and omits no warning."""
+"""Signs that an RL phase learns nothing, or something else than to solve problems.
+
+They follow from its rows of metrics alone: a resumed run repeats and omits no warning.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from securecoderl_edge.scoring.signs import CONSTANT_OUTPUT, SAMPLE_COPY
+
 Row = Mapping[str, Any]
 
 WINDOW = 10  # updates
@@ -14,6 +19,9 @@ REPEAT = 50  # updates before a sign is reported again
 # By the rule of three, that none of them passed means a pass@1 below 1 % (95 %).
 PROGRAMS_WITHOUT_PASS = 300
 _ZERO_VARIANCE, _TRUNCATED, _SYNTAX_LEFT = 0.8, 0.5, 0.5
+# With partial credit for visible tests, SmolLM2 on MBPP went from 0.03 and 0.15 to 0.37 and 0.68 in 20 updates.
+_HARD_CODED, _CONSTANT = 0.1, 0.5
+_OTHER_REWARD = "Set reward.subtract_constant_baseline = true, or reward.visible_tests = drop"
 
 
 class Watch:
@@ -24,7 +32,14 @@ class Watch:
         self._first: list[Row] = []
         self._programs = self._updates = 0  # since one passed all tests
         self._reported: dict[Callable[[], str], int] = {}
-        self._signs = (self._no_pass, self._zero_variance, self._truncated, self._syntax)
+        self._signs = (
+            self._no_pass,
+            self._zero_variance,
+            self._truncated,
+            self._syntax,
+            self._hard_coded,
+            self._constant,
+        )
 
     def after(self, row: Row) -> list[str]:
         """Add the next row; returns the warnings that it gives rise to, each at most once in `REPEAT` updates."""
@@ -88,6 +103,24 @@ class Watch:
         if self._phase == "rft":
             advice = "Lower rft.learning_rate"
         return f"{last:.0%} of programs parse, after {first:.0%} at the start of the phase. {advice}"
+
+    def _hard_coded(self) -> str:
+        rate, passed = _mean(self._last, SAMPLE_COPY), _mean(self._last, "all_tests_rate")
+        if rate is None or passed is None or rate <= max(_HARD_CODED, passed):
+            return ""
+        return (
+            f"{rate:.0%} of programs passed exactly the tests that the prompt shows, and {passed:.0%} all tests: the "
+            f"policy may learn to hard-code them. {_OTHER_REWARD}"
+        )
+
+    def _constant(self) -> str:
+        first, last = _mean(self._first, CONSTANT_OUTPUT), _mean(self._last, CONSTANT_OUTPUT)
+        if first is None or last is None or last <= max(_CONSTANT, 2 * first):
+            return ""
+        return (
+            f"{last:.0%} of programs give the same output for different tests, after {first:.0%} at the start of the "
+            f"phase. {_OTHER_REWARD}"
+        )
 
 
 def _mean(rows: Collection[Row], name: str) -> float | None:

@@ -13,7 +13,10 @@ from securecoderl_edge.training import warning_signs
 from securecoderl_edge.training.settings import TrainSettings
 from securecoderl_edge.training.warning_signs import REPEAT, WINDOW, Watch
 
-HEALTHY = {"all_tests_rate": 0.1, "scores": 64, "zero_variance_rate": 0.5, "truncated_rate": 0.1, "syntax_rate": 0.9}
+HEALTHY = {
+    "all_tests_rate": 0.1, "scores": 64, "zero_variance_rate": 0.5, "truncated_rate": 0.1, "syntax_rate": 0.9,
+    "sample_copy": 0.05, "constant_output": 0.2,
+}  # fmt: skip
 
 
 def course(*changes: dict[str, Any]) -> list[dict[str, Any]]:
@@ -36,6 +39,7 @@ def test_a_healthy_phase_gives_no_warning() -> None:
     [
         ({"all_tests_rate": 0.0}, "none of 640 programs in 10 updates passed all tests. Stop with Ctrl-C"),
         ({"zero_variance_rate": 0.9}, "90% of groups had equal rewards in 10 updates"),
+        ({"sample_copy": 0.3}, "30% of programs passed exactly the tests that the prompt shows, and 10% all tests"),
         ({"truncated_rate": 0.6}, "60% of completions were truncated in 10 updates. Raise ppo.max_tokens"),
     ],
 )
@@ -66,9 +70,21 @@ def test_advice_is_only_what_the_phase_can_use() -> None:
     assert "Lower rft.learning_rate" in of_rft[1]
 
 
-@pytest.mark.parametrize("change", [{"zero_variance_rate": 0.8}, {"truncated_rate": 0.5}])
+@pytest.mark.parametrize("change", [{"zero_variance_rate": 0.8}, {"truncated_rate": 0.5}, {"sample_copy": 0.1}])
 def test_at_its_limit_a_sign_is_not_reported(change: dict[str, Any]) -> None:
     assert warnings(course(*[change] * 2 * WINDOW)) == []
+
+
+def test_hard_coded_examples_are_fewer_than_solutions_where_the_policy_solves_problems() -> None:
+    assert warnings(course(*[{"sample_copy": 0.3, "all_tests_rate": 0.4}] * WINDOW)) == []
+
+
+def test_constant_outputs_are_reported_if_they_double() -> None:
+    first, often, more = {"constant_output": 0.3}, {"constant_output": 0.6}, {"constant_output": 0.7}
+    assert warnings(course(*[often] * 2 * WINDOW)) == warnings(course(*[first] * WINDOW, *[often] * WINDOW)) == []
+    ((step, text),) = warnings(course(*[first] * WINDOW, *[more] * WINDOW))
+    assert WINDOW < step <= 2 * WINDOW
+    assert "of programs give the same output for different tests, after 30% at the start of the phase" in text
 
 
 def test_programs_that_parse_half_as_often_as_at_the_start_are_reported() -> None:
