@@ -225,13 +225,11 @@ def test_a_part_of_readme_is_put_between_its_marks(
     report: Any, committed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = report.readme_parts(committed)
-    assert list(parts) == ["security-table", "security-differences", "findings"]
+    assert list(parts) == ["mbpp-table", "mbpp-differences", "security-table", "security-differences", "findings"]
     marked = "".join(f"before\n\n<!-- made by make study: {name} -->\nold\n<!-- end -->\n" for name in parts)
     made = report.in_readme(f"{marked}after\n", committed)
     assert "old" not in made
-    assert made.startswith(
-        f"before\n\n<!-- made by make study: security-table -->\n\n{parts['security-table']}\n\n<!-- end"
-    )
+    assert made.startswith(f"before\n\n<!-- made by make study: mbpp-table -->\n\n{parts['mbpp-table']}\n\n<!-- end")
     assert made.endswith(f"{parts['findings']}\n\n<!-- end -->\nafter\n")
     assert report.in_readme(made, committed) == made
 
@@ -244,7 +242,7 @@ def test_a_part_of_readme_is_put_between_its_marks(
         marked.replace(mark, "<!-- made by make study: guess -->"),
         marked + f"{mark}\nagain\n<!-- end -->\n",
     ):
-        with pytest.raises(ValueError, match="made by make study: security-table"):
+        with pytest.raises(ValueError, match="made by make study: mbpp-table"):
             report.in_readme(broken, committed)
 
 
