@@ -15,7 +15,8 @@ from securecoderl_edge.evaluation.study.arms import Arm, Split, Study
 from securecoderl_edge.evaluation.study.record import study_record
 from securecoderl_edge.evaluation.study.run_log import evaluation_problems
 from securecoderl_edge.evaluation.study.table3 import VARIANTS, table3
-from securecoderl_edge.problems.leakage import constant_passes
+from securecoderl_edge.problems.leakage import constant_passes, without_visible_tests
+from securecoderl_edge.problems.problem import Problem
 
 # Updates of SFT that take SmolLM2 about as long as SFT and 40 updates of RL.
 LONG_SFT = 150
@@ -50,9 +51,9 @@ def paper_mbpp(folder: Path) -> Study:
 def mbpp(folder: Path) -> Study:
     """The variants of `sce reproduce table3 --recipe smollm2`, SFT of about equal time, and RL after a longer SFT.
 
-    The primary comparison: pass@1 on mbpp:test, PPO-cont minus SFT of equal time. All others are exploratory. It was
-    chosen before any RL, and again, with the constant baseline subtracted, after one seed without it (`cont-plain`) and
-    before any RL with it.
+    The primary comparison: pass@1 on mbpp:test, PPO-cont minus SFT of about equal time. All others are exploratory. It
+    was chosen before this study's RL, though after pilots and `paper_mbpp`, and again, with the constant baseline
+    subtracted, after one seed without it on mbpp:test (`cont-plain`) and before any RL with it.
     """
     preset = table3("smollm2", folder / "mbpp", seeds=3, quants=(), threads=1, overrides=("readiness_problems=0",))
     known = {arm.name.removeprefix("mbpp-"): replace(arm, quants=()) for arm in preset.arms}
@@ -75,12 +76,15 @@ def mbpp(folder: Path) -> Study:
     ]
     late = changed("late", "cont", f"PPO-cont after {LONG_SFT} updates of SFT", steps())
     longest = changed(f"sft-{2 * LONG_SFT}", "sft", f"SFT, {2 * LONG_SFT} updates", steps(2))
+    # Does the binary reward teach programs that parse, if it gives nothing for that?
+    flat = changed("simple-paper", "simple", "PPO-simple, 0.40 if unparsable", "reward.unparsable=paper")
     plain = changed("cont-plain", "cont", "PPO-cont, constants rewarded", "reward.subtract_constant_baseline=false")
     papers = [arm for arm in variants if arm.name not in ("mbpp-rft", "mbpp-relift")]
     pairs = [(sft, longer), *itertools.product((sft, longer), variants), *itertools.combinations(papers, 2)]
     pairs += [(longer, late), (longer, longest), (longest, late), (longer, plain), (plain, known["cont"])]
+    pairs += [(sft, flat), (longer, flat), (flat, known["simple"])]
     names = tuple((first.name, second.name) for first, second in pairs)
-    return replace(preset, name="mbpp", arms=(sft, longer, *variants, late, longest, plain), comparisons=names)
+    return replace(preset, name="mbpp", arms=(sft, longer, *variants, flat, late, longest, plain), comparisons=names)
 
 
 def with_subsets(record: dict[str, Any], study: Study, jobs: int) -> dict[str, Any]:
@@ -90,10 +94,7 @@ def with_subsets(record: dict[str, Any], study: Study, jobs: int) -> dict[str, A
     left_out = {
         "without overlaps": {name for of_source in overlaps.values() for name in of_source},
         "without the first 100": {f"mbpp/{number}" for number in range(LAST_OF_TRIALS + 1)},
-        # A function that returns one constant passes their tests.
-        "without constant answers": {
-            name for name, each in problems.items() if constant_passes(each) == each.test_count
-        },
+        "without lookups": {name for name, each in problems.items() if is_solved_by_lookup(each)},
     }
     found = {}
     for name, ids in left_out.items():
@@ -104,6 +105,12 @@ def with_subsets(record: dict[str, Any], study: Study, jobs: int) -> dict[str, A
             "comparisons": [*map(only_all_p, part["comparisons"])],
         }
     return {**record, "subsets": found}
+
+
+def is_solved_by_lookup(problem: Problem) -> bool:
+    """Whether a function passes all tests that knows the visible ones, and returns one constant for others."""
+    hidden = without_visible_tests(problem)
+    return constant_passes(hidden) == hidden.test_count
 
 
 def only_all_p(part: dict[str, Any]) -> dict[str, Any]:

@@ -66,11 +66,15 @@ def difference_table(
     """Paired differences on a split between arms trained for it; ``first`` picks those from one arm."""
     arms = {arm["name"]: arm for arm in record["arms"]}
     rows = [
-        (_pair(arms, each), *metric_cells(each["metrics"], columns, lines=lines, signed=True))
+        (
+            _pair(arms, each),
+            *metric_cells(each["metrics"], columns, lines=lines, signed=True),
+            str(len(each["metrics"]["seeds"])),
+        )
         for each in record["comparisons"]
         if each["split"] == split == arms[each["second"]]["split"] and first in (None, each["first"])
     ]
-    return Table(("Difference", *(metric.title for metric in columns)), tuple(rows))
+    return Table(("Difference", *(metric.title for metric in columns), "Seeds"), tuple(rows))
 
 
 def transfer_difference_table(
@@ -86,8 +90,9 @@ def transfer_difference_table(
         home = arms[each["second"]]["split"]
         if each["split"] == split != home and (each["first"] == first_of[home] or not from_first):
             cells = metric_cells(each["metrics"], columns, lines=lines, signed=True)
-            rows.append((f"{_pair(arms, each)}, trained on {home}", *cells))
-    return Table(("Difference", *(metric.title for metric in columns)), tuple(rows))
+            seeds = str(len(each["metrics"]["seeds"]))
+            rows.append((f"{_pair(arms, each)}, trained on {home}", *cells, seeds))
+    return Table(("Difference", *(metric.title for metric in columns), "Seeds"), tuple(rows))
 
 
 def _pair(arms: Mapping[str, Record], comparison: Record) -> str:
