@@ -101,6 +101,8 @@ def bench(
     if is_comparing and output == "csv" and out is None:
         raise UsageError("--csv cannot show differences. Use --json, --markdown or --out with --compare.")
     if is_merging:
+        if engine != LOCAL:
+            raise UsageError("--merge joins files on this machine. Leave out --engine.")
         found = _joined(models, config, is_comparing, out)
     else:
         found = _evaluated(models, config, is_comparing, out, bool(evalplus), engine)

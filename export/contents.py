@@ -11,7 +11,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.manifest import CARD, AdapterManifest, GgufManifest, Manifest, OnnxManifest, read_manifest
 from securecoderl_edge.export.onnx_weights import DATA, onnx_package
 from securecoderl_edge.models.gguf_header import GgufHeader, read_header
-from securecoderl_edge.models.gguf_layout import ROPE_DIVISORS, gguf_package
+from securecoderl_edge.models.gguf_layout import gguf_package
 from securecoderl_edge.prompts.styles import STYLE_KEY
 from securecoderl_edge.runtimes.manifests import check_hashes, is_plain_name, manifest_path
 from securecoderl_edge.runtimes.onnx.model import MODEL
@@ -75,7 +75,7 @@ def _facts_of_gguf(path: Path, is_adapter: bool) -> dict[str, Any]:
     facts: dict[str, Any] = {"prompt_style": header.values.get(STYLE_KEY)}
     if is_adapter:
         return {**facts, "quant": "/".join(types), "tensors": len(header.tensors)}  # LoRA tensors all have one type
-    parameters = sum(math.prod(tensor.sizes) for tensor in header.tensors if tensor.name != ROPE_DIVISORS)
+    parameters = sum(math.prod(tensor.sizes) for tensor in header.weights)
     return {
         **facts,
         "quant": _quant_of(header),
@@ -100,15 +100,14 @@ def _types_in(header: GgufHeader, path: Path) -> tuple[dict[str, int], int]:
     gguf = gguf_package()
     counts: Counter[str] = Counter()
     data_bytes = 0
-    for tensor in header.tensors:
+    for tensor in header.weights:
         try:
             kind = gguf.GGMLQuantizationType(tensor.type)
         except ValueError:
             raise SceError(f"{path}: tensor {tensor.name} has the unknown type {tensor.type}") from None
         block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
         data_bytes += math.prod(tensor.sizes) // block * block_bytes
-        if tensor.name != ROPE_DIVISORS:  # not a weight of the model
-            counts[kind.name.lower()] += 1
+        counts[kind.name.lower()] += 1
     return dict(sorted(counts.items())), data_bytes
 
 

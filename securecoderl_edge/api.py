@@ -185,6 +185,7 @@ def bench(
         SceError: a model cannot be run.
     """
     from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems, choose_models, measure, with_budgets
+    from securecoderl_edge.runtimes import require_torch_model
     from securecoderl_edge.runtimes.placement import check_device
     from securecoderl_edge.sandbox.calibration import time_factor
     from securecoderl_edge.scoring.scorer import Scorer
@@ -194,6 +195,7 @@ def bench(
     )
     asked = build(BenchSettings, values, "bench")
     specs, _ = choose_models(models)
+    require_torch_model(asked.base_precision, specs)
     check_device(specs, asked.device, asked.gpu_layers)
     asked = with_budgets(asked, specs)
     chosen, folder = bench_problems(asked), None if out is None else Path(out)

@@ -39,6 +39,12 @@ def test_every_function_says_what_it_returns_and_raises(name: str) -> None:
     assert "Raises:" in text
 
 
+def test_a_precision_that_a_file_cannot_have_is_a_usage_error(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    with pytest.raises(UsageError, match="--base-precision has no effect on GGUF and ONNX files"):
+        api.bench([str(tmp_path / "m.gguf")], base_precision="int8")
+
+
 @pytest.mark.parametrize(
     "call",
     [

@@ -19,8 +19,8 @@ from typing import IO, TYPE_CHECKING, Any
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.architecture import Architecture, architecture_of
 from securecoderl_edge.models.gguf_config import config_of
-from securecoderl_edge.models.gguf_header import GgufHeader, GgufTensor, read_header
-from securecoderl_edge.models.gguf_layout import ROPE_DIVISORS, gguf_package, restored, tensor_names
+from securecoderl_edge.models.gguf_header import ROPE_DIVISORS, GgufHeader, GgufTensor, read_header
+from securecoderl_edge.models.gguf_layout import gguf_package, restored, tensor_names
 from securecoderl_edge.models.gguf_vocabulary import read_gguf_vocabulary
 from securecoderl_edge.system.files import read_json, remove_abandoned, sha256_of, temporary_beside
 
@@ -200,7 +200,7 @@ def _plan(header: GgufHeader, kinds: dict[str, Any], shape: Architecture, path: 
         UsageError: a tensor of this architecture is missing, has another shape, or is unknown.
     """
     gguf = gguf_package()
-    tensors = {tensor.name: tensor for tensor in header.tensors if tensor.name != ROPE_DIVISORS}
+    tensors = {tensor.name: tensor for tensor in header.weights}
     weights, sizes = [], shape.tensors()
     for name, ((target, _),) in tensor_names(shape).items():
         tensor = tensors.pop(target, None)

@@ -10,8 +10,7 @@ from typing import Any
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.models.architecture import architecture_of
 from securecoderl_edge.models.families import FAMILIES as NATIVE
-from securecoderl_edge.models.gguf_header import GgufHeader, Scalar
-from securecoderl_edge.models.gguf_layout import ROPE_DIVISORS
+from securecoderl_edge.models.gguf_header import ROPE_DIVISORS, GgufHeader, Scalar
 
 EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
 

@@ -29,6 +29,10 @@ _ALIGNMENT = 32
 Scalar = int | float | bool | str
 
 
+# llama.cpp reads the divisors of llama3 RoPE from a tensor of this name.
+ROPE_DIVISORS = "rope_freqs.weight"
+
+
 @dataclass(frozen=True)
 class GgufTensor:
     """One tensor: its sizes as the file has them, the fastest first, ggml's number of its type, its place in the file.
@@ -49,6 +53,11 @@ class GgufHeader:
     values: dict[str, Scalar]
     tensors: tuple[GgufTensor, ...]
     lists: dict[str, tuple[Any, ...]]
+
+    @property
+    def weights(self) -> tuple[GgufTensor, ...]:
+        """The tensors that are weights of the model."""
+        return tuple(tensor for tensor in self.tensors if tensor.name != ROPE_DIVISORS)
 
 
 def is_adapter(path: Path) -> bool:

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 
 Weight = TypeVar("Weight", "torch.Tensor", "np.ndarray[Any, Any]")
 
-# llama.cpp reads the divisors of llama3 RoPE from a tensor of this name.
-ROPE_DIVISORS = "rope_freqs.weight"
-
 
 def gguf_package() -> Any:
     """Import the gguf package.

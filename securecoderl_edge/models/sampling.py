@@ -112,9 +112,7 @@ class Completions:
 
     def _add(self, owner: int, token: int, log_prob: float) -> None:
         if not math.isfinite(log_prob):
-            dtype = str(self._dtype).removeprefix("torch.")
-            fix = "check the weights" if dtype == "float32" else "use --base-precision fp32 or bf16"
-            raise SceError(f"NaN or Inf in the logits with {dtype}; {fix}")
+            raise not_finite(str(self._dtype).removeprefix("torch."))
         sampler, place = self._sampler, divmod(owner, self._samples)
         tokens, log_probs = self._drawn.setdefault(owner, ([], []))
         tokens.append(token)
@@ -126,6 +124,12 @@ class Completions:
             self.done[owner] = Sampled(*place, tuple(tokens), tuple(log_probs), is_finished)
             if sampler.on_finished:
                 sampler.on_finished(self.done[owner])
+
+
+def not_finite(dtype: str) -> SceError:
+    """The error for a probability that is no number."""
+    fix = "check the weights" if dtype == "float32" else "use --base-precision fp32 or bf16"
+    return SceError(f"NaN or Inf in the logits with {dtype}; {fix}")
 
 
 @torch.no_grad()

@@ -10,9 +10,8 @@ from collections.abc import Callable, Collection, Sequence
 import torch
 from torch import Tensor
 
-from securecoderl_edge.errors import SceError
 from securecoderl_edge.models.decoder import Decoder
-from securecoderl_edge.models.sampling import RunningBatch, draw_tokens, truncated
+from securecoderl_edge.models.sampling import RunningBatch, draw_tokens, not_finite, truncated
 from securecoderl_edge.runtimes.protocol import Progress, Sampling, Task
 from securecoderl_edge.runtimes.text_writer import Draft, OpenTask
 
@@ -68,7 +67,7 @@ class HfBatch:
         chosen, tokens, log_probs = self._draw(rows)
         for row, token, log_prob in zip(rows, tokens, log_probs, strict=True):
             if not math.isfinite(log_prob):
-                raise SceError(f"NaN or Inf in the logits with {self._dtype}; use --base-precision fp32 or bf16")
+                raise not_finite(self._dtype)
             row.draft.add(int(token), log_prob)
         progress = [news for row in rows for news in row.progress()]
         going = [place for place, row in enumerate(rows) if not row.draft.is_done]

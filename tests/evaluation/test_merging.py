@@ -69,6 +69,11 @@ def test_merged_rows_are_those_of_one_run_in_its_order(shards: list[str]) -> Non
     assert len(merged["machines"]) == 3
 
 
+def test_a_merge_takes_no_engine(shards: list[str]) -> None:
+    code, _, err = bench("--merge", *shards, "--engine", "ray")
+    assert (code, "--merge joins files on this machine. Leave out --engine." in err) == (2, True)
+
+
 def test_the_tables_are_those_of_one_run(shards: list[str]) -> None:
     for form in ("--markdown", "--csv"):
         assert bench("--merge", *shards, form)[0] == 0

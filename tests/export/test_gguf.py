@@ -169,6 +169,14 @@ def test_every_type_that_llama_cpp_makes_is_verified_and_described(
     assert sum(manifest.tensor_types.values()) == len(read_architecture(llama3_model).tensors())
 
 
+@pytest.mark.parametrize("quant", ["f16", "q8_0"])
+def test_divisors_of_rope_are_no_weights_so_that_the_same_export_is_reused(
+    llama3_model: Path, tmp_path: Path, quant: str
+) -> None:
+    first, second = (export_gguf(llama3_model, None, quant, tmp_path / "m.gguf", force=False) for _ in range(2))
+    assert (first.reused, second.reused) == (False, True)
+
+
 def test_rows_that_a_k_quant_cannot_take_fall_back_and_are_reported(tiny_model: Path, tmp_path: Path) -> None:
     manifest = export_gguf(tiny_model, None, "q4_k_m", tmp_path / "m.gguf", force=False).manifest
     assert "q4_k" not in manifest.tensor_types

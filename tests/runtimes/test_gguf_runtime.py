@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.export.verify import PROMPTS
+from securecoderl_edge.runtimes.gguf import worker
+from securecoderl_edge.runtimes.gguf.llama import LlamaModel
 from securecoderl_edge.runtimes.gguf.runtime import GgufRuntime
 from securecoderl_edge.runtimes.protocol import Completion, Sampling, Task
 
@@ -284,6 +288,25 @@ def test_more_samples_than_one_context_holds_are_decoded_in_turn(tiny_gguf: Path
     with GgufRuntime(tiny_gguf, threads=1, parallel=1000) as runtime:
         (samples,) = runtime.generate(["x = "], 300, Sampling(max_tokens=2))
     assert all(1 <= len(completion.token_ids) <= 2 for completion in samples)
+
+
+def test_a_context_with_fewer_sequences_than_wanted_is_kept(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+    open_context = LlamaModel.open_context
+
+    def record(model: LlamaModel, sequences: int, *rest: Any) -> Any:
+        opened.append(sequences)
+        return open_context(model, sequences, *rest)
+
+    monkeypatch.setattr(LlamaModel, "open_context", record)
+    monkeypatch.setattr(worker, "affordable_sequences", lambda wanted, *_: min(wanted, 2))
+    found = worker.Worker(
+        BytesIO(), tiny_gguf, None, threads=1, context=None, parallel=8, reuses_prefixes=True, gpu_layers=0
+    )
+    request = {"sampling": asdict(GREEDY), "prompts": ["x = "], "asked": None, "stream": False}
+    for samples in (5, 5, 3, 6):
+        found.generate({**request, "tasks": [(0, sample) for sample in range(samples)]})
+    assert opened == [2, 2]  # the second one when six were wanted
 
 
 def test_a_prompt_is_computed_from_where_it_parts_from_an_earlier_one(tiny_gguf: Path, runtime: GgufRuntime) -> None:

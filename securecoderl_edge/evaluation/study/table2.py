@@ -18,7 +18,7 @@ def count_parameters(spec: ModelSpec) -> int | None:
     """Number of parameters of a model, without an adapter; None if no file on this disk tells."""
     try:
         if spec.kind == "gguf":
-            return sum(math.prod(tensor.sizes) for tensor in read_header(Path(spec.source)).tensors)
+            return sum(math.prod(tensor.sizes) for tensor in read_header(Path(spec.source)).weights)
         return read_architecture(base_folder(spec.source, download=False)).parameters()
     except SceError:
         return None

@@ -55,6 +55,7 @@ class Worker:
         self._reuses_prefixes = reuses_prefixes
         self._context: LlamaContext | None = None
         self._context_length = 0
+        self._wanted = 0  # sequences; the context has fewer where memory is short
         self._batch: BatchDecoder | None = None
         self._progress: dict[int, dict[str, Any]] = {}
 
@@ -148,10 +149,10 @@ class Worker:
         """A context with ``length`` tokens per sequence, and as many sequences as are useful and fit into memory."""
         length = -(-length // _CONTEXT_STEP) * _CONTEXT_STEP
         wanted = min(self._parallel, tasks, max_sequences())
-        if self._context and self._context.sequences >= wanted and self._context_length >= length:
+        if self._context and self._wanted >= wanted and self._context_length >= length:
             return self._context
         if self._context:
-            wanted = max(wanted, self._context.sequences)
+            wanted = max(wanted, self._wanted)
             self._context.close()
             self._context = None
         sequences = affordable_sequences(
@@ -164,7 +165,7 @@ class Worker:
         self._context = self._model.open_context(sequences, length, self._threads, self._model.is_float32)
         if self._adapter is not None:
             self._context.use_adapter(self._adapter)
-        self._context_length = length
+        self._context_length, self._wanted = length, wanted
         return self._context
 
     def _report_token(self, task: Task, text: str) -> None:
