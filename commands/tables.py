@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 WIDE = 92
 PIPE_WIDTH = 100
 FOOTNOTE = (
-    "Syn.: parses; Sec.Clean: of these, no medium/high Bandit finding; ≥1-P, All-P: passes a test, all.",
+    "Syn.: parses; Sec.Clean: of these, no medium/high finding; ≥1-P, All-P: passes a test, all.",
     "R: mean reward; R paper: with 0.4 instead of 0 for unparsable output; R tests: rate of tests passed.",
 )
 

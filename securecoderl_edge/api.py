@@ -41,7 +41,7 @@ def score(
     """Run programs on the tests of their problems, scan them, and compute R (paper, Eq. 1-2 and Table 1).
 
     Args:
-        programs: (problem, Python text) pairs. The text is scored unchanged; no code is extracted from it.
+        programs: (problem, text of a program) pairs. The text is scored unchanged; no code is extracted from it.
         credit_rule: how many tests must run (print) to reach a reward level: ``any``, ``all``, ``fraction`` or
             ``published``.
         severity: scale of the penalty for a finding: ``bandit`` or ``cwe``.

@@ -66,8 +66,6 @@ _SAME = {
 _NAMES = {other: name for name, others in _SAME.items() for other in others} | {name: name for name in _STEPS}
 # With these, llama.cpp takes a whole word that is a token before it merges, like ``ignore_merges``.
 _IGNORE_MERGES = ("llama-bpe", "tekken")
-# Models of these names normalize; llama.cpp does not.
-_NORMAL_FORMS = {"qwen2": "NFC", "deepseek-r1-qwen": "NFC"}
 
 
 def name_of(pre_tokenizer: dict[str, Any] | None, fingerprint: str, whole_words: bool = False) -> str | None:
@@ -91,12 +89,6 @@ def pre_tokenizer_of(name: str) -> dict[str, Any] | None:
         return None
     document = steps[0] if len(steps) == 1 else {"type": "Sequence", "pretokenizers": steps}
     return dict(json.loads(json.dumps(document)))
-
-
-def normalizer_of(name: str) -> dict[str, Any] | None:
-    """The ``normalizer`` in the tokenizer.json of models with this pre-tokenizer; llama.cpp leaves it out."""
-    form = _NORMAL_FORMS.get(name)
-    return {"type": form} if form else None
 
 
 def ignores_merges(name: str) -> bool:

@@ -1,6 +1,7 @@
 """Truncation of the distribution before sampling, the same for every runtime that samples its own tokens.
 
-The steps and their order are those of llama.cpp. For tensors there is `models.sampling.truncated`.
+The steps are those of llama.cpp, after the temperature as in transformers. For tensors there is
+`models.sampling.truncated`.
 """
 
 from __future__ import annotations

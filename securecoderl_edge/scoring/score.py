@@ -102,7 +102,7 @@ class Score:
 
     @property
     def parses(self) -> bool:
-        """Whether the text is a Python program."""
+        """Whether the text is a program in its problem's language."""
         return self.stage > 0
 
     @property

@@ -5,26 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from securecoderl_edge.problems.problem import Problem, ProblemError, problem_from_record
 from securecoderl_edge.prompts.extraction import extract_program
 from securecoderl_edge.scoring.score import Score
-from securecoderl_edge.scoring.scorer import Scorer
+from securecoderl_edge.scoring.scorer import Item, Scorer
 from securecoderl_edge.serving.faults import Fault, invalid, too_many
 from securecoderl_edge.serving.settings import LONGEST_ASSERTION, MAX_PROGRAMS, MAX_SECONDS, MAX_TESTS
 
 _KEYS = {"problem", "problem_id", "completion", "program"}
-
-
-@dataclass(frozen=True)
-class Item:
-    """A program to score, and how it was extracted."""
-
-    problem: Problem
-    program: str
-    extract: str
 
 
 def parse_batch(body: Mapping[str, Any], problems: Mapping[str, Problem]) -> list[Item]:
@@ -58,8 +48,8 @@ def _item(item: Any, place: str, problems: Mapping[str, Problem]) -> Item:
     if not isinstance(item[name], str):
         raise invalid(f"{place}.{name}", "must be text")
     if name == "program":
-        return Item(problem, item[name], "raw")
-    return Item(problem, extract_program(item[name], "auto", problem), "auto")
+        return Item(problem, item[name], extract="raw")
+    return Item(problem, extract_program(item[name], "auto", problem), extract="auto")
 
 
 def _problem(item: Mapping[str, Any], place: str, problems: Mapping[str, Problem]) -> Problem:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.models.gpus import Gpu
-from securecoderl_edge.models.sizes import BYTES, Formats
+from securecoderl_edge.models.sizes import Formats
 from securecoderl_edge.training.readiness import completions_per_problem
 from securecoderl_edge.training.settings import RL_PHASES, TrainSettings
 
@@ -99,12 +99,6 @@ def seconds_of_sampling(
     reading = (weights + rows * cache) / (_BANDWIDTH_SHARE * gpu.gb_per_second * 1e9)
     starting = _KERNELS_PER_LAYER * shape.layers * _SECONDS_PER_KERNEL
     return prefill + batches * new_tokens * max(reading, starting)
-
-
-def float_formats(device: str) -> Formats:
-    """The formats of an evaluation in float32."""
-    size = BYTES["fp32"]
-    return Formats(device, size, size, size, size)
 
 
 def _pass(

@@ -81,7 +81,7 @@ CHARTS = (
     Chart(
         "Security",
         (
-            Line("secure_rate", "no Bandit finding"),
+            Line("secure_rate", "no finding"),
             Line("security_tests_rate", "pass all security tests"),
             Line("func_sec_rate", "pass all tests and security tests"),
         ),

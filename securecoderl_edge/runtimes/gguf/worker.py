@@ -64,7 +64,6 @@ class Worker:
         return {
             "type": "ready",
             "context": self._limit,
-            "vocabulary": self._model.vocabulary_size,
             "prompt_style": self._model.metadata(STYLE_KEY),
             "chat_template": self._model.chat_template(),
             "tokens": self._model.special_tokens(),
