@@ -20,6 +20,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.languages.language import LANGUAGE_NAMES, PYTHON
 from securecoderl_edge.models.files import base_folder
@@ -49,16 +51,29 @@ _STRIDE = 1_000_000_007
 Document = tuple[str, str]
 
 
-def write_documents(
-    count: int,
-    rarity: float,
-    wording_rarity: float,
-    seed: int,
-    security_share: Fraction = SECURITY_SHARE,
-    hard_share: Fraction = NO_SHARE,
-    language: str = PYTHON.name,
-) -> list[Document]:
-    """``count`` (prompt, program) pairs of training compositions, each with its own wording and inputs.
+@dataclass(frozen=True)
+class Pretraining:
+    """The settings, which are also the flags of the command line and part of the record."""
+
+    language: str = setting(PYTHON.name, "of the programs", choices=LANGUAGE_NAMES)
+    documents: int = setting(24_000, "number of documents")
+    rarity: float = setting(1.0, "exponent: how much rarer long styles are; 0: equal")
+    wording_rarity: float = setting(1.0, "exponent: how much rarer late wordings are")
+    security_share: Fraction = field(
+        default=SECURITY_SHARE, metadata={"help": "fraction of security problems; by default 1/6, and 0 for C"}
+    )
+    hard_share: Fraction = field(default=NO_SHARE, metadata={"help": "fraction of hard problems among the others"})
+    hidden_size: int = setting(256, "of a new model")
+    layers: int = setting(5, "of a new model")
+    steps: int = setting(850, "updates")
+    batch_size: int = setting(16, "documents per update")
+    learning_rate: float = setting(2e-3, "peak, reached after 100 updates")
+    final_rate: float = setting(0.05, "final learning rate, as a fraction of the peak")
+    seed: int = setting(0, "of text, order and weights")
+
+
+def write_documents(chosen: Pretraining) -> list[Document]:
+    """(prompt, program) pairs of training compositions, each with its own wording and inputs.
 
     Families are equally frequent, and so are the compositions of a family. As in any corpus, long programs are rarer
     than short ones: the styles of a problem are sampled in proportion to 1 / length^``rarity``. ``security_share`` of
@@ -68,17 +83,17 @@ def write_documents(
     wording, and if none is far enough, another composition. In C there are general and firmware problems only, so both
     shares must be 0.
     """
-    rng = random.Random(seed)
-    general = GENERAL if language == PYTHON.name else [each for each in (*GENERAL, *FIRMWARE) if each.has_c]
+    rng = random.Random(chosen.seed)
+    general = GENERAL if chosen.language == PYTHON.name else [each for each in (*GENERAL, *FIRMWARE) if each.has_c]
     keys = {family: [key for _, key in compositions((family,), held_out=False)] for family in (*general, *HARD)}
     security = list(compositions(SECURITY, held_out=False))
     documents: list[Document] = []
     others = 0
-    for number in range(1, count + 1):
-        is_security = _is_due(number, security_share)
+    for number in range(1, chosen.documents + 1):
+        is_security = _is_due(number, chosen.security_share)
         others += not is_security
-        is_hard = not is_security and _is_due(others, hard_share)
-        variants = range(seed * count + number, sys.maxsize, _STRIDE)[:WORDINGS]
+        is_hard = not is_security and _is_due(others, chosen.hard_share)
+        variants = range(chosen.seed * chosen.documents + number, sys.maxsize, _STRIDE)[:WORDINGS]
         problem = None
         while problem is None:
             if is_security:
@@ -86,8 +101,8 @@ def write_documents(
             else:
                 family = rng.choice(HARD if is_hard else general)
                 key = rng.choice(keys[family])
-            problem = build_for_training(family, key, variants, wording_rarity, language=language)
-        weights = [1.0 if is_security else len(program) ** -rarity for program in problem.solutions]
+            problem = build_for_training(family, key, variants, chosen.wording_rarity, language=chosen.language)
+        weights = [1.0 if is_security else len(program) ** -chosen.rarity for program in problem.solutions]
         documents.append((OURS.prompt(problem), rng.choices(problem.solutions, weights)[0]))
     return documents
 
@@ -148,28 +163,10 @@ def batches(lengths: list[int], batch_size: int, rng: random.Random, window: int
             yield from groups
 
 
-def pretrain(
-    out: Path,
-    *,
-    init: Path | None,
-    steps: int,
-    documents: int,
-    rarity: float,
-    wording_rarity: float,
-    security_share: Fraction,
-    hard_share: Fraction,
-    batch_size: int,
-    learning_rate: float,
-    final_rate: float,
-    hidden_size: int,
-    layers: int,
-    seed: int,
-    compiled: bool,
-    language: str,
-) -> dict[str, Any]:
+def pretrain(out: Path, chosen: Pretraining, init: Path | None, compiled: bool) -> dict[str, Any]:
     """Train and write ``out``; returns the record of the run."""
     started = time.monotonic()
-    text = write_documents(documents, rarity, wording_rarity, seed, security_share, hard_share, language)
+    text = write_documents(chosen)
     digest = hashlib.sha256("\0".join(prompt + program for prompt, program in text).encode()).hexdigest()
     out.mkdir(parents=True, exist_ok=True)
     if init:
@@ -180,12 +177,12 @@ def pretrain(
     tokenizer = read_tokenizer(out)
     prompts = [tokenizer.encode_prompt(prompt) for prompt, _ in text]
     programs = [[*tokenizer.encode(program), tokenizer.eos_token_id] for _, program in text]
-    _say(f"{documents} documents in {time.monotonic() - started:.0f} s, corpus sha256 {digest}")
+    _say(f"{len(text)} documents in {time.monotonic() - started:.0f} s, corpus sha256 {digest}")
 
-    torch.manual_seed(seed)
-    model = load_base(init).requires_grad_(True).train() if init else build_model(hidden_size, layers)
+    torch.manual_seed(chosen.seed)
+    model = load_base(init).requires_grad_(True).train() if init else build_model(chosen.hidden_size, chosen.layers)
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.05, fused=True
+        model.parameters(), lr=chosen.learning_rate, betas=(0.9, 0.95), weight_decay=0.05, fused=True
     )
     # Fusing the many small operations of a small model about doubles the speed; it needs a C++ compiler.
     if compiled and not (shutil.which("c++") or shutil.which("g++")):
@@ -193,12 +190,12 @@ def pretrain(
         compiled = False
     encode = torch.compile(model.model, dynamic=True) if compiled else model.model
     chooser = batches(
-        [len(a) + len(b) for a, b in zip(prompts, programs, strict=True)], batch_size, random.Random(seed)
+        [len(a) + len(b) for a, b in zip(prompts, programs, strict=True)], chosen.batch_size, random.Random(chosen.seed)
     )
     tokens_seen, running = 0, 0.0
     # A processor without AVX-512 emulates bfloat16, which takes many times longer than float32.
     has_bfloat16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    for step in range(1, steps + 1):
+    for step in range(1, chosen.steps + 1):
         rows = next(chooser)
         width = max(len(prompts[row]) + len(programs[row]) for row in rows)
         tokens = torch.zeros(len(rows), width, dtype=torch.long)
@@ -207,9 +204,9 @@ def pretrain(
             sequence = prompts[row] + programs[row]
             tokens[index, : len(sequence)] = torch.tensor(sequence)
             answer[index, len(prompts[row]) - 1 : len(sequence) - 1] = True
-        warm, cooled = min(1.0, step / 100), max(final_rate, 1 - step / steps)
+        warm, cooled = min(1.0, step / 100), max(chosen.final_rate, 1 - step / chosen.steps)
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate * warm * cooled
+            group["lr"] = chosen.learning_rate * warm * cooled
         with torch.autocast("cpu", torch.bfloat16, enabled=has_bfloat16):
             hidden = encode(input_ids=tokens[:, :-1], use_cache=False).last_hidden_state[answer]
             logits = hidden @ output_weight(model).T
@@ -220,25 +217,18 @@ def pretrain(
         optimizer.zero_grad()
         tokens_seen += int((tokens != 0).sum())
         running = loss.item() if step == 1 else 0.98 * running + 0.02 * loss.item()
-        if step % 100 == 0 or step == steps:
+        if step % 100 == 0 or step == chosen.steps:
             speed = tokens_seen / (time.monotonic() - started)
-            _say(f"step {step}/{steps} loss {running:.4f} {tokens_seen / 1e6:.2f} M tokens, {speed:.0f} tokens/s")
+            _say(
+                f"step {step}/{chosen.steps} loss {running:.4f} {tokens_seen / 1e6:.2f} M tokens, {speed:.0f} tokens/s"
+            )
     model.half().save_pretrained(out)
+    settings = {name: str(value) if isinstance(value, Fraction) else value for name, value in asdict(chosen).items()}
     return {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "language": language,
-        "documents": documents,
         "corpus_sha256": digest,
         "continued_from": json.loads((init / "training.json").read_text(encoding="utf-8")) if init else None,
-        "steps": steps,
-        "rarity": rarity,
-        "wording_rarity": wording_rarity,
-        "security_share": str(security_share),
-        "hard_share": str(hard_share),
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
-        "final_rate": final_rate,
-        "seed": seed,
+        **settings,
         "tokens_seen": tokens_seen,
         "final_loss": round(running, 4),
         "seconds": round(time.monotonic() - started),
@@ -264,31 +254,23 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, required=True, help="folder for the weights, the tokenizer and training.json"
     )
-    parser.add_argument("--steps", type=int, default=850)
-    parser.add_argument("--documents", type=int, default=24_000)
     parser.add_argument("--init", type=_base, help="start from nano, or a folder that this script wrote")
-    parser.add_argument("--rarity", type=float, default=1.0, help="exponent: how much rarer long styles are; 0: equal")
-    parser.add_argument("--wording-rarity", type=float, default=1.0, help="exponent: how much rarer late wordings are")
-    parser.add_argument(
-        "--security-share", type=Fraction, help="fraction of security problems; by default 1/6, and 0 for C"
-    )
-    parser.add_argument(
-        "--hard-share", type=Fraction, default=NO_SHARE, help="fraction of hard problems among the others"
-    )
-    parser.add_argument("--final-rate", type=float, default=0.05, help="final learning rate, as a fraction of the peak")
-    parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--learning-rate", type=float, default=2e-3)
-    parser.add_argument("--hidden-size", type=int, default=256)
-    parser.add_argument("--layers", type=int, default=5)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--language", choices=LANGUAGE_NAMES, default=PYTHON.name, help="of the programs")
     parser.add_argument("--compiled", action="store_true", help="use torch.compile")
+    for each in fields(Pretraining):
+        parser.add_argument(
+            f"--{each.name.replace('_', '-')}",
+            type=type(each.default),
+            default=each.default,
+            choices=each.metadata.get("choices") or None,
+            help=each.metadata["help"],
+        )
+    parser.set_defaults(security_share=None)
     arguments = vars(parser.parse_args())
-    out: Path = arguments.pop("out")
     if arguments["security_share"] is None:
         arguments["security_share"] = SECURITY_SHARE if arguments["language"] == PYTHON.name else NO_SHARE
+    out, init, compiled = (arguments.pop(name) for name in ("out", "init", "compiled"))
     with temporary_beside(out, replace_folder=True) as folder:
-        record = pretrain(folder, **arguments)
+        record = pretrain(folder, Pretraining(**arguments), init, compiled)
         (folder / "training.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 

@@ -34,7 +34,7 @@ from securecoderl_edge.problems.starter.splits import (
     load_split,
 )
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.training.pretrain import write_documents
+from securecoderl_edge.training.pretrain import Pretraining, write_documents
 
 
 def composition(problem: Problem) -> str:
@@ -152,7 +152,7 @@ def test_a_family_that_keeps_a_part_of_its_combinations_uses_its_pieces_evenly()
 
 
 def test_the_training_text_of_nano_is_apart_from_every_evaluation_split() -> None:
-    documents = write_documents(2000, rarity=1.0, wording_rarity=1.0, seed=5, hard_share=Fraction(1, 5))
+    documents = write_documents(Pretraining(documents=2000, seed=5, hard_share=Fraction(1, 5)))
     statements = [prompt.removeprefix("### Problem\n").partition("\n\n### ")[0] for prompt, _ in documents]
     read = [
         Problem(f"document/{number}", statement, (Test("", "0"),), (program,))
@@ -163,7 +163,7 @@ def test_the_training_text_of_nano_is_apart_from_every_evaluation_split() -> Non
 
 
 def test_the_training_text_of_nano_holds_no_task_of_an_evaluation_split() -> None:
-    prompts = [prompt for prompt, _ in write_documents(2000, rarity=1.0, wording_rarity=1.0, seed=5)]
+    prompts = [prompt for prompt, _ in write_documents(Pretraining(documents=2000, seed=5))]
     written = {
         " ".join(prompt.partition("\n\nExample input")[0].removeprefix("### Problem\n").lower().split())
         for prompt in prompts

@@ -20,7 +20,7 @@ from securecoderl_edge.problems.starter.family import Family, is_held_out
 from securecoderl_edge.problems.starter.generate import build_problem, compositions, run_reference
 from securecoderl_edge.problems.starter.splits import EVAL_SIZE, FIRMWARE_BUDGET, load_split
 from securecoderl_edge.scoring.scorer import Scorer
-from securecoderl_edge.training.pretrain import NO_SHARE, write_documents
+from securecoderl_edge.training.pretrain import NO_SHARE, Pretraining, write_documents
 
 WITH_C = tuple(family for family in (*GENERAL, *FIRMWARE) if family.has_c)
 MORE_INPUTS = 20
@@ -169,7 +169,7 @@ def test_firmware_programs_keep_to_the_habits_of_firmware() -> None:
 
 
 def test_documents_in_c_are_training_problems_with_programs_in_c() -> None:
-    documents = write_documents(60, 1.0, 1.0, seed=3, security_share=NO_SHARE, language=C.name)
+    documents = write_documents(Pretraining(C.name, documents=60, seed=3, security_share=NO_SHARE))
     asked = {problem.statement for problem in load_split("c-eval")}
     assert all("int main(void)" in program for _, program in documents)
     assert not any(statement in prompt for prompt, _ in documents for statement in asked)
