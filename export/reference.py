@@ -17,8 +17,7 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.agreement import Trace
 from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.models.tokenizer import read_tokenizer
-from securecoderl_edge.system import processes
-from securecoderl_edge.system.processes import write_message
+from securecoderl_edge.system.processes import serve_once
 
 # Batch size of llama.cpp; longer prompts are cut to one batch.
 LONGEST = 512
@@ -109,23 +108,17 @@ def _load_source(base: Path, adapter: Path | None) -> Any:
     return model.eval()
 
 
-def main() -> None:
-    """Read a request from standard input, write notes or an error to standard output."""
-    request, answers = processes.request(), processes.answers()
-    adapter = Path(request["adapter"]) if request["adapter"] else None
-    try:
-        notes = write_reference_where_it_fits(
-            Path(request["base"]),
-            adapter,
-            request["prompts"],
-            request["new_tokens"],
-            Path(request["folder"]),
-            request["device"],
-        )
-        write_message(answers, {"notes": notes})
-    except SceError as error:
-        write_message(answers, {"error": str(error)})
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    notes = write_reference_where_it_fits(
+        Path(request["base"]),
+        Path(request["adapter"]) if request["adapter"] else None,
+        request["prompts"],
+        request["new_tokens"],
+        Path(request["folder"]),
+        request["device"],
+    )
+    return {"notes": notes}
 
 
 if __name__ == "__main__":
-    main()
+    serve_once(_answer)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.agreement import Agreement, Array, compare
 from securecoderl_edge.export.reference import LONGEST, read_reference
 from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.models.gguf_layout import gguf_context
 from securecoderl_edge.models.tokenizer import read_tokenizer
-from securecoderl_edge.system import processes
 from securecoderl_edge.system.machine import cpu_count
-from securecoderl_edge.system.processes import write_message
+from securecoderl_edge.system.processes import serve_once
 
 
 def measure(path: Path, base: Path, texts: Sequence[str], reference: Path, adapter: Path | None = None) -> Agreement:
@@ -67,20 +66,13 @@ def measure_onnx(folder: Path, base: Path, texts: Sequence[str], reference: Path
     return compare(read_reference(reference), logits_of, len(texts), equal)
 
 
-def main() -> None:
-    """Read a request from standard input, write the agreement or an error to standard output."""
-    request, answers = processes.request(), processes.answers()
-    try:
-        adapter = Path(request["adapter"]) if request["adapter"] else None
-        path, base, reference = (Path(request[name]) for name in ("path", "base", "reference"))
-        if request["format"] == "onnx":
-            agreement = measure_onnx(path, base, request["texts"], reference)
-        else:
-            agreement = measure(path, base, request["texts"], reference, adapter)
-        write_message(answers, asdict(agreement))
-    except SceError as error:
-        write_message(answers, {"error": str(error)})
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    adapter = Path(request["adapter"]) if request["adapter"] else None
+    path, base, reference = (Path(request[name]) for name in ("path", "base", "reference"))
+    if request["format"] == "onnx":
+        return asdict(measure_onnx(path, base, request["texts"], reference))
+    return asdict(measure(path, base, request["texts"], reference, adapter))
 
 
 if __name__ == "__main__":
-    main()
+    serve_once(_answer)

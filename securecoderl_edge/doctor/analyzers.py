@@ -27,6 +27,12 @@ _NAME = "C analyzers"
 _OFF = "switch them off with --analyzers off (reward.analyzers), and report it with the output of: sce doctor --json"
 
 
+def why_and_step(error: SceError) -> tuple[str, str]:
+    """The parts of an error's text: what is wrong, and what to do; without a hint that points to the doctor."""
+    why, _, step = str(error).removesuffix(f"; {OFF_HINT}").partition("; ")
+    return why, step
+
+
 def examine_analyzers(choice: str = "auto") -> tuple[dict[str, Any], Check]:
     """What is installed, as facts and in words; a missing analyzer is no fault."""
     facts: dict[str, Any] = {"versions": {}, "passed": False}
@@ -35,7 +41,7 @@ def examine_analyzers(choice: str = "auto") -> tuple[dict[str, Any], Check]:
         with SandboxPool(1, level=choice, has_analyzers=True) as pool:
             analysis = pool.run(FAULTY, language=C.name).analysis
     except SceError as error:
-        why, _, step = str(error).removesuffix(f"; {OFF_HINT}").partition("; ")
+        why, step = why_and_step(error)
         return facts | {"error": why}, Check("sandbox", _NAME, "missing", f"{why} (optional)", step)
     found = {each.test_id for each in analysis.findings} if analysis is not None else set()
     blind = [name for name in versions if RULES[name] not in found]

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from securecoderl_edge.doctor.analyzers import examine_analyzers
+from securecoderl_edge.doctor.analyzers import examine_analyzers, why_and_step
 from securecoderl_edge.doctor.findings import Check, Section, State
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.languages.targets import TARGETS, Target, find_target_toolchain
@@ -68,7 +68,7 @@ def _target_programs(target: Target, choice: str) -> tuple[dict[str, Any], Check
         toolchain = find_target_toolchain(target.name)
         test = run_target_selftest(target.name, choice)
     except SceError as error:
-        why, _, step = str(error).removesuffix(f"; {OFF_HINT}").partition("; ")
+        why, step = why_and_step(error)
         return {"passed": False, "error": why}, Check("sandbox", name, "missing", f"{why} (optional)", step)
     facts = asdict(test) | {"passed": test.passed, "compiler": toolchain.version, "emulator": toolchain.emulate[0]}
     if test.passed:
@@ -84,7 +84,7 @@ def _c_programs(choice: str) -> tuple[dict[str, Any], Check]:
         toolchain = find_toolchain()
         test = run_c_selftest(choice)
     except SceError as error:
-        why, _, step = str(error).removesuffix(f"; {OFF_HINT}").partition("; ")
+        why, step = why_and_step(error)
         return {"passed": False, "error": why}, Check("sandbox", "C programs", "missing", why, step)
     facts = asdict(test) | {"passed": test.passed, "compiler": toolchain.version, "linker": toolchain.linker}
     by = f"{toolchain.version}, {toolchain.linker}"

@@ -14,8 +14,11 @@ import signal
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO, Any
+
+from securecoderl_edge.errors import SceError
 
 _START = (
     "import sys, json, runpy; sys.path[:] = json.loads(sys.argv.pop(1)); "
@@ -115,6 +118,15 @@ def answers() -> IO[bytes]:
     stream = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return stream
+
+
+def serve_once(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """In a child: send the answer to the request, or ``{"error"}`` with the text of its `SceError`."""
+    given, stream = request(), answers()
+    try:
+        write_message(stream, answer(given))
+    except SceError as error:
+        write_message(stream, {"error": str(error)})
 
 
 def write_message(stream: IO[bytes], message: dict[str, Any]) -> None:

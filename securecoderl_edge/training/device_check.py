@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from securecoderl_edge.errors import SceError
-from securecoderl_edge.system import processes
-from securecoderl_edge.system.processes import write_message
+from typing import Any
+
+from securecoderl_edge.system.processes import serve_once
 
 
-def main() -> None:
-    """Answer a request ``{"device"}`` with ``{"error"}``, empty if the device can be used."""
-    request, answers = processes.request(), processes.answers()
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    """``{"error"}``, empty if the device can be used."""
     from securecoderl_edge.models.device import choose_device
 
-    problem = ""
-    try:
-        choose_device(request["device"])
-    except SceError as error:
-        problem = str(error)
-    write_message(answers, {"error": problem})
+    choose_device(request["device"])
+    return {"error": ""}
 
 
 if __name__ == "__main__":
-    main()
+    serve_once(_answer)
