@@ -21,6 +21,8 @@ PROGRAMS_WITHOUT_PASS = 300
 _ZERO_VARIANCE, _TRUNCATED, _SYNTAX_LEFT = 0.8, 0.5, 0.5
 # With partial credit for visible tests, SmolLM2 on MBPP went from 0.03 and 0.15 to 0.37 and 0.68 in 20 updates.
 _HARD_CODED, _CONSTANT = 0.1, 0.5
+# Where it learned to return its argument, programs had 0.55 of the tokens after 20 updates; elsewhere at least 0.64.
+_LENGTH_LEFT = 0.6
 _OTHER_REWARD = "Set reward.subtract_constant_baseline = true"
 
 
@@ -39,6 +41,7 @@ class Watch:
             self._syntax,
             self._hard_coded,
             self._constant,
+            self._length,
         )
 
     def after(self, row: Row) -> list[str]:
@@ -99,10 +102,12 @@ class Watch:
         first, last = _mean(self._first, "syntax_rate"), _mean(self._last, "syntax_rate")
         if first is None or last is None or last >= _SYNTAX_LEFT * first:
             return ""
-        advice = "Lower ppo.learning_rate, or raise ppo.kl_coefficient"
+        return f"{last:.0%} of programs parse, after {first:.0%} at the start of the phase. {self._smaller_steps()}"
+
+    def _smaller_steps(self) -> str:
         if self._phase == "rft":
-            advice = "Lower rft.learning_rate"
-        return f"{last:.0%} of programs parse, after {first:.0%} at the start of the phase. {advice}"
+            return "Lower rft.learning_rate"
+        return "Lower ppo.learning_rate, or raise ppo.kl_coefficient"
 
     def _hard_coded(self) -> str:
         rate, passed = _mean(self._last, SAMPLE_COPY), _mean(self._last, "all_tests_rate")
@@ -120,6 +125,19 @@ class Watch:
         return (
             f"{last:.0%} of programs give the same output for different tests, after {first:.0%} at the start of the "
             f"phase. {_OTHER_REWARD}"
+        )
+
+    def _length(self) -> str:
+        (first, passed), (last, passing) = (
+            (_mean(rows, "tokens"), _mean(rows, "all_tests_rate")) for rows in (self._first, self._last)
+        )
+        if first is None or last is None or passed is None or passing is None:
+            return ""
+        if last >= _LENGTH_LEFT * first or passing >= 2 * passed:
+            return ""
+        return (
+            f"programs have {last / first:.0%} of the tokens of the start of the phase, and pass no more often: the "
+            f"policy may learn short programs that are safe and wrong. {self._smaller_steps()}"
         )
 
 

@@ -15,7 +15,7 @@ from securecoderl_edge.training.warning_signs import REPEAT, WINDOW, Watch
 
 HEALTHY = {
     "all_tests_rate": 0.1, "scores": 64, "zero_variance_rate": 0.5, "truncated_rate": 0.1, "syntax_rate": 0.9,
-    "sample_copy": 0.05, "constant_output": 0.2,
+    "sample_copy": 0.05, "constant_output": 0.2, "tokens": 6400,
 }  # fmt: skip
 
 
@@ -85,6 +85,15 @@ def test_constant_outputs_are_reported_if_they_double() -> None:
     ((step, text),) = warnings(course(*[first] * WINDOW, *[more] * WINDOW))
     assert WINDOW < step <= 2 * WINDOW
     assert "of programs give the same output for different tests, after 30% at the start of the phase" in text
+
+
+def test_programs_that_get_short_and_pass_no_more_often_are_reported() -> None:
+    first, longer, short = {}, {"tokens": 0.6 * 6400}, {"tokens": 0.5 * 6400}
+    assert warnings(course(*[first] * WINDOW, *[longer] * WINDOW)) == []
+    ((step, text),) = warnings(course(*[first] * WINDOW, *[short] * WINDOW))
+    assert WINDOW < step <= 2 * WINDOW
+    assert "of the tokens of the start of the phase, and pass no more often" in text
+    assert warnings(course(*[first] * WINDOW, *[{**short, "all_tests_rate": 0.5}] * WINDOW)) == []
 
 
 def test_programs_that_parse_half_as_often_as_at_the_start_are_reported() -> None:
