@@ -66,11 +66,15 @@ class Watch:
     def _phase(self) -> Any:
         return self._last[-1].get("phase")
 
+    @property
+    def _has_hints(self) -> bool:
+        return "hints/share_of_prompts" in self._last[-1]
+
     def _no_pass(self) -> str:
         if self._updates < WINDOW or self._programs < PROGRAMS_WITHOUT_PASS:
             return ""
         # RFT has no hints; a row shows where they are in use.
-        can_hint = self._phase != "rft" and "hints/share_of_prompts" not in self._last[-1]
+        can_hint = self._phase != "rft" and not self._has_hints
         or_hints = ", or set references.hints" if can_hint else ""
         return (
             f"none of {self._programs} programs in {self._updates} updates passed all tests. Stop with Ctrl-C; train "
@@ -133,11 +137,13 @@ class Watch:
         )
         if first is None or last is None or passed is None or passing is None:
             return ""
-        if last >= _LENGTH_LEFT * first or passing >= 2 * passed:
+        # A completion that continues a hint is shorter by the hint.
+        if last >= _LENGTH_LEFT * first or passing >= 2 * passed or self._has_hints:
             return ""
         return (
-            f"programs have {last / first:.0%} of the tokens of the start of the phase, and pass no more often: the "
-            f"policy may learn short programs that are safe and wrong. {self._smaller_steps()}"
+            f"programs have {last / first:.0%} of the tokens of the start of the phase, and {passing:.0%} pass all "
+            f"tests, after {passed:.0%}: the policy may learn short programs that are safe and wrong. "
+            f"{self._smaller_steps()}"
         )
 
 

@@ -92,8 +92,9 @@ def test_programs_that_get_short_and_pass_no_more_often_are_reported() -> None:
     assert warnings(course(*[first] * WINDOW, *[longer] * WINDOW)) == []
     ((step, text),) = warnings(course(*[first] * WINDOW, *[short] * WINDOW))
     assert WINDOW < step <= 2 * WINDOW
-    assert "of the tokens of the start of the phase, and pass no more often" in text
-    assert warnings(course(*[first] * WINDOW, *[{**short, "all_tests_rate": 0.5}] * WINDOW)) == []
+    assert "of the tokens of the start of the phase, and 10% pass all tests, after 10%: the policy may" in text
+    for reason in ({"all_tests_rate": 0.5}, {"hints/share_of_prompts": 0.5}):
+        assert warnings(course(*[first] * WINDOW, *[{**short, **reason}] * WINDOW)) == []
 
 
 def test_programs_that_parse_half_as_often_as_at_the_start_are_reported() -> None:
