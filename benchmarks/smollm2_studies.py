@@ -74,7 +74,8 @@ def mbpp(folder: Path) -> Study:
         changed("relift", "simple", "PPO-simple, ReLIFT", *relift),
         *(known[name] for name in ("rft", "fresh", "sched")),
     ]
-    late = changed("late", "cont", f"PPO-cont after {LONG_SFT} updates of SFT", steps())
+    # After the variants above, the longer SFT had the best pass rate and PPO-simple the best syntax.
+    late = changed("late", "simple", f"PPO-simple after {LONG_SFT} updates of SFT", steps())
     longest = changed(f"sft-{2 * LONG_SFT}", "sft", f"SFT, {2 * LONG_SFT} updates", steps(2))
     # Does the binary reward teach programs that parse, if it gives nothing for that?
     flat = changed("simple-paper", "simple", "PPO-simple, 0.40 if unparsable", "reward.unparsable=paper")

@@ -217,6 +217,23 @@ def hacking(folder: Path) -> Study:
     return made("hacking", folder, arms, list(pairs), seeds=3)
 
 
+def c(folder: Path) -> Study:
+    """Programs in C, from nano-c with the recipe `starter-c`: SFT, SFT of about equal time, binary reward, curriculum.
+
+    RL has 40 updates, as in `main_table`.
+    """
+    split = Split("c", "starter:c-train", "starter:c-eval")
+    arm = partial(Arm, split=split, measured_on=(split,))
+    arms = [
+        arm("c-sft", "SFT", phases=("sft",), settings=()),
+        arm("c-sft-190", "SFT, 190 updates", phases=("sft",), settings=("sft.steps=190",)),
+        arm("c-simple", "PPO-simple", phases=("sft", "binary"), settings=("binary.steps=40",)),
+        arm("c-cont", "PPO-cont", phases=CURRICULUM, settings=("binary.steps=20", "partial.steps=20")),
+    ]
+    pairs = itertools.combinations([each.name for each in arms], 2)
+    return replace(made("c", folder, arms, list(pairs), seeds=3), recipe="starter-c")
+
+
 def made(name: str, folder: Path, arms: list[Arm], pairs: list[tuple[str, str]], seeds: int) -> Study:
     return Study(
         name, "starter", folder, tuple(arms), tuple(range(FIRST_SEED, FIRST_SEED + seeds)), 2, comparisons=tuple(pairs)

@@ -8,6 +8,7 @@
     python benchmarks/study.py ablations --json benchmarks/results/study-ablations.json
     python benchmarks/study.py half --json benchmarks/results/study-half.json
     python benchmarks/study.py hacking --json benchmarks/results/study-hacking.json
+    python benchmarks/study.py c --json benchmarks/results/study-c.json
     python benchmarks/study.py paper-mbpp --json benchmarks/results/study-paper-mbpp.json
     python benchmarks/study.py mbpp --json benchmarks/results/study-mbpp.json
 
@@ -31,6 +32,7 @@ from record import publish
 from smollm2_studies import mbpp, paper_mbpp, with_subsets
 from starter_studies import (
     ablations,
+    c,
     confirm,
     hacking,
     half,
@@ -66,6 +68,7 @@ STUDIES: dict[str, Callable[[Path], Study]] = {
     "ablations": ablations,
     "half": half,
     "hacking": hacking,
+    "c": c,
     "paper-mbpp": paper_mbpp,
     "mbpp": mbpp,
 }

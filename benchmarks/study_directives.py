@@ -277,6 +277,21 @@ def problems(records: Records, study: str, split: str) -> str:
     return str(split_of(records[study], split)["problems"])
 
 
+def footprints(_: Records) -> str:
+    """Code and stack of the right programs of each variant for C, and its differences from SFT of equal time."""
+    found, titles = read_result(RESULTS / "c-footprints.json"), {arm.name: arm.title for arm in arms_of("c")}
+    rows = [(titles[name], *_in_bytes(sizes, signed=False)) for name, sizes in found["arms"].items()]
+    for pair, sizes in found["differences"].items():
+        second, first = pair.split(" minus ")
+        rows.append((f"{titles[second]} − {titles[first]}", *_in_bytes(sizes, signed=True)))
+    return _markdown(Table(("Variant", "bytes of code", "bytes of stack"), tuple(rows)))
+
+
+def _in_bytes(sizes: Mapping[str, Any], signed: bool) -> list[str]:
+    size = Metric("bytes", "bytes", False, lambda row: None, 0)
+    return [interval_cell(interval_of(sizes[kind]), size, signed=signed) for kind in ("code_bytes", "stack_bytes")]
+
+
 def long_sft(_: Records) -> str:
     """The updates of SFT that take SmolLM2 as long as SFT and RL."""
     return str(LONG_SFT)
@@ -302,7 +317,7 @@ DIRECTIVES: dict[str, Callable[..., str]] = {
         kept, kept_base, minutes, over_training, kl, results, equal_cost, gains, subsets, differences,
         transfer,
         transfer_differences, costs,
-        base_model_time, problems, long_sft, figure, machine,
+        base_model_time, problems, footprints, long_sft, figure, machine,
     )
 }  # fmt: skip
 

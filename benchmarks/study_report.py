@@ -25,7 +25,7 @@ from securecoderl_edge.system.files import write_atomically
 HERE = Path(__file__).resolve().parent
 TEMPLATES = HERE / "pages"
 DOCS, README = HERE.parent / "docs", HERE.parent / "README.md"
-PAGES = ("study.md", "study-mbpp.md", "study-tables.md", "paper-notes.md")
+PAGES = ("study.md", "study-mbpp.md", "train-c.md", "study-tables.md", "paper-notes.md")
 
 WIDTH = 120
 

@@ -51,8 +51,9 @@ The last column has the name in TRL 1.16 (`SFTConfig`, `RLOOConfig`) or PEFT, wh
 
 """
 _AFTER_TABLE = """
-`starter` is tuned for the 4.8 M-parameter model `nano` on a CPU. The [study](study.md) uses its settings with other
-phase lengths. `paper-exact` has [results on a CPU](paper-notes.md#the-papers-recipe-on-a-cpu), with small models.
+`starter` is tuned for the 4.8 M-parameter model `nano` on a CPU; `starter-c` has the same rates for programs in C. The
+[study](study.md) uses the settings of `starter` with other phase lengths. `paper-exact` has
+[results on a CPU](paper-notes.md#the-papers-recipe-on-a-cpu), with small models.
 `qwen-0.5b`, `paper-exact` and `paper-v100` have not run on a GPU: their memory is estimated.
 
 ## The paper's settings
@@ -68,7 +69,7 @@ Your own recipe starts from these defaults, not from `starter`. An old name of a
 one (`rate_schedule` is now `lr_schedule`, `ppo.trace` is `ppo.gae_lambda`, and so on).
 """
 PAPER_RECIPES = (paper_settings.EXACT, paper_settings.IMPROVED)
-_RECIPES = ("paper-exact", "paper-v100", "qwen-0.5b", "smollm2", "starter")
+_RECIPES = ("paper-exact", "paper-v100", "qwen-0.5b", "smollm2", "starter", "starter-c")
 _SIDE_BY_SIDE = (
     "model", "problems", "phases", "base_precision", "lora.rank", "lora.alpha", "sft.steps", "sft.batch_size",
     "sft.epochs", "sft.learning_rate", "binary.steps", "partial.steps", "ppo.batch_size", "ppo.samples_per_prompt",

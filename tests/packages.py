@@ -68,6 +68,7 @@ def check_content(wheel: Path) -> None:
         "serving/page/index.html",
         "training/recipes/starter.toml",
         "models/nano/model.safetensors",
+        "models/nano_c/model.safetensors",
         "models/smollm2_rl/MODEL_CARD.md",
         "models/smollm2_rl/environment.json",
         "models/smollm2_rl/smollm2-rl.gguf",

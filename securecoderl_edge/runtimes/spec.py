@@ -1,4 +1,4 @@
-"""Resolve the name of a model to its files: ``nano``, runs, phases, GGUF files, HF folders, Hugging Face repo ids."""
+"""Resolve the name of a model to its files: a packaged model, run, phase, GGUF file, HF folder or HF repo id."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.languages.language import LANGUAGES, PYTHON
 from securecoderl_edge.models.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from securecoderl_edge.models.files import (
+    BUILT_IN,
     MODEL_FILES,
     NANO,
     PACKAGED,
@@ -53,8 +55,8 @@ class ModelSpec:
     Attributes:
         label: a short name for tables.
         kind: the runtime that reads it.
-        source: the GGUF file, the ONNX or HF folder, the repo id, ``nano`` or ``smollm2``. A run whose base is a
-            GGUF file reads it in torch (``hf``).
+        source: the GGUF file, the ONNX or HF folder, the repo id, or the name of a packaged model. A run whose base is
+            a GGUF file reads it in torch (``hf``).
         adapter: a LoRA adapter on ``source``: for a GGUF file another GGUF file, else a folder in PEFT format.
         role: its part in a run: ``base``, ``policy``, ``export``, the name of a phase, or that name with a step for a
             snapshot; empty outside a run.
@@ -117,10 +119,11 @@ class ModelSpec:
             return None
 
 
-def resolve_model(text: str | None) -> ModelSpec:
-    """Find the model that ``text`` names; without text the one that ``sce generate`` takes (`default_model`).
+def resolve_model(text: str | None, language: str = PYTHON.name) -> ModelSpec:
+    """Find the model that ``text`` names; without text the one that ``sce generate`` takes for a language
+    (`default_model`).
 
-    ``text`` is ``nano``, ``smollm2``, ``smollm2-rl``, a GGUF file, a GGUF file with a LoRA adapter
+    ``text`` is ``nano``, ``nano-c``, ``smollm2``, ``smollm2-rl``, a GGUF file, a GGUF file with a LoRA adapter
     (``BASE.gguf+LORA.gguf``), an HF or adapter folder, a run (its folder, its name under ``runs/`` or ``latest``), one
     part of a run (``RUN:sft``, ``RUN:policy``, ``RUN:base``), or, if none of these exists on disk, a Hugging Face repo
     id such as ``Qwen/Qwen2.5-Coder-0.5B``.
@@ -130,9 +133,9 @@ def resolve_model(text: str | None) -> ModelSpec:
         MissingExtra: the package with the file of ``smollm2`` is not installed.
     """
     if text is None:
-        return default_model()
-    if text == NANO:
-        return ModelSpec(NANO, "hf", NANO, prompt_style=OURS.style)
+        return default_model(language)
+    if text in BUILT_IN:
+        return ModelSpec(text, "hf", text, prompt_style=OURS.style)
     if text == SMOLLM2:
         return replace(_from_file(Path(str(gguf_file(text)))), label=SMOLLM2)
     if text == SMOLLM2_RL:
@@ -155,15 +158,16 @@ def resolve_model(text: str | None) -> ModelSpec:
     raise UsageError(_nothing_found(text))
 
 
-def default_model() -> ModelSpec:
-    """The newest export of the latest run's policy, else that policy, else ``nano``."""
+def default_model(language: str = PYTHON.name) -> ModelSpec:
+    """The newest export of the latest run's policy, else that policy, else the built-in model for the language."""
     run = latest_run()
+    built_in = LANGUAGES[language].built_in_model
     if run is None:
-        return resolve_model(NANO)
+        return resolve_model(built_in)
     exports = [spec for spec in _exports(run) if spec.exported == POLICY]
     if exports:
         return max(exports, key=lambda spec: Path(spec.source).stat().st_mtime)
-    return _policy(run) if _has_policy(run) else resolve_model(NANO)
+    return _policy(run) if _has_policy(run) else resolve_model(built_in)
 
 
 def default_models() -> list[ModelSpec]:
@@ -291,8 +295,8 @@ def _has_policy(run: Run) -> bool:
 
 def _base(run: Run) -> ModelSpec:
     name = run.base_model
-    if name == NANO:
-        return ModelSpec(NANO, "hf", NANO, role=BASE, prompt_style=run.prompt_style, of_run=run)
+    if name in BUILT_IN:
+        return ModelSpec(name, "hf", name, role=BASE, prompt_style=run.prompt_style, of_run=run)
     if name == SMOLLM2 or Path(name).exists() or is_hub_id(name):
         label = Path(name).name.removesuffix(".gguf")
         return ModelSpec(label, "hf", name, role=BASE, prompt_style=run.prompt_style, of_run=run)

@@ -17,6 +17,7 @@ from typing import Any
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.seeds import Values
 from securecoderl_edge.evaluation.study.arms import Arm, Measured, Split, Study
+from securecoderl_edge.languages.weaknesses import SANITIZERS
 from securecoderl_edge.runs import Run
 from securecoderl_edge.runtimes.manifests import is_plain_name
 from securecoderl_edge.scoring.metrics import EVERY_METRIC, Metric, Row, by_problem, passes_all_tests, values_of
@@ -33,6 +34,14 @@ def _is_right_and_clean(row: Row) -> bool:
     return passes_all_tests(row) and bool(row["severity"] == 0)
 
 
+def _is_sanitizer_clean(row: Row) -> bool | None:
+    """Whether no run of a program in C has a sanitizer report; None for other programs and for those that do not
+    compile."""
+    if not row.get("analyzers"):  # analyzers read the programs in C that compile
+        return None
+    return not any(finding["test_id"] in SANITIZERS for finding in row["findings"])
+
+
 # With k samples for each problem this is pass@k.
 SOLVED = Metric("solved_rate", "Solved %", True, passes_all_tests)
 
@@ -42,6 +51,7 @@ STUDY_METRICS = (
     SOLVED,
     Metric("secure_all_tests_rate", "All-P, clean %", True, _is_right_and_clean),
     Metric("findings", "Findings/100", False, lambda row: 100.0 * len(row["findings"]), 1),
+    Metric("sanitizer_clean_rate", "San.Clean %", True, _is_sanitizer_clean),
     Metric("tokens", "Tokens", False, lambda row: row["completion_tokens"], 1),
     _has_sign(CONSTANT_OUTPUT),
     _has_sign(SAMPLE_COPY),
