@@ -39,9 +39,15 @@ OLD_SETTINGS = {
     "reward.stage_rule": "reward.credit_rule",
 }
 # Settings that were removed, and why; files that have them are read without them.
-REMOVED_SETTINGS = {"ppo.value_coefficient": "the optimizer of the value head undoes any factor of its loss"}
+REMOVED_SETTINGS = {
+    "ppo.value_coefficient": "the optimizer of the value head undoes any factor of its loss",
+    "scheduled.mixture": "the mixture moves linearly; for a switch at once use the phases binary,partial",
+    "scheduled.switch_at": "use the phases binary,partial",
+    "scheduled.full_pass_rate": "the mixture moves linearly",
+}
 # New name of a setting -> old value -> new value.
 OLD_VALUES = {
+    "optimizer": {"paged-adamw8bit": "adamw8bit"},
     "ppo.advantage": {"group": "rloo"},
     "reward.credit_rule": {"seed": "published"},
     "reward.unparsable": {"gated": "zero"},

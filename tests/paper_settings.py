@@ -98,7 +98,7 @@ WITHOUT_EFFECT = {
     "references.hint_anneal", "references.hint_step", "references.hint_target", "references.hints",
     "references.relift_batch_size",
     "rft.per_problem", "rft.steps", "ssd.steps", "ssd.temperature", "ssd.top_k", "ssd.top_p",
-    "scheduled.full_pass_rate", "scheduled.mixture", "scheduled.steps", "scheduled.switch_at", "selection.samples",
+    "scheduled.steps", "selection.samples",
 }  # fmt: skip
 
 # Not settings.

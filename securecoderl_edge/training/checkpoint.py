@@ -44,14 +44,12 @@ class Progress:
     Attributes:
         step: number of updates.
         ended: the reason for an early end; empty otherwise.
-        pass_rate: the running rate of programs that pass all tests; None before the first update.
         evaluations: rows of the phase's evaluations.jsonl up to this step.
         history: what its problems showed, for settings that depend on it.
     """
 
     step: int = 0
     ended: str = ""
-    pass_rate: float | None = None
     evaluations: int = 0
     history: History = NO_HISTORY
 
@@ -153,11 +151,11 @@ def _progress_of(state: Mapping[str, Any]) -> Progress:
     Raises:
         KeyError, TypeError, ValueError: not such a record.
     """
-    step, ended, rate, evaluations = (state[name] for name in ("step", "ended", "pass_rate", "evaluations"))
+    step, ended, evaluations = (state[name] for name in ("step", "ended", "evaluations"))
     whole = all(type(number) is int and number >= 0 for number in (step, evaluations))
-    if not whole or not isinstance(ended, str) or not isinstance(rate, float | None):
-        raise ValueError("step, ended, pass_rate or evaluations has the wrong type")
-    return Progress(step, ended, rate, evaluations, history_from_record(state["history"]))
+    if not whole or not isinstance(ended, str):
+        raise ValueError("step, ended or evaluations has the wrong type")
+    return Progress(step, ended, evaluations, history_from_record(state["history"]))
 
 
 def _is_whole(folder: Path, name: str, expected: Any) -> bool:

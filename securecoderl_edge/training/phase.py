@@ -41,7 +41,7 @@ from securecoderl_edge.training.update.history import longest_hint
 from securecoderl_edge.training.update.learner import Learner, NotFiniteError
 from securecoderl_edge.training.update.ppo_update import ppo_update
 from securecoderl_edge.training.update.references import Hints, groups_of, relift
-from securecoderl_edge.training.update.rewards import partial_weight, running_pass_rate
+from securecoderl_edge.training.update.rewards import partial_weight
 from securecoderl_edge.training.update.rollout import Rollout
 from securecoderl_edge.training.update.self_training import rft_update, ssd_update
 from securecoderl_edge.training.update.sft_update import sft_update
@@ -277,18 +277,16 @@ def make_update(
 def _reinforce(
     place: Workplace, name: str, learner: Learner, usable: list[Problem], progress: Progress, share: float
 ) -> tuple[dict[str, Any], Rollout]:
-    """One RL update, and what follows from it: the running pass rate, the history, a step on references."""
+    """One RL update, and what follows from it: the history, a step on references."""
     settings, step = place.settings, progress.step
-    references, longest = settings.references, longest_hint(settings.references, step, phase_steps(settings)[name])
-    weight = partial_weight(settings.scheduled, name, step, progress.pass_rate or 0.0)
+    references, steps = settings.references, phase_steps(settings)[name]
+    longest, weight = longest_hint(references, step, steps), partial_weight(name, step, steps)
     room = place.architecture.context - settings.ppo.max_tokens
     hints = Hints(progress.history, longest, room) if references.hints else None
     facts, rollout = ppo_update(
         learner, place.scorer, usable, settings.ppo, settings.reward, weight, name, step, settings.seed,
         hints,
     )  # fmt: skip
-    if "all_tests_rate" in facts:  # unless every prompt had a hint
-        progress.pass_rate = running_pass_rate(progress.pass_rate, facts["all_tests_rate"])
     if references.are_used:
         progress.history = progress.history.after(groups_of(rollout, learner.references), references, longest)
     # While the value head warms up, the policy stays as it is.

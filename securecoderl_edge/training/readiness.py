@@ -207,7 +207,7 @@ def measure_readiness(
     )
     repeated = [problem for problem in chosen for _ in range(completions // at_once)]
     rollout = collect(learner, scorer, repeated, at_once, ppo, settings.seed, phase, "readiness")
-    rewards = rollout.rewards(partial_weight(settings.scheduled, phase, 1, 0.0), settings.reward)
+    rewards = rollout.rewards(partial_weight(phase, 1, 1), settings.reward)
     starts = range(0, len(rewards), completions)
     passes = [score.passes_all_tests for score in rollout.scores]
     levels = Counter(score.stage for score in rollout.scores)

@@ -86,24 +86,6 @@ class PhaseSettings:
 
 
 @dataclass(frozen=True)
-class ScheduledSettings(PhaseSettings):
-    """A phase whose reward moves from binary to partial credit: (1 - w) * binary + w * partial."""
-
-    mixture: str = setting(
-        "linear",
-        "How w rises. linear: over the phase; step: from 0 to 1 at once; pass-rate: with the running pass rate.",
-        choices=("linear", "step", "pass-rate"),
-    )
-    switch_at: float = setting(0.5, "With `step`: fraction of the updates after which w is 1.", minimum=0, maximum=1)
-    full_pass_rate: float = setting(
-        0.5,
-        "With `pass-rate`: w = running pass rate / this value, at most 1.",
-        minimum=0.01,
-        maximum=1,
-    )
-
-
-@dataclass(frozen=True)
 class SelfTrainingSettings:
     """A phase that samples as many completions as PPO (`ppo.batch_size`), and takes a supervised step on some."""
 
@@ -273,7 +255,9 @@ class TrainSettings:
     """All settings of a training run."""
 
     model: str = setting(
-        "nano", "Base model: nano, smollm2, a folder, a GGUF file, or a Hugging Face repo id.", metavar="MODEL"
+        "nano",
+        "Base model: nano, nano-c, smollm2, a folder, a GGUF file, or a Hugging Face repo id.",
+        metavar="MODEL",
     )
     problems: str = setting(
         "starter:train", "Training problems: starter[:SPLIT], mbpp:train or a JSONL file.", metavar="FILE"
@@ -294,8 +278,8 @@ class TrainSettings:
     )
     optimizer: str = setting(
         "adamw",
-        "AdamW with float32 states, or the 8-bit version of bitsandbytes, optionally paged to host memory.",
-        choices=("adamw", "adamw8bit", "paged-adamw8bit"),
+        "AdamW with float32 states, or the 8-bit version of bitsandbytes.",
+        choices=("adamw", "adamw8bit"),
     )
     gradient_checkpointing: bool = setting(
         False, "Recompute activations in the backward pass: about a third slower, much less memory."
@@ -323,7 +307,7 @@ class TrainSettings:
     sft: SftSettings = field(default_factory=SftSettings)
     ppo: PpoSettings = field(default_factory=PpoSettings)
     binary: PhaseSettings = field(default_factory=PhaseSettings)
-    scheduled: ScheduledSettings = field(default_factory=ScheduledSettings)
+    scheduled: PhaseSettings = field(default_factory=PhaseSettings)
     partial: PhaseSettings = field(default_factory=PhaseSettings)
     rft: RftSettings = field(default_factory=RftSettings)
     ssd: SsdSettings = field(default_factory=SsdSettings)

@@ -268,9 +268,9 @@ def test_nested_optimizer_states_come_back_from_a_checkpoint(
 
     learner, again = nested(), nested()
     learner.optimizer.step()
-    save_checkpoint(tmp_path / "c", learner, Progress(3, "", 0.25), "base", {"phase": "x"}, ())
+    save_checkpoint(tmp_path / "c", learner, Progress(3, "", 2), "base", {"phase": "x"}, ())
     progress = load_latest(tmp_path / "c", again, {"phase": "x"})
-    assert (progress.step, progress.pass_rate) == (3, 0.25)
+    assert (progress.step, progress.evaluations) == (3, 2)
     first, second = (each.optimizer.state_dict()["state"] for each in (learner, again))
     assert first.keys() == second.keys()
     for one, two in ((first[key], second[key]) for key in first):

@@ -247,23 +247,6 @@ def test_the_scheduled_phase_pays_more_and_more_for_partial_credit(
     assert [row["objective/partial_weight"] for row in rows(run)] == [0.0, 0.5, 1.0]
 
 
-def test_a_pass_rate_is_remembered_over_an_interruption(
-    settings: Callable[..., TrainSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rates = iter((0.2, 0.4, 0.4, 0.2, 0.4, 0.4))
-    real = rollout.mean_of_scores
-    monkeypatch.setattr(rollout, "mean_of_scores", lambda scores: real(scores) | {"all_tests_rate": next(rates)})
-    config = settings("scheduled.mixture=pass-rate", "selection.problems=0", phases=("scheduled",))
-    run = train(config, tmp_path / "a" / "whole")
-    weights_seen = [row["objective/partial_weight"] for row in rows(run)]
-    assert weights_seen == pytest.approx([0, 0.4, 0.42])
-    asked = iter((True,))
-    with pytest.raises(phase.Stopped):
-        train(config, tmp_path / "b" / "parts", should_stop=lambda: next(asked))
-    parts = train(config, tmp_path / "b" / "parts")
-    assert [row["objective/partial_weight"] for row in rows(parts)] == weights_seen
-
-
 def test_rows_that_are_none_do_not_stop_a_run(settings: Callable[..., TrainSettings], tmp_path: Path) -> None:
     with pytest.raises(phase.Stopped):
         train(settings(), tmp_path / "run", should_stop=lambda: True)

@@ -147,11 +147,6 @@ def test_a_value_that_float16_cannot_hold_is_named(tiny_model: Path, tmp_path: P
         load_base(tmp_path, "fp16")
 
 
-def test_a_paged_optimizer_is_refused_on_a_cpu(tiny_model: Path) -> None:
-    with pytest.raises(UsageError, match="use --optimizer adamw8bit"):
-        make_learner(tiny_model, Compute("cpu", "fp32", torch.float32), "paged-adamw8bit")
-
-
 def test_an_8_bit_optimizer_keeps_bytes_and_learns(tiny_model: Path) -> None:
     pytest.importorskip("bitsandbytes")
     learner = make_learner(tiny_model, Compute("cpu", "fp32", torch.float32), "adamw8bit")

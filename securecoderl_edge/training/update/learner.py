@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from securecoderl_edge.errors import SceError, UsageError, needs
+from securecoderl_edge.errors import SceError, needs
 from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.models.adapters import POLICY_ADAPTER, adapter_parameters
 from securecoderl_edge.models.decoder import Decoder
@@ -169,23 +169,19 @@ def make_optimizer(name: str, groups: list[dict[str, Any]]) -> torch.optim.Optim
     """AdamW (arXiv:1711.05101) without weight decay, which would pull LoRA's factors to zero.
 
     Args:
-        name: ``adamw``, or ``adamw8bit`` or ``paged-adamw8bit`` of bitsandbytes (arXiv:2110.02861), which keep the
-            states of tensors with at least 4,096 numbers in 8 bits.
+        name: ``adamw``, or ``adamw8bit`` of bitsandbytes (arXiv:2110.02861), which keeps the states of tensors with at
+            least 4,096 numbers in 8 bits.
 
     Raises:
         MissingExtra: bitsandbytes is required and not installed.
-        UsageError: ``paged-adamw8bit`` on a CPU.
     """
-    if name == "paged-adamw8bit" and groups[0]["params"][0].device.type == "cpu":
-        raise UsageError("paged-adamw8bit needs a GPU. On a CPU use --optimizer adamw8bit")
     betas = (0.9, 0.95)
     if name == "adamw":
         return torch.optim.AdamW(groups, betas=betas, weight_decay=0.0)
     with needs("bitsandbytes", "train"):
         import bitsandbytes
     of_bitsandbytes: Any = bitsandbytes.optim
-    kind = of_bitsandbytes.PagedAdamW8bit if name == "paged-adamw8bit" else of_bitsandbytes.AdamW8bit
-    optimizer: torch.optim.Optimizer = kind(groups, betas=betas, weight_decay=0.0)
+    optimizer: torch.optim.Optimizer = of_bitsandbytes.AdamW8bit(groups, betas=betas, weight_decay=0.0)
     return optimizer
 
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from securecoderl_edge.scoring.reward import PASSED_SHARE, beyond_constant, combine
 from securecoderl_edge.scoring.score import Score
-from securecoderl_edge.training.settings import RewardSettings, ScheduledSettings
-
-# Decay of the running pass rate per update; after 20 updates about a third of a value is left.
-_PASS_RATE_MEMORY = 0.95
+from securecoderl_edge.training.settings import RewardSettings
 
 
 def training_reward(score: Score, partial_weight: float, reward: RewardSettings, constant_passes: int = 0) -> float:
@@ -41,21 +38,6 @@ def corrected(score: Score, constant_passes: int) -> float:
     return score.r_func - PASSED_SHARE * (score.passed / score.total - share)
 
 
-def partial_weight(scheduled: ScheduledSettings, phase: str, step: int, pass_rate: float) -> float:
-    """w in the reward (1 - w) binary + w partial, at update ``step`` (from 1) of a phase.
-
-    Args:
-        pass_rate: the running rate of programs that pass all tests, before this update.
-    """
-    if phase != "scheduled":
-        return float(phase == "partial")
-    if scheduled.mixture == "step":
-        return float(step > scheduled.switch_at * scheduled.steps)
-    if scheduled.mixture == "linear":
-        return (step - 1) / max(1, scheduled.steps - 1)
-    return min(1.0, pass_rate / scheduled.full_pass_rate)
-
-
-def running_pass_rate(before: float | None, measured: float) -> float:
-    """The exponential moving average of the pass rate after one more update; it starts at the first value."""
-    return measured if before is None else _PASS_RATE_MEMORY * before + (1 - _PASS_RATE_MEMORY) * measured
+def partial_weight(phase: str, step: int, steps: int) -> float:
+    """w in the reward (1 - w) binary + w partial, at update ``step`` (from 1) of the ``steps`` of a phase."""
+    return (step - 1) / max(1, steps - 1) if phase == "scheduled" else float(phase == "partial")
