@@ -27,8 +27,8 @@ from securecoderl_edge.evaluation.plot import check_plot_path, plot_bench
 from securecoderl_edge.evaluation.samples import data_set_of, is_whole, write_samples
 from securecoderl_edge.evaluation.tables import bench_markdown, to_csv
 from securecoderl_edge.runs import only_unfinished
-from securecoderl_edge.runtimes import note_on, require_torch_model
-from securecoderl_edge.runtimes.placement import check_device
+from securecoderl_edge.runtimes import note_on
+from securecoderl_edge.runtimes.opening import check_runtime
 from securecoderl_edge.sandbox.calibration import time_factor
 from securecoderl_edge.system.cluster import LOCAL, is_ray
 from securecoderl_edge.system.files import write_atomically
@@ -82,8 +82,9 @@ def bench(
 ) -> None:
     """Evaluate quality, speed and memory of models on problems.
 
-    MODEL is nano, smollm2, smollm2-rl, a run or one of its phases (runs/starter, starter:sft), a GGUF file, one with a
-    LoRA adapter (BASE.gguf+LORA.gguf), an ONNX or Hugging Face folder, or a Hugging Face repo id.
+    MODEL is nano, nano-c, smollm2, smollm2-rl, or a run or one of its phases (runs/starter, starter:sft). It may also
+    be a GGUF file, one with a LoRA adapter (BASE.gguf+LORA.gguf), an ONNX or Hugging Face folder, or a Hugging Face
+    repo id.
 
     Without MODEL it evaluates the base model, SFT, policy and exports of the latest run. It then shows paired
     differences between the policy and SFT, and between each export and its original.
@@ -144,8 +145,7 @@ def _evaluated(
     specs, pairs = choose_models(models, is_comparing)
     if config.shard is not None and config.base_precision == "auto" and any(spec.kind == "hf" for spec in specs):
         raise UsageError("--shard needs --base-precision for models of torch, such as fp32: auto differs by machine.")
-    require_torch_model(config.base_precision, specs)
-    check_device(specs, config.device, config.gpu_layers, say)
+    check_runtime(specs, config, say)
     config = with_budgets(config, specs, say)
     if not models and (unfinished := only_unfinished()):
         say(unfinished)

@@ -81,7 +81,7 @@ def export(source: str | None, config: ExportConfig) -> None:
     """Export a model to GGUF or ONNX files, verified against the original.
 
     RUN is a training run or one of its phases (default: the latest run). HF_DIR is a Hugging Face folder, a
-    GGUF file, nano or smollm2.
+    GGUF file, nano, nano-c or smollm2.
 
     llama.cpp or onnxruntime loads each file. Its tokens, logits and greedy text are compared with the original model in
     transformers, and the file is deleted if they disagree. Merged Hugging Face folders are not compared.

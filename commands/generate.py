@@ -8,24 +8,23 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from securecoderl_edge.commands.console import data, duration, say, talk, track, warn_of_level
-from securecoderl_edge.commands.model_options import model_option, runtime_options
-from securecoderl_edge.commands.options import FiniteFloat, options_from
+from securecoderl_edge.commands.options import FiniteFloat, model_option, options_from
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.generation.repair import answer_and_repair
 from securecoderl_edge.generation.requests import example_tests, parse_test, read_prompt, read_requests, read_tests
 from securecoderl_edge.languages.language import LANGUAGE_NAMES, PYTHON
 from securecoderl_edge.problems.problem import Problem
-from securecoderl_edge.prompts.styles import PromptFormat, choose_format
+from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.runs import latest_run
-from securecoderl_edge.runtimes import note_on, open_runtime, require_torch_model
-from securecoderl_edge.runtimes.placement import check_device
+from securecoderl_edge.runtimes import note_on
+from securecoderl_edge.runtimes.opening import RuntimeSettings, check_runtime, opened
 from securecoderl_edge.runtimes.protocol import (
     MAX_SAMPLES,
     OnToken,
@@ -41,6 +40,11 @@ if TYPE_CHECKING:
 
 # Prompts of one file are decoded in groups; the results of a group are written before the next one begins.
 _SAMPLES_TOGETHER = 64
+
+
+@dataclass(frozen=True)
+class GenerateSettings(RuntimeSettings, SamplingSettings):
+    """How a model is computed, asked and sampled."""
 
 
 @click.command()
@@ -69,7 +73,7 @@ _SAMPLES_TOGETHER = 64
     metavar="in=..,out=..",
     help="A test: input and expected output; \\n is a line break. May be repeated.",
 )
-@options_from(SamplingSettings)
+@options_from(GenerateSettings)
 @click.option("--stop", "stops", multiple=True, metavar="TEXT", help="Stop at this text; may be repeated.")
 @click.option(
     "--repair",
@@ -78,7 +82,6 @@ _SAMPLES_TOGETHER = 64
     help="Show a failed program with its errors to the model, and sample again. Repeat for more rounds.",
 )
 @click.option("--timeout", type=FiniteFloat(0, min_open=True), metavar="S", help="Stop with an error after S seconds.")
-@runtime_options
 @click.option(
     "--code-only/--raw",
     "code_only",
@@ -93,16 +96,10 @@ def generate(
     language: str,
     tests_file: Path | None,
     tests: tuple[str, ...],
-    config: SamplingSettings,
+    config: GenerateSettings,
     stops: tuple[str, ...],
     repairs: int,
     timeout: float | None,
-    base_precision: str,
-    device: str,
-    gpu_layers: int | None,
-    threads: int | None,
-    sandbox: str,
-    prompt_style: str,
     code_only: bool | None,
     jsonl: Path | None,
 ) -> None:
@@ -132,30 +129,18 @@ def generate(
         shown_tests = tuple(given or example_tests(text))
         attacks = tuple(security_tests)
         problems = [Problem("prompt", text, tests=shown_tests, security_tests=attacks, language=language)]
-    spec = resolve_model(model)
+    spec = resolve_model(model, language)
     if config.max_tokens is None and (run := spec.run()) is not None:
         config = replace(config, max_tokens=run.budget.max_tokens)
     sampling = config.sampling(tuple(map(unescaped, stops)))
-    warn_of_level(sandbox)
-    require_torch_model(base_precision, [spec])
-    check_device([spec], device, gpu_layers, say)
+    warn_of_level(config.sandbox)
+    check_runtime([spec], config, say)
     if note := note_on(spec):
         say(note)
     with (
-        Scorer(sandbox=sandbox) as scorer,
-        contextlib.closing(
-            open_runtime(
-                spec,
-                threads=threads,
-                base_precision=base_precision,
-                reuses_prefixes=repairs > 0,
-                device=device,
-                gpu_layers=gpu_layers,
-            )
-        ) as runtime,
+        Scorer(sandbox=config.sandbox) as scorer,
+        opened(spec, config, thinking=config.thinking, reuses_prefixes=repairs > 0) as (runtime, format),
     ):
-        trained = spec.prompt_style or runtime.prompt_style
-        format = choose_format(prompt_style, trained, runtime.chat_template, config.thinking)
         if jsonl is not None:
             is_accepted = _answer_all(runtime, scorer, problems, n, sampling, repairs, timeout, format)
         else:
@@ -169,7 +154,7 @@ def generate(
             by = ""
             if model is None:  # then the line names the chosen one
                 is_built_in = latest_run() is None
-                by = f", by {'the built-in nano (train your own: sce train)' if is_built_in else spec.label}"
+                by = f", by {f'the built-in {spec.label} (train your own: sce train)' if is_built_in else spec.label}"
             say(f"{verdict}, seed {sampling.seed}, {spent}{by}")
             _print_program(found.best.completion.text if code_only is False else found.best.score.program)
             is_accepted = found.accepted > 0

@@ -124,6 +124,15 @@ class ModelName(click.ParamType):  # type: ignore[type-arg]
         return [*found, CompletionItem(incomplete, type="file")]
 
 
+model_option = click.option(
+    "--model",
+    type=ModelName(),
+    metavar="MODEL",
+    help="Model to use: smollm2-rl, smollm2, nano, nano-c, a run, a folder or a GGUF file (with a LoRA adapter: "
+    "BASE.gguf+LORA.gguf).  [default: the latest run's export, else its policy, else nano (or nano-c)]",
+)
+
+
 class FiniteFloat(click.FloatRange):
     """A number within bounds; NaN and infinity are errors."""
 

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING
 import click
 
 from securecoderl_edge.commands.console import say, warn_of_level
-from securecoderl_edge.commands.model_options import model_option, runtime_options
-from securecoderl_edge.commands.options import options_from
+from securecoderl_edge.commands.options import model_option, options_from
 from securecoderl_edge.errors import UsageError, needs
-from securecoderl_edge.prompts.styles import choose_format
-from securecoderl_edge.runtimes import DEFAULT_PARALLEL, note_on, open_runtime, require_torch_model
-from securecoderl_edge.runtimes.placement import check_device
+from securecoderl_edge.runtimes import DEFAULT_PARALLEL, note_on
+from securecoderl_edge.runtimes.opening import check_runtime, opened
 from securecoderl_edge.runtimes.protocol import MAX_TOKENS
 from securecoderl_edge.runtimes.spec import resolve_model
 from securecoderl_edge.sandbox.limits import TRAINING_LIMITS
@@ -30,16 +28,9 @@ if TYPE_CHECKING:
 @click.command()
 @model_option
 @options_from(ServeSettings)
-@runtime_options
 def serve(
     model: str | None,
     config: ServeSettings,
-    base_precision: str,
-    device: str,
-    gpu_layers: int | None,
-    threads: int | None,
-    sandbox: str,
-    prompt_style: str,
 ) -> None:
     """Serve a model in OpenAI's format, with tested and scanned programs.
 
@@ -59,34 +50,24 @@ def serve(
         import uvicorn  # noqa: F401
     from securecoderl_edge.serving.server import ServedModel, Server, address_of, listen
 
-    if sandbox == "off":
+    if config.sandbox == "off":
         raise UsageError("--sandbox off: a server runs programs for others and must isolate them. Leave it out")
     key = config.api_key()
     os.environ.pop(KEY_VARIABLE, None)  # child processes do not need it
     spec = resolve_model(model) if model is not None or not config.reward else None
-    warn_of_level(sandbox)
+    warn_of_level(config.sandbox)
     if spec is not None:
-        require_torch_model(base_precision, [spec])
-        check_device([spec], device, gpu_layers, say)
+        check_runtime([spec], config, say)
         if note := note_on(spec):
             say(note)
     signal.signal(signal.SIGTERM, _terminate)
     with listen(config) as listening, contextlib.ExitStack() as stack:
-        score_service = _open_score_service(stack, config, sandbox) if config.reward else None
+        score_service = _open_score_service(stack, config) if config.reward else None
         served = None
         if spec is not None:
-            scorer = stack.enter_context(Scorer(sandbox=sandbox))
+            scorer = stack.enter_context(Scorer(sandbox=config.sandbox))
             rows, run = config.parallel or DEFAULT_PARALLEL[spec.kind], spec.run()
-            runtime = open_runtime(
-                spec,
-                threads=threads,
-                parallel=rows,
-                base_precision=base_precision,
-                device=device,
-                gpu_layers=gpu_layers,
-            )
-            stack.enter_context(contextlib.closing(runtime))
-            format = choose_format(prompt_style, spec.prompt_style or runtime.prompt_style, runtime.chat_template)
+            runtime, format = stack.enter_context(opened(spec, config, parallel=rows))
             default_tokens = (run.budget.max_tokens if run else None) or MAX_TOKENS
             served = ServedModel(runtime, scorer, format, spec.label, rows, default_tokens)
         server = Server(config, key, say, model=served, score_service=score_service)
@@ -97,13 +78,13 @@ def serve(
         say("stopped")
 
 
-def _open_score_service(stack: contextlib.ExitStack, config: ServeSettings, sandbox: str) -> ScoreService:
+def _open_score_service(stack: contextlib.ExitStack, config: ServeSettings) -> ScoreService:
     from securecoderl_edge.problems.sources import load_problems
     from securecoderl_edge.scoring.scorer import Scorer
     from securecoderl_edge.serving.scoring import ScoreService
 
     problems = load_problems(config.problems, tell=say) if config.problems is not None else []
-    scorer = stack.enter_context(Scorer(limits=TRAINING_LIMITS, sandbox=sandbox))
+    scorer = stack.enter_context(Scorer(limits=TRAINING_LIMITS, sandbox=config.sandbox))
     return ScoreService(scorer, {problem.id: problem for problem in problems}, config.max_requests)
 
 

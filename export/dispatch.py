@@ -8,6 +8,7 @@ from pathlib import Path
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.export.card import foreign_sidecar
+from securecoderl_edge.export.paths import check_name
 from securecoderl_edge.export.run import (
     ADAPTER_TYPES,
     ONNX_TYPES,
@@ -18,7 +19,6 @@ from securecoderl_edge.export.run import (
     export_gguf,
     export_onnx,
 )
-from securecoderl_edge.export.targets import check_name
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture
 from securecoderl_edge.runs import latest_run, only_unfinished, run_of

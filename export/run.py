@@ -27,8 +27,8 @@ from securecoderl_edge.export.manifest import (
 )
 from securecoderl_edge.export.merge import copy_companions, write_merged
 from securecoderl_edge.export.onnx_weights import DATA
+from securecoderl_edge.export.paths import check_output_file, check_output_folder
 from securecoderl_edge.export.quantize import LLAMA_CPP_TYPES
-from securecoderl_edge.export.targets import check_file_target, check_folder_target
 from securecoderl_edge.export.verify import verify_gguf, verify_onnx
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.models.gguf_header import read_header
@@ -68,7 +68,7 @@ def export_gguf(workbench: Workbench, quant: str, out: Path, force: bool) -> Exp
     if quant not in QUANTS:
         raise UsageError(f"unknown quantization {quant!r}; choose from {', '.join(QUANTS)}")
     _require_packages()
-    check_file_target(out, workbench.base, workbench.adapter)
+    check_output_file(out, workbench.base, workbench.adapter)
     source = _Source.of(workbench, quant)
     if earlier := _find_earlier(out, GgufManifest, source, force, lambda _: _has_pre_tokenizer(out, workbench)):
         return ExportResult(out, earlier, reused=True)
@@ -97,7 +97,7 @@ def export_adapter(workbench: Workbench, quant: str, out: Path, force: bool) -> 
     if adapter is None:
         raise UsageError(f"{base.name} is a base model without an adapter. Export a training run or an adapter folder.")
     _require_packages()
-    check_file_target(out, base, adapter)
+    check_output_file(out, base, adapter)
     source = _Source.of(workbench, quant)
     if earlier := _find_earlier(out, AdapterManifest, source, force):
         return ExportResult(out, earlier, reused=True)
@@ -126,7 +126,7 @@ def export_onnx(workbench: Workbench, quant: str, out: Path, force: bool, portab
     """
     base, adapter = workbench.base, workbench.adapter
     _require_packages(("onnx", "onnxruntime"), "onnx")
-    check_folder_target(out, base, adapter, {MODEL, DATA}, "an ONNX folder")
+    check_output_folder(out, base, adapter, {MODEL, DATA}, "an ONNX folder")
     source = _Source.of(workbench, quant)
     earlier = _find_earlier(out, OnnxManifest, source, force, lambda manifest: manifest.portable == portable)
     if earlier:
@@ -159,7 +159,7 @@ def export_merged(
         UsageError: ``out`` exists, or the adapter cannot be merged.
         SceError: a file cannot be read or written.
     """
-    check_folder_target(out, base, adapter, {"config.json"}, "a model folder")
+    check_output_folder(out, base, adapter, {"config.json"}, "a model folder")
     if out.exists() and not force:
         raise UsageError(f"{out} exists. Replace it with --force, or choose another --out.")
     with _written_for(out, is_folder=True) as temporary:

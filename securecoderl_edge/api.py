@@ -1,14 +1,13 @@
 """The Python API: six functions that do the work of the commands.
 
 Each function imports its dependencies when it is called, so that importing this module is cheap. Models have the same
-names as on the command line: ``nano``, ``smollm2``, ``smollm2-rl``, a run or one of its phases (``runs/starter``,
-``starter:sft``), a GGUF file, an ONNX or Hugging Face folder, or a Hugging Face repo id. Generated programs run in the
-sandbox only.
+names as on the command line: ``nano``, ``nano-c``, ``smollm2``, ``smollm2-rl``, a run or one of its phases
+(``runs/starter``, ``starter:sft``), a GGUF file, an ONNX or Hugging Face folder, or a Hugging Face repo id. Generated
+programs run in the sandbox only.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -185,8 +184,7 @@ def bench(
         SceError: a model cannot be run.
     """
     from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems, choose_models, measure, with_budgets
-    from securecoderl_edge.runtimes import require_torch_model
-    from securecoderl_edge.runtimes.placement import check_device
+    from securecoderl_edge.runtimes.opening import check_runtime
     from securecoderl_edge.sandbox.calibration import time_factor
     from securecoderl_edge.scoring.scorer import Scorer
 
@@ -195,8 +193,7 @@ def bench(
     )
     asked = build(BenchSettings, values, "bench")
     specs, _ = choose_models(models)
-    require_torch_model(asked.base_precision, specs)
-    check_device(specs, asked.device, asked.gpu_layers)
+    check_runtime(specs, asked)
     asked = with_budgets(asked, specs)
     chosen, folder = bench_problems(asked), None if out is None else Path(out)
     factor = time_factor(folder)
@@ -220,7 +217,7 @@ def generate(
     """Generate programs for a prompt, test them and scan them.
 
     Args:
-        model: by default the newest export of the latest run, else its policy, else nano.
+        model: by default the newest export of the latest run, else its policy, else the built-in one for the language.
         n: programs to sample; the best one comes first.
         language: of the programs: ``python`` or ``c``.
         tests: (input, expected output) pairs; by default the examples in the prompt, if it has any.
@@ -240,9 +237,7 @@ def generate(
     from securecoderl_edge.generation.answers import answer
     from securecoderl_edge.generation.requests import example_tests
     from securecoderl_edge.languages.language import LANGUAGE_NAMES
-    from securecoderl_edge.prompts.styles import choose_format
-    from securecoderl_edge.runtimes import open_runtime
-    from securecoderl_edge.runtimes.placement import check_device
+    from securecoderl_edge.runtimes.opening import RuntimeSettings, check_runtime, opened
     from securecoderl_edge.runtimes.protocol import SamplingSettings
     from securecoderl_edge.runtimes.spec import resolve_model
     from securecoderl_edge.scoring.scorer import Scorer
@@ -251,14 +246,10 @@ def generate(
         raise UsageError(f"unknown language {language!r}; choose from {', '.join(LANGUAGE_NAMES)}")
     shown_tests = tuple(Test(*pair) for pair in tests) or tuple(example_tests(prompt))
     problem = Problem("prompt", prompt, tests=shown_tests, language=language)
-    spec, settings = resolve_model(model), build(SamplingSettings, sampling, "generate")
-    check_device([spec], device, gpu_layers)
+    spec, settings = resolve_model(model, language), build(SamplingSettings, sampling, "generate")
+    how = RuntimeSettings(device=device, gpu_layers=gpu_layers, threads=threads, sandbox=sandbox)
+    check_runtime([spec], how)
     if settings.max_tokens is None and (run := spec.run()) is not None:
         settings = replace(settings, max_tokens=run.budget.max_tokens)
-    with (
-        Scorer(sandbox=sandbox) as scorer,
-        contextlib.closing(open_runtime(spec, threads=threads, device=device, gpu_layers=gpu_layers)) as runtime,
-    ):
-        trained = spec.prompt_style or runtime.prompt_style
-        format = choose_format("auto", trained, runtime.chat_template, settings.thinking)
+    with Scorer(sandbox=sandbox) as scorer, opened(spec, how, thinking=settings.thinking) as (runtime, format):
         return answer(runtime, scorer, [problem], n, settings.sampling(), format=format)[0]

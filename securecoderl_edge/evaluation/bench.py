@@ -21,18 +21,11 @@ from securecoderl_edge.models.gpus import device_setting
 from securecoderl_edge.problems.problem import MAX_TESTS, Problem
 from securecoderl_edge.problems.sources import STARTER, is_benchmark, open_problems
 from securecoderl_edge.prompts.extraction import EXTRACT_MODES
-from securecoderl_edge.prompts.styles import STYLES, PromptFormat, choose_format
 from securecoderl_edge.runs import Budget
-from securecoderl_edge.runtimes import open_runtime, precision_of
-from securecoderl_edge.runtimes.placement import gpu_layers_setting, place
-from securecoderl_edge.runtimes.protocol import (
-    MAX_SAMPLES,
-    MAX_THREADS,
-    MAX_TOKENS,
-    Runtime,
-    SamplingSettings,
-    base_precision_setting,
-)
+from securecoderl_edge.runtimes import precision_of
+from securecoderl_edge.runtimes.opening import RuntimeSettings, opened
+from securecoderl_edge.runtimes.placement import place
+from securecoderl_edge.runtimes.protocol import MAX_SAMPLES, MAX_TOKENS, SamplingSettings
 from securecoderl_edge.runtimes.spec import (
     ModelSpec,
     default_comparisons,
@@ -40,7 +33,6 @@ from securecoderl_edge.runtimes.spec import (
     resolve_model,
     with_distinct_labels,
 )
-from securecoderl_edge.sandbox.levels import sandbox_setting
 from securecoderl_edge.system.machine import describe_machine
 
 if TYPE_CHECKING:
@@ -48,22 +40,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class BenchSettings(SamplingSettings):
+class BenchSettings(RuntimeSettings, SamplingSettings):
     """The settings of an evaluation, without the models."""
 
-    device: str = device_setting("cpu")
-    gpu_layers: int | None = gpu_layers_setting()
-    base_precision: str = base_precision_setting()
     problems: str = setting(
         "starter:eval",
         "Problems to solve: starter[:SPLIT], humaneval, mbpp[:SPLIT], or a file in any format of sce data import.",
         metavar="SET|FILE",
-    )
-    prompt_style: str = setting(
-        "auto",
-        "Prompt format. auto: the style that sce trained the model with; else chat for models trained to chat, code "
-        "for others.",
-        choices=("auto", *STYLES),
     )
     max_prompt_tokens: int | None = setting(
         None,
@@ -90,11 +73,8 @@ class BenchSettings(SamplingSettings):
         minimum=1,
         metavar="N|auto",
     )
-    threads: int | None = setting(
-        None, "CPU threads.  [default: all cores]", minimum=1, maximum=MAX_THREADS, metavar="N"
-    )
-    sandbox: str = sandbox_setting()
     shard: str | None = shard_setting("Evaluate only part I of N, for N machines; needs --out. Join them with --merge.")
+    device: str = device_setting("cpu")
 
 
 @dataclass(frozen=True)
@@ -237,7 +217,10 @@ def measure(
     """
     settings = with_budgets(settings, [])
     placement = place(spec, settings.device, settings.gpu_layers)
-    with opened_log(out, spec, settings, time_factor) as log, opened(spec, settings) as (runtime, format):
+    with (
+        opened_log(out, spec, settings, time_factor) as log,
+        opened(spec, settings, thinking=settings.thinking, parallel=settings.parallel) as (runtime, format),
+    ):
         evaluation = evaluate(
             runtime,
             problems,
@@ -283,20 +266,6 @@ def opened_log(
     keys |= {"base_precision": precision_of(spec, settings.base_precision, placement.device), **asdict(placement)}
     with EvaluationLog.held(out, spec.label, keys) as log:
         yield log
-
-
-@contextlib.contextmanager
-def opened(spec: ModelSpec, settings: BenchSettings) -> Iterator[tuple[Runtime, PromptFormat]]:
-    """A model, and the format of its prompts."""
-    placement = place(spec, settings.device, settings.gpu_layers)
-    runtime = open_runtime(
-        spec, threads=settings.threads, parallel=settings.parallel, device=placement.device,
-        base_precision=precision_of(spec, settings.base_precision, placement.device) or "auto",
-        gpu_layers=placement.gpu_layers or None,
-    )  # fmt: skip
-    with contextlib.closing(runtime):
-        trained = spec.prompt_style or runtime.prompt_style
-        yield runtime, choose_format(settings.prompt_style, trained, runtime.chat_template, settings.thinking)
 
 
 def bench_record(

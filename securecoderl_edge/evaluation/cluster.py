@@ -14,13 +14,13 @@ from securecoderl_edge.evaluation.bench import (
     BenchSettings,
     batch_size,
     bench_batches,
-    opened,
     opened_log,
     with_budgets,
 )
 from securecoderl_edge.evaluation.evaluate import Collected, Evaluation, EvaluationProgress, evaluate
 from securecoderl_edge.problems.problem import Problem, problem_from_record, problem_to_record
 from securecoderl_edge.runtimes import precision_of
+from securecoderl_edge.runtimes.opening import opened
 from securecoderl_edge.runtimes.placement import place
 from securecoderl_edge.runtimes.protocol import Usage
 from securecoderl_edge.runtimes.spec import ModelSpec
@@ -111,7 +111,9 @@ class BenchWorker:
         self._stack = contextlib.ExitStack()
         scorer = Scorer(cores, sandbox=settings.sandbox, time_factor=asked["time_factor"])
         self._scorer = self._stack.enter_context(scorer)
-        self._runtime, self._format = self._stack.enter_context(opened(self._spec, self._settings))
+        chosen = self._settings
+        model = opened(self._spec, chosen, thinking=chosen.thinking, parallel=chosen.parallel)
+        self._runtime, self._format = self._stack.enter_context(model)
 
     def run(self, jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Rows and usage of each batch."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.errors import SceError
 from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture
 from securecoderl_edge.runtimes.manifests import check_same_base, check_unchanged
@@ -69,18 +68,6 @@ def precision_of(spec: ModelSpec, asked: str, device: str = "cpu") -> str | None
     return choose_precision(asked, find_architecture(base_folder(spec.source)), device)
 
 
-def require_torch_model(base_precision: str, specs: Sequence[ModelSpec]) -> None:
-    """Check that a ``base_precision`` other than ``auto`` applies to one of the models.
-
-    Raises:
-        UsageError: it does not: files have the format of their export.
-    """
-    if base_precision != "auto" and all(spec.kind != "hf" for spec in specs):
-        raise UsageError(
-            "--base-precision has no effect on GGUF and ONNX files. Leave it out, or export another --quant."
-        )
-
-
 def note_on(spec: ModelSpec) -> str | None:
     """What a user should know before a model is used, one line.
 
@@ -105,7 +92,7 @@ def _open_exported(
                 from securecoderl_edge.runtimes.gguf.runtime import GgufRuntime
 
                 runtime: Runtime = GgufRuntime(
-                    path, threads, None, parallel, reuses_prefixes, spec.adapter, placement.gpu_layers
+                    path, threads, parallel, reuses_prefixes, spec.adapter, placement.gpu_layers
                 )
             else:
                 from securecoderl_edge.runtimes.onnx.runtime import OnnxRuntime

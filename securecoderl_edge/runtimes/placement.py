@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError, needs
 from securecoderl_edge.runtimes.spec import ModelSpec
 
@@ -26,14 +25,6 @@ class Placement:
 
     device: str = "cpu"
     gpu_layers: int = 0
-
-
-def gpu_layers_setting() -> int | None:
-    """The setting of the layers of a GGUF file that a GPU computes."""
-    found: int | None = setting(
-        None, "Layers of GGUF files that the GPU computes, the CPU the others.  [default: all]", minimum=0, metavar="N"
-    )
-    return found
 
 
 def place(spec: ModelSpec, device: str = "cpu", gpu_layers: int | None = None) -> Placement:

@@ -254,17 +254,6 @@ class Runtime(Generator, Protocol):
         ...
 
 
-def base_precision_setting() -> str:
-    """The setting of `BASE_PRECISIONS`."""
-    found: str = setting(
-        "auto",
-        "Weights of models that torch computes: runs, folders, nano. auto: on a GPU bf16, or fp16 if it is older; "
-        "on a CPU bf16 where that is faster, else fp32. int8: least memory, slower.",
-        choices=BASE_PRECISIONS,
-    )
-    return found
-
-
 @dataclass(frozen=True)
 class SamplingSettings:
     """`Sampling` as flags, see its docstring; and ``thinking``, see `ChatTemplate.thinks`."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import UsageError
+from securecoderl_edge.runtimes.opening import RuntimeSettings
 
 KEY_VARIABLE = "SCE_API_KEY"
 # A shorter key can be guessed.
@@ -29,8 +30,8 @@ MAX_STOPS, LONGEST_STOP = 4, 200
 
 
 @dataclass(frozen=True)
-class ServeSettings:
-    """The address of the server and the limits of requests."""
+class ServeSettings(RuntimeSettings):
+    """The address of the server, the limits of requests, and how the model is computed."""
 
     reward: bool = setting(False, "Score programs at /v1/score, for trainers; without --model, do nothing else.")
     problems: str | None = setting(

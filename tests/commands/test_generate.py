@@ -40,7 +40,7 @@ def use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Use:
 
     def prepare(*texts: str, write: Writer | None = None) -> FakeRuntime:
         runtime = FakeRuntime(write or (lambda _prompt, sample, _rng: texts[sample % len(texts)]))
-        monkeypatch.setattr("securecoderl_edge.commands.generate.open_runtime", lambda spec, **_: runtime)
+        monkeypatch.setattr("securecoderl_edge.runtimes.opening.open_runtime", lambda spec, **_: runtime)
         return runtime
 
     return prepare

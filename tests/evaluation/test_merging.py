@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("good", "other"):
         (tmp_path / f"{name}.gguf").write_text(f"GGUF {name}")
     monkeypatch.setattr("securecoderl_edge.evaluation.bench.BATCH", BATCH)
-    monkeypatch.setattr("securecoderl_edge.evaluation.bench.open_runtime", lambda spec, **_: FakeRuntime(mixed))
+    monkeypatch.setattr("securecoderl_edge.runtimes.opening.open_runtime", lambda spec, **_: FakeRuntime(mixed))
     monkeypatch.setattr("securecoderl_edge.sandbox.calibration._seconds", lambda: 0.0)
     return tmp_path
 

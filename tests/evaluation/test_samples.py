@@ -90,7 +90,7 @@ def test_the_command_writes_samples_and_says_how_to_grade_them(tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     (tmp_path / "m.gguf").write_text("GGUF")
     text = "def f(x):\n    return x\n"
-    monkeypatch.setattr("securecoderl_edge.evaluation.bench.open_runtime", lambda *_, **__: FakeRuntime(always(text)))
+    monkeypatch.setattr("securecoderl_edge.runtimes.opening.open_runtime", lambda *_, **__: FakeRuntime(always(text)))
     code, _, err = run_sce(
         "bench", "m.gguf", "--problems", "humaneval", "--limit", "2", "--samples", "2", "--evalplus", "samples"
     )

@@ -45,9 +45,10 @@ def test_the_width_is_that_of_an_analysis_of_variance_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("freedom", "quantile"), [(2, 4.303), (3, 3.182), (4, 2.776), (10, 2.228), (30, 2.042), (1000, 1.962)]
+    ("freedom", "quantile"),
+    [(1, 12.706), (1.5, 6.017), (2, 4.303), (3, 3.182), (4, 2.776), (10, 2.228), (30, 2.042), (1000, 1.962)],
 )
-def test_students_quantiles_are_those_of_the_tables(freedom: int, quantile: float) -> None:
+def test_students_quantiles_are_those_of_the_tables(freedom: float, quantile: float) -> None:
     assert student_95(freedom) == pytest.approx(quantile, rel=0.01)
 
 

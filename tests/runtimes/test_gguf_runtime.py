@@ -151,10 +151,10 @@ def test_a_prompt_over_the_context_is_refused_with_both_numbers(runtime: GgufRun
 
 
 def test_the_runtime_goes_on_after_a_refused_prompt(tiny_gguf: Path) -> None:
-    with GgufRuntime(tiny_gguf, threads=1, context=64) as runtime:
+    with GgufRuntime(tiny_gguf, threads=1) as runtime:
         child = runtime.process_id
-        with pytest.raises(SceError, match="context of 64"):
-            runtime.generate(["a"], 1, Sampling(max_tokens=64))
+        with pytest.raises(SceError, match="context of 1024"):
+            runtime.generate(["a"], 1, Sampling(max_tokens=1024))
         assert runtime.process_id == child  # the model was not loaded again for it
         assert len(runtime.generate(["a"], 1, GREEDY)[0][0].token_ids) >= 1
 
@@ -300,9 +300,7 @@ def test_a_context_with_fewer_sequences_than_wanted_is_kept(tiny_gguf: Path, mon
 
     monkeypatch.setattr(LlamaModel, "open_context", record)
     monkeypatch.setattr(worker, "affordable_sequences", lambda wanted, *_: min(wanted, 2))
-    found = worker.Worker(
-        BytesIO(), tiny_gguf, None, threads=1, context=None, parallel=8, reuses_prefixes=True, gpu_layers=0
-    )
+    found = worker.Worker(BytesIO(), tiny_gguf, None, threads=1, parallel=8, reuses_prefixes=True, gpu_layers=0)
     request = {"sampling": asdict(GREEDY), "prompts": ["x = "], "asked": None, "stream": False}
     for samples in (5, 5, 3, 6):
         found.generate({**request, "tasks": [(0, sample) for sample in range(samples)]})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import struct
 import subprocess
 import tempfile
 from collections import defaultdict
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from securecoderl_edge.errors import MissingExtra, SceError, UsageError
-from securecoderl_edge.models.gguf_header import MAGIC
+from securecoderl_edge.models.gguf_header import read_header
 from securecoderl_edge.prompts.chat import ChatTemplate
 from securecoderl_edge.prompts.extraction import Asked
 from securecoderl_edge.prompts.styles import STYLES
@@ -38,7 +37,6 @@ class GgufRuntime:
     Args:
         adapter: a GGUF file with a LoRA adapter, applied to ``path`` without merging it.
         threads: CPU threads; by default all that this process may use.
-        context: maximum number of tokens of prompt and completion together; by default that of the model's training.
         parallel: maximum number of samples decoded together; fewer if memory is short.
         reuses_prefixes: reuse the KV cache for the common prefix of a prompt and an earlier one. Its samples may then
             differ from those of a fresh start, by rounding.
@@ -54,15 +52,17 @@ class GgufRuntime:
         self,
         path: Path,
         threads: int | None = None,
-        context: int | None = None,
         parallel: int = 32,
         reuses_prefixes: bool = False,
         adapter: Path | None = None,
         gpu_layers: int = 0,
     ) -> None:
-        check_gguf(path)
-        if adapter is not None:
-            check_gguf(adapter)
+        for file in (path, adapter):
+            if file is not None and not file.is_file():
+                raise UsageError(f"{file}: no such file; write one with: sce export")
+        if adapter is None:
+            read_header(path)  # a damaged header is an error here, not in llama.cpp
+        else:
             check_adapter(path, adapter)
         if importlib.util.find_spec("llama_cpp") is None:
             raise MissingExtra("llama_cpp", "gguf", "(builds from source, needs a C++ compiler)")
@@ -72,7 +72,6 @@ class GgufRuntime:
             "path": str(path.resolve()),
             "adapter": str(adapter.resolve()) if adapter else None,
             "threads": threads or cpu_count(),
-            "context": context,
             "parallel": max(1, parallel),
             "reuses_prefixes": reuses_prefixes,
             "gpu_layers": gpu_layers,
@@ -203,29 +202,6 @@ class GgufRuntime:
             else:
                 finished[key] = decode_completion(answer["completion"])
         self._spent += Usage(**answer["spent"])
-
-
-def check_gguf(path: Path) -> None:
-    """Check the first bytes of a file.
-
-    Raises:
-        UsageError: no such file.
-        SceError: it is not a GGUF file of a version that llama.cpp reads, or ends within its header.
-    """
-    if not path.is_file():
-        raise UsageError(f"{path}: no such file; write one with: sce export")
-    try:
-        with path.open("rb") as file:
-            head = file.read(24)
-    except OSError as error:
-        raise SceError(f"{path}: {error.strerror}") from None
-    if head[:4] != MAGIC:
-        raise SceError(f"{path}: not a GGUF file; write one with: sce export")
-    if len(head) < 24:
-        raise SceError(f"{path}: truncated in its header; export it again")
-    (version,) = struct.unpack_from("<I", head, 4)
-    if version not in (2, 3):
-        raise SceError(f"{path}: expected GGUF version 2 or 3, found {version}; export it again")
 
 
 class _ChildDied(Exception):

@@ -41,7 +41,6 @@ class Worker:
         path: Path,
         adapter: str | None,
         threads: int,
-        context: int | None,
         parallel: int,
         reuses_prefixes: bool,
         gpu_layers: int,
@@ -50,7 +49,7 @@ class Worker:
         self._model = LlamaModel(path, gpu_layers=gpu_layers)
         self._adapter = self._model.load_adapter(Path(adapter)) if adapter else None
         self._threads = threads
-        self._limit = min(context or self._model.context_length, self._model.context_length)
+        self._limit = self._model.context_length
         self._parallel = parallel
         self._reuses_prefixes = reuses_prefixes
         self._context: LlamaContext | None = None

@@ -22,7 +22,7 @@ _WRITTEN = {MODEL, DATA, "config.json", "manifest.json", "model.safetensors.inde
 _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors")
 
 
-def check_file_target(out: Path, base: Path, adapter: Path | None) -> None:
+def check_output_file(out: Path, base: Path, adapter: Path | None) -> None:
     """Check a path that a file will be written to.
 
     Raises:
@@ -43,7 +43,7 @@ def check_file_target(out: Path, base: Path, adapter: Path | None) -> None:
         )
 
 
-def check_folder_target(out: Path, base: Path, adapter: Path | None, signs: set[str], kind: str) -> None:
+def check_output_folder(out: Path, base: Path, adapter: Path | None, signs: set[str], kind: str) -> None:
     """Check a path that a folder will be written to.
 
     Args:
