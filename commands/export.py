@@ -27,6 +27,7 @@ from securecoderl_edge.export.dispatch import (
 from securecoderl_edge.export.manifest import AdapterManifest, GgufManifest, OnnxManifest, types_in_words
 from securecoderl_edge.export.run import ONNX_TYPES, PORTABLE_TYPES, QUANTS, ExportResult, export_merged
 from securecoderl_edge.export.workbench import Workbench
+from securecoderl_edge.languages.language import LANGUAGES
 from securecoderl_edge.models.files import base_folder, gguf_file
 from securecoderl_edge.models.gpus import device_setting
 from securecoderl_edge.runs import latest_run, run_of
@@ -65,7 +66,11 @@ class ExportConfig:
         None, "Name of the pre-tokenizer in llama.cpp, if sce does not recognize it.", metavar="NAME"
     )
     bench: bool = setting(False, "Evaluate each file on problems, and compare it with the float model.")
-    problems: str = setting("starter:eval", "With --bench: built-in set or file of problems.", metavar="SET|FILE")
+    problems: str | None = setting(
+        None,
+        "With --bench: built-in set or file of problems.  [default: starter:eval; starter:c-eval for models of C]",
+        metavar="SET|FILE",
+    )
     limit: int | None = setting(None, "With --bench: only the first N problems.", minimum=1, metavar="N")
     verify: str | None = setting(
         None, "Check an exported file again, against its manifest and the original model.", metavar="FILE"
@@ -114,14 +119,14 @@ def export(source: str | None, config: ExportConfig) -> None:
         raise UsageError("--out is one file. Leave it out, or export one --quant at a time.")
     if config.bench and config.format not in ("gguf", "onnx"):
         raise UsageError("--bench needs --format gguf or onnx. Leave out --bench, or change the format.")
-    if not config.bench and (config.problems != ExportConfig().problems or config.limit is not None):
+    if not config.bench and (config.problems is not None or config.limit is not None):
         raise UsageError("--problems and --limit need --bench. Add --bench, or leave them out.")
     if config.pre_tokenizer is not None and config.format not in ("gguf", "adapter"):
         raise UsageError("--pre-tokenizer needs --format gguf or adapter. Leave it out, or change the format.")
     if config.format == "hf":
         _export_folder(spec, base, quants, config)
         return
-    problems = _problems(config) if config.bench else []
+    problems = _problems(spec, config) if config.bench else []
     results, failed = _export_files(spec, base, kind, quants, config)
     for result in results:
         _write_sidecars(result, spec, base)
@@ -192,11 +197,11 @@ def _report(result: ExportResult) -> None:
     )
 
 
-def _problems(config: ExportConfig) -> list[Problem]:
+def _problems(spec: ModelSpec, config: ExportConfig) -> list[Problem]:
     """Problems of --bench, loaded before the slow exports begin."""
-    from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems
+    from securecoderl_edge.evaluation.bench import BenchSettings, bench_problems, default_problems
 
-    return bench_problems(BenchSettings(problems=config.problems, limit=config.limit), say)
+    return bench_problems(BenchSettings(problems=config.problems or default_problems([spec]), limit=config.limit), say)
 
 
 def _bench(spec: ModelSpec, base: Path, results: list[ExportResult], problems: list[Problem]) -> None:
@@ -220,7 +225,7 @@ def _write_sidecars(result: ExportResult, spec: ModelSpec, base: Path) -> None:
     from securecoderl_edge.export.card import how_to_run, write_card, write_modelfile
 
     card = write_card(result, spec, base)
-    modelfile = write_modelfile(result)
+    modelfile = write_modelfile(result, LANGUAGES[spec.language()])
     shown = f"{card.parent.name}/{card.name}" if result.path.is_dir() else card.name
     ollama = f", Ollama: {modelfile.name}" if modelfile else ""
     # Without a model's name `sce bench` evaluates the exports of the latest run.
@@ -230,7 +235,7 @@ def _write_sidecars(result: ExportResult, spec: ModelSpec, base: Path) -> None:
     bench = "" if isinstance(result.manifest, AdapterManifest) else f" {shlex.join(['sce', 'bench', *found])}, or"
     say(f"  card: {shown}{ollama}; next:{bench}")
     gguf_base = gguf_file(spec.source)
-    for line in how_to_run(result, result.path.parent, str(gguf_base) if gguf_base else None):
+    for line in how_to_run(result, spec.language(), result.path.parent, str(gguf_base) if gguf_base else None):
         say(f"    {line}")
 
 

@@ -20,9 +20,9 @@ from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.generation.repair import answer_and_repair
 from securecoderl_edge.generation.requests import example_tests, parse_test, read_prompt, read_requests, read_tests
 from securecoderl_edge.languages.language import LANGUAGE_NAMES, PYTHON
+from securecoderl_edge.models.files import BUILT_IN
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.styles import PromptFormat
-from securecoderl_edge.runs import latest_run
 from securecoderl_edge.runtimes import note_on
 from securecoderl_edge.runtimes.opening import RuntimeSettings, check_runtime, opened
 from securecoderl_edge.runtimes.protocol import (
@@ -61,9 +61,7 @@ class GenerateSettings(RuntimeSettings, SamplingSettings):
 @click.option(
     "--language",
     type=click.Choice(LANGUAGE_NAMES),
-    default=PYTHON.name,
-    show_default=True,
-    help="Language of the program.",
+    help="Language of the program.  [default: that of the model]",
 )
 @click.option("--tests", "tests_file", type=click.Path(path_type=Path), help="File of tests (JSON or JSONL).")
 @click.option(
@@ -93,7 +91,7 @@ def generate(
     prompt: str | None,
     model: str | None,
     n: int,
-    language: str,
+    language: str | None,
     tests_file: Path | None,
     tests: tuple[str, ...],
     config: GenerateSettings,
@@ -119,6 +117,8 @@ def generate(
         raise UsageError("--jsonl FILE has its own prompts and tests. Leave out PROMPT, --test and --tests.")
     if jsonl is not None and code_only is not None:
         raise UsageError("--code-only and --raw have no effect with --jsonl: each line has both fields.")
+    spec = resolve_model(model, language)
+    language = language or spec.language()
     given, security_tests = read_tests(tests_file) if tests_file else ([], [])
     given += [parse_test(text) for text in tests]
     if jsonl is not None:
@@ -129,7 +129,6 @@ def generate(
         shown_tests = tuple(given or example_tests(text))
         attacks = tuple(security_tests)
         problems = [Problem("prompt", text, tests=shown_tests, security_tests=attacks, language=language)]
-    spec = resolve_model(model, language)
     if config.max_tokens is None and (run := spec.run()) is not None:
         config = replace(config, max_tokens=run.budget.max_tokens)
     sampling = config.sampling(tuple(map(unescaped, stops)))
@@ -153,9 +152,11 @@ def generate(
             spent = f"{found.tokens} tokens in {duration(time.monotonic() - started)}"
             by = ""
             if model is None:  # then the line names the chosen one
-                is_built_in = latest_run() is None
+                is_built_in = spec.source in BUILT_IN
                 by = f", by {f'the built-in {spec.label} (train your own: sce train)' if is_built_in else spec.label}"
             say(f"{verdict}, seed {sampling.seed}, {spent}{by}")
+            if language == PYTHON.name and "#include <" in found.best.completion.text:
+                say("this looks like C: with --language c, it is compiled and run as such")
             _print_program(found.best.completion.text if code_only is False else found.best.score.program)
             is_accepted = found.accepted > 0
     if not is_accepted:

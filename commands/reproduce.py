@@ -249,7 +249,7 @@ def table2(models: tuple[str, ...], config: Table2Config, output: str | None) ->
             sizes = [count_parameters(spec) for spec, _ in measured]
             for model, size in zip(document["models"], sizes, strict=True):
                 model["parameters"] = size
-            documents[settings.problems] = document
+            documents[str(settings.problems)] = document
             summaries = [summary for _, summary in measured]
             title = f"{len(problems)} problems of {settings.problems}:"
             wide.append((title, with_parameters(quality_table(summaries, lines=2), sizes)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tokenize
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from securecoderl_edge.commands.options import engine_setting, options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError, not_utf8
 from securecoderl_edge.languages.analyzers import AnalyzerChoice
-from securecoderl_edge.languages.language import LANGUAGE_NAMES, LANGUAGES, C, Language, language_of_file
+from securecoderl_edge.languages.language import LANGUAGE_NAMES, LANGUAGES, PYTHON, C, Language, language_of_file
 from securecoderl_edge.languages.targets import TARGET_NAMES, TargetBudget, budget_of
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.extraction import EXTRACT_MODES
@@ -217,7 +218,15 @@ def _scan(paths: Sequence[Path], config: ScoreConfig) -> bool:
     has_analyzers = config.analyzers == "auto"
     with SandboxPool(1, None, config.sandbox, has_analyzers) as pool, SecurityScanner() as scanner:
         for path in paths:
-            program, language = _read_program(path), _language(path, config)
+            language = _language(path, config)
+            try:
+                program = _read_program(path, language)
+            except UsageError:
+                raise
+            except SceError as error:  # the files behind it are scanned
+                click.echo(escape_controls(str(error)))
+                faulty += 1
+                continue
             run = pool.run(program, language=language.name)
             scan = scanner.scan(program) if language.has_text_scan else run.analysis or Scan()
             lines = about_file(str(path), run, scan, language)
@@ -250,9 +259,9 @@ def _explain(paths: Sequence[Path], config: ScoreConfig) -> bool:
     expected = _text_of("--expect", config.expect)
     if not expected.strip():
         raise UsageError("--expect is empty: a program that prints nothing would pass. Give the expected output.")
-    program = _read_program(path)
-    test = Test(_text_of("--input", config.input or ""), expected)
     language = _language(path, config)
+    program = _read_program(path, language)
+    test = Test(_text_of("--input", config.input or ""), expected)
     budget = _budget(language, config)
     problem = Problem(
         id=path.name, statement="", tests=(test,), language=language.name, target=config.target or "", budget=budget
@@ -283,12 +292,15 @@ def _budget(language: Language, config: ScoreConfig) -> TargetBudget:
         raise UsageError(f"--budget: {error}") from None
 
 
-def _read_program(path: Path) -> str:
+def _read_program(path: Path, language: Language) -> str:
     try:
-        with path.open(encoding="utf-8") as file:
+        # In Python, a comment can name another encoding.
+        with tokenize.open(path) if language == PYTHON else path.open(encoding="utf-8") as file:
             text = file.read(LONGEST_PROGRAM + 1)
     except UnicodeDecodeError as error:
         raise not_utf8(path, error) from None
+    except SyntaxError as error:
+        raise SceError(f"{path}: not UTF-8 text ({error.msg})") from None
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
     except IsADirectoryError:

@@ -69,7 +69,7 @@ def serve(
             rows, run = config.parallel or DEFAULT_PARALLEL[spec.kind], spec.run()
             runtime, format = stack.enter_context(opened(spec, config, parallel=rows))
             default_tokens = (run.budget.max_tokens if run else None) or MAX_TOKENS
-            served = ServedModel(runtime, scorer, format, spec.label, rows, default_tokens)
+            served = ServedModel(runtime, scorer, format, spec.label, rows, default_tokens, spec.language())
         server = Server(config, key, say, model=served, score_service=score_service)
         names = [*([spec.label] if spec else []), *(["the reward"] if score_service else [])]
         say(f"{' and '.join(names)} at {address_of(listening)}; press Ctrl-C to stop")

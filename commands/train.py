@@ -102,11 +102,12 @@ def train(
 
 def _train(settings: TrainSettings, folder: Path, resume: bool, steps: dict[str, int], talks: bool) -> None:
     """Train, with progress on stderr if ``talks``: of several processes one prints."""
-    from securecoderl_edge.runs import is_found_by_default
+    from securecoderl_edge.runs import DONE_FILE, Run, is_found_by_default
     from securecoderl_edge.training.parallel import leave
     from securecoderl_edge.training.phase import Stopped
     from securecoderl_edge.training.train import train as run_training
 
+    is_finished = resume and (Run(folder).policy / DONE_FILE).is_file()
     with track(sum(steps.values()), "training", shown=talks) as progress, _Interrupt(talks) as interrupt:
         shown = 0
 
@@ -127,6 +128,8 @@ def _train(settings: TrainSettings, folder: Path, resume: bool, steps: dict[str,
         finally:
             leave()
     if talks:
+        if is_finished:
+            say(f"{folder} is finished: nothing was trained")
         for phase, facts in run.outcomes():
             say(f"{phase}: selected step {facts.get('chosen_step')} of {facts.get('steps')}: {facts.get('why')}")
         say(f"the policy is in {run.policy}; next: sce export{'' if is_found_by_default(run) else f' {run.path}'}")

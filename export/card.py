@@ -20,20 +20,23 @@ from securecoderl_edge.export.manifest import (
     types_in_words,
 )
 from securecoderl_edge.export.run import ExportResult
+from securecoderl_edge.languages.language import LANGUAGES, PYTHON, Language
 from securecoderl_edge.models.files import gguf_file
 from securecoderl_edge.models.from_gguf import gguf_source
-from securecoderl_edge.prompts.styles import INSTRUCTION_HEADING, PROBLEM_HEADING, RESPONSE_HEADING, SOLUTION_HEADING
+from securecoderl_edge.prompts.styles import (
+    INSTRUCTION_HEADING,
+    PROBLEM_HEADING,
+    RESPONSE_HEADING,
+    format_statement,
+)
 from securecoderl_edge.runs import ENVIRONMENT, Run, run_of
 from securecoderl_edge.runtimes.spec import ModelSpec
 from securecoderl_edge.scoring.statistics import bootstrap_mean
 from securecoderl_edge.system.files import read_json, write_atomically
 from securecoderl_edge.system.rows import RowFile
 
-# The prompt template of each style, in Ollama's template language.
-_OLLAMA_TEMPLATES = {
-    "stdin": f"{PROBLEM_HEADING}\n{{{{ .Prompt }}}}\n\n{SOLUTION_HEADING}\n",
-    "paper": f"{INSTRUCTION_HEADING}\nComplete the following code:\n\n{{{{ .Prompt }}}}\n\n{RESPONSE_HEADING}\n",
-}
+_PROMPT = "{{ .Prompt }}"  # in Ollama's template language
+_PAPERS_TEMPLATE = f"{INSTRUCTION_HEADING}\nComplete the following code:\n\n{_PROMPT}\n\n{RESPONSE_HEADING}\n"
 _STOPS = {"stdin": PROBLEM_HEADING, "paper": INSTRUCTION_HEADING}
 # In each sidecar file, so that a file from elsewhere is not replaced.
 _WRITER = "# Written by sce export"
@@ -60,8 +63,11 @@ def write_card(result: ExportResult, spec: ModelSpec, base: Path, bench: str = "
     return path
 
 
-def write_modelfile(result: ExportResult) -> Path | None:
+def write_modelfile(result: ExportResult, language: Language) -> Path | None:
     """Write ``NAME.Modelfile`` next to an exported file, for ``ollama create``; None for ONNX, which Ollama cannot run.
+
+    Args:
+        language: of the model's programs.
 
     Raises:
         SceError: it cannot be written.
@@ -75,8 +81,9 @@ def write_modelfile(result: ExportResult) -> Path | None:
         # Ollama reads the rest of the line as the name, with blanks and quotes.
         lines = [_MARK, f"FROM ./{name}"]
     style = manifest.prompt_style or ""
-    if style in _OLLAMA_TEMPLATES:
-        lines += [f'TEMPLATE """{_OLLAMA_TEMPLATES[style]}"""', f'PARAMETER stop "{_STOPS[style]}"']
+    if style in _STOPS:
+        template = _PAPERS_TEMPLATE if style == "paper" else format_statement(_PROMPT, language=language)
+        lines += [f'TEMPLATE """{template}"""', f'PARAMETER stop "{_STOPS[style]}"']
     lines += ["PARAMETER temperature 0.7", "PARAMETER top_k 0", "PARAMETER top_p 1", ""]
     path = _modelfile_of(result.path)
     with write_atomically(path) as out:
@@ -98,7 +105,7 @@ def license_of(base: Path) -> str:
 
 
 def _front_matter(library: str, spec: ModelSpec, base: Path) -> list[str]:
-    lines = ["---", f"library_name: {library}", "pipeline_tag: text-generation", "tags: [code, python]"]
+    lines = ["---", f"library_name: {library}", "pipeline_tag: text-generation", f"tags: [code, {spec.language()}]"]
     if "/" in spec.source and not Path(spec.source).exists():
         lines.append(f"base_model: {spec.source}")
     license = license_of(base)
@@ -112,7 +119,8 @@ def _sections(result: ExportResult, spec: ModelSpec, base: Path, bench: str) -> 
     original = gguf_file(spec.source)
     kind = "LoRA adapter" if isinstance(manifest, AdapterManifest) else "model"
     runtime = "onnxruntime" if isinstance(manifest, OnnxManifest) else "llama.cpp"
-    lines = [f"# {result.path.name}", "", f"A {kind} that writes Python programs, exported by securecoderl-edge.", ""]
+    noun = LANGUAGES[spec.language()].noun
+    lines = [f"# {result.path.name}", "", f"A {kind} that writes {noun} programs, exported by securecoderl-edge.", ""]
     lines += [
         "## Model",
         "",
@@ -140,7 +148,7 @@ def _sections(result: ExportResult, spec: ModelSpec, base: Path, bench: str) -> 
         "## Usage",
         "",
         "```",
-        *how_to_run(result, gguf_base=original.name if original else None),
+        *how_to_run(result, spec.language(), gguf_base=original.name if original else None),
         "```",
         "",
         "## Limitations",
@@ -173,17 +181,19 @@ def _modelfile_of(out: Path) -> Path:
     return out.with_name(f"{out.name}.Modelfile")
 
 
-def how_to_run(result: ExportResult, folder: Path = Path(), gguf_base: str | None = None) -> list[str]:
-    """Shell commands that run the file in ``folder``.
+def how_to_run(result: ExportResult, language: str, folder: Path = Path(), gguf_base: str | None = None) -> list[str]:
+    """Shell commands that run the file in ``folder``, for programs in a language.
 
     Those of an adapter name ``gguf_base``, the GGUF file of its base, or begin with the export of its base.
     """
     path = folder / result.path.name
     name, modelfile = shlex.quote(str(path)), shlex.quote(str(_modelfile_of(path)))
+    flag = "" if language == PYTHON.name else f"--language {language} "
+    generate = f"sce generate --model {name} {flag}'...'"
     # A dot in a name may be part of a version.
     ollama = re.sub(r"[^\w.-]+", "-", path.name.removesuffix(".gguf"))
     if isinstance(result.manifest, OnnxManifest):
-        return [f"sce generate --model {name} '...'"]
+        return [generate]
     if isinstance(result.manifest, AdapterManifest):
         base = gguf_base or "base.gguf"
         # llama-cli applies a chat template unless it is told not to.
@@ -202,7 +212,7 @@ def how_to_run(result: ExportResult, folder: Path = Path(), gguf_base: str | Non
         if result.manifest.prompt_style == "stdin"
         else f"llama-cli -m {name} -p '...'",
         f"ollama create {ollama} -f {modelfile} && ollama run {ollama}",
-        f"sce generate --model {name} '...'",
+        generate,
     ]
 
 

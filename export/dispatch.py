@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -96,12 +97,14 @@ def check_format(spec: ModelSpec, base: Path, kind: str) -> None:
 
 
 def target_of(spec: ModelSpec, kind: str, quant: str, out: str | Path | None) -> Path:
-    """Path of an export: ``out``, else in the exports of its run, or the current folder for a base model.
+    """Path of an export: ``out``, or its usual name in ``out`` with a slash at its end. Without ``out``, it is in the
+    exports of its run, or in the current folder for a base model.
 
     Raises:
         UsageError: not a valid file name.
     """
-    target = Path(out) if out is not None else _usual_target(spec, _SUFFIXES[kind].format(quant))
+    usual = _usual_target(spec, _SUFFIXES[kind].format(quant))
+    target = usual if out is None else Path(out, usual.name) if str(out).endswith(os.sep) else Path(out)
     check_name(target)
     return target
 

@@ -156,7 +156,7 @@ def export(
 
 def bench(
     models: Sequence[str],
-    problems: str = "starter:eval",
+    problems: str | None = None,
     *,
     samples: int = 1,
     limit: int | None = None,

@@ -18,6 +18,7 @@ from typing import Any
 
 from securecoderl_edge.config import current_settings, read_toml
 from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.languages.language import LANGUAGES, PYTHON
 from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS
 from securecoderl_edge.models.files import PACKAGED
 from securecoderl_edge.prompts.styles import OURS, STYLES
@@ -85,6 +86,16 @@ class Run:
             return str(read_json(record)["base_model"])
         except (SceError, KeyError):
             raise SceError(f"{record}: base_model is missing; train again in another folder") from None
+
+    @property
+    def language(self) -> str:
+        """The language of the problems that the run trains on; Python if they have several."""
+        try:
+            languages = read_json(self.path / ENVIRONMENT)["languages"]
+        except (SceError, KeyError):  # of an earlier version, or damaged
+            return PYTHON.name
+        is_one = isinstance(languages, list) and len(languages) == 1 and languages[0] in LANGUAGES
+        return str(languages[0]) if is_one else PYTHON.name
 
     @property
     def command(self) -> str:

@@ -17,6 +17,7 @@ from securecoderl_edge.evaluation.log import EvaluationLog
 from securecoderl_edge.evaluation.shards import shard_of, shard_setting
 from securecoderl_edge.evaluation.summary import EvaluationSummary
 from securecoderl_edge.evaluation.tables import Comparison, compare, comparison_record, summary_record
+from securecoderl_edge.languages.language import C
 from securecoderl_edge.models.gpus import device_setting
 from securecoderl_edge.problems.problem import MAX_TESTS, Problem
 from securecoderl_edge.problems.sources import STARTER, is_benchmark, open_problems
@@ -43,9 +44,10 @@ if TYPE_CHECKING:
 class BenchSettings(RuntimeSettings, SamplingSettings):
     """The settings of an evaluation, without the models."""
 
-    problems: str = setting(
-        "starter:eval",
-        "Problems to solve: starter[:SPLIT], humaneval, mbpp[:SPLIT], or a file in any format of sce data import.",
+    problems: str | None = setting(
+        None,
+        "Problems to solve: starter[:SPLIT], humaneval, mbpp[:SPLIT], or a file in any format of sce data import.  "
+        "[default: starter:eval; starter:c-eval for models of C]",
         metavar="SET|FILE",
     )
     max_prompt_tokens: int | None = setting(
@@ -134,7 +136,7 @@ def choose_models(names: Sequence[str], is_comparing: bool = False) -> tuple[lis
 
 def bench_problems(settings: BenchSettings, tell: Callable[[str], None] = lambda message: None) -> list[Problem]:
     """The problems to solve; ``starter`` alone means its evaluation split. Errors, ``tell``: as in `open_problems`."""
-    source = f"{STARTER}:eval" if settings.problems == STARTER else settings.problems
+    source = f"{STARTER}:eval" if settings.problems in (None, STARTER) else settings.problems
     max_tests = sys.maxsize if is_benchmark(source) else settings.max_tests
     return open_problems(source, max_tests, tell)[: settings.limit]
 
@@ -153,10 +155,10 @@ def with_budgets(
 ) -> BenchSettings:
     """The settings with one budget for all models: as given, else as their runs trained, else the defaults.
 
-    Of runs that differ, the largest lengths count.
+    Of runs that differ, the largest lengths count. Without problems, those of the models' language.
 
     Args:
-        tell: called with one line if a run decides.
+        tell: called with one line if a run decides, or if a model is for another language.
 
     Raises:
         UsageError: the runs differ in their extraction.
@@ -178,10 +180,25 @@ def with_budgets(
         tell(f"as {', '.join(trained)} was trained: {', '.join(taken)}")
     return replace(
         settings,
+        problems=settings.problems or default_problems(specs, tell),
         max_tokens=found.max_tokens or MAX_TOKENS,
         max_prompt_tokens=found.max_prompt_tokens,
         extract=found.extract or "auto",
     )
+
+
+def default_problems(specs: Sequence[ModelSpec], tell: Callable[[str], None] = lambda line: None) -> str:
+    """The built-in problems to evaluate models on: in C if all of them are for C.
+
+    Args:
+        tell: called with one line if some, but not all, are.
+    """
+    of_c = [spec.label for spec in specs if spec.language() == C.name]
+    if of_c and len(of_c) == len(specs):
+        return f"{STARTER}:c-eval"
+    if of_c:
+        tell(f"{', '.join(of_c)}: for C, but the problems are in Python; for C use --problems {STARTER}:c-eval")
+    return f"{STARTER}:eval"
 
 
 def _joined(budgets: Sequence[Budget], extract: str | None) -> Budget:

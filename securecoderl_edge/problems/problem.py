@@ -6,11 +6,12 @@ a function, each assertion counting as one test.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.rows import read_jsonl
 
 MAX_TESTS = 5
+_ALIKE = 0.8  # names of fields, of 1
 
 Kind = Literal["stdin", "call"]
 
@@ -117,6 +119,7 @@ def problem_from_record(record: Any, max_tests: int = MAX_TESTS) -> Problem:
     """
     if not isinstance(record, dict):
         raise ProblemError(f"expected a JSON object, found {type(record).__name__}")
+    _refuse_misspelled(record)
     kind = record.get("kind", "stdin")
     if kind not in ("stdin", "call"):
         raise ProblemError(f'"kind" must be "stdin" or "call", found {kind!r}')
@@ -259,6 +262,15 @@ def write_problems(path: Path, problems: Iterable[Problem]) -> int:
             out.write(json.dumps(problem_to_record(problem)) + "\n")
             count += 1
     return count
+
+
+def _refuse_misspelled(record: dict[str, Any]) -> None:
+    """Other fields are ignored, as those of other tools, unless one looks like a missing field of ours."""
+    known = [field.name for field in fields(Problem)]
+    missing = [name for name in known if name not in record]
+    for name in record:
+        if name not in known and (meant := difflib.get_close_matches(name, missing, 1, _ALIKE)):
+            raise ProblemError(f'unknown field "{name}"; "{meant[0]}" was probably meant')
 
 
 def _required_text(record: dict[str, Any], name: str) -> str:

@@ -80,6 +80,13 @@ class ModelSpec:
         place = self.adapter or Path(self.source)
         return self.of_run or (run_of(place) if place.exists() else None)
 
+    def language(self) -> str:
+        """The language of its programs where nothing else is asked for: of its run, or of the built-in model."""
+        if (run := self.run()) is not None:
+            return run.language
+        built_in = (each.name for each in LANGUAGES.values() if each.built_in_model == self.source)
+        return next(built_in, PYTHON.name)
+
     def files(self) -> list[Path]:
         """The files that make up the model, in a fixed order; for a repo id, those that were downloaded."""
         if self.kind == "gguf":
@@ -119,7 +126,7 @@ class ModelSpec:
             return None
 
 
-def resolve_model(text: str | None, language: str = PYTHON.name) -> ModelSpec:
+def resolve_model(text: str | None, language: str | None = None) -> ModelSpec:
     """Find the model that ``text`` names; without text the one that ``sce generate`` takes for a language
     (`default_model`).
 
@@ -158,11 +165,12 @@ def resolve_model(text: str | None, language: str = PYTHON.name) -> ModelSpec:
     raise UsageError(_nothing_found(text))
 
 
-def default_model(language: str = PYTHON.name) -> ModelSpec:
-    """The newest export of the latest run's policy, else that policy, else the built-in model for the language."""
+def default_model(language: str | None = None) -> ModelSpec:
+    """The newest export of the latest run's policy, else that policy; else, or if it is for another language, the
+    built-in model for the language."""
     run = latest_run()
-    built_in = LANGUAGES[language].built_in_model
-    if run is None:
+    built_in = LANGUAGES[language or PYTHON.name].built_in_model
+    if run is None or language not in (None, run.language):
         return resolve_model(built_in)
     exports = [spec for spec in _exports(run) if spec.exported == POLICY]
     if exports:

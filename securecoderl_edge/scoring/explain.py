@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import zip_longest
 
 from securecoderl_edge.languages.language import PYTHON, Language
@@ -10,7 +11,7 @@ from securecoderl_edge.problems.problem import compared_lines
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun
 from securecoderl_edge.sandbox.sanitizers import was_reported
 from securecoderl_edge.sandbox.security import Scan
-from securecoderl_edge.scoring.reward import STAGE_NAMES
+from securecoderl_edge.scoring.reward import SECURITY_WEIGHT, STAGE_NAMES
 from securecoderl_edge.scoring.score import Score
 
 LONGEST_LINE = 200
@@ -40,8 +41,16 @@ def explain(
             lines[0] += f" on {target} (natively it passes)"
         lines += [f"{target}: {run.footprint}", *map("over budget: {}".format, budget.broken_by(run.footprint))]
     lines += about_security(score)
-    lines.append(f"level {score.stage} ({STAGE_NAMES[score.stage]}), reward {score.reward:.2f}")
+    lines.append(f"level {score.stage} ({STAGE_NAMES[score.stage]}), reward {score.reward:.2f}{_parts(score)}")
     return "\n".join(lines)
+
+
+def _parts(score: Score) -> str:
+    """What a reward between 0 and 1 is made of."""
+    if not 0 < score.reward < 1:
+        return ""
+    of_tests = f"{1 - SECURITY_WEIGHT:g} x {score.r_func:.2f} (tests)"
+    return f" = {of_tests} + {SECURITY_WEIGHT:g} x {score.r_sec:.2f} (security)"
 
 
 def about_test(score: Score, run: ProgramRun, expected: str, limits: Limits, language: Language = PYTHON) -> list[str]:
@@ -50,7 +59,7 @@ def about_test(score: Score, run: ProgramRun, expected: str, limits: Limits, lan
         return [f"{language.fault}: not a {language.noun} program", *(f"  {line}" for line in run.error.split("\n"))]
     verdict = "pass" if score.verdicts[0] == "over_budget" else score.verdicts[0]
     lines = _about_run(verdict, run.executions[0], expected, limits)
-    if score.verdicts[0] == "crash" and "PermissionError" in run.executions[0].stderr:
+    if score.verdicts[0] == "crash" and re.search("PermissionError|ModuleNotFoundError", run.executions[0].stderr):
         lines += [f"  (the sandbox allows {PERMITTED[score.sandbox]})"] if score.sandbox in PERMITTED else []
     return lines
 
@@ -73,7 +82,8 @@ def about_security(score: Score) -> list[str]:
 def about_file(name: str, run: ProgramRun, scan: Scan, language: Language = PYTHON) -> list[str]:
     """List the faults of a file that is not run, as lines with its name; none if it is clean."""
     if not run.parses:
-        return [f"{name}: {language.fault}: {run.error}"]
+        where = run.error.replace(f"solution{language.suffix}", name)
+        return [f"{name}: {language.fault}: {where}"]
     if scan.failed:
         return [f"{name}: the security scan failed, which counts as a high finding"]
     return [

@@ -221,7 +221,10 @@ class App:
 
     async def _show_http_error(self, _: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        words = {404: "no such path; see /v1/models", 405: "the method is not allowed for this path"}
+        words = {
+            404: "no such path; see /v1/models (the reward: sce serve --reward)",
+            405: "the method is not allowed for this path",
+        }
         fault = Fault(error.status_code, words.get(error.status_code, error.detail))
         return JSONResponse(fault.to_record(), fault.status, dict(error.headers or {}))
 

@@ -44,6 +44,7 @@ class Bounds:
         max_tokens, max_samples: see `ServeSettings`.
         default_tokens: of a request without ``max_tokens``.
         is_chat_model: whether the model is asked through a chat template.
+        language: of a request that names none.
     """
 
     model: str
@@ -51,6 +52,7 @@ class Bounds:
     max_samples: int
     default_tokens: int
     is_chat_model: bool = False
+    language: str = PYTHON.name
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def parse(body: Mapping[str, Any], bounds: Bounds, *, is_chat: bool) -> Wanted:
         raise invalid("repair", "needs /v1/chat/completions: it changes the prompt")
     wanted = Wanted(
         is_chat=is_chat,
-        problem=_problem(body, statement),
+        problem=_problem(body, statement, bounds.language),
         earlier=earlier,
         n=n,
         samples=samples,
@@ -161,9 +163,9 @@ def _sampling(body: Mapping[str, Any], bounds: Bounds) -> Sampling:
         raise invalid(None, str(error)) from None
 
 
-def _problem(body: Mapping[str, Any], statement: str) -> Problem:
+def _problem(body: Mapping[str, Any], statement: str, usual: str) -> Problem:
     """The statement with the tests of the body, or else with the examples in it."""
-    tests, language = body.get("tests"), body.get("language", PYTHON.name)
+    tests, language = body.get("tests"), body.get("language", usual)
     if language not in LANGUAGE_NAMES:
         raise invalid("language", f"must be {' or '.join(LANGUAGE_NAMES)}")
     if not tests:

@@ -14,6 +14,7 @@ from typing import Any
 import uvicorn
 
 from securecoderl_edge.errors import UsageError
+from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.runtimes.protocol import Runtime
 from securecoderl_edge.scoring.scorer import Scorer
@@ -64,6 +65,7 @@ class ServedModel:
         name: for clients.
         rows: samples decoded together; fewer if memory is short.
         default_tokens: maximum of a completion whose request has none.
+        language: of its programs, where a request names none.
     """
 
     runtime: Runtime
@@ -72,6 +74,7 @@ class ServedModel:
     name: str
     rows: int
     default_tokens: int
+    language: str = PYTHON.name
 
 
 class Server:
@@ -145,6 +148,7 @@ class Server:
             settings.max_samples,
             model.default_tokens,
             model.format.chat is not None,
+            model.language,
         )
         engine = Engine(model.runtime, model.rows, length, report, self.stop)
         return Service(engine, model.scorer, model.format, bounds, settings.max_requests, metrics)

@@ -90,7 +90,7 @@ class Readiness:
         if low == high:
             return text
         span = f"The interval reaches from the band {_BANDS[low]!r} to {_BANDS[high]!r}"
-        return f"{text}. {span}: a larger readiness_problems narrows it"
+        return f"{text}. {span}: more problems (--readiness-problems) narrow it"
 
     def _advice_in(self, band: int) -> str:
         if band == 0:

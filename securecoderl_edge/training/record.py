@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,18 +43,26 @@ _OWN_NAMES = (
 )
 # The content of these inputs is compared instead, since machines may keep them in different places.
 _PLACES = ("model", "problems", "init")
+_MOST_DIFFERENCES = 4  # in a message
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S%z"
 # Network disks show new files after some seconds.
 _VISIBLE_SECONDS = 60.0
 
 
 def prepare_folder(
-    run: Run, settings: TrainSettings, inputs: Mapping[str, str], compute: Compute, processes: int, resume: bool
+    run: Run,
+    settings: TrainSettings,
+    inputs: Mapping[str, str],
+    languages: Collection[str],
+    compute: Compute,
+    processes: int,
+    resume: bool,
 ) -> None:
     """Create the run folder, or check that an existing one belongs to this run.
 
     Args:
         inputs: hashes of the inputs of the run, by name.
+        languages: of its problems.
 
     Raises:
         UsageError: it has other settings, or other problems or another base model.
@@ -75,17 +83,21 @@ def prepare_folder(
         config.unlink()
     if config.is_file():
         before = current_settings(read_toml(config))
-        changed = first_difference(without_changeable(before), without_changeable(table))
+        changed = differences(without_changeable(before), without_changeable(table))
         if changed:
+            ways = "" if run.policy.exists() else f"resume it with: {run.command}; or "
             raise UsageError(
-                f"{run.path} was made with other settings ({changed}). Resume it with: {run.command}; "
-                "or choose another --out, or delete it with --no-resume"
+                f"{run.path} was made with other settings ({changed}): {ways}choose another --out, or delete it with "
+                "--no-resume"
             )
         record = read_json(run.path / ENVIRONMENT)
-        named = {"base_sha256": f"weights of {settings.model}", "problems_sha256": settings.problems}
+        named = {"base_sha256": settings.model, "problems_sha256": settings.problems}
         for key, value in inputs.items():
             if record.get(key) != value:
-                raise UsageError(f"{run.path} was made from other {named.get(key, key)}. Choose another --out")
+                raise UsageError(
+                    f"the content of {named.get(key, key)} is not that of {run.path}'s start. Choose another --out, or "
+                    "delete the run with --no-resume"
+                )
         if run.policy.exists():
             return
         record["sessions"] = [*record.get("sessions", ()), _session(processes)]
@@ -97,6 +109,7 @@ def prepare_folder(
     environment = {
         "base_model": lasting_name(settings.model),
         **inputs,
+        "languages": sorted(languages),
         "machine": describe_machine(),
         "device": torch.cuda.get_device_name() if compute.is_accelerator else "cpu",
         "base_precision": compute.base_precision,
@@ -133,7 +146,7 @@ def check_equal(settings: TrainSettings, inputs: Mapping[str, str], team: Team) 
     own = {"sce": __version__, "torch": torch.__version__, **inputs, **table}
     first, *others = team.collect([own])
     for number, other in enumerate(others, 1):
-        if changed := first_difference(first, other):
+        if changed := differences(first, other):
             raise UsageError(
                 f"process {number} differs from process 0 ({changed}). Start all processes with the same versions, "
                 "files and options"
@@ -196,14 +209,16 @@ def _has_record(run: Run) -> bool:
     return (run.path / "config.toml").is_file() and (run.path / "phases").is_dir()
 
 
-def first_difference(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> str:
-    """The first setting in which two tables differ, as ``name: old -> new``; empty if they are equal."""
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """The first settings in which two tables differ, as ``name: old -> new``; empty if they are equal."""
+    found = [*_differences(old, new)]
+    return ", ".join(found[:_MOST_DIFFERENCES]) + ", ..." * (len(found) > _MOST_DIFFERENCES)
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     for key in sorted(old.keys() | new.keys()):
         before, after = old.get(key), new.get(key)
         if isinstance(before, dict) and isinstance(after, dict):
-            found = first_difference(before, after, f"{prefix}{key}.")
-            if found:
-                return found
+            yield from _differences(before, after, f"{prefix}{key}.")
         elif before != after:
-            return f"{prefix}{key}: {before} -> {after}"
-    return ""
+            yield f"{prefix}{key}: {before} -> {after}"

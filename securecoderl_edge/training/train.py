@@ -104,7 +104,8 @@ def train(
             _try_out(run, settings, sources, compute, team)
             team.wait()
         if team.is_writer:
-            prepare_folder(run, settings, sources.inputs, compute, team.count, resume)
+            languages = {problem.language for problem in sources.problems}
+            prepare_folder(run, settings, sources.inputs, languages, compute, team.count, resume)
         team.wait()
         if (run.policy / DONE_FILE).is_file():
             check_published(run.policy)

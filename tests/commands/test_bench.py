@@ -235,6 +235,14 @@ def test_bad_input_is_one_sentence_before_any_model_is_opened(
     assert "Traceback" not in err
 
 
+@pytest.mark.usefixtures("c_compiler")
+def test_models_for_c_are_evaluated_in_c_unless_others_are_not(folder: Path, opened: Opened) -> None:
+    assert json.loads(run("nano-c", "--limit", "1", "--json")[1])["settings"]["problems"] == "starter:c-eval"
+    _, out, err = run("nano-c", "nano", "--limit", "1", "--json")
+    assert json.loads(out)["settings"]["problems"] == "starter:eval"
+    assert "nano-c: for C, but the problems are in Python" in err
+
+
 def test_an_unsafe_program_lowers_the_security_figure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = FakeRuntime(always(UNSAFE))
     monkeypatch.setattr("securecoderl_edge.runtimes.opening.open_runtime", lambda spec, **_: runtime)

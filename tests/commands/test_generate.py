@@ -116,6 +116,17 @@ def test_the_example_in_a_prompt_is_a_test_and_the_verdict_says_so(use: Use) -> 
     assert run(EXAMPLE)[0] == 1
 
 
+@pytest.mark.usefixtures("c_compiler")
+@pytest.mark.parametrize(
+    ("args", "is_right"), [((), False), (("--model", "nano-c"), True), (("--language", "c"), True)]
+)
+def test_the_language_is_that_of_the_model_or_of_the_flag(use: Use, args: tuple[str, ...], is_right: bool) -> None:
+    use('#include <stdio.h>\nint main(void) { puts("8"); return 0; }')
+    code, _, err = run(*args, "Print 8.", "--test", "in=,out=8")
+    assert (code == 0) is is_right
+    assert ("with --language c" in err) is not is_right
+
+
 def test_given_tests_take_the_place_of_the_example(use: Use) -> None:
     use(WRONG)
     assert run(EXAMPLE, "--test", "in=4,out=4")[0] == 0

@@ -332,6 +332,8 @@ def test_flags_that_do_not_go_together_are_a_usage_error(arguments: list[str], t
         ("x = 'a' * 10**10", "memory: it needs more than 1024 MiB", 1),
         ("while True: print('x' * 9999)", "output limit", 1),
         ("import os\nos.fork()", "the sandbox allows no network", 1),
+        ("import numpy", "only files of the Python library", 1),
+        ("print(5)", "reward 0.76 = 0.6 x 0.60 (tests) + 0.4 x 1.00 (security)", 1),
         (f"import os\n{RIGHT}\nlambda: os.system(input())", "high security finding B605 (CWE-78) in line 3", 0),
     ],
 )
@@ -356,7 +358,7 @@ def test_files_are_utf_8_with_or_without_its_mark(tmp_path: Path) -> None:
     expected.write_text("42\n", encoding="utf-8-sig")
     assert score(str(program), "--input", "21", "--expect", str(expected)).exit_code == 0
     for path in (program, expected):
-        path.write_bytes("# -*- coding: latin-1 -*-\nprint('\xe9')\n".encode("latin-1"))
+        path.write_bytes("print('\xe9')\n".encode("latin-1"))
         error = score(str(program), "--input", "21", "--expect", str(expected)).exception
         assert isinstance(error, SceError)
         assert f"{path.name}: not UTF-8 text" in str(error)
@@ -424,8 +426,21 @@ def test_files_are_scanned_and_not_run(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert lines[2].startswith("broken.py: does not parse: SyntaxError")
     assert (result.exit_code, result.stderr) == (1, "scanned 3 files, ran none; 2 with findings\n")
+    assert "broken.py, line 1)" in lines[2]
     result = score(str(tmp_path / "clean.py"))
     assert (result.exit_code, result.stdout) == (0, "")
+
+
+def test_the_files_behind_an_unreadable_one_are_scanned(tmp_path: Path) -> None:
+    declared, broken, unsafe = (tmp_path / name for name in ("declared.py", "broken.py", "unsafe.py"))
+    declared.write_bytes(b"# -*- coding: latin-1 -*-\nprint('\xe4')\n")
+    broken.write_bytes(b"print('\xe4')\n")
+    unsafe.write_text("print(eval(input()))\n")
+    result = score(str(declared), str(broken), str(unsafe))
+    assert result.stdout.count("\n") == 2
+    assert "broken.py: " in result.stdout.splitlines()[0]
+    assert "B307" in result.stdout.splitlines()[1]
+    assert (result.exit_code, result.stderr) == (1, "scanned 3 files, ran none; 2 with findings\n")
 
 
 def test_the_hook_of_the_docs_stops_a_commit_with_a_finding_in_its_staged_files(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_findings_of_analyzers_are_shown_with_line_rule_and_weakness(analyzers: 
     assert result.stdout == (
         "passes: it prints the expected output\n"
         "high security finding invalidscanf (CWE-120) in line 4\n"
-        "level 4 (passes all tests), reward 0.60\n"
+        "level 4 (passes all tests), reward 0.60 = 0.6 x 1.00 (tests) + 0.4 x 0.00 (security)\n"
     )
     record = json.loads(score(*options, "--json").stdout)
     assert list(record["analyzers"]) == ["gcc -fanalyzer", "cppcheck"]

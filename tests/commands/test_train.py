@@ -168,6 +168,9 @@ def test_a_run_says_which_step_it_kept_and_why(tiny_model: Path, problems: Path,
     assert "sft: selected step" in result.stderr
     assert "binary: selected step" in result.stderr
     assert "held-out problems (reward " in result.stderr
+    again = train(tiny_model, problems, tmp_path / "run", "--phases", "sft,binary", "--rollout", "hf")
+    assert "is finished: nothing was trained" in again.stderr
+    assert "nothing was trained" not in result.stderr
 
 
 def test_a_plan_downloads_nothing_of_a_model_that_is_half_here(

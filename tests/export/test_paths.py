@@ -103,6 +103,11 @@ def test_an_export_never_writes_over_its_own_sidecar_files(
     assert (code, words in err) == (2, True), err
 
 
+def test_a_path_with_a_slash_at_its_end_is_a_folder_for_the_file(base: Path, folder: Path) -> None:
+    assert run(str(base), "--quant", "f16", "--out", f"new{os.sep}")[0] == 0
+    assert [path.name for path in (folder / "new").glob("*.gguf")] == [f"{base.name}-f16.gguf"]
+
+
 def test_printed_lines_lead_to_the_file_whatever_it_is_called(base: Path, folder: Path) -> None:
     for name in ("a b/it's-1.0.gguf", "a b/it's-1.5.gguf"):
         code, _, err = run(str(base), "--quant", "f16", "--out", name)

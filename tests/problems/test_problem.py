@@ -166,6 +166,17 @@ def test_a_security_assertion_that_cannot_fail_or_hold_is_refused(assertion: str
         problem_from_record({**CALL, "security_tests": [{"name": "n", "cwe": 20, "assertion": assertion}]})
 
 
+@pytest.mark.parametrize(
+    ("misspelled", "meant"), [("solution", "solutions"), ("test_", "tests"), ("statment", "statement")]
+)
+def test_a_misspelled_field_is_named_and_others_are_ignored(misspelled: str, meant: str) -> None:
+    record = {**STDIN, "level": 3, "text": "x"}
+    assert problem_from_record({**record, "solutions": [], "solution": "x"}).solutions == ()
+    record.pop(meant, None)
+    with pytest.raises(ProblemError, match=f'unknown field "{misspelled}"; "{meant}" was probably meant'):
+        problem_from_record({**record, misspelled: STDIN.get(meant)})
+
+
 def test_null_means_that_an_optional_field_is_missing() -> None:
     fields = dict.fromkeys(("starter_code", "solutions", "difficulty", "source", "tags", "time_limit_s"))
     assert problem_from_record({**STDIN, **fields}) == problem_from_record(STDIN)

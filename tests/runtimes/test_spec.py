@@ -28,12 +28,17 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(tmp_path)
 
 
-def make_run(name: str = "starter", phases: tuple[str, ...] = ("sft", "binary"), base: str = "nano") -> Run:
+def make_run(
+    name: str = "starter",
+    phases: tuple[str, ...] = ("sft", "binary"),
+    base: str = "nano",
+    languages: tuple[str, ...] = (),
+) -> Run:
     run = Run(Path("runs") / name)
     for number, phase in enumerate(phases, 1):
         make_adapter(run.path / "phases" / f"{number}-{phase}" / "adapter")
     make_adapter(run.policy)
-    (run.path / "environment.json").write_text(json.dumps({"base_model": base}))
+    (run.path / "environment.json").write_text(json.dumps({"base_model": base, "languages": languages}))
     mark_latest(run)
     return run
 
@@ -213,6 +218,22 @@ def test_generate_takes_the_newest_export_then_the_policy_then_nano() -> None:
     for path in run.exports.iterdir():
         path.unlink()
     assert default_model().label == "nano"
+
+
+def test_a_model_for_another_language_than_the_latest_run_is_the_built_in_one() -> None:
+    assert default_model("c").label == "nano-c"
+    make_run(languages=("c",))
+    assert [default_model(language).label for language in (None, "c", "python")] == ["starter", "starter", "nano"]
+    make_run("both", languages=("c", "python"))
+    assert [default_model(language).label for language in (None, "c", "python")] == ["both", "nano-c", "both"]
+
+
+def test_a_model_has_the_language_of_its_run_or_its_own() -> None:
+    run = make_run(languages=("c",))
+    make_gguf(run.exports / "e.gguf")
+    labels = {spec.label: spec.language() for spec in (*default_models(), resolve_model("nano-c"))}
+    assert labels == {"nano": "c", "starter:sft": "c", "starter": "c", "e": "c", "nano-c": "c"}
+    assert resolve_model("nano").language() == resolve_model(str(make_gguf(Path("m.gguf")))).language() == "python"
 
 
 def test_an_export_of_a_phase_is_compared_with_it_and_does_not_stand_for_the_policy() -> None:

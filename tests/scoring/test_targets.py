@@ -135,7 +135,7 @@ def test_broken_limits_are_explained_in_words(scorer: Scorer) -> None:
     assert lines[1].endswith("no heap, floating point, no recursion")
     assert [line.split(": ")[0] for line in lines[2:-1]] == ["over budget"] * 3
     assert lines[-2] == "over budget: floating point"
-    assert lines[-1] == "level 3 (prints), reward 0.76"
+    assert lines[-1] == "level 3 (prints), reward 0.76 = 0.6 x 0.60 (tests) + 0.4 x 1.00 (security)"
 
 
 @on_the_board

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -64,6 +65,9 @@ def test_programs_are_in_python_unless_the_request_names_another_language(tests:
     assert chat(tests=tests, language=None).problem.language == "python"
     assert chat(tests=tests, language="c").problem.language == "c"
     assert parse({"prompt": "int", "language": "c", "tests": tests}, BOUNDS, is_chat=False).problem.language == "c"
+    of_c = replace(BOUNDS, language="c")
+    assert parse({"prompt": "int", "tests": tests}, of_c, is_chat=False).problem.language == "c"
+    assert parse({"prompt": "int", "language": "python"}, of_c, is_chat=False).problem.language == "python"
 
 
 def test_a_model_with_a_chat_template_gets_the_messages_and_others_one_statement() -> None:

@@ -59,7 +59,9 @@ def test_the_advice_follows_the_band_of_pass_at_1_and_names_the_bands_that_the_i
     never, rarely, often = found(*[0] * 32), found(1, *[0] * 3, 1, *[0] * 3), found(*[4, 5] * 16)
     assert "pass@1 is below 1 %: RL would rarely see" in never.advice()
     assert "train SFT longer (sft.steps), or set references.hints" in never.advice()
-    assert "from the band 'below 1 %' to '5 % or more': a larger readiness_problems narrows it" in never.advice()
+    assert (
+        "from the band 'below 1 %' to '5 % or more': more problems (--readiness-problems) narrow it" in never.advice()
+    )
     assert "pass@1 is from 1 to 5 %: use partial credit" in rarely.advice()
     assert "larger groups" in rarely.advice()
     assert often.advice() == "pass@1 is 5 % or more: ready for RL"

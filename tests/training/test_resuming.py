@@ -154,7 +154,7 @@ def test_other_problems_under_the_same_name_are_refused(
         if expected is None:
             train(chosen, tmp_path / "run")
         else:
-            with pytest.raises(expected, match=r"made from other .*mine\.jsonl"):
+            with pytest.raises(expected, match=r"the content of .*mine\.jsonl"):
                 train(chosen, tmp_path / "run")
 
 

@@ -223,7 +223,7 @@ def _sample(point: Point) -> str:
             f"{point.phase} update {row['step']}",
             STAGE_NAMES[int(stage or 0)] if known else "reward level unknown",
             f"{_plain(row.get('passed')) or '?'}/{_plain(row.get('total')) or '?'} tests",
-            f"reward {_number(point.number('reward'), '.3f')}",
+            f"R {_number(point.number('reward'), '.3f')}",
             *([f"begun by a hint of {hint:.0f} tokens"] if (hint := point.number("hint_tokens")) else []),
         )
     )
