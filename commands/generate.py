@@ -17,7 +17,7 @@ import click
 from securecoderl_edge.commands.console import data, duration, say, talk, track, warn_of_level
 from securecoderl_edge.commands.options import FiniteFloat, model_option, options_from
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.generation.repair import answer_and_repair
+from securecoderl_edge.generation.repair import answer_and_repair, failing_test
 from securecoderl_edge.generation.requests import example_tests, parse_test, read_prompt, read_requests, read_tests
 from securecoderl_edge.languages.language import LANGUAGE_NAMES, PYTHON
 from securecoderl_edge.models.files import BUILT_IN
@@ -155,6 +155,8 @@ def generate(
                 is_built_in = spec.source in BUILT_IN
                 by = f", by {f'the built-in {spec.label} (train your own: sce train)' if is_built_in else spec.label}"
             say(f"{verdict}, seed {sampling.seed}, {spent}{by}")
+            for line in [] if found.best.is_accepted else failing_test(scorer, problems[0], found.best):
+                say(f"  {escape_controls(line)}")
             if language == PYTHON.name and "#include <" in found.best.completion.text:
                 say("this looks like C: with --language c, it is compiled and run as such")
             _print_program(found.best.completion.text if code_only is False else found.best.score.program)

@@ -60,7 +60,7 @@ def answer_and_repair(
 
 def _attempt(scorer: Scorer, problem: Problem, candidate: Candidate) -> Problem:
     """The problem with a wrong program and its faults in the statement."""
-    faults = "\n".join([*_failing_test(scorer, problem, candidate), *about_security(candidate.score)])
+    faults = "\n".join([*failing_test(scorer, problem, candidate), *about_security(candidate.score)])
     statement = (
         f"{problem.statement.rstrip()}\n\n"
         f"This program is wrong:\n\n{candidate.score.program.strip()}\n\n"
@@ -70,8 +70,11 @@ def _attempt(scorer: Scorer, problem: Problem, candidate: Candidate) -> Problem:
     return replace(problem, statement=statement)
 
 
-def _failing_test(scorer: Scorer, problem: Problem, candidate: Candidate) -> list[str]:
-    """Describe the first failing test, run again to get its output; or the syntax error."""
+def failing_test(scorer: Scorer, problem: Problem, candidate: Candidate) -> list[str]:
+    """Describe the first failing test, run again to get its output; or the syntax error.
+
+    The lines contain output of the program; escape control characters before showing them.
+    """
     score = candidate.score
     if not score.program.strip():
         return ["the answer has no program"]
