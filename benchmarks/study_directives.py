@@ -12,7 +12,6 @@ from typing import Any
 from smollm2_studies import LONG_SFT
 from study import REMOVED_ARMS, STUDIES
 
-from securecoderl_edge.config import current_keys
 from securecoderl_edge.evaluation.study.arms import Arm
 from securecoderl_edge.evaluation.study.figures import STUDY_METRICS
 from securecoderl_edge.evaluation.study.tables import (
@@ -47,7 +46,7 @@ def arms_of(study: str) -> tuple[Arm, ...]:
 
 
 def read_result(file: Path) -> Any:
-    return current_keys(json.loads(file.read_text(encoding="utf-8")))
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 def value(records: Records, study: str, arm: str, name: str = ALL_TESTS, split: str = "") -> str:

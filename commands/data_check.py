@@ -31,9 +31,6 @@ class CheckConfig:
         None, "Write all problems, with time limits and only the solutions that pass.", metavar="FILE"
     )
     drop_failing: str | None = setting(None, "As --out, but without the problems that fail.", metavar="FILE")
-    time_factor: float = setting(
-        5.0, "Time limit to write: X times the CPU time of the slowest reference solution.", minimum=1, metavar="X"
-    )
     max_tests: int = setting(MAX_TESTS, "Tests to run per problem; training uses the first 5.", minimum=1, metavar="N")
     cpu_seconds: float = setting(10.0, "CPU time limit of a solution, per test.", minimum=0.1, metavar="S")
     force: bool = setting(False, "Overwrite files that exist.")
@@ -55,7 +52,7 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
     A problem passes if one of its solutions passes all its tests and security tests, and each insecure solution fails a
     security test. Exit code 1 if a problem fails.
 
-    With --out or --drop-failing, the problems are written with the solutions that pass and a time limit. The limit is X
+    With --out or --drop-failing, the problems are written with the solutions that pass and a time limit. The limit is 5
     times the CPU time of the slowest of them on this machine (at least 1 s), so that a slow machine does not change a
     score.
     """
@@ -115,12 +112,12 @@ def _write(whole: list[Problem], file: str, report: CheckReport, config: CheckCo
         if name is None:
             continue
         kept = (each for each in whole if each.id not in left_out)
-        count = write_problems(Path(name), (report.checked(problem, config.time_factor) for problem in kept))
-        say(f"wrote {count} problems to {name}{_slowest(report, config.time_factor)}")
+        count = write_problems(Path(name), (report.checked(problem) for problem in kept))
+        say(f"wrote {count} problems to {name}{_slowest(report)}")
 
 
-def _slowest(report: CheckReport, factor: float) -> str:
-    limits = sorted((passed.time_limit(factor), name) for name, passed in report.passing.items())
+def _slowest(report: CheckReport) -> str:
+    limits = sorted((passed.time_limit(), name) for name, passed in report.passing.items())
     if not limits:
         return ""
     if limits[0][0] == limits[-1][0]:

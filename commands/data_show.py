@@ -48,7 +48,6 @@ class StatsConfig:
 
     model: str | None = setting(None, "Count tokens with the tokenizer of this model.", metavar="MODEL")
     prompt_style: str = setting("auto", _STYLE_HELP, choices=("auto", *STYLES))
-    max_tests: int | None = setting(None, "Tests to read per problem.  [default: all]", minimum=1, metavar="N")
     json: bool = setting(False, "Print the statistics as one JSON document.")
 
 
@@ -88,7 +87,7 @@ def stats(file: str, config: StatsConfig) -> None:
 
     if config.model is None and config.prompt_style != "auto":
         raise UsageError("--prompt-style needs --model. Add --model, or leave it out.")
-    problems = open_problems(file, config.max_tests or sys.maxsize, say)
+    problems = open_problems(file, sys.maxsize, say)
     with _reader(config.model, config.prompt_style) as reader:
         found = compute_stats(problems, reader.lengths(problems) if reader else None)
     if config.json:

@@ -14,12 +14,9 @@ from securecoderl_edge.commands.console import refuse_to_overwrite, say
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.problems.near_duplicates import SIMILARITY
 from securecoderl_edge.problems.problem import write_problems
 from securecoderl_edge.problems.sources import open_problems
 from securecoderl_edge.text import escape_controls
-
-_SIMILARITY_HELP = "Jaccard similarity of word pairs from which two problems count as near-duplicates."
 
 
 @dataclass(frozen=True)
@@ -31,7 +28,6 @@ class SplitConfig:
     tag: tuple[str, ...] = setting(
         (), "Evaluate on all problems with one of these tags instead of a random sample.", metavar="TAG,..."
     )
-    similarity: float = setting(SIMILARITY, _SIMILARITY_HELP, minimum=SIMILARITY, maximum=1)
     train_out: str | None = setting(None, "File for the training set.  [default: FILE-train.jsonl]", metavar="FILE")
     eval_out: str | None = setting(None, "File for the evaluation set.  [default: FILE-eval.jsonl]", metavar="FILE")
     force: bool = setting(False, "Overwrite files that exist.")
@@ -42,7 +38,6 @@ class SplitConfig:
 class LeaksConfig:
     """Flags of `sce data leaks`."""
 
-    similarity: float = setting(SIMILARITY, _SIMILARITY_HELP, minimum=SIMILARITY, maximum=1)
     out: str | None = setting(None, "Write the problems of FILE that have no duplicate in OTHER.", metavar="FILE")
     force: bool = setting(False, "Overwrite --out when it exists.")
     json: bool = setting(False, "Print the result as one JSON document.")
@@ -67,7 +62,7 @@ def split(file: str, config: SplitConfig) -> None:
     for out in (train_out, eval_out):
         refuse_to_overwrite(out, config.force, file)
     problems = open_problems(file, sys.maxsize, say)
-    parts = split_problems(problems, config.eval, config.seed, config.similarity, config.tag)
+    parts = split_problems(problems, config.eval, config.seed, config.tag)
     write_problems(train_out, (problems[place] for place in parts.train))
     write_problems(eval_out, (problems[place] for place in parts.evaluation))
     say(
@@ -99,7 +94,7 @@ def leaks(ctx: click.Context, file: str, other: str, config: LeaksConfig) -> Non
     if config.out is not None:
         refuse_to_overwrite(Path(config.out), config.force, file, other)
     problems, others = open_problems(file, sys.maxsize, say), open_problems(other, tell=say)
-    found = find_leaks(problems, others, config.similarity)
+    found = find_leaks(problems, others)
     if config.json:
         records = [leak.to_record() for leak in found]
         click.echo(json.dumps({"problems": len(problems), "others": len(others), "leaks": records}))

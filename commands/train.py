@@ -72,7 +72,7 @@ def train(
     from securecoderl_edge.models.packages import require_torch
 
     require_torch()
-    from securecoderl_edge.problems.sources import is_for_evaluation
+    from securecoderl_edge.problems.sources import check_exists, is_for_evaluation
     from securecoderl_edge.runs import Run, default_folder
     from securecoderl_edge.training.parallel import is_first_process
     from securecoderl_edge.training.recipe import resolve
@@ -82,6 +82,7 @@ def train(
     if gpu is not None and not dry_run:
         raise UsageError("--gpu plans for a GPU that need not be here. Add --dry-run")
     settings = resolve(recipe, overrides, given)
+    check_exists(settings.problems)
     if is_for_evaluation(settings.problems):
         say(f"{settings.problems} is for evaluation: a result on it means nothing after this. To train: mbpp:train")
     if max_steps:

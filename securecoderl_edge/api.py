@@ -79,7 +79,7 @@ def train(
         settings: ``KEY=VALUE`` as for ``--set``, such as ``ppo.epochs=2``.
         resume: False deletes the run in ``out`` and starts again.
         log: called with each row of ``metrics.jsonl``.
-        overrides: top-level settings by name, such as ``model``, ``problems``, ``phases`` (a tuple) and ``published``.
+        overrides: top-level settings by name, such as ``model``, ``problems``, ``phases`` (a tuple) and ``seed``.
 
     Returns:
         the `Run`. ``policy`` is the folder of the final adapter; ``outcomes()`` has the selected checkpoint of each

@@ -103,11 +103,6 @@ def main(args: list[str] | None = None) -> Any:
         if exit_code:
             sys.exit(exit_code)
     except click.ClickException as error:
-        if isinstance(error, click.NoSuchOption):
-            from securecoderl_edge.config import OLD_FLAGS
-
-            if new := OLD_FLAGS.get(error.option_name):
-                error = click.UsageError(f"{error.option_name} was renamed; use {new}", error.ctx)
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):

@@ -23,45 +23,6 @@ T = TypeVar("T")
 
 MAX_SEED = 2**32 - 1  # the largest that torch and llama.cpp both take
 
-# Names that changed before 0.1.0. An old name of a setting is an error that gives the new one. Files with old names
-# (the config.toml of a run, result files) are translated when they are read. Old name -> new name, both with their
-# table.
-OLD_SETTINGS = {
-    "rate_schedule": "lr_schedule",
-    "ppo.gradient_norm": "ppo.max_grad_norm",
-    "ppo.skip_flat_groups": "ppo.drop_zero_variance_groups",
-    "ppo.stop_epochs_kl": "ppo.target_kl",
-    "ppo.trace": "ppo.gae_lambda",
-    **{f"{phase}.stop_kl": f"{phase}.max_kl" for phase in ("binary", "scheduled", "partial")},
-    "reward.correct_constants": "reward.subtract_constant_baseline",
-    "reward.reading": "reward.unparsable",
-    "reward.shown_tests": "reward.visible_tests",
-    "reward.stage_rule": "reward.credit_rule",
-}
-# Settings that were removed, and why; files that have them are read without them.
-REMOVED_SETTINGS = {
-    "ppo.value_coefficient": "the optimizer of the value head undoes any factor of its loss",
-    "scheduled.mixture": "the mixture moves linearly; for a switch at once use the phases binary,partial",
-    "scheduled.switch_at": "use the phases binary,partial",
-    "scheduled.full_pass_rate": "the mixture moves linearly",
-}
-# New name of a setting -> old value -> new value.
-OLD_VALUES = {
-    "optimizer": {"paged-adamw8bit": "adamw8bit"},
-    "ppo.advantage": {"group": "rloo"},
-    "reward.credit_rule": {"seed": "published"},
-    "reward.unparsable": {"gated": "zero"},
-}
-OLD_FLAGS = {"--rate-schedule": "--lr-schedule", "--stage-rule": "--credit-rule", "--slices": "--splits"}
-# Keys of rows and result files. The old key of `groups_used` counted completions and is not read.
-OLD_KEYS = {
-    "gradient_norm": "grad_norm",
-    "reward_gated": "reward",
-    "slice": "split",
-    "slices": "splits",
-    "stage_rule": "credit_rule",
-}
-
 
 def setting(
     default: Any,
@@ -83,14 +44,13 @@ def setting(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def build(schema: type[T], values: Mapping[str, Any], where: str, table: str = "") -> T:
+def build(schema: type[T], values: Mapping[str, Any], where: str) -> T:
     """Build a (nested) settings dataclass from decoded TOML values, checking names, types and bounds.
 
     Args:
         schema: the dataclass; its nested dataclass fields are TOML tables.
         values: decoded values; missing ones take the default.
         where: the file or option they come from, for messages.
-        table: the dotted name of the table they are, with a dot at its end; empty for the outermost.
 
     Raises:
         UsageError: unknown key, wrong type, or a number or word outside what the field permits.
@@ -98,12 +58,6 @@ def build(schema: type[T], values: Mapping[str, Any], where: str, table: str = "
     hints = typing.get_type_hints(schema)
     fields = {field.name: field for field in dataclasses.fields(schema)}  # type: ignore[arg-type]
     unknown = sorted(set(values) - set(fields))
-    renamed = next((name for name in unknown if f"{table}{name}" in OLD_SETTINGS), None)
-    if renamed:
-        raise UsageError(f"{where}: {table}{renamed} was renamed; use {OLD_SETTINGS[table + renamed]}")
-    removed = next((name for name in unknown if f"{table}{name}" in REMOVED_SETTINGS), None)
-    if removed:
-        raise UsageError(f"{where}: {table}{removed} was removed: {REMOVED_SETTINGS[table + removed]}. Leave it out")
     if unknown:
         raise UsageError(f"{where}: unknown setting {unknown[0]!r}; choose from {', '.join(sorted(fields))}")
     arguments: dict[str, Any] = {}
@@ -112,9 +66,9 @@ def build(schema: type[T], values: Mapping[str, Any], where: str, table: str = "
         if dataclasses.is_dataclass(hint):
             if not isinstance(value, Mapping):
                 raise UsageError(f"{where}: {name} must be a table of settings")
-            arguments[name] = build(typing.cast(type, hint), value, f"{where}: {name}", f"{table}{name}.")
+            arguments[name] = build(typing.cast(type, hint), value, f"{where}: {name}")
         else:
-            arguments[name] = _checked(fields[name], hint, value, where, OLD_VALUES.get(f"{table}{name}", {}))
+            arguments[name] = _checked(fields[name], hint, value, where)
     return schema(**arguments)
 
 
@@ -196,31 +150,7 @@ def apply_overrides(table: dict[str, Any], overrides: Sequence[str]) -> dict[str
     return merged
 
 
-def current_settings(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A table of settings, as ``config.toml`` holds them, with the names and values of today."""
-    current: dict[str, Any] = {}
-    for key, value in table.items():
-        if f"{prefix}{key}" in REMOVED_SETTINGS:
-            continue
-        name = OLD_SETTINGS.get(f"{prefix}{key}", f"{prefix}{key}")
-        if isinstance(value, Mapping):
-            value = current_settings(value, f"{name}.")
-        elif isinstance(value, str):
-            value = OLD_VALUES.get(name, {}).get(value, value)
-        current[name.removeprefix(prefix)] = value
-    return current
-
-
-def current_keys(record: Any) -> Any:
-    """A row or result, as decoded from JSON, with the keys of today."""
-    if isinstance(record, Mapping):
-        current = {OLD_KEYS.get(key, key): current_keys(value) for key, value in record.items()}
-        rule = current.get("credit_rule")
-        return {**current, "credit_rule": OLD_VALUES["reward.credit_rule"].get(rule, rule)} if rule else current
-    return [current_keys(each) for each in record] if isinstance(record, list) else record
-
-
-def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, where: str, old_values: Mapping[str, str]) -> Any:
+def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, where: str) -> Any:
     options = [option for option in (typing.get_args(hint) or (hint,)) if option is not type(None)]
     name = f"{where}: {field.name}"
     if typing.get_origin(hint) is tuple:
@@ -236,8 +166,6 @@ def _checked(field: dataclasses.Field[Any], hint: Any, value: Any, where: str, o
         kinds = " or ".join(option.__name__ for option in options)
         raise UsageError(f"{name} must be {kinds}, found {value!r}")
     choices, low, high = (field.metadata.get(key) for key in ("choices", "minimum", "maximum"))
-    if choices and value in old_values:
-        raise UsageError(f"{name}: {value} was renamed; use {old_values[value]}")
     if choices and value not in choices:
         raise UsageError(f"{name} must be one of {', '.join(choices)}, found {value!r}")
     if isinstance(value, (int, float)) and not isinstance(value, bool):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.config import current_settings, read_toml
+from securecoderl_edge.config import read_toml
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON
 from securecoderl_edge.models.adapters import ADAPTER_WEIGHTS
@@ -128,7 +128,7 @@ class Run:
             SceError: the settings are damaged.
         """
         config = self.path / "config.toml"
-        table = current_settings(read_toml(config)) if config.is_file() else {}
+        table = read_toml(config) if config.is_file() else {}
 
         def value(of: str, name: str, kind: type) -> Any:
             found = table.get(of)

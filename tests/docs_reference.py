@@ -65,8 +65,7 @@ In both, `sce reproduce table3` starts PPO-cont from PPO-simple, as the paper do
 {paper}
 ## All settings
 
-Your own recipe starts from these defaults, not from `starter`. An old name of a setting is an error that gives the new
-one (`rate_schedule` is now `lr_schedule`, `ppo.trace` is `ppo.gae_lambda`, and so on).
+Your own recipe starts from these defaults, not from `starter`.
 """
 PAPER_RECIPES = (paper_settings.EXACT, paper_settings.IMPROVED)
 _RECIPES = ("paper-exact", "paper-v100", "qwen-0.5b", "smollm2", "starter", "starter-c")

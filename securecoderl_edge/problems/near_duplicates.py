@@ -59,7 +59,7 @@ def jaccard(first: frozenset[str], second: frozenset[str]) -> float:
     return shared / (len(first) + len(second) - shared) if shared else 0.0
 
 
-def similar_pairs(problems: Sequence[Problem], similarity: float = SIMILARITY) -> Iterator[tuple[int, int, float]]:
+def similar_pairs(problems: Sequence[Problem]) -> Iterator[tuple[int, int, float]]:
     """Yield ``(earlier, later, Jaccard similarity)`` for every two near-duplicates, by position.
 
     Raises:
@@ -68,20 +68,18 @@ def similar_pairs(problems: Sequence[Problem], similarity: float = SIMILARITY) -
     index = _Index()
     for place, problem in enumerate(problems):
         pairs = word_pairs(problem)
-        for earlier, likeness in index.similar_to(pairs, similarity):
+        for earlier, likeness in index.similar_to(pairs):
             yield earlier, place, likeness
         index.add(place, pairs)
 
 
-def pairs_between(
-    first: Sequence[Problem], second: Sequence[Problem], similarity: float = SIMILARITY
-) -> Iterator[tuple[int, int, float]]:
+def pairs_between(first: Sequence[Problem], second: Sequence[Problem]) -> Iterator[tuple[int, int, float]]:
     """Yield ``(place in first, place in second, similarity)`` for near-duplicates of two lists; errors as above."""
     index = _Index()
     for place, problem in enumerate(second):
         index.add(place, word_pairs(problem))
     for place, problem in enumerate(first):
-        for other, likeness in index.similar_to(word_pairs(problem), similarity):
+        for other, likeness in index.similar_to(word_pairs(problem)):
             yield place, other, likeness
 
 
@@ -96,7 +94,7 @@ def without_near_duplicates(problems: Sequence[Problem], others: Sequence[Proble
     return list(filter(is_new, problems))
 
 
-def clusters(problems: Sequence[Problem], similarity: float = SIMILARITY) -> list[list[int]]:
+def clusters(problems: Sequence[Problem]) -> list[list[int]]:
     """Group positions: near-duplicates, near-duplicates of those, and problems with the same `Problem.group` are
     together; in order of the first member.
 
@@ -114,7 +112,7 @@ def clusters(problems: Sequence[Problem], similarity: float = SIMILARITY) -> lis
     of_group = [
         (first_of.setdefault(problem.group, place), place) for place, problem in enumerate(problems) if problem.group
     ]
-    near = ((first, second) for first, second, _ in similar_pairs(problems, similarity))
+    near = ((first, second) for first, second, _ in similar_pairs(problems))
     for first, second in itertools.chain(of_group, near):
         low, high = sorted((root(first), root(second)))
         parent[high] = low
@@ -138,10 +136,10 @@ class _Index:
         self._sets[place] = pairs
         self._bands.insert(place, self._min_hash(pairs))
 
-    def similar_to(self, pairs: frozenset[str], similarity: float) -> list[tuple[int, float]]:
+    def similar_to(self, pairs: frozenset[str]) -> list[tuple[int, float]]:
         candidates = self._bands.query(self._min_hash(pairs))
         compared = ((place, jaccard(pairs, self._sets[place])) for place in candidates)
-        return sorted((place, likeness) for place, likeness in compared if likeness >= similarity)
+        return sorted((place, likeness) for place, likeness in compared if likeness >= SIMILARITY)
 
     def _min_hash(self, pairs: frozenset[str]) -> Any:
         hashed = self._empty.copy()

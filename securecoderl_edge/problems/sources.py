@@ -43,6 +43,17 @@ def is_for_evaluation(source: str) -> bool:
     return is_benchmark(source) and source.partition(":")[2] in ("", "test", "all")
 
 
+def check_exists(source: str) -> None:
+    """Check, before anything slow begins, that ``source`` is a built-in set or an existing file or folder.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if not is_built_in(source) and not Path(source).exists():
+        sets = f"{STARTER}[:SPLIT], humaneval, mbpp[:SPLIT]"
+        raise UsageError(f"{source}: no such file, and not a built-in set ({sets})")
+
+
 def load_problems(
     source: str, max_tests: int = MAX_TESTS, tell: Callable[[str], None] = lambda message: None
 ) -> list[Problem]:
@@ -60,6 +71,7 @@ def load_problems(
         from securecoderl_edge.problems.starter.splits import load_split
 
         return [with_few_tests(problem, max_tests) for problem in load_split(split or "train")]
+    check_exists(source)
     path = Path(source)
     try:
         problems = [problem for _, problem in read_problems(path, max_tests)]
@@ -102,6 +114,7 @@ def open_problems(
     from securecoderl_edge.problems.datasets.importing import detect_format, import_problems
     from securecoderl_edge.problems.datasets.records import form_of
 
+    check_exists(source)
     path = Path(source)
     format = detect_format(path)
     if format == "jsonl" and form_of(path) == "lines":

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from securecoderl_edge.errors import UsageError
-from securecoderl_edge.problems.near_duplicates import SIMILARITY, clusters, pairs_between, statement_hash
+from securecoderl_edge.problems.near_duplicates import clusters, pairs_between, statement_hash
 from securecoderl_edge.problems.problem import Problem
 
 # A group larger than this fraction of the problems is for training: withholding it would lose too many problems.
@@ -51,20 +51,17 @@ class Leak:
         return {"id": self.id, "other_id": self.other_id, "similarity": round(self.similarity, 4)}
 
 
-def split_problems(
-    problems: Sequence[Problem], evaluation: int, seed: int, similarity: float = SIMILARITY, tags: Sequence[str] = ()
-) -> Split:
+def split_problems(problems: Sequence[Problem], evaluation: int, seed: int, tags: Sequence[str] = ()) -> Split:
     """Hold out ``evaluation`` problems for evaluation.
 
     Args:
-        similarity: the least Jaccard similarity of word pairs for near-duplicates.
         tags: hold out all problems with one of these instead.
 
     Raises:
         UsageError: there are too few groups of different problems, or no problem has one of the tags.
         MissingExtra: datasketch is not installed.
     """
-    groups = clusters(problems, similarity)
+    groups = clusters(problems)
     known = {name for problem in problems for name in problem.tags}
     for tag in tags:
         if tag not in known:
@@ -83,14 +80,14 @@ def split_problems(
     return Split(train, tuple(sorted(chosen)), tuple(sorted(withheld)), len(groups))
 
 
-def find_leaks(problems: Sequence[Problem], others: Sequence[Problem], similarity: float = SIMILARITY) -> list[Leak]:
+def find_leaks(problems: Sequence[Problem], others: Sequence[Problem]) -> list[Leak]:
     """The problems with a duplicate or near-duplicate in ``others``, each with the most similar one.
 
     Raises:
         MissingExtra: datasketch is not installed.
     """
     nearest: dict[int, tuple[float, int]] = {}
-    for place, other, likeness in pairs_between(problems, others, similarity):
+    for place, other, likeness in pairs_between(problems, others):
         if place not in nearest or likeness > nearest[place][0]:
             nearest[place] = likeness, other
     return [Leak(problems[place].id, others[other].id, likeness) for place, (likeness, other) in nearest.items()]

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 # A lower limit would measure the start of the interpreter and the load of the machine.
 LEAST_SECONDS = 1.0
+TIMES = 5  # those of the slowest reference
 DOES_NOT_PARSE = "does not parse"
 INSECURE = "insecure"
 WRONG_INSECURE = "wrong insecure solution"
@@ -65,9 +66,9 @@ class Passed:
     solutions: tuple[str, ...]
     cpu_seconds: float
 
-    def time_limit(self, factor: float) -> float:
-        """CPU seconds per test: ``factor`` times those of the references, in steps of 0.1, at least `LEAST_SECONDS`."""
-        return max(LEAST_SECONDS, round(factor * self.cpu_seconds, 1))
+    def time_limit(self) -> float:
+        """CPU seconds per test: `TIMES` those of the references, in steps of 0.1, at least `LEAST_SECONDS`."""
+        return max(LEAST_SECONDS, round(TIMES * self.cpu_seconds, 1))
 
 
 @dataclass(frozen=True)
@@ -111,12 +112,12 @@ class CheckReport:
             "cpu_seconds": {identifier: round(each.cpu_seconds, 4) for identifier, each in self.passing.items()},
         }
 
-    def checked(self, problem: Problem, factor: float) -> Problem:
+    def checked(self, problem: Problem) -> Problem:
         """The problem with its passing solutions and a time limit from their CPU time; unchanged if none was run."""
         found = self.passing.get(problem.id)
         if found is None:
             return problem
-        return replace(problem, solutions=found.solutions, time_limit_s=found.time_limit(factor))
+        return replace(problem, solutions=found.solutions, time_limit_s=found.time_limit())
 
 
 def check_problems(

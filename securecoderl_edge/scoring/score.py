@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from securecoderl_edge.config import current_keys
 from securecoderl_edge.languages.targets import footprint_of
 from securecoderl_edge.sandbox.security import Finding, Scan
 from securecoderl_edge.sandbox.severity import SeverityScale, severity, weight_of_weakness
@@ -194,8 +193,7 @@ def score_from_record(value: object) -> Score:
     """
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
-    record: dict[str, Any] = current_keys(value)
-    fields = {field.name: record[field.name] for field in dataclasses.fields(Score) if field.name in record}
+    fields = {field.name: value[field.name] for field in dataclasses.fields(Score) if field.name in value}
     _check(fields, _TEXTS, lambda value: isinstance(value, str))
     _check(fields, _COUNTS, lambda value: type(value) is int and value >= 0)
     _check(fields, _NUMBERS, _is_amount)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from securecoderl_edge import __version__
-from securecoderl_edge.config import current_settings, read_toml, to_table, to_toml
+from securecoderl_edge.config import read_toml, to_table, to_toml
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.device import Compute
 from securecoderl_edge.models.files import lasting_name
@@ -82,7 +82,7 @@ def prepare_folder(
         # The run was rejected before it started (too little memory, for example), so new settings replace the old ones.
         config.unlink()
     if config.is_file():
-        before = current_settings(read_toml(config))
+        before = read_toml(config)
         changed = differences(without_changeable(before), without_changeable(table))
         if changed:
             ways = "" if run.policy.exists() else f"resume it with: {run.command}; or "

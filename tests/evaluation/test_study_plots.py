@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 from places import ROOT
 
-from securecoderl_edge.config import current_keys
-
 BENCHMARKS = ROOT / "benchmarks"
 NAMES = ("variants", "security", "ablations")
 
@@ -32,7 +30,7 @@ def plots() -> Any:
 @pytest.fixture
 def records() -> Any:
     files = {name: BENCHMARKS / "results" / f"study-{name}.json" for name in ("table3", "security", "ablations")}
-    return {name: current_keys(json.loads(file.read_text(encoding="utf-8"))) for name, file in files.items()}
+    return {name: json.loads(file.read_text(encoding="utf-8")) for name, file in files.items()}
 
 
 def set_difference(record: Any, first: str, second: str, metric: str, *bounds: float) -> None:

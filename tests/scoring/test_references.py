@@ -36,7 +36,7 @@ def test_a_problem_whose_solution_passes_all_tests_passes(scorer: Scorer) -> Non
 def test_one_passing_solution_is_enough_and_the_others_are_counted(scorer: Scorer) -> None:
     report = check(scorer, NO_PYTHON, RIGHT, WRONG)
     assert counts(report) == (1, 1, 3, 2)
-    assert report.checked(DOUBLE, 5.0).solutions == (RIGHT,)
+    assert report.checked(DOUBLE).solutions == (RIGHT,)
 
 
 def test_a_time_limit_is_a_multiple_of_what_the_slowest_reference_took(scorer: Scorer) -> None:
@@ -45,8 +45,9 @@ def test_a_time_limit_is_a_multiple_of_what_the_slowest_reference_took(scorer: S
     assert check(scorer, RIGHT, slow).passing["double"].cpu_seconds > 0.1
     taken = report.passing["double"].cpu_seconds
     assert taken > 0.1
-    assert report.checked(DOUBLE, 40.0).time_limit_s == round(40.0 * taken, 1)
-    assert check(scorer, RIGHT).checked(DOUBLE, 5.0).time_limit_s == LEAST_SECONDS
+    assert report.checked(DOUBLE).time_limit_s == max(LEAST_SECONDS, round(5 * taken, 1))
+    assert Passed((), 0.52).time_limit() == 2.6
+    assert check(scorer, RIGHT).checked(DOUBLE).time_limit_s == LEAST_SECONDS
 
 
 def test_a_reference_may_take_as_long_as_the_check_permits_even_if_the_problem_says_less(scorer: Scorer) -> None:
@@ -60,7 +61,7 @@ RETURNING = "n = int(input())\nif n > 2:\n    print(6)\n    return\nprint(2 * n)
 def test_a_solution_that_returns_outside_of_functions_is_wrapped_and_kept_if_it_passes_so(scorer: Scorer) -> None:
     report = check(scorer, RETURNING, "return 4")
     assert (report.top_level_returns, report.repaired, report.failing_solutions) == (2, 1, 1)
-    (kept,) = report.checked(DOUBLE, 5.0).solutions
+    (kept,) = report.checked(DOUBLE).solutions
     compile(kept, "kept", "exec")
     assert "return" in kept
 
@@ -69,7 +70,7 @@ def test_what_must_come_first_stays_outside_when_a_program_is_wrapped(scorer: Sc
     returning = f"from __future__ import annotations\nfrom math import *\n{RETURNING}"
     report = check(scorer, returning)
     assert (report.repaired, report.failing_solutions) == (1, 0)
-    (kept,) = report.checked(DOUBLE, 5.0).solutions
+    (kept,) = report.checked(DOUBLE).solutions
     assert kept.startswith("from __future__")
 
 
@@ -92,7 +93,7 @@ def test_a_wrapped_program_does_as_it_did(scorer: Scorer, program: str) -> None:
 def test_problems_that_were_not_run_stay_as_they_are(scorer: Scorer) -> None:
     report = check(scorer, WRONG)
     failed = replace(DOUBLE, solutions=(WRONG,))
-    assert report.checked(failed, 5.0) is failed
+    assert report.checked(failed) is failed
 
 
 @pytest.mark.parametrize(

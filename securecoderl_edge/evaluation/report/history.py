@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.config import current_keys
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.runs import DONE_FILE, ENVIRONMENT, READINESS, Run, phase_of
 from securecoderl_edge.system.rows import read_objects
@@ -102,7 +101,7 @@ def read_history(run: Run) -> History:
         history.facts = _decode(history.environment, ENVIRONMENT, history)
     rows: dict[str, dict[int, dict[str, Any]]] = {}
     for row in _rows("metrics.jsonl", history):
-        rows.setdefault(row["phase"], {})[row["step"]] = current_keys(row)
+        rows.setdefault(row["phase"], {})[row["step"]] = row
     start = 0
     for name, folder in _phases(run, rows):
         phase = _phase(name, folder, start, rows.get(name, {}), history)
