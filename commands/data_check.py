@@ -21,6 +21,10 @@ from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:
     from securecoderl_edge.scoring.references import CheckReport
+    from securecoderl_edge.scoring.scorer import Scorer
+
+
+_EXPLAINED = 3  # problems that fail
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
     score.
     """
     from securecoderl_edge.sandbox import Limits
-    from securecoderl_edge.scoring.cluster import open_scorer
+    from securecoderl_edge.scoring.cluster import ClusterScorer, open_scorer
     from securecoderl_edge.scoring.references import check_problems
 
     wanted = [Path(name) for name in (config.out, config.drop_failing) if name is not None]
@@ -76,14 +80,29 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
         open_scorer(config.engine, config.workers, limits, sandbox=config.sandbox) as scorer,
     ):
         report = check_problems(problems, scorer, progress.update)
+        lines = [] if isinstance(scorer, ClusterScorer) else _reasons(problems, report, scorer)
     if config.json:
         click.echo(json.dumps(report.to_record()))
     _report(report, file, listed=not config.json)
+    for line in lines:
+        say(escape_controls(line))
     if any(surplus):
         say(f"{sum(surplus)} problems have more than {config.max_tests} tests; only these were run (see --max-tests)")
     _write(whole, file, report, config)
     if report.failed:
         ctx.exit(1)
+
+
+def _reasons(problems: list[Problem], report: CheckReport, scorer: Scorer) -> list[str]:
+    """Why the best solutions of the first problems fail a test, as lines."""
+    from securecoderl_edge.scoring.explain import about_failure
+
+    of = {problem.id: problem for problem in problems}
+    lines = []
+    for failure in [each for each in report.failed if each.program][:_EXPLAINED]:
+        score = scorer.score(of[failure.id], failure.program)
+        lines += [f"{failure.id}:", *(f"  {line}" for line in about_failure(scorer, of[failure.id], score))]
+    return lines
 
 
 def _report(report: CheckReport, file: str, *, listed: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ import click
 from securecoderl_edge.commands.console import data, duration, say, talk, track, warn_of_level
 from securecoderl_edge.commands.options import FiniteFloat, model_option, options_from
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.generation.repair import answer_and_repair, failing_test
+from securecoderl_edge.generation.repair import answer_and_repair
 from securecoderl_edge.generation.requests import example_tests, parse_test, read_prompt, read_requests, read_tests
 from securecoderl_edge.languages.language import LANGUAGE_NAMES, PYTHON
 from securecoderl_edge.models.files import BUILT_IN
@@ -111,6 +112,7 @@ def generate(
     With --jsonl FILE, each line of FILE is {"prompt": ...} or a problem record. Each output line is a JSON object with
     the best program, its completion and its score.
     """
+    from securecoderl_edge.scoring.explain import about_failure
     from securecoderl_edge.scoring.scorer import Scorer
 
     if jsonl is not None and (prompt is not None or tests or tests_file):
@@ -126,6 +128,8 @@ def generate(
     else:
         # A process may be started without a standard input or output.
         text = read_prompt(prompt, sys.stdin.buffer if sys.stdin else io.BytesIO())
+        if prompt is not None and os.path.isfile(prompt):
+            say(f"the prompt is the name of a file; for its text write @{prompt}")
         shown_tests = tuple(given or example_tests(text))
         attacks = tuple(security_tests)
         problems = [Problem("prompt", text, tests=shown_tests, security_tests=attacks, language=language)]
@@ -155,7 +159,7 @@ def generate(
                 is_built_in = spec.source in BUILT_IN
                 by = f", by {f'the built-in {spec.label} (train your own: sce train)' if is_built_in else spec.label}"
             say(f"{verdict}, seed {sampling.seed}, {spent}{by}")
-            for line in [] if found.best.is_accepted else failing_test(scorer, problems[0], found.best):
+            for line in [] if found.best.is_accepted else about_failure(scorer, problems[0], found.best.score):
                 say(f"  {escape_controls(line)}")
             if language == PYTHON.name and "#include <" in found.best.completion.text:
                 say("this looks like C: with --language c, it is compiled and run as such")

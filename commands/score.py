@@ -320,8 +320,9 @@ def _text_of(option: str, value: str) -> str:
         UsageError: it cannot be read.
     """
     try:
-        if os.path.isfile(value):  # never an error, however long the text is
-            return Path(value).read_text(encoding="utf-8-sig")
+        # Never an error, however long the text is. `sce generate` writes @ before the name of a file.
+        if file := next(filter(os.path.isfile, (value, value.removeprefix("@"))), None):
+            return Path(file).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise not_utf8(f"{option} {value}", error) from None
     except (OSError, ValueError) as error:

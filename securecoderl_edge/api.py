@@ -168,7 +168,8 @@ def bench(
 
     Args:
         models: names of models.
-        problems: a built-in set, ``humaneval``, ``mbpp``, or a file in any format that ``sce data import`` reads.
+        problems: a built-in set, ``humaneval``, ``mbpp``, or a file in any format that ``sce data import`` reads; by
+            default ``starter:eval``, for models of C ``starter:c-eval``.
         samples: completions per problem.
         limit: use only the first problems, this many.
         device: ``auto``, ``cpu`` or ``cuda``.
@@ -188,10 +189,9 @@ def bench(
     from securecoderl_edge.sandbox.calibration import time_factor
     from securecoderl_edge.scoring.scorer import Scorer
 
-    values = {"problems": problems, "samples": samples, "device": device, **settings} | (
-        {} if limit is None else {"limit": limit}
-    )
-    asked = build(BenchSettings, values, "bench")
+    optional = {"problems": problems, "limit": limit}
+    given = {name: value for name, value in optional.items() if value is not None}
+    asked = build(BenchSettings, {"samples": samples, "device": device, **given, **settings}, "bench")
     specs, _ = choose_models(models)
     check_runtime(specs, asked)
     asked = with_budgets(asked, specs)
@@ -206,7 +206,7 @@ def generate(
     model: str | None = None,
     *,
     n: int = 1,
-    language: str = "python",
+    language: str | None = None,
     tests: Sequence[tuple[str, str]] = (),
     threads: int | None = None,
     sandbox: str = "auto",
@@ -219,7 +219,7 @@ def generate(
     Args:
         model: by default the newest export of the latest run, else its policy, else the built-in one for the language.
         n: programs to sample; the best one comes first.
-        language: of the programs: ``python`` or ``c``.
+        language: of the programs: ``python`` or ``c``; by default that of the model.
         tests: (input, expected output) pairs; by default the examples in the prompt, if it has any.
         device: ``auto``, ``cpu`` or ``cuda``.
         gpu_layers: layers of a GGUF file that the GPU computes; all by default.
@@ -242,11 +242,11 @@ def generate(
     from securecoderl_edge.runtimes.spec import resolve_model
     from securecoderl_edge.scoring.scorer import Scorer
 
-    if language not in LANGUAGE_NAMES:
+    if language not in (None, *LANGUAGE_NAMES):
         raise UsageError(f"unknown language {language!r}; choose from {', '.join(LANGUAGE_NAMES)}")
-    shown_tests = tuple(Test(*pair) for pair in tests) or tuple(example_tests(prompt))
-    problem = Problem("prompt", prompt, tests=shown_tests, language=language)
     spec, settings = resolve_model(model, language), build(SamplingSettings, sampling, "generate")
+    shown_tests = tuple(Test(*pair) for pair in tests) or tuple(example_tests(prompt))
+    problem = Problem("prompt", prompt, tests=shown_tests, language=language or spec.language())
     how = RuntimeSettings(device=device, gpu_layers=gpu_layers, threads=threads, sandbox=sandbox)
     check_runtime([spec], how)
     if settings.max_tokens is None and (run := spec.run()) is not None:

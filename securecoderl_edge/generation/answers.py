@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON, Language
-from securecoderl_edge.problems.problem import Problem, Test
+from securecoderl_edge.problems.problem import NO_TEST, Problem
 from securecoderl_edge.prompts.extraction import Asked, extract_program
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.runtimes.protocol import Completion, Generator, OnToken, Sampling
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from securecoderl_edge.scoring.score import Score
     from securecoderl_edge.scoring.scorer import Scorer
 
-# Replaces the tests of a prompt that has none: the program is compiled and scanned, and its result on an empty input is
-# ignored.
-NO_TEST = Test("", "\0")
 _COMPILE_ONLY_SECONDS = 1.0
 
 

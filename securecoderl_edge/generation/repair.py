@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from securecoderl_edge.generation.answers import NO_TEST, Answer, Candidate, answer, ranked
-from securecoderl_edge.languages.language import LANGUAGES
+from securecoderl_edge.generation.answers import Answer, Candidate, answer, ranked
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.fitting import fits
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
 from securecoderl_edge.runtimes.protocol import Generator, OnToken, Sampling
-from securecoderl_edge.scoring.explain import about_security, about_test
+from securecoderl_edge.scoring.explain import about_failure, about_security
 
 if TYPE_CHECKING:
     from securecoderl_edge.scoring.scorer import Scorer
@@ -60,7 +59,7 @@ def answer_and_repair(
 
 def _attempt(scorer: Scorer, problem: Problem, candidate: Candidate) -> Problem:
     """The problem with a wrong program and its faults in the statement."""
-    faults = "\n".join([*failing_test(scorer, problem, candidate), *about_security(candidate.score)])
+    faults = "\n".join([*about_failure(scorer, problem, candidate.score), *about_security(candidate.score)])
     statement = (
         f"{problem.statement.rstrip()}\n\n"
         f"This program is wrong:\n\n{candidate.score.program.strip()}\n\n"
@@ -68,23 +67,3 @@ def _attempt(scorer: Scorer, problem: Problem, candidate: Candidate) -> Problem:
         "Write a program that is right."
     )
     return replace(problem, statement=statement)
-
-
-def failing_test(scorer: Scorer, problem: Problem, candidate: Candidate) -> list[str]:
-    """Describe the first failing test, run again to get its output; or the syntax error.
-
-    The lines contain output of the program; escape control characters before showing them.
-    """
-    score = candidate.score
-    if not score.program.strip():
-        return ["the answer has no program"]
-    failed = next((number for number, verdict in enumerate(score.verdicts) if verdict != "pass"), None)
-    if score.parses and failed is None:
-        return []
-    if problem.kind == "call" and score.parses:
-        return [f"{score.verdicts[failed or 0]}: {problem.assertions[failed or 0]}"]
-    test = problem.tests[failed] if failed is not None and problem.tests else NO_TEST
-    alone = replace(problem, tests=(test,), assertions=())
-    result, run = scorer.inspect(alone, score.program)
-    where = [f"with the input {test.input!r}"] if score.parses else []
-    return [*where, *about_test(result, run, test.output, scorer.limits_of(alone), LANGUAGES[problem.language])]

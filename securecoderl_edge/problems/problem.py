@@ -38,6 +38,11 @@ class Test:
     output: str
 
 
+# Replaces the tests of a prompt that has none: the program is compiled and scanned, and its result on an empty input is
+# ignored.
+NO_TEST = Test("", "\0")
+
+
 @dataclass(frozen=True)
 class SecurityTest:
     """One test that a secure program passes and an insecure one fails, such as a malicious input.

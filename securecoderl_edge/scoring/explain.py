@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import zip_longest
+from typing import TYPE_CHECKING
 
-from securecoderl_edge.languages.language import PYTHON, Language
+from securecoderl_edge.languages.language import LANGUAGES, PYTHON, Language
 from securecoderl_edge.languages.targets import NO_BUDGET, TargetBudget
-from securecoderl_edge.problems.problem import compared_lines
+from securecoderl_edge.problems.problem import NO_TEST, Problem, compared_lines
 from securecoderl_edge.sandbox import Execution, Limits, ProgramRun
 from securecoderl_edge.sandbox.sanitizers import was_reported
 from securecoderl_edge.sandbox.security import Scan
 from securecoderl_edge.scoring.reward import SECURITY_WEIGHT, STAGE_NAMES
 from securecoderl_edge.scoring.score import Score
+
+if TYPE_CHECKING:
+    from securecoderl_edge.scoring.scorer import Scorer
 
 LONGEST_LINE = 200
 STDERR_LINES = 12
@@ -62,6 +67,25 @@ def about_test(score: Score, run: ProgramRun, expected: str, limits: Limits, lan
     if score.verdicts[0] == "crash" and re.search("PermissionError|ModuleNotFoundError", run.executions[0].stderr):
         lines += [f"  (the sandbox allows {PERMITTED[score.sandbox]})"] if score.sandbox in PERMITTED else []
     return lines
+
+
+def about_failure(scorer: Scorer, problem: Problem, score: Score) -> list[str]:
+    """Explain why a program fails, as lines: the first failing test, run again to get its output, or the syntax error.
+
+    The lines contain output of the program; escape control characters before showing them.
+    """
+    if not score.program.strip():
+        return ["the answer has no program"]
+    failed = next((number for number, verdict in enumerate(score.verdicts) if verdict != "pass"), None)
+    if score.parses and failed is None:
+        return []
+    if problem.kind == "call" and score.parses:
+        return [f"{score.verdicts[failed or 0]}: {problem.assertions[failed or 0]}"]
+    test = problem.tests[failed] if failed is not None and problem.tests else NO_TEST
+    alone = replace(problem, tests=(test,), assertions=())
+    result, run = scorer.inspect(alone, score.program)
+    where = [f"with the input {test.input!r}"] if score.parses else []
+    return [*where, *about_test(result, run, test.output, scorer.limits_of(alone), LANGUAGES[problem.language])]
 
 
 def about_security(score: Score) -> list[str]:

@@ -47,11 +47,13 @@ class Failure:
     Attributes:
         kind: ``does not parse``; the most frequent verdict of the failed tests; ``insecure`` if only security tests
             fail; ``wrong insecure solution`` if one fails a test or no security test.
+        program: the best solution, if it fails a test.
     """
 
     id: str
     kind: str
     reason: str
+    program: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -190,11 +192,11 @@ class _Found:
             failed = ", ".join(f"{each.name} (CWE-{each.cwe}): {each.verdict}" for each in self.best.failed_security)
             return Failure(identifier, INSECURE, f"{subject} fails security tests: {failed}")
         if self.best.stage == 0:
-            return Failure(identifier, DOES_NOT_PARSE, f"{subject} does not parse")
+            return Failure(identifier, DOES_NOT_PARSE, f"{subject} does not parse", self.best.program)
         verdicts = Counter(verdict for verdict in self.best.verdicts if verdict != "pass").most_common()
         kinds = ", ".join(f"{count} {verdict}" for verdict, count in verdicts)
         reason = f"{subject} passes {self.best.passed} of {self.best.total} tests ({kinds})"
-        return Failure(identifier, verdicts[0][0], reason)
+        return Failure(identifier, verdicts[0][0], reason, self.best.program)
 
 
 @dataclass(frozen=True)

@@ -222,7 +222,7 @@ def test_commands_flags_and_models_are_completed(
         (tmp_path / "runs" / name / "environment.json").write_text("{}")
     assert completed(monkeypatch, capsys, "ge") == ["generate"]
     assert "--repair" in completed(monkeypatch, capsys, "generate", "--re")
-    assert completed(monkeypatch, capsys, "bench", "n") == ["nano", "nightly", "n"]
+    assert completed(monkeypatch, capsys, "bench", "n") == ["nano", "nano-c", "nightly", "n"]
     assert "starter" in completed(monkeypatch, capsys, "generate", "--model", "st")
 
 

@@ -171,6 +171,7 @@ def test_the_prompt_may_come_from_a_file(use: Use, tmp_path: Path) -> None:
     (tmp_path / "prompt.txt").write_text(PROMPT)
     assert run("@prompt.txt")[0] == 0
     assert runtime.prompts == [format_statement(PROMPT)]
+    assert "for its text write @prompt.txt" in run("prompt.txt")[2]
 
 
 def test_only_the_program_is_printed_unless_raw_is_asked_for(use: Use) -> None:

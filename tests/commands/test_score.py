@@ -350,6 +350,7 @@ def test_input_and_expected_output_may_be_files(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     names = [str(tmp_path / name) for name in ("program.py", "in.txt", "out.txt")]
     assert score(names[0], "--input", names[1], "--expect", names[2]).exit_code == 0
+    assert score(names[0], "--input", f"@{names[1]}", "--expect", f"@{names[2]}").exit_code == 0
 
 
 def test_files_are_utf_8_with_or_without_its_mark(tmp_path: Path) -> None:
