@@ -64,7 +64,7 @@ def test_files_in_c_are_scanned_and_not_run(analyzers: None, tmp_path: Path) -> 
     result = score(*(str(tmp_path / name) for name in programs))
     lines = [line.removeprefix(f"{tmp_path}/") for line in result.stdout.splitlines()]
     assert lines[0] == "unsafe.c:4: high security finding invalidscanf (CWE-120)"
-    assert lines[1].startswith("broken.c: does not compile: solution.c:1:15: error")
+    assert lines[1].startswith(f"broken.c: does not compile: {tmp_path}/broken.c:1:15: error")
     assert lines[-1] == "unsafe.py:1: medium security finding B307 (CWE-78)"
     assert (result.exit_code, result.stderr) == (1, "scanned 4 files, ran none; 3 with findings\n")
 
@@ -107,7 +107,7 @@ def test_a_file_is_built_for_a_target_measured_and_held_to_a_budget(
     assert re.fullmatch(r"cortex-m3: \d+ bytes of code, .*no heap, no floating point, no recursion", measured)
     over = score(*options, "--budget", '{"code_bytes": 9, "heap": false}')
     assert over.exit_code == 1
-    assert re.search(r"^over budget: \d+ bytes of code, limit 9\nlevel 3 \(prints\), reward 0.76$", over.stdout, re.M)
+    assert re.search(r"^over budget: \d+ bytes of code, limit 9\nlevel 3 \(prints\), reward 0.76 = .*$", over.stdout, re.M)
     record = json.loads(score(*options, "--json").stdout)
     assert record["footprint"]["heap"] is False
 

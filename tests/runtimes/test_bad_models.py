@@ -80,13 +80,13 @@ def cut(share: float) -> Damage:
     [
         (lambda path: path.write_bytes(b""), "not a GGUF file"),
         (lambda path: path.write_bytes(b"x" * 3000), "not a GGUF file"),
-        (cut(0.001), "cannot load it"),
+        (cut(0.001), "not a GGUF file, or damaged"),
         (cut(0.5), "corrupted or incomplete"),
         (lambda path: path.write_bytes(path.read_bytes()[:-1]), "corrupted or incomplete"),
-        (overwrite(4, b"\x01\0\0\0"), "found 1;"),
-        (overwrite(4, b"\x63\0\0\0"), "found 99;"),
-        (overwrite(8, b"\xff" * 8), "cannot load it"),
-        (overwrite(16, b"\xff" * 8), "cannot load it"),
+        (overwrite(4, b"\x01\0\0\0"), "version 1 of the format"),
+        (overwrite(4, b"\x63\0\0\0"), "version 99 of the format"),
+        (overwrite(8, b"\xff" * 8), "tensors and"),
+        (overwrite(16, b"\xff" * 8), "values in"),
     ],
 )
 def test_a_damaged_gguf_file_is_a_sentence(gguf_file: Path, tmp_path: Path, damage: Damage, words: str) -> None:
