@@ -82,7 +82,6 @@ def train(
     if gpu is not None and not dry_run:
         raise UsageError("--gpu plans for a GPU that need not be here. Add --dry-run")
     settings = resolve(recipe, overrides, given)
-    check_exists(settings.problems)
     if is_for_evaluation(settings.problems):
         say(f"{settings.problems} is for evaluation: a result on it means nothing after this. To train: mbpp:train")
     if max_steps:
@@ -93,6 +92,7 @@ def train(
 
         _print_plan(make_plan(settings, Run(folder), None if gpu is None else GPUS[gpu], say))
         return
+    check_exists(settings.problems)
     if is_first_process():
         warn_of_level(settings.reward.sandbox)
     steps = phase_steps(settings)

@@ -165,7 +165,7 @@ def test_a_damaged_record_of_a_run_is_named(
     copy = tmp_path / "run"
     shutil.copytree(finished.path, copy)
     (copy / "environment.json").write_text(content)
-    with pytest.raises(SceError, match=r"environment\.json|other weights"):
+    with pytest.raises(SceError, match=r"environment\.json|the content of"):
         train(epoch_settings(), copy)
 
 
