@@ -107,7 +107,7 @@ def test_a_file_is_built_for_a_target_measured_and_held_to_a_budget(
     assert re.fullmatch(r"cortex-m3: \d+ bytes of code, .*no heap, no floating point, no recursion", measured)
     over = score(*options, "--budget", '{"code_bytes": 9, "heap": false}')
     assert over.exit_code == 1
-    assert re.search(r"^over budget: \d+ bytes of code, limit 9\nlevel 3 \(prints\), reward 0.76 = .*$", over.stdout, re.M)
+    assert re.search(r"^over budget: \d+ bytes of code, limit 9\nlevel 3 \(prints\), reward 0.76 = ", over.stdout, re.M)
     record = json.loads(score(*options, "--json").stdout)
     assert record["footprint"]["heap"] is False
 
