@@ -277,7 +277,7 @@ def problems(records: Records, study: str, split: str) -> str:
 
 
 def footprints(_: Records) -> str:
-    """Code and stack of the right programs of each variant for C, and its differences from SFT of equal time."""
+    """Code and stack of the right programs of each variant for C, and the differences between variants."""
     found, titles = read_result(RESULTS / "c-footprints.json"), {arm.name: arm.title for arm in arms_of("c")}
     rows = [(titles[name], *_in_bytes(sizes, signed=False)) for name, sizes in found["arms"].items()]
     for pair, sizes in found["differences"].items():
