@@ -4,6 +4,7 @@
    libubsan, whose start would cost each test a third of its CPU time. A report calls nothing of the C library, because a
    program may define functions of the same names. It ends the process with SANITIZER_STATUS. */
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define TEXT_OF(word) #word
@@ -34,11 +35,23 @@ static long kernel(long number, long first, long second, long third)
 #endif
 }
 
-/* Once there is a report, no other thread leaves with another status, whichever function it calls. */
+/* Once there is a report, no other thread leaves with another status, whichever function it calls. AddressSanitizer
+   writes the first line of a report before it calls us, but holds a lock from before that line until the process ends.
+   Asking it for an address on the stack needs that lock, so a thread that saw the line waits here for the end. */
 static volatile int is_reported;
-_Noreturn void _exit(int status) { for (;;) kernel(EXIT_GROUP, is_reported ? SANITIZER_STATUS : status, 0, 0); }
+const char *__asan_locate_address(void *address, char *name, size_t size, void **region, size_t *region_size);
+static int status_after(int status)
+{
+    char here = 0, name[1];
+    void *region;
+    size_t size;
+    if (!is_reported) __asan_locate_address(&here, name, sizeof name, &region, &size);
+    return is_reported ? SANITIZER_STATUS : status;
+}
+static _Noreturn void leave_with(int status) { for (;;) kernel(EXIT_GROUP, status, 0, 0); }
+_Noreturn void _exit(int status) { leave_with(status_after(status)); }
 _Noreturn void _Exit(int status) { _exit(status); }
-__attribute__((destructor)) static void leave(void) { if (is_reported) _exit(SANITIZER_STATUS); }
+__attribute__((destructor)) static void leave(void) { if (status_after(0)) leave_with(SANITIZER_STATUS); }
 int at_quick_exit(void (*function)(void));
 __attribute__((constructor)) static void prepare(void) { at_quick_exit(leave); }
 void __asan_on_error(void) { is_reported = 1; }
@@ -65,7 +78,7 @@ static void report(const struct place *at, const char *kind)
     end = put_number(end, at->column);
     end = put(end, "\n");
     kernel(WRITE, 2, (long)line, end - line);
-    _exit(SANITIZER_STATUS);
+    leave_with(SANITIZER_STATUS);
 }
 
 #define HANDLER(name, kind) \
