@@ -14,7 +14,8 @@ from securecoderl_edge.commands.console import refuse_to_overwrite, say, track, 
 from securecoderl_edge.commands.options import engine_setting, options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.problems.problem import MAX_TESTS, Problem, with_few_tests, write_problems
+from securecoderl_edge.problems.problem import Problem, with_few_tests
+from securecoderl_edge.problems.records import MAX_TESTS, write_problems
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.sandbox.levels import sandbox_setting
 from securecoderl_edge.text import escape_controls

@@ -17,7 +17,8 @@ from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import MissingExtra, UsageError
 from securecoderl_edge.languages.language import PYTHON
-from securecoderl_edge.problems.problem import Problem, problem_to_record
+from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.problems.records import problem_to_record
 from securecoderl_edge.problems.sources import open_problems
 from securecoderl_edge.prompts.styles import OURS, STYLES
 from securecoderl_edge.text import escape_controls

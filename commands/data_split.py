@@ -14,7 +14,7 @@ from securecoderl_edge.commands.console import refuse_to_overwrite, say
 from securecoderl_edge.commands.options import options_from
 from securecoderl_edge.config import setting
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.problems.problem import write_problems
+from securecoderl_edge.problems.records import write_problems
 from securecoderl_edge.problems.sources import open_problems
 from securecoderl_edge.text import escape_controls
 

@@ -107,7 +107,7 @@ def score(ctx: click.Context, programs: tuple[Path, ...], config: ScoreConfig) -
 
 
 def _score_many(config: ScoreConfig) -> None:
-    from securecoderl_edge.problems.problem import MAX_TESTS
+    from securecoderl_edge.problems.records import MAX_TESTS
     from securecoderl_edge.problems.sources import is_benchmark, load_problems
     from securecoderl_edge.scoring.score import score_line
     from securecoderl_edge.scoring.scorer import Item

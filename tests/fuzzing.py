@@ -23,7 +23,8 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.problems.problem import Problem, Test, problem_from_record, problem_to_record
+from securecoderl_edge.problems.problem import Problem, Test
+from securecoderl_edge.problems.records import problem_from_record, problem_to_record
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.prompts.extraction import extract_program
 from securecoderl_edge.sandbox import Limits, worker

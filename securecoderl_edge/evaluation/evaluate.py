@@ -14,7 +14,8 @@ from securecoderl_edge.errors import SceError
 from securecoderl_edge.evaluation.log import EvaluationLog
 from securecoderl_edge.evaluation.shards import WHOLE, Shard
 from securecoderl_edge.evaluation.summary import EvaluationSummary, summarize
-from securecoderl_edge.problems.problem import Problem, digest_of_problems
+from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.problems.records import digest_of_problems
 from securecoderl_edge.prompts.extraction import Asked, extract_program
 from securecoderl_edge.prompts.fitting import fit_problem
 from securecoderl_edge.prompts.styles import OURS, PromptFormat

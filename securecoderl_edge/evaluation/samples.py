@@ -9,7 +9,7 @@ from pathlib import Path
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.evaluation.evaluate import Evaluation
 from securecoderl_edge.evaluation.log import file_name
-from securecoderl_edge.problems.datasets.python_source import with_typing_names
+from securecoderl_edge.languages.python_source import with_typing_names
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.system.files import write_atomically
 

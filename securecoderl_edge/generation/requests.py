@@ -9,15 +9,8 @@ from typing import Any, BinaryIO
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.languages.language import PYTHON
-from securecoderl_edge.problems.problem import (
-    Problem,
-    ProblemError,
-    SecurityTest,
-    Test,
-    language_of,
-    problem_from_record,
-    security_tests_of,
-)
+from securecoderl_edge.problems.problem import Problem, SecurityTest, Test
+from securecoderl_edge.problems.records import ProblemError, language_of, problem_from_record, security_tests_of
 from securecoderl_edge.system.rows import read_jsonl
 from securecoderl_edge.text import unescaped
 

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from securecoderl_edge.problems.datasets.python_source import UNREADABLE, expected_errors, parse
+from securecoderl_edge.languages.python_source import UNREADABLE, expected_errors, parse
 from securecoderl_edge.problems.problem import Problem
 
 Comparison = Literal["whole", "equal", "identical", "near", "each", "raises", "contains", "among"]

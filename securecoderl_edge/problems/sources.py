@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.problems.problem import MAX_TESTS, Problem, read_problems, with_few_tests
+from securecoderl_edge.problems.problem import Problem, with_few_tests
+from securecoderl_edge.problems.records import MAX_TESTS, read_problems
 
 STARTER = "starter"
 # Files of a published benchmark in the current folder, which are used instead of the packaged one: the published names,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from securecoderl_edge.languages.python_source import UNREADABLE
 from securecoderl_edge.problems.assertions import Assertion, holds
-from securecoderl_edge.problems.datasets.python_source import UNREADABLE
 from securecoderl_edge.sandbox import Call, Execution, literal
 from securecoderl_edge.scoring.reward import Outcome, outcome_of_failure
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.languages.analyzers import AnalyzerChoice
 from securecoderl_edge.languages.language import C
-from securecoderl_edge.problems.problem import problem_from_record, problem_to_record
+from securecoderl_edge.problems.records import problem_from_record, problem_to_record
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.sandbox.levels import named_choice
 from securecoderl_edge.sandbox.pool import default_workers

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.languages.language import PYTHON
-from securecoderl_edge.problems.datasets.python_source import returns_at_top_level, wrap_in_function
+from securecoderl_edge.languages.python_source import returns_at_top_level, wrap_in_function
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.scoring.scorer import Item
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.problems.problem import Problem, problem_digest
+from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.problems.records import problem_digest
 from securecoderl_edge.prompts.extraction import extract_program
 from securecoderl_edge.scoring.score import Score, score_from_record
 from securecoderl_edge.system.files import take_lock

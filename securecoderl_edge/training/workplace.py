@@ -15,6 +15,7 @@ import torch
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.languages.language import PYTHON
+from securecoderl_edge.languages.python_source import reformatted
 from securecoderl_edge.models.adapters import (
     ADAPTER_WEIGHTS,
     POLICY_ADAPTER,
@@ -34,9 +35,9 @@ from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture
 from securecoderl_edge.models.sizes import GIB
 from securecoderl_edge.models.tokenizer import Tokenizer, read_tokenizer
-from securecoderl_edge.problems.datasets.python_source import reformatted
 from securecoderl_edge.problems.leakage import without_visible_tests
-from securecoderl_edge.problems.problem import Problem, digest_of_problems
+from securecoderl_edge.problems.problem import Problem
+from securecoderl_edge.problems.records import digest_of_problems
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.prompts.fitting import Fitted, fit_problems

@@ -14,7 +14,7 @@ from fake_runtime import FakeRuntime, mixed, problem
 
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.evaluation.shards import Shard, shard_of
-from securecoderl_edge.problems.problem import write_problems
+from securecoderl_edge.problems.records import write_problems
 
 pytestmark = pytest.mark.usefixtures("one_sandbox")
 

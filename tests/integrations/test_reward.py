@@ -19,7 +19,8 @@ from securecoderl_edge.integrations import reward as shared
 from securecoderl_edge.integrations import verl
 from securecoderl_edge.integrations.reward import PARTS, ProblemReward, text_of
 from securecoderl_edge.integrations.trl import Reward
-from securecoderl_edge.problems.problem import Problem, Test, write_problems
+from securecoderl_edge.problems.problem import Problem, Test
+from securecoderl_edge.problems.records import write_problems
 from securecoderl_edge.prompts.styles import PromptFormat
 from securecoderl_edge.scoring.score import Score
 

@@ -13,12 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.problems.problem import (
+from securecoderl_edge.problems.problem import Problem, SecurityTest, Test
+from securecoderl_edge.problems.records import (
     MAX_TESTS,
-    Problem,
     ProblemError,
-    SecurityTest,
-    Test,
     problem_digest,
     problem_from_record,
     problem_to_record,

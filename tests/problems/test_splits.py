@@ -19,7 +19,8 @@ from places import SHARED
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.problems.datasets.importing import import_problems
 from securecoderl_edge.problems.near_duplicates import SIMILARITY, jaccard, word_pairs
-from securecoderl_edge.problems.problem import Problem, Test, write_problems
+from securecoderl_edge.problems.problem import Problem, Test
+from securecoderl_edge.problems.records import write_problems
 from securecoderl_edge.problems.splits import Split, find_leaks, split_problems
 
 WORDS = ["".join(random.Random(number).choices("abcdefghij", k=5)) for number in range(400)]

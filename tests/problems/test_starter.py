@@ -17,7 +17,8 @@ pytest.importorskip("torch", reason="needs the train extra")
 from securecoderl_edge.errors import UsageError
 from securecoderl_edge.problems.leakage import is_visible
 from securecoderl_edge.problems.near_duplicates import SIMILARITY, jaccard, word_pairs
-from securecoderl_edge.problems.problem import MAX_TESTS, Problem, Test
+from securecoderl_edge.problems.problem import Problem, Test
+from securecoderl_edge.problems.records import MAX_TESTS
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.problems.splits import find_leaks
 from securecoderl_edge.problems.starter.apart import Apart

@@ -15,7 +15,8 @@ pytest.importorskip("torch", reason="needs the train extra")
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.evaluation.bench import BenchSettings, measure
 from securecoderl_edge.evaluation.evaluate import evaluate
-from securecoderl_edge.problems.problem import Problem, Test, write_problems
+from securecoderl_edge.problems.problem import Problem, Test
+from securecoderl_edge.problems.records import write_problems
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.prompts.fitting import CUT
 from securecoderl_edge.prompts.styles import PromptFormat, choose_format

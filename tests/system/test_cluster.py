@@ -23,7 +23,8 @@ from ray_cluster import Cluster, free_ports, two_nodes, wait_until
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.evaluation.cluster import BenchWorker
 from securecoderl_edge.evaluation.study.cluster import _await_lock
-from securecoderl_edge.problems.problem import with_few_tests, write_problems
+from securecoderl_edge.problems.problem import with_few_tests
+from securecoderl_edge.problems.records import write_problems
 from securecoderl_edge.problems.sources import load_problems
 from securecoderl_edge.scoring.cluster import ClusterScorer, ScoringWorker
 from securecoderl_edge.system.cluster import Work, is_ray, run_jobs

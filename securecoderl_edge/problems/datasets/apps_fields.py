@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from securecoderl_edge.problems.datasets.calls import call_assertion, expected_values, restore_integer_keys
-from securecoderl_edge.problems.datasets.fields import check_pairs
-from securecoderl_edge.problems.datasets.python_source import (
+from securecoderl_edge.languages.python_source import (
     add_missing_imports,
     is_function_name,
     only_function,
     signature,
 )
+from securecoderl_edge.problems.datasets.calls import call_assertion, expected_values, restore_integer_keys
+from securecoderl_edge.problems.datasets.fields import check_pairs
 from securecoderl_edge.problems.datasets.stdin_tests import are_arguments, stdin_tests
 from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems.problem import Problem

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from securecoderl_edge.languages.python_source import parse
 from securecoderl_edge.problems.datasets.apps_fields import AppsFields, make_problem
 from securecoderl_edge.problems.datasets.fields import first_of, given_id
-from securecoderl_edge.problems.datasets.python_source import parse
 from securecoderl_edge.problems.datasets.tally import DropRecord, MalformedRecord, Tally
 from securecoderl_edge.problems.problem import Problem
 

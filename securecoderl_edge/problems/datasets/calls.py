@@ -7,7 +7,7 @@ import math
 import re
 from typing import Any
 
-from securecoderl_edge.problems.datasets.python_source import find_function
+from securecoderl_edge.languages.python_source import find_function
 
 
 def call_assertion(call: str, arguments: list[Any], expected: Any) -> str:

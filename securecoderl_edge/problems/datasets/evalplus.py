@@ -12,10 +12,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from securecoderl_edge.languages.python_source import called_function, is_function_name, parse, signature
 from securecoderl_edge.problems.datasets.evalplus_inputs import literal_inputs, with_python_types
 from securecoderl_edge.problems.datasets.evalplus_tests import HUMANEVAL_PLUS, MBPP_PLUS, Evaluate, Task, tests_of
 from securecoderl_edge.problems.datasets.fields import text, texts
-from securecoderl_edge.problems.datasets.python_source import called_function, is_function_name, parse, signature
 from securecoderl_edge.problems.datasets.tally import DropRecord, MalformedRecord, Tally
 from securecoderl_edge.problems.problem import Problem
 

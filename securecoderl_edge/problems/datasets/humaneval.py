@@ -10,8 +10,8 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from securecoderl_edge.languages.python_source import is_function_name, parse, parse_stub, signature
 from securecoderl_edge.problems.datasets.fields import text
-from securecoderl_edge.problems.datasets.python_source import is_function_name, parse, parse_stub, signature
 from securecoderl_edge.problems.datasets.tally import DropRecord, MalformedRecord, Tally
 from securecoderl_edge.problems.problem import Problem
 

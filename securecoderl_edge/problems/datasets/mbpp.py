@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from securecoderl_edge.languages.python_source import called_function, fault_of_assertion, signature
 from securecoderl_edge.problems.datasets.fields import given_id, text, texts
-from securecoderl_edge.problems.datasets.python_source import called_function, fault_of_assertion, signature
 from securecoderl_edge.problems.datasets.tally import DropRecord, MalformedRecord, Tally, usable_tests
 from securecoderl_edge.problems.problem import Problem
 

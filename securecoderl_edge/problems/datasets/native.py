@@ -1,4 +1,4 @@
-"""Our own JSONL: problems as `securecoderl_edge.problems.problem` writes them.
+"""Our own JSONL: problems as `securecoderl_edge.problems.records` writes them.
 
 The import checks and filters. Unlike `load_problems`, which rejects a file with a bad record, it drops and counts
 unusable problems and tests.
@@ -9,10 +9,11 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from securecoderl_edge.problems.datasets.python_source import fault_of_assertion
+from securecoderl_edge.languages.python_source import fault_of_assertion
 from securecoderl_edge.problems.datasets.stdin_tests import fault_of
 from securecoderl_edge.problems.datasets.tally import DropRecord, MalformedRecord, Tally, usable_tests
-from securecoderl_edge.problems.problem import Problem, ProblemError, Test, problem_from_record
+from securecoderl_edge.problems.problem import Problem, Test
+from securecoderl_edge.problems.records import ProblemError, problem_from_record
 
 
 def problem_from(record: dict[str, Any], name: str, tally: Tally) -> Problem:

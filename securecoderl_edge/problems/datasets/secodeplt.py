@@ -18,9 +18,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from securecoderl_edge.languages.python_source import is_function_name, is_literal, parse, signature
 from securecoderl_edge.problems.datasets.evalplus_tests import Answer, Evaluate
 from securecoderl_edge.problems.datasets.fields import given_id, text, texts
-from securecoderl_edge.problems.datasets.python_source import is_function_name, is_literal, parse, signature
 from securecoderl_edge.problems.datasets.tally import DropRecord, MalformedRecord, Tally
 from securecoderl_edge.problems.datasets.variants import Variants
 from securecoderl_edge.problems.problem import Problem, SecurityTest

@@ -19,8 +19,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from securecoderl_edge.languages.python_source import parse
 from securecoderl_edge.problems.datasets.fields import given_id
-from securecoderl_edge.problems.datasets.python_source import parse
 from securecoderl_edge.problems.datasets.records import count_records, open_records
 from securecoderl_edge.problems.datasets.stdin_tests import stdin_tests
 from securecoderl_edge.problems.datasets.tally import DropRecord, MalformedRecord, Tally

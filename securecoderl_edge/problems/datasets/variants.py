@@ -6,7 +6,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 
-from securecoderl_edge.problems.datasets.python_source import parse
+from securecoderl_edge.languages.python_source import parse
 
 _SIMILARITY = 0.5
 # Of each group the oldest and the newest are compared: variants follow one another, with strays in between.

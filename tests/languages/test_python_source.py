@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from securecoderl_edge.problems.datasets.calls import call_assertion
-from securecoderl_edge.problems.datasets.python_source import (
+from securecoderl_edge.languages.python_source import (
     add_missing_imports,
     called_function,
     reformatted,
     signature,
 )
+from securecoderl_edge.problems.datasets.calls import call_assertion
 
 
 @pytest.mark.parametrize(
