@@ -79,13 +79,22 @@ def mbpp(folder: Path) -> Study:
     longest = changed(f"sft-{2 * LONG_SFT}", "sft", f"SFT, {2 * LONG_SFT} updates", steps(2))
     # Does the binary reward teach programs that parse, if it gives nothing for that?
     flat = changed("simple-paper", "simple", "PPO-simple, 0.40 if unparsable", "reward.unparsable=paper")
+    # It kept the solutions and added some, up to its last update. So: from the better start, for longer.
+    late_flat = changed(
+        "late-paper",
+        "simple",
+        f"PPO-simple, 0.40 if unparsable, 80 updates after {LONG_SFT} of SFT",
+        *(steps(), "binary.steps=80", "reward.unparsable=paper"),
+    )
     plain = changed("cont-plain", "cont", "PPO-cont, constants rewarded", "reward.subtract_constant_baseline=false")
     papers = [arm for arm in variants if arm.name not in ("mbpp-rft", "mbpp-relift")]
     pairs = [(sft, longer), *itertools.product((sft, longer), variants), *itertools.combinations(papers, 2)]
     pairs += [(longer, late), (longer, longest), (longest, late), (longer, plain), (plain, known["cont"])]
     pairs += [(sft, flat), (longer, flat), (flat, known["simple"])]
+    pairs += [(longer, late_flat), (longest, late_flat), (late, late_flat)]
     names = tuple((first.name, second.name) for first, second in pairs)
-    return replace(preset, name="mbpp", arms=(sft, longer, *variants, flat, late, longest, plain), comparisons=names)
+    arms = (sft, longer, *variants, flat, late, late_flat, longest, plain)
+    return replace(preset, name="mbpp", arms=arms, comparisons=names)
 
 
 def with_subsets(record: dict[str, Any], study: Study, jobs: int) -> dict[str, Any]:

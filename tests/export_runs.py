@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
 from cli_runs import run_sce
 from tiny_models import build_adapter, build_model
 
@@ -40,3 +41,16 @@ def make_run(made: Path, base: Path) -> None:
     rows = [{"phase": "sft", "step": step, "rewards": [0.5, 1.0, 1.0, 1.0]} for step in (0, 4)]
     (phase / "evaluations.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     mark_latest(Run(made))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base: Path) -> Path:
+    """A working folder with a run that has a policy and two evaluations of its only phase."""
+    monkeypatch.chdir(tmp_path)
+    make_run(Path("runs/mine"), base)
+    return tmp_path
+
+
+def names(folder: Path) -> set[str]:
+    """Of the files in a folder."""
+    return {path.name for path in folder.iterdir()}

@@ -21,6 +21,7 @@ from securecoderl_edge.system.rows import read_jsonl
 
 MAX_TESTS = 5
 _ALIKE = 0.8  # names of fields, of 1
+_MOST_FAULTS = 5  # of a file, in one message
 
 
 class ProblemError(ValueError):
@@ -72,7 +73,11 @@ def problem_from_record(record: Any, max_tests: int = MAX_TESTS) -> Problem:
         budget=_budget(record),
     )
     if problem.test_count == 0:
-        raise ProblemError("no tests" if kind == "stdin" else "no assertions")
+        missing, other, other_kind = "tests", "assertions", "call"
+        if kind == "call":
+            missing, other, other_kind = other, missing, "stdin"
+        hint = f' ("{other}" are for "kind": "{other_kind}")' if record.get(other) else ""
+        raise ProblemError(f"no {missing}{hint}")
     return problem
 
 
@@ -152,17 +157,28 @@ def digest_of_problems(problems: Iterable[Problem]) -> str:
 
 
 def read_problems(path: Path, max_tests: int = MAX_TESTS) -> Iterator[tuple[int, Problem]]:
-    """Yield ``(line number, problem)`` for each non-blank line of a file; errors as in `load_problems`."""
+    """Yield ``(line number, problem)`` for each non-blank line of a file, up to the first one with a fault.
+
+    Raises:
+        UsageError, SceError: as `load_problems`; the message names the first `_MOST_FAULTS` faults, one in a line.
+    """
     seen: dict[str, int] = {}
+    faults: list[str] = []
     for number, record in read_jsonl(path):
         try:
             problem = problem_from_record(record, max_tests)
+            if problem.id in seen:
+                raise ProblemError(f"duplicate id {problem.id!r}, already used in line {seen[problem.id]}")
         except ProblemError as error:
-            raise SceError(f"{path}:{number}: {error}") from None
-        if problem.id in seen:
-            raise SceError(f"{path}:{number}: duplicate id {problem.id!r}, already used in line {seen[problem.id]}")
+            faults.append(f"{path}:{number}: {error}")
+            if len(faults) == _MOST_FAULTS:
+                break
+            continue
         seen[problem.id] = number
-        yield number, problem
+        if not faults:
+            yield number, problem
+    if faults:
+        raise SceError("\n".join(faults))
 
 
 def write_problems(path: Path, problems: Iterable[Problem]) -> int:

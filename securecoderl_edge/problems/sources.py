@@ -79,23 +79,25 @@ def load_problems(
     except UsageError:
         raise
     except SceError as error:
-        raise SceError(f"{error}{_other_format(path)}") from None
+        raise SceError(_with_hint(str(error), path)) from None
     if not problems:
         raise SceError(f"{path}: the file is empty; expected one problem per line")
     return problems
 
 
-def _other_format(path: Path) -> str:
-    """A hint how to convert a file that is not in our format; empty if its format is unknown."""
+def _with_hint(faults: str, path: Path) -> str:
+    """The faults of a file, one in a line, with a hint how to convert or filter it, if its format is known."""
     from securecoderl_edge.problems.datasets.importing import detect_format
 
     try:
         format = detect_format(path)
     except SceError:
-        return ""
+        return faults
     if format == "jsonl":
-        return f". To drop unusable problems and tests, run: sce data import {path}"
-    return f". The file looks like {format}; convert it with: sce data import {path}"
+        end = "\n" if "\n" in faults else ". "
+        return f"{faults}{end}To drop unusable problems and tests, run: sce data import {path}"
+    first = faults.splitlines()[0]
+    return f"{first}. The file looks like {format}; convert it with: sce data import {path}"
 
 
 def open_problems(

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 
-from export_runs import make_run, run
+from export_runs import folder, names, run
 from fake_runtime import problem
 
 from securecoderl_edge.export import workbench
@@ -20,19 +20,8 @@ from securecoderl_edge.models.gguf_header import header_strings, is_adapter, rea
 from securecoderl_edge.problems.records import write_problems
 from securecoderl_edge.runtimes.spec import default_models, resolve_model
 
+__all__ = ["folder"]  # a fixture
 pytestmark = pytest.mark.usefixtures("known_references")
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base: Path) -> Path:
-    """A working folder with a run that has a policy and two evaluations of its only phase."""
-    monkeypatch.chdir(tmp_path)
-    make_run(Path("runs/mine"), base)
-    return tmp_path
-
-
-def names(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
 
 
 def test_several_types_are_exported_at_once_with_their_sidecar_files(folder: Path) -> None:

@@ -16,22 +16,12 @@ import pytest
 pytest.importorskip("torch", reason="needs the train extra")
 pytest.importorskip("llama_cpp", reason="needs the gguf extra")
 
-from export_runs import make_run, run
+from export_runs import folder, names, run
 
 from securecoderl_edge.system import files
 from securecoderl_edge.system.files import remove_abandoned
 
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base: Path) -> Path:
-    """A working folder with a run that has a policy and two evaluations of its only phase."""
-    monkeypatch.chdir(tmp_path)
-    make_run(Path("runs/mine"), base)
-    return tmp_path
-
-
-def names(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
+__all__ = ["folder"]  # a fixture
 
 
 @pytest.mark.slow

@@ -269,6 +269,17 @@ def test_a_repeated_id_is_named_with_both_lines(tmp_path: Path) -> None:
         load_problems(str(path))
 
 
+def test_the_first_faults_of_a_file_are_named_together(tmp_path: Path) -> None:
+    bad = {**STDIN, "statement": ""}
+    path = problem_file(tmp_path, bad, STDIN, {**CALL, "kind": "stdin"}, *[bad] * 9)
+    with pytest.raises(SceError) as caught:
+        load_problems(str(path))
+    *faults, hint = str(caught.value).splitlines()
+    assert [int(fault.split(":")[1]) for fault in faults] == [1, 3, 4, 5, 6]
+    assert '"assertions" are for "kind": "call"' in faults[1]
+    assert hint.startswith("To drop unusable problems")
+
+
 def test_a_missing_file_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file"):
         load_problems(str(tmp_path / "nowhere.jsonl"))
