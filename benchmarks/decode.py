@@ -24,7 +24,6 @@ import importlib.util
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -33,13 +32,12 @@ from pathlib import Path
 from typing import Any
 
 from random_model import make_model
-from record import publish
+from record import publish, worker
 
 PROMPT = "Write a program that reads n numbers and prints the largest of them, then their sum.\n"
 TOKENS, SAMPLES, TURNS = 32, 8, 3
 LONG_PROMPT = "".join(f"x{number} = int(input())\n" for number in range(100))
 GGUF, ONNX = ("q8_0", "q4_k_m"), ("int8", "int4")
-WORKER_SECONDS = 900
 
 
 class Clock:
@@ -262,12 +260,7 @@ WORKERS: dict[str, Callable[[Path], dict[str, float]]] = {
 
 def measure(what: str, path: Path) -> dict[str, float]:
     """One measurement, in a process of its own."""
-    command = [sys.executable, __file__, "--worker", what, str(path)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=WORKER_SECONDS)
-    if done.returncode:
-        raise SystemExit(f"the worker {what} failed:\n{done.stderr}")
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, float] = worker(__file__, "--worker", what, path, OMP_NUM_THREADS="1")
     sys.stdout.write(f"{path.name:12s} {what:12s} {found}\n")
     sys.stdout.flush()
     return found

@@ -15,7 +15,6 @@ import json
 import os
 import resource
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from random_model import make_model
-from record import publish
+from record import publish, worker
 
 GIB = 1 << 30
 FORMATS = (
@@ -38,7 +37,6 @@ FORMATS = (
     "portable-f16",
     "adapter-f16",
 )
-WORKER_SECONDS = 1500
 
 
 class PeakAnonymous:
@@ -150,19 +148,7 @@ def main() -> None:
         make_model(folder / "base", arguments.tokenizer, layers=2 if arguments.quick else None)
         write_adapter_folder(folder / "base", folder / "adapter")
         for what in (*FORMATS, "copy", "load"):
-            command = [
-                sys.executable,
-                __file__,
-                "--worker",
-                what,
-                *(str(folder / each) for each in ("base", "adapter")),
-                name,
-            ]
-            environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-            done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=WORKER_SECONDS)
-            if done.returncode:
-                raise SystemExit(f"the worker {what} failed:\n{done.stderr}")
-            found[what] = json.loads(done.stdout.splitlines()[-1])
+            found[what] = worker(__file__, "--worker", what, folder / "base", folder / "adapter", folder)
             sys.stdout.write(f"{what:12s} {found[what]}\n")
             sys.stdout.flush()
             if what not in ("gguf-f16",):

@@ -20,19 +20,15 @@ Python and torch need included, and the formats are those that the CPU computes 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from random_model import make_model
-from record import publish
+from record import publish, worker
 
 WORKER = Path(__file__).with_name("gpu_fit_worker.py")
-WORKER_SECONDS = 3000
 
 
 def main() -> None:
@@ -50,22 +46,11 @@ def main() -> None:
         found: dict[str, dict[str, Any]] = {}
         whats = ["load-int8", "update-int8", "update-fp16", "update-bf16", "sft-int8", "rollout-int8", "seed"]
         for what in whats:
-            found[what] = run(what, folder, arguments.quick)
+            found[what] = worker(WORKER, what, folder, *(["--quick"] if arguments.quick else []))
             if found[what]:
                 sys.stdout.write(f"{what:12s} {describe(found[what])}\n")
                 sys.stdout.flush()
     publish(summarize(found), arguments.json)
-
-
-def run(what: str, folder: Path, quick: bool) -> dict[str, Any]:
-    """One worker's results; none where the device does not have the format."""
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "GOMP_SPINCOUNT": "1000", "TOKENIZERS_PARALLELISM": "false"}
-    command = [sys.executable, str(WORKER), what, str(folder), *(["--quick"] if quick else [])]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WORKER_SECONDS)
-    if done.returncode:
-        raise SystemExit(f"the worker {what} failed:\n{done.stderr}")
-    measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return measured
 
 
 def describe(measured: dict[str, Any]) -> str:

@@ -39,9 +39,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from importlib.metadata import PackageNotFoundError, version
@@ -49,7 +47,7 @@ from pathlib import Path
 from typing import Any
 
 from ppo_step_worker import BATCH, NEW_TOKENS
-from record import publish
+from record import publish, worker
 
 from securecoderl_edge.system.files import write_atomically
 
@@ -70,7 +68,6 @@ WAYS = {
 TOKENS = {"random": BATCH * NEW_TOKENS, "random-256-4": BATCH * NEW_TOKENS, "smollm2": 32 * 160}
 SCALING = (8, 16, 32, 64)
 WORKER = Path(__file__).with_name("ppo_step_worker.py")
-WORKER_SECONDS = 3000
 
 
 def main() -> None:
@@ -117,21 +114,8 @@ def run(model: str, way: str, folder: Path, updates: int, threads: int, turn: in
     file = folder / f"measured-{model}-{way}-{updates}-{threads}-{turn}.json"
     if file.is_file():
         return dict(json.loads(file.read_text(encoding="utf-8")))
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": str(threads),
-        "MKL_NUM_THREADS": str(threads),
-        "GOMP_SPINCOUNT": "1000",  # threads that wait would otherwise count as work
-        "TOKENIZERS_PARALLELISM": "false",
-        "HF_HUB_OFFLINE": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-        "TRL_EXPERIMENTAL_SILENCE": "1",
-    }
-    command = [sys.executable, str(WORKER), model, way, str(folder), str(updates)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WORKER_SECONDS)
-    if done.returncode:
-        raise SystemExit(f"the worker {way} failed:\n{done.stderr}")
-    measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1]) if done.stdout else {}
+    only = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": ""}
+    measured = worker(WORKER, model, way, folder, updates, **only, TRL_EXPERIMENTAL_SILENCE="1")
     with write_atomically(file) as out:
         out.write(json.dumps(measured))
     return measured

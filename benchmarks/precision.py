@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from record import publish
+from record import publish, worker
 
 PRECISIONS = ("fp32", "bf16", "int8")
 PROMPTS, AT_A_TIME, TOKENS = 16, 8, 96
@@ -115,9 +113,7 @@ def main() -> None:
             make_model(folder)
         for _ in range(1 if arguments.quick else arguments.runs):
             for case in cases:
-                command = [sys.executable, __file__, "--one", str(folder), *case]
-                done = subprocess.run(command, check=True, capture_output=True, text=True)
-                found[case].append(json.loads(done.stdout.splitlines()[-1]))
+                found[case].append(worker(__file__, "--one", folder, *case))
     best = {" ".join(case): max(runs, key=lambda run: run["tokens_per_cpu_second"]) for case, runs in found.items()}
     peer = best["fp32 refilled"]["tokens_per_cpu_second"]
     for name, row in best.items():

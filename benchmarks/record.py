@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.machine import describe_machine
 
+WORKER_SECONDS = 3600
 PAGES = Path(__file__).resolve().parent / "pages"
 
 
@@ -33,6 +36,23 @@ def publish(
         with write_atomically(file) as out:
             out.write(json.dumps(content, indent=1) + "\n")
     sys.stdout.write(f"RESULT {json.dumps(shown or record)}\n")
+
+
+def worker(script: str | Path, *words: object, **environment: str) -> dict[str, Any]:
+    """One measurement, in a process of its own: the last line that a script prints, as JSON; nothing if it is silent.
+
+    Raises:
+        SystemExit: the script failed; with what it wrote to standard error.
+    """
+    command = [sys.executable, str(script), *map(str, words)]
+    # Threads that wait and spin would count as work.
+    offline = {"HF_HUB_OFFLINE": "1", "GOMP_SPINCOUNT": "1000", "TOKENIZERS_PARALLELISM": "false"}
+    environment = {**os.environ, **offline, **environment}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WORKER_SECONDS)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(map(str, words))} failed:\n{done.stderr}")
+    measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1]) if done.stdout else {}
+    return measured
 
 
 def fill_page(name: str, **values: object) -> str:
