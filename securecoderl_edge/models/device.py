@@ -18,7 +18,6 @@ from securecoderl_edge.models.gpus import has_kernels, torch_with_kernels
 from securecoderl_edge.models.sizes import HAS_BF16, HAS_INT8_UNITS, Formats
 from securecoderl_edge.system.machine import cpu_flags
 
-V100 = (7, 0)
 _ELSEWHERE = "Wait for it, choose another GPU with CUDA_VISIBLE_DEVICES, or use --device cpu"
 # Of measurements of bfloat16: repetitions, sequences that are decoded together, and the ratio that counts.
 _TRIALS, _ROWS, _CLEARLY = 9, 16, 0.85

@@ -65,16 +65,12 @@ def difference_table(
 ) -> Table:
     """Paired differences on a split between arms trained for it; ``first`` picks those from one arm."""
     arms = {arm["name"]: arm for arm in record["arms"]}
-    rows = [
-        (
-            _pair(arms, each),
-            *metric_cells(each["metrics"], columns, lines=lines, signed=True),
-            str(len(each["metrics"]["seeds"])),
-        )
+    chosen = {
+        _pair(arms, each): each
         for each in record["comparisons"]
         if each["split"] == split == arms[each["second"]]["split"] and first in (None, each["first"])
-    ]
-    return Table(("Difference", *(metric.title for metric in columns), "Seeds"), tuple(rows))
+    }
+    return _differences_of(chosen, columns, lines)
 
 
 def transfer_difference_table(
@@ -85,13 +81,19 @@ def transfer_difference_table(
     first_of: dict[str, str] = {}
     for arm in record["arms"]:
         first_of.setdefault(arm["split"], arm["name"])
-    rows = []
+    chosen = {}
     for each in record["comparisons"]:
         home = arms[each["second"]]["split"]
         if each["split"] == split != home and (each["first"] == first_of[home] or not from_first):
-            cells = metric_cells(each["metrics"], columns, lines=lines, signed=True)
-            seeds = str(len(each["metrics"]["seeds"]))
-            rows.append((f"{_pair(arms, each)}, trained on {home}", *cells, seeds))
+            chosen[f"{_pair(arms, each)}, trained on {home}"] = each
+    return _differences_of(chosen, columns, lines)
+
+
+def _differences_of(comparisons: Mapping[str, Record], columns: Sequence[Metric], lines: int) -> Table:
+    rows = [
+        (title, *metric_cells(metrics, columns, lines=lines, signed=True), str(len(metrics["seeds"])))
+        for title, metrics in ((title, each["metrics"]) for title, each in comparisons.items())
+    ]
     return Table(("Difference", *(metric.title for metric in columns), "Seeds"), tuple(rows))
 
 
