@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adapter_parameters, add_adapters
 from securecoderl_edge.models.decoder import Decoder
-from securecoderl_edge.models.device import V100, Compute, compute_on_cuda
+from securecoderl_edge.models.device import Compute, compute_on_cuda
 from securecoderl_edge.models.loading import load_base
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.problems.problem import Problem, Test
@@ -26,6 +26,7 @@ from securecoderl_edge.training.update.learner import Learner, NotFiniteError, m
 from securecoderl_edge.training.update.ppo_update import ppo_update
 from securecoderl_edge.training.update.sft_update import sft_update
 
+V100 = (7, 0)  # compute capability
 PROBLEMS = [Problem(f"p{n}", f"Add {n}.", tests=(Test("1\n", f"{n}\n"),), solutions=("print(1)",)) for n in range(4)]
 PPO = PpoSettings(
     batch_size=2, samples_per_prompt=1, advantage="gae", max_tokens=10, epochs=2, learning_rate=1e-3, kl_coefficient=0.1
