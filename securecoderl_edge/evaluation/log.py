@@ -5,17 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.runtimes.protocol import Usage
 from securecoderl_edge.scoring.metrics import Row
+from securecoderl_edge.scoring.score import is_amount, score_from_record
 from securecoderl_edge.system.files import locked, write_atomically
 from securecoderl_edge.system.rows import RowFile, drop_truncated_line
+
+_MOST = 2.0**63  # seconds, tokens, bytes
 
 
 class EvaluationLog:
@@ -54,12 +57,16 @@ class EvaluationLog:
             yield log
 
     def rows(self) -> dict[tuple[str, int], Row]:
-        """Existing rows by (problem id, sample); of repeated rows, the last."""
-        return {(row["id"], row["sample"]): row for row in _read(self._rows)}
+        """Existing rows by (problem id, sample); of repeated rows, the last.
+
+        Raises:
+            SceError: a row is damaged.
+        """
+        return {(row["id"], row["sample"]): row for row in _read(self._rows, _fault_of_row)}
 
     def usage(self) -> Usage:
-        """Total usage of all batches, including those of earlier sessions."""
-        return sum((Usage(**record) for record in _read(self._usage)), start=Usage())
+        """Total usage of all batches, including those of earlier sessions; errors as in `rows`."""
+        return sum((Usage(**record) for record in _read(self._usage, _fault_of_usage)), start=Usage())
 
     def append(self, rows: Sequence[Row]) -> None:
         """Add rows.
@@ -85,8 +92,40 @@ def file_name(label: str) -> str:
     return re.sub(r"[^\w.-]+", "-", label).strip("-.") or "model"
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
+def _read(path: Path, fault_of: Callable[[Any], str | None]) -> list[dict[str, Any]]:
     try:
-        return RowFile(path).read()
+        records = RowFile(path).read()
+        for number, record in enumerate(records, 1):
+            if fault := fault_of(record):
+                raise SceError(f"{path}: record {number} is damaged ({fault})")
     except SceError as error:
         raise SceError(f"{error}; remove {path.parent} to start over") from None
+    return records
+
+
+def _fault_of_row(row: Any) -> str | None:
+    try:
+        score_from_record(row)
+    except ValueError as error:
+        return str(error)
+    checks = {
+        "id": lambda value: isinstance(value, str),
+        "sample": lambda value: type(value) is int,
+        "between_tokens_ms": lambda value: isinstance(value, list) and all(map(_is_measured, value)),
+        **dict.fromkeys(("completion", "finish"), lambda value: isinstance(value, str)),
+        **dict.fromkeys(("completion_tokens", "first_token_seconds"), _is_measured),
+    }
+    row = {"id": None, "sample": None, **row}
+    wrong = [name for name, is_right in checks.items() if name in row and not is_right(row[name])]
+    return f"invalid {wrong[0]}" if wrong else None
+
+
+def _fault_of_usage(record: Any) -> str | None:
+    known = {field.name for field in fields(Usage)}
+    is_usage = isinstance(record, dict) and record.keys() <= known and all(map(_is_measured, record.values()))
+    return None if is_usage else "not the usage of a batch"
+
+
+def _is_measured(value: Any) -> bool:
+    """Whether it can be a time or a count, so that sums and ratios of them are numbers."""
+    return is_amount(value) and value < _MOST

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -102,7 +103,8 @@ def _read(folder: Path) -> _Part:
         if not labels >= {each[side] for each in document["comparisons"] for side in ("first", "second")}:
             raise ValueError("it compares other models than it has")
         keys = [read_json(folder / name / "settings.json") for name in names]
-        _ = document["machine"], [(each["label"], float(each["time_factor"])) for each in keys]
+        _ = json.dumps(document["machine"], allow_nan=False)
+        _ = [(each["label"], float(each["time_factor"])) for each in keys]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SceError(f"{file} is damaged ({error!r}); {_AGAIN}") from None
     return _Part(folder, document, settings, keys)

@@ -166,7 +166,7 @@ def architecture_of(config: dict[str, Any], where: str) -> Architecture:
     """The architecture of a decoded config.json; errors as in `read_architecture`."""
     names = config.get("architectures")
     name = names[0] if isinstance(names, list) and names else config.get("model_type", "unknown")
-    if name not in FAMILIES:
+    if not isinstance(name, str) or name not in FAMILIES:
         raise UsageError(f"{where}: architecture {name} is not supported, only {', '.join(FAMILIES)}")
     kind = FAMILIES[name]
     if config.get("quantization_config"):

@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from securecoderl_edge.errors import SceError
+from securecoderl_edge.errors import SceError, first_line
 from securecoderl_edge.models.files import weight_files
 from securecoderl_edge.models.int8 import Int8Linear, with_int8_linears
 
@@ -27,12 +27,16 @@ def load_model(
     Peak memory is the finished model and one tensor of the files.
 
     Raises:
-        SceError: a tensor is missing, damaged, unexpected, of another shape, or has values outside of ``dtype``.
+        SceError: transformers cannot read config.json; or a tensor is missing, damaged, unexpected, of another shape,
+            or has values outside of ``dtype``.
     """
     from accelerate import init_empty_weights
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # it checks each field, with exceptions of several kinds
+        raise SceError(f"{folder / 'config.json'}: transformers cannot read it ({first_line(error)})") from None
     with init_empty_weights(include_buffers=False):
         # The attention implementation that accepts our masks unchanged.
         model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=torch.float32)

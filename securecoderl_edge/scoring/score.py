@@ -196,8 +196,8 @@ def score_from_record(value: object) -> Score:
     fields = {field.name: value[field.name] for field in dataclasses.fields(Score) if field.name in value}
     _check(fields, _TEXTS, lambda value: isinstance(value, str))
     _check(fields, _COUNTS, lambda value: type(value) is int and value >= 0)
-    _check(fields, _NUMBERS, _is_amount)
-    _check(fields, ("limits",), lambda value: isinstance(value, dict) and all(map(_is_amount, value.values())))
+    _check(fields, _NUMBERS, is_amount)
+    _check(fields, ("limits",), lambda value: isinstance(value, dict) and all(map(is_amount, value.values())))
     _check(fields, ("analyzers",), _is_table_of_texts)
     _check(fields, _LISTS, lambda value: isinstance(value, (list, tuple)))
     fields |= {name: tuple(fields[name]) for name in ("signs", "verdicts") if name in fields}
@@ -227,7 +227,8 @@ def _is_table_of_texts(value: object) -> bool:
     return isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
 
 
-def _is_amount(value: object) -> bool:
+def is_amount(value: object) -> bool:
+    """Whether a JSON value is a finite number of at least 0."""
     return type(value) in (int, float) and 0 <= value <= sys.float_info.max  # type: ignore[operator]
 
 

@@ -155,10 +155,13 @@ def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file.
 
     Raises:
-        SceError: the file is missing or is not a JSON object.
+        SceError: the file is missing, is not a JSON object, or has text that is not Unicode.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        value = json.loads(text)
+        if "\\ud" in text.lower():  # half of a character, perhaps, which no library in Rust or C accepts
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
     except FileNotFoundError:
         raise SceError(f"{path}: no such file") from None
     except (OSError, ValueError, RecursionError) as error:

@@ -126,6 +126,26 @@ def change(path: str, old: str, new: str) -> Callable[[], None]:
         (change("shards/2/bench.json", '"log"', '"lug"'), (1, 2, 3), 1, "bench.json is damaged"),
         (change("shards/2/good-*/settings.json", '"sha256": "', '"sha256": "0'), (1, 2, 3), 1, "good has another co"),
         (change("shards/2/good-*/rows.jsonl", '"id": "p3"', '"id": "p"'), (1, 2, 3), 1, "rows are missing"),
+        (change("shards/2/good-*/rows.jsonl", '"id": "p3"', '"ib": "p3"'), (1, 2, 3), 1, "record 3 is damaged"),
+        (
+            change("shards/2/good-*/rows.jsonl", '"between_tokens_ms": [', '"finish": 1, "x": ['),
+            (1, 2, 3),
+            1,
+            "invalid f",
+        ),
+        (
+            change("shards/2/good-*/usage.jsonl", 'gpu_bytes": 0', 'gpu_bytes": 1e300'),
+            (1, 2, 3),
+            1,
+            "not the usage of a batch",
+        ),
+        (
+            change("shards/2/good-*/usage.jsonl", '"decode_seconds"', '"seconds"'),
+            (1, 2, 3),
+            1,
+            "not the usage of a batch",
+        ),
+        (change("shards/2/bench.json", '"load_average": [', '"load_average": [NaN, '), (1, 2, 3), 1, "is damaged"),
         (change("five.jsonl", "(3)", "(three)"), (1, 2, 3), 1, "are of other problems than here"),
     ],
 )

@@ -149,6 +149,11 @@ def test_a_damaged_configuration_is_an_error_of_the_user(family: str, change: di
         architecture_of(config | change, "config.json")
 
 
+def test_an_architecture_that_is_no_text_is_refused() -> None:
+    with pytest.raises(UsageError, match="is not supported"):
+        architecture_of({"model_type": ["llama"]}, "config.json")
+
+
 @pytest.mark.parametrize("name", ["mistral", "qwen2", "qwen3", "smollm3", "gemma3"])
 def test_keys_that_are_left_out_have_the_defaults_of_transformers(name: str, once: Once) -> None:
     folder = once(f"family-{name}", lambda made: build_family(made, name))

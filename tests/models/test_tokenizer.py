@@ -182,6 +182,13 @@ def test_a_tokenizer_without_an_end_token_takes_the_models_or_is_refused(tmp_pat
     assert (read.eos_token_id, read.ends) == (2, {0, 2})
 
 
+def test_half_of_a_character_is_no_special_token(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path, "qwen")
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "\\ud800"}')
+    with pytest.raises(SceError, match=r"tokenizer_config\.json: not valid JSON"):
+        read_tokenizer(tmp_path)
+
+
 @pytest.mark.parametrize("content", ["{", "{}", "[]", '{"version": "1.0"}'])
 def test_a_damaged_tokenizer_is_named(tmp_path: Path, content: str) -> None:
     write_tokenizer(tmp_path, "qwen")
