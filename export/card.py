@@ -235,9 +235,9 @@ def _facts(manifest: Manifest) -> list[str]:
             f"Weights: {manifest.quant}, {manifest.bits_per_weight:.2f} bits per weight on average "
             f"({types_in_words(manifest)})"
         )
-        if manifest.normaliser:
+        if manifest.normalizer:
             facts.append(
-                f"Its tokenizer expects text in Unicode normal form {manifest.normaliser}. sce converts text to it; "
+                f"Its tokenizer expects text in Unicode normal form {manifest.normalizer}. sce converts text to it; "
                 "llama.cpp and Ollama do not, which matters for accents that are separate characters"
             )
     if isinstance(manifest, AdapterManifest):

@@ -83,7 +83,7 @@ def _facts_of_gguf(path: Path, is_adapter: bool) -> dict[str, Any]:
         "parameters": parameters,
         "bits_per_weight": round(8 * data_bytes / max(1, parameters), 3),
         "tokenizer_pre": header.values.get("tokenizer.ggml.pre"),
-        "normaliser": header.values.get(NORMALIZER_KEY),
+        "normalizer": header.values.get(NORMALIZER_KEY),
     }
 
 

@@ -40,7 +40,7 @@ class GgufSummary:
     Attributes:
         tensor_types: number of tensors of each type; tensors whose rows do not fit a type stay f16.
         bits_per_weight: bits of tensor data per parameter.
-        normaliser: Unicode normal form of the tokenizer, named as in manifests; `sce` applies it, llama.cpp does not.
+        normalizer: Unicode normal form of the tokenizer, named as in manifests; `sce` applies it, llama.cpp does not.
     """
 
     tensor_types: dict[str, int]
@@ -48,7 +48,7 @@ class GgufSummary:
     bits_per_weight: float
     tokenizer_pre: str
     tokenizer_fingerprint: str
-    normaliser: str | None = None
+    normalizer: str | None = None
 
 
 def write_gguf(
@@ -106,7 +106,7 @@ def write_gguf(
         bits_per_weight=round(8 * data_bytes / parameters, 3),
         tokenizer_pre=vocabulary.pre,
         tokenizer_fingerprint=vocabulary.fingerprint,
-        normaliser=vocabulary.normalizer,
+        normalizer=vocabulary.normalizer,
     )
 
 

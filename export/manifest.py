@@ -57,7 +57,7 @@ class GgufManifest(Manifest):
     tensor_types: dict[str, int]
     tokenizer_pre: str
     tokenizer_fingerprint: str
-    normaliser: str | None
+    normalizer: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
