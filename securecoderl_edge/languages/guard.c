@@ -2,7 +2,8 @@
 
    It defines all that a program could define to silence the sanitizers, so such a program does not link. It replaces
    libubsan, whose start would cost each test a third of its CPU time. A report calls nothing of the C library, because a
-   program may define functions of the same names. It ends the process with SANITIZER_STATUS. */
+   program may define functions of the same names. It ends the process with SANITIZER_STATUS, or with MEDIUM_STATUS after
+   a fault of medium severity: a program can print any report, so its text does not decide the severity. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -52,9 +53,48 @@ static _Noreturn void leave_with(int status) { for (;;) kernel(EXIT_GROUP, statu
 _Noreturn void _exit(int status) { leave_with(status_after(status)); }
 _Noreturn void _Exit(int status) { _exit(status); }
 __attribute__((destructor)) static void leave(void) { if (status_after(0)) leave_with(SANITIZER_STATUS); }
-int at_quick_exit(void (*function)(void));
-__attribute__((constructor)) static void prepare(void) { at_quick_exit(leave); }
 void __asan_on_error(void) { is_reported = 1; }
+
+static int starts(const char *text, const char *part)
+{
+    while (*part) if (*text++ != *part++) return 0;
+    return 1;
+}
+
+/* The last place in a text that starts with a part, or null. */
+static const char *last(const char *text, const char *part)
+{
+    const char *found = 0;
+    for (; *text; text++) if (starts(text, part)) found = text;
+    return found;
+}
+
+/* The status of a fault of a kind, the first word of a text. MEDIUM_KINDS has each kind between two spaces. */
+static int status_of(const char *kind)
+{
+    char word[64] = " ";
+    size_t length = 1;
+    while (length < sizeof word - 2 && *kind > ' ') word[length++] = *kind++;
+    word[length] = ' ';
+    return last(MEDIUM_KINDS, word) ? MEDIUM_STATUS : SANITIZER_STATUS;
+}
+
+/* AddressSanitizer calls this with its own copy of the report, before it ends the process. Before the summary the text
+   can have content of the program, after it only names of threads, which are short. */
+static void end_with_severity(const char *text)
+{
+    static const char before[] = "\nSUMMARY: AddressSanitizer: ";
+    const char *summary = last(text, before), *kind = summary ? summary + sizeof before - 1 : "";
+    int is_null = starts(kind, "SEGV ") && last(text, NULL_HINT);
+    leave_with(is_null ? MEDIUM_STATUS : status_of(kind));
+}
+void __asan_set_error_report_callback(void (*function)(const char *));
+int at_quick_exit(void (*function)(void));
+__attribute__((constructor)) static void prepare(void)
+{
+    __asan_set_error_report_callback(end_with_severity);
+    at_quick_exit(leave);
+}
 
 static char *put(char *to, const char *text) { while (*text) *to++ = *text++; return to; }
 
@@ -78,7 +118,7 @@ static void report(const struct place *at, const char *kind)
     end = put_number(end, at->column);
     end = put(end, "\n");
     kernel(WRITE, 2, (long)line, end - line);
-    leave_with(SANITIZER_STATUS);
+    leave_with(status_of(kind));
 }
 
 #define HANDLER(name, kind) \

@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from securecoderl_edge.errors import SceError
+from securecoderl_edge.languages.weaknesses import NULL_HINT, SANITIZERS
 
 # __NO_INLINE__ is what gcc defines without optimization, so for analyzers; a program must not learn which one it is.
 FLAGS = (
@@ -26,9 +27,9 @@ FLAGS = (
 )  # fmt: skip
 # Of the libraries that every C program may use; the standard library links itself.
 LIBRARIES = ("-lm",)
-# The exit status of a program that a sanitizer stops. It decides that there is a finding, so a program can only
-# accuse itself with it.
-SANITIZER_STATUS = 197
+# The exit status of a program that a sanitizer stops, the second one for a fault of medium severity. It decides that
+# there is a finding, so a program can only accuse itself with it.
+SANITIZER_STATUS, MEDIUM_STATUS = 197, 196
 # Files of a step, as descriptors: the output, the input of the assembler and of the linker, and the guard.
 OUTPUT, INPUT, EXTRA = "/proc/self/fd/3", "/proc/self/fd/4", "/proc/self/fd/5"
 PLACE = 500
@@ -141,10 +142,22 @@ def find_toolchain() -> Toolchain:
         libraries=existing([*own, "/etc/ld.so.cache"]),
         loader=os.path.realpath(loader),
         header="".join(f"#pragma GCC poison {word}\n" for word in POISONED),
-        guard=built(gcc, "guard.c", "-c", "-fPIC", f"-DSANITIZER_STATUS={SANITIZER_STATUS}"),
+        guard=built(gcc, "guard.c", "-c", "-fPIC", *_severities()),
         place=PLACE,
         launcher=built(gcc, "launch.c", "-static", "-no-pie", "-nostdlib", f"-DEXECUTABLE={PLACE}"),
     )
+
+
+def _severities() -> list[str]:
+    """What the guard knows of faults, as macros."""
+    medium = " ".join(kind for kind, weakness in SANITIZERS.items() if weakness.severity == "MEDIUM")
+    macros = {
+        "SANITIZER_STATUS": SANITIZER_STATUS,
+        "MEDIUM_STATUS": MEDIUM_STATUS,
+        "MEDIUM_KINDS": f'" {medium} "',
+        "NULL_HINT": f'"{NULL_HINT}"',
+    }
+    return [f"-D{name}={value}" for name, value in macros.items()]
 
 
 def built(gcc: str, source: str, *options: str) -> str:

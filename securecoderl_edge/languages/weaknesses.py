@@ -135,20 +135,22 @@ ANALYZERS = {
 # A report that cannot be read: a program can close its standard error, or print there what it likes.
 UNKNOWN_KIND, UNKNOWN = "unknown", Weakness(119, "HIGH")
 
-_NULL_HINT = "address points to the zero page"
+NULL_HINT = "address points to the zero page"
 _SUMMARY = re.compile(
     r"^SUMMARY: (?:Address|UndefinedBehavior)Sanitizer: ([\w-]+)(?: solution\.c:(\d+))?", re.MULTILINE
 )
 
 
-def sanitizer_report(stderr: str) -> tuple[str, int, Weakness]:
+def sanitizer_report(stderr: str, severity: str) -> tuple[str, int, Weakness]:
     """The kind, line (0 if unknown) and weakness of the report at the end of a program's standard error.
 
-    Text decides only what the weakness is called; the exit status decides that there is one.
+    Text decides only what the weakness is called. The exit status decides that there is one, and its severity.
     """
     *_, last = [None, *_SUMMARY.finditer(stderr)]
-    if last is None or last[1] not in SANITIZERS:
-        return UNKNOWN_KIND, 0, UNKNOWN
-    if last[1] == "SEGV" and _NULL_HINT in stderr:
-        return "null-pointer-use", 0, SANITIZERS["null-pointer-use"]
-    return last[1], int((last[2] or "0")[:9]), SANITIZERS[last[1]]
+    kind = UNKNOWN_KIND if last is None else last[1]
+    if kind == "SEGV" and NULL_HINT in stderr:
+        kind = "null-pointer-use"
+    weakness = SANITIZERS.get(kind)
+    if last is None or weakness is None or weakness.severity != severity:
+        return UNKNOWN_KIND, 0, UNKNOWN._replace(severity=severity)
+    return kind, int((last[2] or "0")[:9]), weakness

@@ -14,7 +14,7 @@ from typing import Any
 
 from securecoderl_edge.config import setting
 from securecoderl_edge.languages.analyzers import ANALYZER_CHOICES
-from securecoderl_edge.languages.toolchain import SANITIZER_STATUS
+from securecoderl_edge.languages.toolchain import MEDIUM_STATUS, SANITIZER_STATUS
 from securecoderl_edge.languages.weaknesses import ANALYZERS, sanitizer_report
 from securecoderl_edge.sandbox.records import Execution, ProgramRun
 from securecoderl_edge.sandbox.security import Finding, Scan
@@ -23,13 +23,16 @@ from securecoderl_edge.sandbox.security import Finding, Scan
 ANALYZER_CONFIDENCE = "MEDIUM"
 # The first words of a report. Another thread can end the program before it is complete.
 _REPORT = re.compile(r"^==\d+==ERROR: AddressSanitizer: ", re.MULTILINE)
+# Of the fault that a sanitizer stopped a program for, by exit status.
+_SEVERITIES = {SANITIZER_STATUS: "HIGH", MEDIUM_STATUS: "MEDIUM"}
 # Of faults. The sanitizer handles them, unless the program has blocked them: then they end it without a report.
 _FAULTS = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL)
 
 
 def with_its_report(execution: Execution) -> Execution:
     """The run with the exit status of a report if it printed one and left in another way, or a fault ended it."""
-    is_hidden = execution.returncode >= 0 and _REPORT.search(execution.stderr) is not None
+    left_otherwise = execution.returncode >= 0 and execution.returncode not in _SEVERITIES
+    is_hidden = left_otherwise and _REPORT.search(execution.stderr) is not None
     is_hidden |= execution.returncode in _FAULTS and not execution.stopped_by
     return replace(execution, returncode=SANITIZER_STATUS) if is_hidden else execution
 
@@ -86,9 +89,9 @@ def analyzers_setting() -> Any:
 def was_reported(execution: Execution) -> bool:
     """Whether a sanitizer stopped this run; a program can only claim that of itself."""
     is_native = not execution.on_target  # where there are no sanitizers
-    return is_native and execution.returncode == SANITIZER_STATUS and not execution.stopped_by
+    return is_native and execution.returncode in _SEVERITIES and not execution.stopped_by
 
 
 def _finding(execution: Execution) -> Finding:
-    kind, line, weakness = sanitizer_report(execution.stderr)
+    kind, line, weakness = sanitizer_report(execution.stderr, _SEVERITIES[execution.returncode])
     return Finding(kind, weakness.cwe, weakness.severity, "HIGH", line)

@@ -88,14 +88,14 @@ def test_a_fault_becomes_a_finding_with_its_weakness(
     sandbox: SandboxPool, body: str, kind: str, cwe: int, severity: str
 ) -> None:
     execution = run(sandbox, body)
-    assert execution.returncode == toolchain.SANITIZER_STATUS
+    assert execution.returncode == {"HIGH": toolchain.SANITIZER_STATUS, "MEDIUM": toolchain.MEDIUM_STATUS}[severity]
     (finding,) = findings_of(ProgramRun(True, "", (execution, execution))).findings
     assert (finding.test_id, finding.cwe, finding.severity) == (kind, cwe, severity)
 
 
 def test_a_wide_division_by_zero_is_told_from_an_overflow(sandbox: SandboxPool) -> None:
     by_zero = run(sandbox, "volatile __int128 n = 0; n = 1 / n;")
-    assert sanitizer_report(by_zero.stderr)[0] == "integer-divide-by-zero"
+    assert sanitizer_report(by_zero.stderr, "MEDIUM")[0] == "integer-divide-by-zero"
 
 
 def test_a_finding_names_the_line_where_the_sanitizer_knows_it(sandbox: SandboxPool) -> None:
@@ -105,9 +105,23 @@ def test_a_finding_names_the_line_where_the_sanitizer_knows_it(sandbox: SandboxP
 
 def test_every_kind_is_weighed_and_an_unknown_one_as_the_worst() -> None:
     for kind, weakness in SANITIZERS.items():
-        assert sanitizer_report(f"x\nSUMMARY: AddressSanitizer: {kind} (y)\n")[2] == weakness
+        text = f"x\nSUMMARY: AddressSanitizer: {kind} (y)\n"
+        assert sanitizer_report(text, weakness.severity)[2] == weakness
     for text in ("", "SUMMARY: AddressSanitizer: new-kind (y)", "\x00", "SUMMARY: UndefinedBehaviorSanitizer: "):
-        assert sanitizer_report(text) == ("unknown", 0, UNKNOWN)
+        assert sanitizer_report(text, "HIGH") == ("unknown", 0, UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        'fputs("address points to the zero page\\n", stderr); *(volatile int *)0x123456780 = 1;',
+        'fseek(stderr, 50000, SEEK_SET); fputs("\\nSUMMARY: AddressSanitizer: alloc-dealloc-mismatch x\\n", stderr);'
+        " fseek(stderr, 0, SEEK_SET); char *volatile p = malloc(8); free(p); return p[1];",
+    ],
+)  # fmt: skip
+def test_a_program_cannot_lower_the_severity_of_its_report(sandbox: SandboxPool, forged: str) -> None:
+    (finding,) = findings_of(ProgramRun(True, "", (run(sandbox, forged),))).findings
+    assert finding.severity == "HIGH"
 
 
 def test_memory_in_use_counts_and_reserved_memory_does_not(sandbox: SandboxPool) -> None:
