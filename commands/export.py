@@ -28,7 +28,7 @@ from securecoderl_edge.export.manifest import AdapterManifest, GgufManifest, Onn
 from securecoderl_edge.export.run import ONNX_TYPES, PORTABLE_TYPES, QUANTS, ExportResult, export_merged
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.languages.language import LANGUAGES
-from securecoderl_edge.models.files import base_folder, gguf_file
+from securecoderl_edge.models.files import gguf_file
 from securecoderl_edge.models.gpus import device_setting
 from securecoderl_edge.runs import latest_run, run_of
 from securecoderl_edge.runtimes.placement import check_device
@@ -101,7 +101,7 @@ def export(source: str | None, config: ExportConfig) -> None:
         return
     spec = find_source(source)
     check_device([spec], config.device, tell=say)
-    base = base_folder(spec.source)
+    base = spec.folder()
     if config.portable and config.format != "onnx":
         raise UsageError("--portable needs --format onnx. Add it, or leave out --portable.")
     kind = "portable" if config.portable else config.format
@@ -249,7 +249,7 @@ def _verify(file: Path, source: str | None, config: ExportConfig) -> None:
         spec = find_source(str(run.path))
     if spec is not None:
         check_device([spec], config.device, tell=say)
-    base, gguf_base = (base_folder(spec.source), gguf_file(spec.source)) if spec else (None, None)
+    base, gguf_base = (spec.folder(), gguf_file(spec.source)) if spec else (None, None)
     found = recheck(file, base, spec.adapter if spec else None, config.pre_tokenizer, gguf_base, config.device)
     if config.json:
         click.echo(json.dumps(found.to_record()))

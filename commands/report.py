@@ -40,6 +40,8 @@ def report(run: str | None, config: ReportConfig) -> None:
         raise UsageError(f"unknown training run {run!r}. Give a run folder (with environment.json) or a name in runs/.")
     page = render_report(found)
     target = Path(config.out) if config.out else found.path / "report.html"
+    if not config.out and target.is_symlink():  # in a run that somebody else made, it can lead anywhere
+        raise UsageError(f"{target} is a link; remove it, or give --out FILE.html")
     with write_atomically(target) as out:
         out.write(page)
     say(f"the report is in {target}")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.errors import SceError, UsageError, needs
-from securecoderl_edge.models.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS, read_lora_config
+from securecoderl_edge.models.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS, peft_config, read_lora_config
 from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.models.files import WEIGHTS, WEIGHTS_INDEX, weight_files
 from securecoderl_edge.models.loading import load_base
@@ -175,8 +175,7 @@ def _merge_by_transformers(base: Path, adapter: Path | None, out: Path, dtype: s
     kind: torch.dtype = getattr(torch, dtype)
     model = load_base(base)
     if adapter is not None:
-        read_lora_config(adapter)
-        model = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
+        model = PeftModel.from_pretrained(model, str(adapter), config=peft_config(adapter)).merge_and_unload()
     for name, tensor in model.named_parameters():
         tensor.data = _cast(name, tensor.data, kind)
     model.save_pretrained(out)

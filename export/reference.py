@@ -15,6 +15,7 @@ import numpy as np
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.export.agreement import Trace
+from securecoderl_edge.models.adapters import peft_config
 from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.system.processes import serve_once
@@ -100,11 +101,13 @@ def _load_source(base: Path, adapter: Path | None) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, local_files_only=True)
+    model = AutoModelForCausalLM.from_pretrained(
+        base, dtype=torch.float32, local_files_only=True, trust_remote_code=False, use_safetensors=True
+    )
     if adapter:
         from peft import PeftModel
 
-        model = PeftModel.from_pretrained(model, str(adapter))
+        model = PeftModel.from_pretrained(model, str(adapter), config=peft_config(adapter))
     return model.eval()
 
 

@@ -139,7 +139,7 @@ def export(
         target_of,
     )
     from securecoderl_edge.export.workbench import Workbench
-    from securecoderl_edge.models.files import base_folder, gguf_file
+    from securecoderl_edge.models.files import gguf_file
     from securecoderl_edge.runtimes.placement import check_device
 
     if kind not in DEFAULTS or kind == "hf":
@@ -148,7 +148,7 @@ def export(
     check_type(kind, chosen)
     check_device([spec], device)
     target = target_of(spec, kind, chosen, out)
-    base, gguf_base = base_folder(spec.source), gguf_file(spec.source)
+    base, gguf_base = spec.folder(), gguf_file(spec.source)
     check_format(spec, base, kind)
     with Workbench(base, spec.adapter, spec.prompt_style, gguf_base=gguf_base, device=device) as workbench:
         return export_as(workbench, kind, chosen, target, force)

@@ -119,7 +119,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also text that is not UTF-8, or a number of thousands of digits
         raise SceError(f"{path}: not valid TOML ({error})") from None
     except OSError as error:
         raise SceError(f"{path}: {error.strerror}") from None
@@ -138,7 +138,7 @@ def apply_overrides(table: dict[str, Any], overrides: Sequence[str]) -> dict[str
             raise UsageError(f"--set {override}: expected key=value, for example ppo.learning_rate=1e-4")
         try:
             value = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):
             value = text
         *tables, name = key.strip().split(".")
         target = merged

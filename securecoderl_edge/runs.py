@@ -145,7 +145,7 @@ class Run:
 
     def exported_part(self, name: str) -> str:
         """The part of the run that the export ``name`` (from `export_path`) was made of; empty for the policy."""
-        parts = "|".join(["base", *map(phase_of, self.phase_folders())])
+        parts = "|".join(["base", *(re.escape(phase_of(folder)) for folder in self.phase_folders())])
         found = re.match(rf"{re.escape(self.name)}-((?:{parts})(?:-step-\d+)?)-", name)
         return found[1] if found else ""
 

@@ -9,6 +9,7 @@ copy of the SFT result, the reference of the KL penalty. In simple self-distilla
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,6 +42,8 @@ _UNSUPPORTED = (
     "use_qalora",
     "velora_config",
 )
+_FACTOR = re.compile(r"base_model\.model\.(.+)\.lora_[AB]\.weight")
+_HIGHEST_RANK = 1 << 16
 POLICY_ADAPTER = "default"  # the name under which peft saves an adapter at the top of its folder
 REFERENCE_ADAPTER = "reference"
 
@@ -66,6 +69,40 @@ def read_lora_config(adapter: Path) -> dict[str, Any]:
             f"{adapter}: adapters with init_lora_weights = {config['init_lora_weights']} are not supported"
         )
     return config
+
+
+def peft_config(adapter: Path) -> Any:
+    """PEFT's configuration for the weights of an adapter: its rank and scale, and the layers that the weights name.
+
+    Of the file it takes nothing else: patterns of layers can cost hours, and other keys import modules.
+
+    Raises:
+        UsageError, SceError: as `read_lora_config`; or the weights are missing, damaged or not of a plain LoRA.
+    """
+    from peft import LoraConfig
+    from safetensors import SafetensorError, safe_open
+
+    config, file = read_lora_config(adapter), adapter / ADAPTER_WEIGHTS
+    try:
+        with safe_open(file, "pt") as weights:
+            names = [_FACTOR.fullmatch(key) for key in weights.keys()]  # noqa: SIM118 -- it cannot be iterated
+        rank, alpha = int(config["r"]), float(config["lora_alpha"])
+    except (OSError, SafetensorError) as error:
+        raise SceError(f"cannot read {file} ({error})") from None
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise SceError(f"{adapter}: {ADAPTER_CONFIG}: r and lora_alpha must be numbers") from None
+    layers = sorted({name[1] for name in names if name})
+    if not layers or not all(names) or not 1 <= rank <= _HIGHEST_RANK:
+        raise SceError(f"{adapter}: not a plain LoRA adapter")
+    return LoraConfig(
+        r=rank,
+        lora_alpha=alpha,
+        target_modules=layers,
+        use_rslora=bool(config.get("use_rslora")),
+        fan_in_fan_out=bool(config.get("fan_in_fan_out")),
+        inference_mode=True,
+        task_type="CAUSAL_LM",
+    )
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from securecoderl_edge.models.families import FAMILIES, QKV, SPLIT_MLP, Family
 from securecoderl_edge.system.files import read_json
 
 EXPORTED_ROPE_TYPES = ("default", "linear", "llama3")
+# Bounds of what a file can claim, above all models, so that nothing is made for each of a billion layers.
+_MOST_LAYERS, _LARGEST_HEAD, _LARGEST_SIZE = 10_000, 1 << 16, 1 << 26
 # Other types change the rotation as the text grows, so cached keys of a prompt would become wrong.
 _ROPE_TYPES = (*EXPORTED_ROPE_TYPES, "yarn")
 _SLIDING, _FULL = "sliding_attention", ("full_attention", "attention")
@@ -180,14 +182,17 @@ def architecture_of(config: dict[str, Any], where: str) -> Architecture:
 
 
 def _read(kind: Family, config: dict[str, Any], where: str) -> Architecture:
-    layers, heads, hidden = (_size(config, key) for key in ("num_hidden_layers", "num_attention_heads", "hidden_size"))
+    layers = _size(config, "num_hidden_layers", _MOST_LAYERS)
+    heads, hidden = (_size(config, key) for key in ("num_attention_heads", "hidden_size"))
     types = _layer_types(kind, config, layers)
     rope, local_theta = _ropes(config, where, types)
     _refuse_variants(kind, config, rope, types, where)
     rope_type = rope.get("rope_type") or rope.get("type") or "default"
     if rope_type not in _ROPE_TYPES:
         raise UsageError(f"{where}: rope type {rope_type} is not supported")
-    head_size = int(config.get("head_dim") or hidden // heads)
+    head_size = _size({"head_dim": config.get("head_dim") or hidden // heads}, "head_dim", _LARGEST_HEAD)
+    shared = config.get("num_key_value_heads") or heads
+    key_value_heads = _size({"num_key_value_heads": shared}, "num_key_value_heads", heads)
     # transformers 5 writes it into ``rope_parameters``, older versions next to ``rope_scaling``.
     theta = float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0)
     context = _size({"max_position_embeddings": 2048, **config}, "max_position_embeddings")
@@ -200,7 +205,7 @@ def _read(kind: Family, config: dict[str, Any], where: str) -> Architecture:
         hidden=hidden,
         intermediate=_size(config, "shared_intermediate_size" if len(kind.mlp) == 2 else "intermediate_size"),
         heads=heads,
-        key_value_heads=int(config.get("num_key_value_heads") or heads),
+        key_value_heads=key_value_heads,
         head_size=head_size,
         vocabulary=_size(config, "vocab_size"),
         context=context,
@@ -320,11 +325,11 @@ def _llama3_divisors(rope: dict[str, Any], theta: float, head_size: int) -> tupl
     return tuple(divisors)
 
 
-def _size(config: dict[str, Any], key: str) -> int:
+def _size(config: dict[str, Any], key: str, most: int = _LARGEST_SIZE) -> int:
     try:
         size = int(config[key])
     except (TypeError, ValueError, OverflowError):
         size = 0
-    if size < 1:
-        raise ValueError(f"{key} = {config[key]!r}")
+    if not 1 <= size <= most:
+        raise ValueError(f"{key} = {str(config[key])[:99]}")
     return size

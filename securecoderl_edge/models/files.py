@@ -8,6 +8,7 @@ from pathlib import Path
 
 from securecoderl_edge.errors import MissingExtra, UsageError
 from securecoderl_edge.languages.language import LANGUAGES, PYTHON
+from securecoderl_edge.models.adapters import ADAPTER_CONFIG
 from securecoderl_edge.models.from_gguf import folder_of_gguf
 from securecoderl_edge.system.files import read_json, sha256_of
 from securecoderl_edge.system.hub import download_model, is_hub_id
@@ -69,6 +70,8 @@ def base_folder(name: str, *, download: bool = True) -> Path:
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             raise UsageError(f"{folder}: not a model folder (no config.json)")
+        if (folder / ADAPTER_CONFIG).exists():  # transformers would load the model that it names instead
+            raise UsageError(f"{folder}: both a model and an adapter, or no base model; remove {ADAPTER_CONFIG}")
         return folder
     if not is_hub_id(name):
         raise UsageError(

@@ -161,7 +161,7 @@ def _kinds(header: GgufHeader, path: Path) -> dict[str, Any]:
     gguf = gguf_package()
     kinds: dict[str, Any] = {}
     known = set()
-    size = path.stat().st_size
+    size = left = path.stat().st_size
     for tensor in header.tensors:
         try:
             kind = gguf.GGMLQuantizationType(tensor.type)
@@ -174,7 +174,9 @@ def _kinds(header: GgufHeader, path: Path) -> dict[str, Any]:
         columns, rows = tensor.sizes[0] if tensor.sizes else 0, math.prod(tensor.sizes[1:])
         if tensor.name in kinds or columns < 1 or rows < 1 or columns % block:
             raise SceError(f"{path}: damaged at tensor {tensor.name}; download it again")
-        if tensor.start + rows * columns // block * block_bytes > size:
+        count = rows * columns // block * block_bytes
+        left -= count  # tensors that share their bytes would make a small file a large folder
+        if tensor.start + count > size or left < 0:
             raise SceError(f"{path}: ends before the end of tensor {tensor.name}; download it again")
         kinds[tensor.name] = kind
     return kinds

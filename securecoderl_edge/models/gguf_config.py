@@ -82,8 +82,16 @@ def config_of(header: GgufHeader, divisors: list[float], path: Path) -> dict[str
         divisors: the content of `ROPE_DIVISORS`; empty if the file has no such tensor.
 
     Raises:
-        UsageError: another architecture, or a property that config.json cannot express (named).
+        UsageError: another architecture, a property that config.json cannot express (named), or a value of a wrong
+            type.
     """
+    try:
+        return _config_of(header, divisors, path)
+    except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+        raise UsageError(f"{path}: damaged metadata ({error!r}); download it again") from None
+
+
+def _config_of(header: GgufHeader, divisors: list[float], path: Path) -> dict[str, Any]:
     values, tensors = header.values, {tensor.name: tensor for tensor in header.tensors}
     kind = values.get("general.architecture")
     if kind not in FAMILIES:

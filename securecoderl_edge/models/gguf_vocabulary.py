@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ _ENDS = {
     "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "</s>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>",
     "<EOT>", "<|EOT|>", "<eos>", "<｜end▁of▁sentence｜>",
 }  # fmt: skip
+# Characters of a token, and merges that the scores of all tokens make: several times those of known models.
+_LONGEST_TOKEN, _MOST_MERGES = 1024, 1 << 21
 _PROBE = "def f(x: int) -> str:\n    if x > 10:\n\t\treturn  'a_b' + \"{}\" % (x ** 2)  # 123, [4.5]\n"
 
 
@@ -84,7 +87,8 @@ def _tokens(header: GgufHeader, size: int, path: Path) -> tuple[list[str], list[
     types = [*header.lists.get("tokenizer.ggml.token_type", (_NORMAL,) * len(tokens))]
     if len(tokens) != size:
         raise SceError(f"{path}: {len(tokens)} tokens, but {size} embeddings; download it again")
-    if len(types) != size or not all(isinstance(text, str) and text for text in tokens) or len({*tokens}) != size:
+    are_texts = all(isinstance(text, str) and 0 < len(text) <= _LONGEST_TOKEN for text in tokens)
+    if len(types) != size or not are_texts or len({*tokens}) != size:
         raise SceError(f"{path}: its list of tokens is damaged, or names a token twice; download it again")
     return tokens, types
 
@@ -146,7 +150,7 @@ def _sentencepiece(header: GgufHeader, tokens: list[str], types: list[int], path
             "byte_fallback": True,
             "ignore_merges": False,
             "vocab": _vocabulary(tokens, types),
-            "merges": _merges(tokens, types, scores),
+            "merges": _merges(tokens, types, scores, path),
         },
     }
 
@@ -156,18 +160,21 @@ def _vocabulary(tokens: list[str], types: list[int]) -> dict[str, int]:
     return {text: index for index, text in enumerate(tokens) if types[index] != _UNUSED}
 
 
-def _merges(tokens: list[str], types: list[int], scores: list[float]) -> list[list[str]]:
+def _merges(tokens: list[str], types: list[int], scores: list[float], path: Path) -> list[list[str]]:
     """Merges that give the same tokens as scores: SentencePiece joins the neighbors whose token has the best score.
 
     Among the splits of one token the order is that of its left part, which only matters where two of them overlap.
     """
     normal = {text: score for text, kind, score in zip(tokens, types, scores, strict=True) if kind == _NORMAL}
-    found = [
+    splits = (
         (-score, text, cut)
         for text, score in normal.items()
         for cut in range(1, len(text))
         if text[:cut] in normal and text[cut:] in normal
-    ]
+    )
+    found = list(itertools.islice(splits, _MOST_MERGES + 1))
+    if len(found) > _MOST_MERGES:
+        raise SceError(f"{path}: its tokens have more than {_MOST_MERGES} merges; choose another file")
     return [[text[:cut], text[cut:]] for _, text, cut in sorted(found)]
 
 

@@ -64,7 +64,7 @@ def _load_with_bitsandbytes(folder: Path, device: str, dtype: torch.dtype) -> An
     try:
         return AutoModelForCausalLM.from_pretrained(
             folder, dtype=dtype, quantization_config=settings, device_map={"": device}, local_files_only=True,
-            use_safetensors=True, attn_implementation="sdpa",
+            use_safetensors=True, trust_remote_code=False, attn_implementation="sdpa",
         )  # fmt: skip
     except (OSError, ValueError, RuntimeError) as error:
         if isinstance(error, torch.OutOfMemoryError):

@@ -34,12 +34,14 @@ def load_model(
     from transformers import AutoConfig, AutoModelForCausalLM
 
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # it checks each field, with exceptions of several kinds
         raise SceError(f"{folder / 'config.json'}: transformers cannot read it ({first_line(error)})") from None
     with init_empty_weights(include_buffers=False):
         # The attention implementation that accepts our masks unchanged.
-        model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=torch.float32)
+        model = AutoModelForCausalLM.from_config(
+            config, attn_implementation="sdpa", dtype=torch.float32, trust_remote_code=False
+        )
     if int8:
         with_int8_linears(model)
     tied = bool(config.tie_word_embeddings)

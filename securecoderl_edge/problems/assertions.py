@@ -17,7 +17,7 @@ Any other assertion runs in the sandbox as a whole.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -142,6 +142,8 @@ def _with_constant(left: ast.expr, operator: ast.cmpop, right: ast.expr) -> Asse
             continue
         if comparison == "identical" and expected not in (None, True, False):
             return None
+        if comparison == "among" and not isinstance(expected, Collection):
+            return None  # `in` raises
         negated = isinstance(operator, (ast.NotEq, ast.NotIn))
         return _outside(expression, comparison, expected, negated=negated)
     return None

@@ -21,6 +21,8 @@ from securecoderl_edge.system.rows import read_jsonl
 
 MAX_TESTS = 5
 _ALIKE = 0.8  # names of fields, of 1
+_LONGEST_NAME = 256
+_MOST_UNKNOWN = 100
 _MOST_FAULTS = 5  # of a file, in one message
 
 
@@ -56,7 +58,7 @@ def problem_from_record(record: Any, max_tests: int = MAX_TESTS) -> Problem:
         statement=_required_text(record, "statement"),
         kind=kind,
         tests=_tests(record, max_tests) if kind == "stdin" else (),
-        entry_point=_required_text(record, "entry_point") if kind == "call" or driver else None,
+        entry_point=_entry_point(record) if kind == "call" or driver else None,
         assertions=_assertions(record, max_tests) if kind == "call" else (),
         starter_code=_text(record, "starter_code"),
         security_tests=security_tests_of(record, kind),
@@ -194,6 +196,8 @@ def write_problems(path: Path, problems: Iterable[Problem]) -> int:
 def _refuse_misspelled(record: dict[str, Any]) -> None:
     """Other fields are ignored, as those of other tools, unless one looks like a missing field of ours."""
     known = [field.name for field in fields(Problem)]
+    if len(record) > len(known) + _MOST_UNKNOWN:
+        raise ProblemError(f"more than {_MOST_UNKNOWN} unknown fields")
     missing = [name for name in known if name not in record]
     for name in record:
         if name not in known and (meant := difflib.get_close_matches(name, missing, 1, _ALIKE)):
@@ -205,6 +209,13 @@ def _required_text(record: dict[str, Any], name: str) -> str:
     if not text.strip():
         raise ProblemError(f'"{name}" is missing or empty')
     return text
+
+
+def _entry_point(record: dict[str, Any]) -> str:
+    name = _required_text(record, "entry_point")
+    if len(name) > _LONGEST_NAME:
+        raise ProblemError(f'"entry_point" has more than {_LONGEST_NAME} characters')
+    return name
 
 
 def _text(record: dict[str, Any], name: str) -> str:

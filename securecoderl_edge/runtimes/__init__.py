@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture
 from securecoderl_edge.runtimes.manifests import check_same_base, check_unchanged
 from securecoderl_edge.runtimes.placement import Placement, place
@@ -47,6 +46,7 @@ def open_runtime(
         return _open_exported(spec, threads, width, reuses_prefixes, placement)
     from securecoderl_edge.runtimes.hf import HfRuntime
 
+    spec.folder()  # is there, or is downloaded if the user named it
     return HfRuntime(spec.source, spec.adapter, threads, width, spec.prompt_style, base_precision, placement.device)
 
 
@@ -65,7 +65,7 @@ def precision_of(spec: ModelSpec, asked: str, device: str = "cpu") -> str | None
     from securecoderl_edge.runtimes.hf import choose_precision
 
     require_torch()
-    return choose_precision(asked, find_architecture(base_folder(spec.source)), device)
+    return choose_precision(asked, find_architecture(spec.folder()), device)
 
 
 def note_on(spec: ModelSpec) -> str | None:
@@ -74,7 +74,7 @@ def note_on(spec: ModelSpec) -> str | None:
     Raises:
         SceError: as in `open_runtime`.
     """
-    shape = find_architecture(base_folder(spec.source)) if spec.kind == "hf" else None
+    shape = find_architecture(spec.folder()) if spec.kind == "hf" else None
     return shape.note if isinstance(shape, OtherArchitecture) else None
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from securecoderl_edge.errors import SceError, UsageError
-from securecoderl_edge.models.adapters import load_adapter, read_lora_config
+from securecoderl_edge.models.adapters import load_adapter, peft_config
 from securecoderl_edge.models.architecture import Architecture
 from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.models.loading import load_base
@@ -322,12 +322,10 @@ def _with_adapter(model: object, adapter: Path) -> object:
     Raises:
         SceError: the adapter cannot be read or does not fit.
     """
-    read_lora_config(adapter)
-    from peft import LoraConfig, get_peft_model
+    config = peft_config(adapter)
+    from peft import get_peft_model
 
     try:
-        config = LoraConfig.from_pretrained(str(adapter))
-        config.base_model_name_or_path = None  # PEFT would warn if the base model has moved
         wrapped = get_peft_model(model, config)
     except (TypeError, ValueError) as error:
         raise SceError(f"{adapter}: the adapter does not match the base model ({error})") from None

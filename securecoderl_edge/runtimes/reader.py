@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
-from securecoderl_edge.models.files import base_folder
 from securecoderl_edge.models.tokenizer import read_tokenizer
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.problems.statistics import Lengths, spread
@@ -63,7 +62,7 @@ def open_reader(spec: ModelSpec, style: str = "auto") -> Iterator[Reader]:
             format = choose_format(style, spec.prompt_style or runtime.prompt_style, runtime.chat_template)
             yield Reader(format, runtime.count_tokens, runtime.context)
         return
-    folder = base_folder(spec.source)
+    folder = spec.folder()
     tokenizer = read_tokenizer(folder)
     chat = read_chat_template(folder)
 

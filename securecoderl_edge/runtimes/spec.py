@@ -87,6 +87,13 @@ class ModelSpec:
         built_in = (each.name for each in LANGUAGES.values() if each.built_in_model == self.source)
         return next(built_in, PYTHON.name)
 
+    def folder(self) -> Path:
+        """The folder of a model that torch computes; errors as in `base_folder`.
+
+        A repo id is downloaded if the user named it, but not if a run or an adapter names it as its base.
+        """
+        return base_folder(self.source, download=self.adapter is None and self.of_run is None)
+
     def files(self) -> list[Path]:
         """The files that make up the model, in a fixed order; for a repo id, those that were downloaded."""
         if self.kind == "gguf":
@@ -273,13 +280,15 @@ def _base_of_adapter(path: Path) -> str:
         base = read_json(path / ADAPTER_CONFIG)["base_model_name_or_path"]
     except (SceError, KeyError):
         raise UsageError(f"{path / ADAPTER_CONFIG}: base_model_name_or_path is missing; add the base model") from None
+    if (Path(str(base)) / ADAPTER_CONFIG).exists():
+        raise UsageError(f"{path / ADAPTER_CONFIG}: its base model {base} is an adapter")
     return resolve_model(str(base)).source
 
 
 def _role_in(run: Run, path: Path) -> str:
     """The role of an adapter's folder: RUN/policy, RUN/phases/1-sft/adapter or .../1-sft/snapshots/step-000040."""
     parts = path.resolve().relative_to(run.path.resolve()).parts
-    if parts[0] != "phases":
+    if len(parts) < 2 or parts[0] != "phases":
         return "-".join(parts)
     phase = phase_of(Path(parts[1]))
     return f"{phase}-{path.resolve().name}" if SNAPSHOTS in parts else phase

@@ -131,13 +131,23 @@ def remove_leftovers(folder: Path) -> None:
 def locked(folder: Path) -> Iterator[None]:
     """Lock a folder for one process; the lock ends with the process.
 
+    A folder that somebody else made can hold links in place of files, which writing would follow out of it.
+
     Raises:
-        SceError: another process holds it.
+        SceError: another process holds it, or a file in it is a link.
     """
-    with (folder / ".lock").open("w") as lock:
+    for path in folder.iterdir():
+        if path.is_symlink():
+            raise SceError(f"{path} is a link; remove it, or choose another folder")
+    with open_lock(folder) as lock:
         if not take_lock(lock):
             raise SceError(f"another process is using {folder}; wait until it ends, or choose another --out")
         yield
+
+
+def open_lock(folder: Path) -> IO[str]:
+    """The file of a folder that `take_lock` locks; errors as those of ``open``, also if it is a link."""
+    return open(folder / ".lock", "a", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o666))
 
 
 def take_lock(file: IO[str]) -> bool:

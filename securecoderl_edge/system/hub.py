@@ -82,7 +82,7 @@ def download_model(name: str, patterns: Sequence[str], download: bool = True) ->
         return Path(snapshot_download(name, allow_patterns=list(patterns), local_files_only=not download))
     except Exception as error:  # the hub's client raises many kinds; each means that the download failed
         if not download:
-            raise UsageError(f"{name} is not downloaded yet; sce train downloads it") from None
+            raise UsageError(f"{name} is not downloaded yet; sce bench {name} and sce train download it") from None
         raise SceError(
             f"cannot download {name} from the Hugging Face Hub ({first_line(error)}); give a local folder instead"
         ) from None

@@ -9,10 +9,13 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.system.files import write_atomically
+
+# Bytes of a line, as a record of a data set can be; decoded, JSON takes up to 25 times as many.
+LONGEST_LINE = 1 << 26
 
 
 class RowFile:
@@ -90,10 +93,12 @@ def read_jsonl(path: Path, broken: Callable[[int], object] | None = None) -> Ite
         raise UsageError(f"{path}: {'a folder, not a file' if path.is_dir() else 'no such file'}")
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                if not line.strip():
+            for number, line in enumerate(bounded_lines(lines), 1):
+                if line is not None and not line.strip():
                     continue
                 try:
+                    if line is None:
+                        raise SceError(f"{path}:{number}: a line of more than {LONGEST_LINE >> 20} MiB")
                     value = decode_line(line, f"{path}:{number}")
                 except SceError:
                     if broken is None:
@@ -103,6 +108,15 @@ def read_jsonl(path: Path, broken: Callable[[int], object] | None = None) -> Ite
                     yield number, value
     except (OSError, EOFError, zlib.error) as error:
         raise SceError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def bounded_lines(file: IO[bytes] | gzip.GzipFile) -> Iterator[bytes | None]:
+    """The lines of a file; None for one that is longer than `LONGEST_LINE`, which a small compressed file can have."""
+    while line := file.readline(LONGEST_LINE):
+        is_whole = len(line) < LONGEST_LINE or line.endswith(b"\n")
+        while len(line) == LONGEST_LINE and not line.endswith(b"\n"):
+            line = file.readline(LONGEST_LINE)
+        yield line if is_whole else None
 
 
 def decode_line(line: bytes, where: str) -> Any:

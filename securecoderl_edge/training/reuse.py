@@ -114,6 +114,6 @@ def _copy(other: Run, adapter: Path, run: Run, own: Path, phase: str) -> None:
     snapshots = adapter.with_name(SNAPSHOTS)
     if snapshots.is_dir():
         with temporary_beside(own / SNAPSHOTS, replace_folder=True) as temporary:
-            shutil.copytree(snapshots, temporary)
+            shutil.copytree(snapshots, temporary, symlinks=True)
     with temporary_beside(own / "adapter") as temporary:
-        shutil.copytree(adapter, temporary)
+        shutil.copytree(adapter, temporary, symlinks=True)

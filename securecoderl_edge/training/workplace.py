@@ -137,14 +137,17 @@ def find_sources(settings: TrainSettings, download: bool = True) -> Sources:
     supervised = [folder / "adapter" for folder in run.phase_folders() if phase_of(folder) == "sft"]
     reference = next((folder for folder in supervised if (folder / DONE_FILE).is_file()), adapter)
     config, lora = read_lora_config(adapter), settings.lora
-    if (config.get("r"), config.get("lora_alpha")) != (lora.rank, lora.alpha) or set(lora.targets) != set(
-        config.get("target_modules") or ()
-    ):
+    targets = config.get("target_modules")
+    same_layers = isinstance(targets, list) and sorted(map(str, targets)) == sorted(set(lora.targets))
+    if (config.get("r"), config.get("lora_alpha")) != (lora.rank, lora.alpha) or not same_layers:
         raise UsageError(f"--init {settings.init}: its adapter differs from [lora] in rank, alpha or targets")
     inputs["init_sha256"] = sha256_of(adapter / ADAPTER_WEIGHTS)
     inputs["reference_sha256"] = sha256_of(reference / ADAPTER_WEIGHTS)
-    inputs["hold_out_seed"] = str(record.get("hold_out_seed", record.get("seed", settings.seed)))
-    return Sources(base, problems, inputs, int(inputs["hold_out_seed"]), adapter, reference)
+    seed = record.get("hold_out_seed", record.get("seed", settings.seed))
+    if not str(seed).isdecimal():
+        raise SceError(f"{run.path / ENVIRONMENT}: damaged (its seed is no number)")
+    inputs["hold_out_seed"] = str(seed)
+    return Sources(base, problems, inputs, int(seed), adapter, reference)
 
 
 def formats_of(sources: Sources, compute: Compute) -> dict[str, str]:

@@ -18,7 +18,7 @@ from securecoderl_edge.evaluation.study.merging import take_finished
 from securecoderl_edge.evaluation.study.run_log import STEPS, RunLog
 from securecoderl_edge.evaluation.study.steps import arm_chain, check_study
 from securecoderl_edge.system.cluster import Work, run_jobs
-from securecoderl_edge.system.files import take_lock, temporary_beside
+from securecoderl_edge.system.files import open_lock, take_lock, temporary_beside
 from securecoderl_edge.system.processes import describe_end, module_command
 
 _PARTS = "parts"
@@ -107,7 +107,7 @@ def _await_lock(folder: Path, seconds: float = 600) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        with (folder / ".lock").open("w") as lock:
+        with open_lock(folder) as lock:
             if take_lock(lock):
                 return
         time.sleep(1)

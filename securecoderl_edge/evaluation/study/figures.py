@@ -43,6 +43,7 @@ def _is_sanitizer_clean(row: Row) -> bool | None:
 
 
 # With k samples for each problem this is pass@k.
+_LARGEST = 1 << 27  # bytes of a file, unpacked
 SOLVED = Metric("solved_rate", "Solved %", True, passes_all_tests)
 
 # A policy could raise its reward with shorter programs, or with wrong ones; these columns would show it.
@@ -147,10 +148,11 @@ def load_figures(file: Path) -> Figures | None:
 @cache
 def _load(file: Path) -> Figures:
     try:
-        record = json.loads(gzip.decompress(file.read_bytes()))
+        with gzip.open(file) as content:
+            record = json.loads(content.read(_LARGEST))
         evaluated = [Evaluated(**each) for each in record.pop("evaluated")]
         return Figures(evaluated=evaluated, **record)
-    except (OSError, EOFError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, EOFError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise SceError(f"{file} is damaged ({error!r}); delete it, and run the same command again") from None
 
 

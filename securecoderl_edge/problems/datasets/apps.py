@@ -22,6 +22,7 @@ from securecoderl_edge.problems.datasets.tally import DropRecord, Tally
 from securecoderl_edge.problems.problem import Problem
 
 SOURCE = "apps"
+_LARGEST = 1 << 26  # bytes of a file; the tests of one problem can have megabytes
 
 
 def problem_folders(path: Path) -> Iterator[Path]:
@@ -80,12 +81,14 @@ def _problem(folder: Path, identifier: str, tally: Tally) -> Problem:
 
 
 def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
+    if not (file.exists() or file.is_symlink()):
         return ""
-    except IsADirectoryError:
-        raise DropRecord(f"{file.name} is a folder, not a file") from None
+    if file.is_symlink() or not file.is_file():  # a link can lead out of the folder, a device never ends
+        raise DropRecord(f"{file.name} is not a regular file")
+    try:
+        if file.stat().st_size > _LARGEST:
+            raise DropRecord(f"{file.name} is too large")
+        return file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise DropRecord(f"{file.name} is not UTF-8 text") from None
     except OSError as error:

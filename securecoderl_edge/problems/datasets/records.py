@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from securecoderl_edge.errors import SceError, UsageError, needs
+from securecoderl_edge.system.rows import LONGEST_LINE, bounded_lines
 
 Form = Literal["lines", "array", "object", "prompts", "parquet"]
 
@@ -29,7 +30,7 @@ _PROMPTS_KEYS = ("prompts_with_tests", "prompts")
 _PROMPTS = re.compile(rb'\A\{[^{]*?"(?:prompts_with_tests|prompts)"\s*:\s*\[', re.DOTALL)
 _ROWS_AT_A_TIME = 64
 # A longer record is invalid: a string without an end would fill the memory.
-_LONGEST_VALUE = 1 << 28
+_LONGEST_VALUE = LONGEST_LINE
 # A syntax error this close to the end of the text read so far may be an incomplete record.
 _LONGEST_TOKEN = 16
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -145,10 +146,11 @@ def _lines(path: Path) -> Iterator[Record]:
     name = -1
     try:
         with open_records(path) as lines:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
+            for number, line in enumerate(bounded_lines(lines), 1):
+                if line is None or line.strip():
                     name += 1
-                    yield Record(str(number), str(name), _of_line(line))
+                    value = Unreadable("too long") if line is None else _of_line(line)
+                    yield Record(str(number), str(name), value)
     except (EOFError, zlib.error, gzip.BadGzipFile):
         yield Record(f"after record {name}", "", Unreadable("the file is truncated"))
     except OSError as error:
@@ -234,6 +236,8 @@ class _Text:
             except json.JSONDecodeError as error:
                 if self._is_whole or not _is_cut(error) or len(error.doc) - self._place > _LONGEST_VALUE:
                     raise
+            if len(self._text) - self._place > _LONGEST_VALUE:  # a number without an end
+                raise json.JSONDecodeError("Too long a value", self._text, self._place)
             self._read(size)
             size *= 2  # so that a long value is not decoded from its beginning for every piece of it
 

@@ -32,7 +32,14 @@ PAPER_SEED, PAPER_PROMPTS = 42, 100
 
 _HEAD_BYTES = 4096
 _COUNT = re.compile(rb'"count"\s*:\s*(\d{1,9})')
-_STUB = re.compile(r'def solve_\w*\(\):\n    """(?P<statement>.*?)\n?[ ]*"""\s*', re.DOTALL)
+_STUB = re.compile(r'def solve_\w*\(\):\n    """')
+
+
+def _statement(prompt: str) -> str:
+    """The prompt, or the docstring of the function stub that it is."""
+    stub, text = _STUB.match(prompt), prompt.rstrip()
+    is_stub = stub is not None and text.endswith('"""') and len(text) >= stub.end() + 3
+    return text[stub.end() : -3].strip() if stub and is_stub else prompt.strip()
 
 
 def problem_from(record: dict[str, Any], name: str, tally: Tally, drawn: frozenset[str]) -> Problem:
@@ -50,8 +57,7 @@ def problem_from(record: dict[str, Any], name: str, tally: Tally, drawn: frozens
         raise MalformedRecord('"prompt" is not text')
     if not isinstance(cases, dict):
         raise MalformedRecord('"test_cases" is not a JSON object')
-    stub = _STUB.fullmatch(prompt)
-    statement = (stub["statement"] if stub else prompt).strip()
+    statement = _statement(prompt)
     if not statement:
         raise DropRecord("no statement")
     inputs, outputs = cases.get("inputs") or [], cases.get("outputs") or []
