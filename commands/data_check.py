@@ -97,12 +97,14 @@ def check(ctx: click.Context, file: str, config: CheckConfig) -> None:
 def _reasons(problems: list[Problem], report: CheckReport, scorer: Scorer) -> list[str]:
     """Why the best solutions of the first problems fail a test, as lines."""
     from securecoderl_edge.scoring.explain import about_failure
+    from securecoderl_edge.scoring.references import patient
 
     of = {problem.id: problem for problem in problems}
     lines = []
     for failure in [each for each in report.failed if each.program][:_EXPLAINED]:
-        score = scorer.score(of[failure.id], failure.program)
-        lines += [f"{failure.id}:", *(f"  {line}" for line in about_failure(scorer, of[failure.id], score))]
+        problem = patient(of[failure.id], scorer.limits.cpu_seconds)
+        score = scorer.score(problem, failure.program)
+        lines += [f"{failure.id}:", *(f"  {line}" for line in about_failure(scorer, problem, score))]
     return lines
 
 

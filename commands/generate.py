@@ -32,6 +32,7 @@ from securecoderl_edge.runtimes.protocol import (
     Runtime,
     Sampling,
     SamplingSettings,
+    batch_seed,
 )
 from securecoderl_edge.runtimes.spec import resolve_model
 from securecoderl_edge.text import escape_controls, unescaped
@@ -185,7 +186,8 @@ def _answer_all(
     with track(len(problems), "prompts", lines=False) as progress:
         for start in range(0, len(problems), width):
             group = problems[start : start + width]
-            for found in answer_and_repair(runtime, scorer, group, n, sampling, repairs, on_token, format):
+            of_group = replace(sampling, seed=batch_seed(sampling.seed, start))
+            for found in answer_and_repair(runtime, scorer, group, n, of_group, repairs, on_token, format):
                 click.echo(json.dumps({**found.to_record(), "seed": sampling.seed}))
                 accepted += found.accepted > 0
                 progress.update(1, f"{accepted} passed")

@@ -75,7 +75,7 @@ def train(
     from securecoderl_edge.problems.sources import check_exists, is_for_evaluation
     from securecoderl_edge.runs import Run, default_folder
     from securecoderl_edge.training.parallel import is_first_process
-    from securecoderl_edge.training.recipe import resolve
+    from securecoderl_edge.training.recipe import check_ppo, resolve
     from securecoderl_edge.training.schedules import phase_steps
     from securecoderl_edge.training.settings import cap_steps
 
@@ -86,6 +86,7 @@ def train(
         say(f"{settings.problems} is for evaluation: a result on it means nothing after this. To train: mbpp:train")
     if max_steps:
         settings = cap_steps(settings, max_steps)
+        check_ppo(settings)
     folder = out or default_folder(recipe)
     if dry_run:
         from securecoderl_edge.training.plan import make_plan

@@ -185,7 +185,7 @@ def compare(
         judged = found[trace.prompt_length - 1 : -1]
         margins = judged.max(axis=1) - judged[np.arange(len(continuation)), continuation]
         greedy_equal += bool((margins < _TIE).all())
-    worst = max(differences)
+    worst = float(np.max(differences))  # NaN if one is
     return Agreement(
         texts=texts,
         tokenised_equal=tokenised_equal,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from securecoderl_edge.problems.records import digest_of_problems
 from securecoderl_edge.prompts.extraction import Asked, extract_program
 from securecoderl_edge.prompts.fitting import fit_problem
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
-from securecoderl_edge.runtimes.protocol import Completion, Runtime, Sampling, Usage
+from securecoderl_edge.runtimes.protocol import Completion, Runtime, Sampling, Usage, batch_seed
 from securecoderl_edge.scoring.metrics import Row
 from securecoderl_edge.scoring.scorer import Item
 
@@ -235,11 +234,6 @@ class Collected:
         done, rows = len(self._rows), self._rows.values()
         reward, parsing = sum(row["reward"] for row in rows), sum(row["stage"] > 0 for row in rows)
         self._on_progress(EvaluationProgress(done, len(self._wanted), reward / done, parsing / done))
-
-
-def batch_seed(seed: int, start: int) -> int:
-    """The seed of the batch that begins at problem ``start``; neighboring seeds and batches are unrelated."""
-    return int.from_bytes(hashlib.sha256(f"{seed}/{start}".encode()).digest()[:4], "big") >> 1
 
 
 def _generation(completion: Completion) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from securecoderl_edge.generation.answers import Answer, Candidate, answer, rank
 from securecoderl_edge.problems.problem import Problem
 from securecoderl_edge.prompts.fitting import fits
 from securecoderl_edge.prompts.styles import OURS, PromptFormat
-from securecoderl_edge.runtimes.protocol import Generator, OnToken, Sampling
+from securecoderl_edge.runtimes.protocol import Generator, OnToken, Sampling, batch_seed
 from securecoderl_edge.scoring.explain import about_failure, about_security
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def answer_and_repair(
     """
     answers = answer(runtime, scorer, problems, n, sampling, on_token, format)
     room = runtime.context - sampling.max_tokens
-    for _ in range(rounds):
+    for number in range(rounds):
         attempts = {}
         for place, found in enumerate(answers):
             # Start from the original problem: attempts would accumulate otherwise.
@@ -50,7 +50,9 @@ def answer_and_repair(
                 attempts[place] = attempt
         if not attempts:
             break
-        again = answer(runtime, scorer, list(attempts.values()), n, sampling, on_token, format)
+        # Other random numbers than before: a prompt that changed little would get the same tokens again.
+        anew = replace(sampling, seed=batch_seed(sampling.seed, number))
+        again = answer(runtime, scorer, list(attempts.values()), n, anew, on_token, format)
         for place, found in zip(attempts, again, strict=True):
             both = (*answers[place].candidates, *found.candidates)
             answers[place] = Answer(problems[place], ranked(both), answers[place].rounds + 1)

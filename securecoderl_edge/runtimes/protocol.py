@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -288,3 +289,8 @@ class SamplingSettings:
         return Sampling(
             self.temperature, self.max_tokens or MAX_TOKENS, self.seed, self.top_k, self.top_p, self.min_p, stop
         )
+
+
+def batch_seed(seed: int, start: int) -> int:
+    """The seed of the batch that begins at problem ``start``; neighboring seeds and batches are unrelated."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{start}".encode()).digest()[:4], "big") >> 1

@@ -78,16 +78,20 @@ class SandboxPool:
         if is_cancelled():
             raise SceError(CANCELLED)
         job = Job(program, stdins, calls, is_cancelled, language, driver, entry_point)
-        lost: Exception = WorkerLost("")
-        for is_last in (False, True):
+        by_program = by_others = 0
+        lost: WorkerLost | BoxLost | None = None
+        while by_program < 2 and by_others < 2:
             try:
                 with self._worker(language) as worker:
                     run = worker.run(job, limits or self.limits)
-            except (WorkerLost, BoxLost) as error:
-                lost = error
-                continue
-            if is_last or not any(map(_was_killed, run.executions)):
-                return run
+            except WorkerLost as error:
+                by_others, lost = by_others + 1, error  # such as the system, for want of memory
+            except BoxLost as error:
+                by_program, lost = by_program + 1, error
+            else:
+                if by_program or not any(map(_was_killed, run.executions)):
+                    return run
+                by_program += 1
         if isinstance(lost, BoxLost):
             # Twice with this program and a fresh worker the second time: the program did it.
             if not lost.parses:

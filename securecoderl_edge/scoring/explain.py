@@ -40,11 +40,7 @@ def explain(
 
     The lines contain output of the program; escape control characters before showing them.
     """
-    lines = about_test(score, run, expected, limits, language)
-    if run.footprint is not None:
-        if run.executions[0].on_target and score.verdicts[0] not in ("pass", "over_budget"):
-            lines[0] += f" on {target} (natively it passes)"
-        lines += [f"{target}: {run.footprint}", *map("over budget: {}".format, budget.broken_by(run.footprint))]
+    lines = _about_test_on(score, run, expected, limits, language, target, budget)
     lines += about_security(score)
     lines.append(f"level {score.stage} ({STAGE_NAMES[score.stage]}), reward {score.reward:.2f}{_parts(score)}")
     return "\n".join(lines)
@@ -69,6 +65,24 @@ def about_test(score: Score, run: ProgramRun, expected: str, limits: Limits, lan
     return lines
 
 
+def _about_test_on(
+    score: Score,
+    run: ProgramRun,
+    expected: str,
+    limits: Limits,
+    language: Language,
+    target: str,
+    budget: TargetBudget,
+) -> list[str]:
+    """`about_test`, with what was measured for a target."""
+    lines = about_test(score, run, expected, limits, language)
+    if run.footprint is not None:
+        if run.executions[0].on_target and score.verdicts[0] not in ("pass", "over_budget"):
+            lines[0] += f" on {target} (natively it passes)"
+        lines += [f"{target}: {run.footprint}", *map("over budget: {}".format, budget.broken_by(run.footprint))]
+    return lines
+
+
 def about_failure(scorer: Scorer, problem: Problem, score: Score) -> list[str]:
     """Explain why a program fails, as lines: the first failing test, run again to get its output, or the syntax error.
 
@@ -82,10 +96,11 @@ def about_failure(scorer: Scorer, problem: Problem, score: Score) -> list[str]:
     if problem.kind == "call" and score.parses:
         return [f"{score.verdicts[failed or 0]}: {problem.assertions[failed or 0]}"]
     test = problem.tests[failed] if failed is not None and problem.tests else NO_TEST
-    alone = replace(problem, tests=(test,), assertions=())
+    alone = replace(problem, kind="stdin", tests=(test,), assertions=(), security_tests=())
     result, run = scorer.inspect(alone, score.program)
     where = [f"with the input {test.input!r}"] if score.parses else []
-    return [*where, *about_test(result, run, test.output, scorer.limits_of(alone), LANGUAGES[problem.language])]
+    limits, language = scorer.limits_of(alone), LANGUAGES[problem.language]
+    return [*where, *_about_test_on(result, run, test.output, limits, language, problem.target, problem.budget)]
 
 
 def about_security(score: Score) -> list[str]:

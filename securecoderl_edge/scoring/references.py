@@ -209,10 +209,15 @@ class _Solution:
 
 def _solutions(problems: Iterable[Problem], cpu_seconds: float) -> Iterator[_Solution]:
     for problem in problems:
-        limit = None if problem.time_limit_s is None else max(problem.time_limit_s, cpu_seconds)
-        patient = replace(problem, time_limit_s=limit)
-        yield from (_solution(patient, solution) for solution in problem.solutions)
-        yield from (_Solution(patient, solution, is_insecure=True) for solution in problem.insecure_solutions)
+        allowed = patient(problem, cpu_seconds)
+        yield from (_solution(allowed, solution) for solution in problem.solutions)
+        yield from (_Solution(allowed, solution, is_insecure=True) for solution in problem.insecure_solutions)
+
+
+def patient(problem: Problem, cpu_seconds: float) -> Problem:
+    """The problem with at least the CPU time given for each test."""
+    limit = None if problem.time_limit_s is None else max(problem.time_limit_s, cpu_seconds)
+    return replace(problem, time_limit_s=limit)
 
 
 def _solution(problem: Problem, program: str) -> _Solution:

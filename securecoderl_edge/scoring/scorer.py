@@ -143,7 +143,13 @@ class Scorer:
     def inspect(
         self, problem: Problem, program: str, sample: int = 0, extract: str = "raw"
     ) -> tuple[Score, ProgramRun]:
-        """`score`, and the runs behind it with the output of the program."""
+        """`score`, and the runs behind it with the output of the program.
+
+        Raises:
+            ValueError: the problem has no test.
+        """
+        if problem.test_count == 0:
+            raise ValueError(f"{problem.id}: a problem needs a test or an assertion")
         run, outcomes, security_outcomes = self._run(problem, program)
         scan = self._scan(problem, program, run)
         if problem.target and run.parses:

@@ -79,12 +79,13 @@ def open_scores(path: Path) -> Iterator[IO[str]]:
         raise UsageError(f"{path}: not a regular file; choose another --out")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as out:
-            if not take_lock(out):
-                raise UsageError(f"{path}: another process is adding scores; wait, or choose another --out")
-            yield out
+        out = path.open("a", encoding="utf-8")
     except OSError as error:
         raise SceError(f"cannot write {path}: {error.strerror}") from None
+    with out:
+        if not take_lock(out):
+            raise UsageError(f"{path}: another process is adding scores; wait, or choose another --out")
+        yield out
 
 
 def read_scores(

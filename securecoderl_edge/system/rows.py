@@ -139,6 +139,10 @@ def drop_truncated_line(path: Path) -> None:
         os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
 
 
-def _finite(row: Mapping[str, Any]) -> dict[str, Any]:
+def _finite(value: Any) -> Any:
     """JSON has no NaN or infinity: they become null."""
-    return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, (list, tuple)) else value

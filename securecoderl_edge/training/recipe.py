@@ -63,11 +63,12 @@ def resolve(recipe: str, overrides: tuple[str, ...], flags: dict[str, Any]) -> T
     reward = settings.reward
     if reward.subtract_constant_baseline and reward.credit_rule not in ("any", "fraction"):
         raise UsageError("reward.subtract_constant_baseline needs reward.credit_rule = any or fraction")
-    _check_ppo(settings)
+    check_ppo(settings)
     return settings
 
 
-def _check_ppo(settings: TrainSettings) -> None:
+def check_ppo(settings: TrainSettings) -> None:
+    """Check the settings of the RL phases together; `UsageError` if they contradict each other."""
     ppo = settings.ppo
     of_groups = ppo.advantage == "rloo"
     if of_groups and ppo.samples_per_prompt < 2:

@@ -11,10 +11,10 @@ import pytest
 from fake_runtime import BROKEN, RIGHT, UNSAFE, WRONG, FakeRuntime, always, by_problem, problem
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.evaluation.evaluate import Evaluation, EvaluationProgress, batch_seed, evaluate
+from securecoderl_edge.evaluation.evaluate import Evaluation, EvaluationProgress, evaluate
 from securecoderl_edge.evaluation.log import EvaluationLog
 from securecoderl_edge.problems.problem import Test
-from securecoderl_edge.runtimes.protocol import Sampling
+from securecoderl_edge.runtimes.protocol import Sampling, batch_seed
 from securecoderl_edge.scoring.scorer import Scorer
 
 PROBLEMS = [problem(number) for number in range(12)]
@@ -180,9 +180,10 @@ def test_the_rows_of_a_log_can_be_scored_again_as_completions(scorer: Scorer, tm
     assert all({"id", "sample", "completion"} <= set(record) for record in records)
 
 
-def test_two_evaluations_do_not_write_one_log(tmp_path: Path) -> None:
+def test_two_evaluations_do_not_write_one_log(tmp_path: Path, scorer: Scorer) -> None:
+    row = scorer.score(replace(PROBLEMS[0], id="a"), RIGHT).to_record()
     with EvaluationLog.held(tmp_path, "fake", SETTINGS) as log:
-        log.append([{"id": "a", "sample": 0}])
+        log.append([row])
         with pytest.raises(SceError, match="another process"), EvaluationLog.held(tmp_path, "fake", SETTINGS):
             pass
     with EvaluationLog.held(tmp_path, "fake", SETTINGS) as again:

@@ -9,6 +9,7 @@ import shutil
 import struct
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from securecoderl_edge.models import from_gguf
 from securecoderl_edge.models.architecture import read_architecture
 from securecoderl_edge.models.files import base_folder, sha256_of_folder
 from securecoderl_edge.models.from_gguf import folder_of_gguf, gguf_source
+from securecoderl_edge.models.gguf_config import config_of
 from securecoderl_edge.models.gguf_header import read_header
 from securecoderl_edge.models.gguf_layout import arranged, restored, tensor_names
 from securecoderl_edge.models.tokenizer import read_tokenizer, special_tokens
@@ -270,6 +272,9 @@ def with_nan(path: Path) -> Path:
         (lambda path: {"llama__rope__dimension_count": 8}, "rope.dimension_count = 8"),
         (lambda path: {"llama__attention__sliding_window": 8}, "attention.sliding_window is not supported"),
         (lambda path: {"llama__rope__freq_base": float("nan")}, "freq_base is nan"),
+        (lambda path: {"llama__attention__head_count_kv": 99}, "num_key_value_heads = 99"),
+        (lambda path: {"llama__context_length": 2**31}, "max_position_embeddings"),
+        (lambda path: {"tokenizer__ggml__tokens": ["a" * 2000, *map(str, range(404))]}, "list of tokens is damaged"),
         (lora, "not a model but of type 'adapter'"),
     ],
 )
@@ -282,6 +287,14 @@ def test_a_file_that_is_no_base_is_one_sentence_and_leaves_nothing(
         folder_of_gguf(path)
     assert str(path) in str(caught.value)
     assert not cache.exists() or [*cache.iterdir()] == []
+
+
+@pytest.mark.parametrize("value", ["two", float("nan"), [2]])
+def test_metadata_of_a_wrong_type_are_damage(float_file: Path, value: Any) -> None:
+    header = read_header(float_file, with_lists=True)
+    for key in ("block_count", "context_length", "feed_forward_length"):
+        with pytest.raises(UsageError):
+            config_of(replace(header, values={**header.values, f"llama.{key}": value}), [], float_file)
 
 
 def test_random_damage_is_converted_or_refused(float_file: Path, cache: Path) -> None:

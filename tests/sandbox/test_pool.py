@@ -10,6 +10,7 @@ import textwrap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hostile import descendants, execute
@@ -17,7 +18,7 @@ from hostile import run_all as run_jobs
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.sandbox import Job, Limits, SandboxPool, pool, worker
-from securecoderl_edge.sandbox.records import BoxLost, WorkerLost
+from securecoderl_edge.sandbox.records import BoxLost, ProgramRun, WorkerLost
 from securecoderl_edge.system import machine
 
 
@@ -57,6 +58,20 @@ def test_a_program_that_ends_its_supervisor_twice_has_crashed_or_does_not_parse(
     run = sandbox.run("print(1)", ["", ""])
     assert run.parses is parses
     assert [execution.returncode for execution in run.executions] == [-signal.SIGKILL] * 2 * parses
+
+
+def test_a_program_is_not_blamed_for_a_worker_that_the_system_killed(
+    sandbox: SandboxPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, deaths = worker.Worker.run, [WorkerLost("9"), BoxLost("9", True)]
+
+    def run(*arguments: Any) -> ProgramRun:
+        if deaths:
+            raise deaths.pop()
+        return real(*arguments)
+
+    monkeypatch.setattr(worker.Worker, "run", run)
+    assert execute(sandbox, "print(1)").stdout == "1\n"
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,7 @@ def test_statements_before_an_assertion_become_its_setup() -> None:
         "assert f(1) == 1 and f(2) == 2",
         "assert f(1) == 1\nassert f(2) == 2",
         "assert f(1) is 5",
+        "assert f(1) in 5",
         "this is no Python",
         "",
     ],

@@ -12,6 +12,7 @@ from places import SHARED
 from securecoderl_edge.problems.datasets.importing import import_problems
 from securecoderl_edge.problems.problem import Problem, Test
 from securecoderl_edge.sandbox import ProgramRun
+from securecoderl_edge.scoring.explain import about_failure
 from securecoderl_edge.scoring.references import LEAST_SECONDS, CheckReport, Failure, Passed, check_problems
 from securecoderl_edge.scoring.score import Score
 from securecoderl_edge.scoring.scorer import Scorer
@@ -31,6 +32,17 @@ def counts(report: CheckReport) -> tuple[int, int, int, int]:
 
 def test_a_problem_whose_solution_passes_all_tests_passes(scorer: Scorer) -> None:
     assert counts(check(scorer, RIGHT)) == (1, 1, 1, 0)
+
+
+@pytest.mark.parametrize("program", ["print 4", "def f(n): return n", "def f(n): raise ValueError"])
+def test_a_failing_solution_of_a_call_problem_is_explained(scorer: Scorer, program: str) -> None:
+    asked = Problem("f", "Double.", "call", entry_point="f", assertions=("assert f(2) == 4",))
+    assert about_failure(scorer, asked, scorer.score(asked, program))
+
+
+def test_a_problem_without_tests_is_refused(scorer: Scorer) -> None:
+    with pytest.raises(ValueError, match="needs a test"):
+        scorer.score(Problem("empty", "Double."), "print(1)")
 
 
 def test_one_passing_solution_is_enough_and_the_others_are_counted(scorer: Scorer) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.system import files
-from securecoderl_edge.system.files import remove_abandoned, temporary_beside, write_atomically
+from securecoderl_edge.system.files import locked, remove_abandoned, temporary_beside, write_atomically
 
 
 def names(folder: Path) -> list[str]:
@@ -129,6 +129,17 @@ def test_writing_through_a_link_keeps_the_link(tmp_path: Path) -> None:
     write(link)
     assert link.is_symlink()
     assert target.read_text() == "new"
+
+
+@pytest.mark.parametrize("name", [".lock", "metrics.jsonl"])
+def test_a_folder_with_links_is_not_locked_and_nothing_outside_changes(tmp_path: Path, name: str) -> None:
+    outside, folder = tmp_path / "outside", tmp_path / "run"
+    outside.write_text("mine")
+    folder.mkdir()
+    (folder / name).symlink_to(outside)
+    with pytest.raises(SceError, match="is a link"), locked(folder):
+        pass
+    assert outside.read_text() == "mine"
 
 
 def test_a_temporary_path_stands_beside_its_target(tmp_path: Path) -> None:

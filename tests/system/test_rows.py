@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from securecoderl_edge.errors import SceError
-from securecoderl_edge.system.rows import RowFile
+from securecoderl_edge.system import rows
+from securecoderl_edge.system.rows import RowFile, read_jsonl
 from securecoderl_edge.training import train
 from securecoderl_edge.training.train import mirror_to_tensorboard
 
@@ -18,8 +19,13 @@ from securecoderl_edge.training.train import mirror_to_tensorboard
 def test_rows_come_back_and_numbers_that_json_lacks_are_null(tmp_path: Path) -> None:
     file = RowFile(tmp_path / "new" / "rows.jsonl")
     assert file.read() == []
-    file.append([{"phase": "a", "step": 1, "x": float("nan")}, {"phase": "b", "step": 2, "x": 0.5}])
-    assert file.read() == [{"phase": "a", "step": 1, "x": None}, {"phase": "b", "step": 2, "x": 0.5}]
+    file.append(
+        [{"phase": "a", "step": 1, "x": float("nan"), "y": {"z": [float("inf")]}}, {"phase": "b", "step": 2, "x": 0.5}]
+    )
+    assert file.read() == [
+        {"phase": "a", "step": 1, "x": None, "y": {"z": [None]}},
+        {"phase": "b", "step": 2, "x": 0.5},
+    ]
 
 
 def test_rewinding_drops_later_rows_of_one_phase_and_a_line_cut_short(tmp_path: Path) -> None:
@@ -30,6 +36,17 @@ def test_rewinding_drops_later_rows_of_one_phase_and_a_line_cut_short(tmp_path: 
         out.write('{"phase": "b", "st')
     file.rewind("a", 1)
     assert [(row["phase"], row["step"]) for row in file.read()] == [("a", 1), ("b", 9)]
+
+
+def test_a_line_without_an_end_is_an_error_and_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "LONGEST_LINE", 1 << 10)
+    path = tmp_path / "x.jsonl"
+    path.write_text("1\n" + "2" * 5000 + "\n3\n")
+    broken: list[int] = []
+    assert [value for _, value in read_jsonl(path, broken.append)] == [1, 3]
+    assert broken == [2]
+    with pytest.raises(SceError, match=r"x\.jsonl:2: a line of more than"):
+        list(read_jsonl(path))
 
 
 def test_a_line_that_is_no_object_is_refused(tmp_path: Path) -> None:

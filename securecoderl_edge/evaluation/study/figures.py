@@ -37,7 +37,7 @@ def _is_right_and_clean(row: Row) -> bool:
 def _is_sanitizer_clean(row: Row) -> bool | None:
     """Whether no run of a program in C has a sanitizer report; None for other programs and for those that do not
     compile."""
-    if not row.get("analyzers"):  # analyzers read the programs in C that compile
+    if not row.get("analyzers") or row["stage"] == 0:  # only programs in C have analyzers
         return None
     return not any(finding["test_id"] in SANITIZERS for finding in row["findings"])
 

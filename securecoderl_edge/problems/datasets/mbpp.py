@@ -59,5 +59,5 @@ def problem_from(record: dict[str, Any], _name: str, tally: Tally) -> Problem:
 def _split_of(number: Any) -> tuple[str, ...]:
     """The split of the paper that a problem belongs to."""
     splits = {"mbpp-prompt": (1, 10), TEST_SPLIT: (11, 510), "mbpp-validation": (511, 600), "mbpp-train": (601, 974)}
-    inside = isinstance(number, int)
-    return tuple(name for name, (first, last) in splits.items() if inside and first <= number <= last)
+    place = int(number) if str(number).isdecimal() and len(str(number)) < 9 else 0
+    return tuple(name for name, (first, last) in splits.items() if first <= place <= last)

@@ -50,8 +50,10 @@ def _usable(record: dict[str, Any], where: str, tally: Tally) -> dict[str, Any]:
 
 def _usable_security_tests(record: dict[str, Any], where: str, tally: Tally) -> dict[str, Any]:
     """Those of a call problem that can fail."""
-    kept = []
-    for test in record.get("security_tests") or ():
+    kept, tests = [], record.get("security_tests") or []
+    if not isinstance(tests, list):
+        return {}
+    for test in tests:
         assertion = test.get("assertion") if isinstance(test, dict) else None
         fault = fault_of_assertion(assertion) if isinstance(assertion, str) else None
         if fault is None:
