@@ -33,6 +33,7 @@ from securecoderl_edge.sandbox.calibration import time_factor
 from securecoderl_edge.system.cluster import LOCAL, is_ray
 from securecoderl_edge.system.files import write_atomically
 from securecoderl_edge.system.machine import busy_share, cpu_count
+from securecoderl_edge.text import escape_controls
 
 if TYPE_CHECKING:
     from securecoderl_edge.evaluation.evaluate import Evaluation, EvaluationProgress
@@ -118,9 +119,9 @@ def bench(
     if output == "json":
         click.echo(document)
     elif output == "csv":
-        click.echo(to_csv(summaries), nl=False)
+        click.echo(escape_controls(to_csv(summaries)), nl=False)
     elif output == "markdown":
-        click.echo(bench_markdown(summaries, comparisons), nl=False)
+        click.echo(escape_controls(bench_markdown(summaries, comparisons)), nl=False)
     else:
         show_bench(summaries, comparisons)
     if plot is not None:  # last: a failed plot must not lose the results

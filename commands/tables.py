@@ -53,7 +53,7 @@ def show_bench(summaries: Sequence[EvaluationSummary], comparisons: Sequence[Com
         console.print(f"{escape_controls(pair)}, paired over {comparison.problems} problems:")
         _print(console, comparison_table(comparison, with_p_values=console.width >= WIDE))
     for line in (*prompts_in_words(summaries), *devices_in_words(summaries)):
-        console.print(line)
+        console.print(escape_controls(line))
     problems = max((summary.problems for summary in summaries), default=0)
     for line in FOOTNOTE:
         console.print(line)

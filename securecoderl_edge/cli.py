@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 import traceback
 import warnings
@@ -103,7 +104,10 @@ def main(args: list[str] | None = None) -> Any:
         if exit_code:
             sys.exit(exit_code)
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        # An argument can be the name of a file from elsewhere.
+        click.echo(escape_controls(shown.getvalue()), err=True, nl=False)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         _say("interrupted", debug)

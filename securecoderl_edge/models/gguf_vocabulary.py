@@ -250,7 +250,7 @@ def _check_round_trip(text: str, path: Path) -> None:
     try:
         tokenizer = Tokenizer.from_str(text)
         found = tokenizer.decode(tokenizer.encode(_PROBE, add_special_tokens=False).ids, skip_special_tokens=False)
-    except Exception as error:  # the bindings raise bare Exception
+    except Exception as error:
         raise SceError(f"{path}: its tokenizer is damaged ({first_line(error)}); download it again") from None
     if found != _PROBE:
         raise SceError(f"{path}: its tokenizer does not give a program back as it was; choose another file")

@@ -52,12 +52,22 @@ class Tokenizer:
         return [*(() if starts else self.before), *ids, *self.after]
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text alone, such as an answer that follows a prompt."""
-        return list(self.backend.encode(text, add_special_tokens=False).ids)
+        """Token ids of a text alone, such as an answer that follows a prompt.
+
+        Raises:
+            SceError: the tokenizer fails on it.
+        """
+        try:
+            return list(self.backend.encode(text, add_special_tokens=False).ids)
+        except BaseException as error:
+            raise _refusal(error) from None
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of token ids, without special tokens."""
-        return str(self.backend.decode(ids, skip_special_tokens=True))
+        """The text of token ids, without special tokens; errors as in `encode`."""
+        try:
+            return str(self.backend.decode(ids, skip_special_tokens=True))
+        except BaseException as error:
+            raise _refusal(error) from None
 
     def id_of(self, text: str) -> int | None:
         """The id of a token, by its text."""
@@ -67,6 +77,13 @@ class Tokenizer:
     def document(self) -> dict[str, Any]:
         """The tokenizer.json that says all of it but ``before`` and ``after``."""
         return dict(json.loads(self.backend.to_str()))
+
+
+def _refusal(error: BaseException) -> BaseException:
+    """A failure of tokenizers as a sentence: its bindings raise bare `Exception`, and panics that are none."""
+    if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+        return SceError(f"the tokenizer fails ({next(iter(str(error).splitlines()), '')}); tokenizer.json is damaged")
+    return error
 
 
 def special_tokens(folder: Path) -> dict[str, str]:
@@ -156,7 +173,7 @@ def _open(folder: Path, settings: dict[str, Any]) -> Any:
                 backend.add_tokens([AddedToken(**{name: token[name] for name in _FLAGS if name in token})])
                 if backend.token_to_id(token["content"]) != index:
                     raise ValueError(f"token {index} of tokenizer_config.json does not follow its last one")
-    except Exception as error:  # the bindings raise bare Exception
+    except Exception as error:
         raise SceError(f"{path}: not a tokenizer ({first_line(error)})") from None
     beyond = _tokens_without_row(backend, folder, settings)
     if not beyond:
@@ -197,7 +214,10 @@ def _tokens_without_row(backend: Any, folder: Path, settings: dict[str, Any]) ->
 
 def _around(backend: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The tokens that the post-processor puts before and after a text."""
-    alone, whole = (tuple(backend.encode("a", add_special_tokens=flag).ids) for flag in (False, True))
+    try:
+        alone, whole = (tuple(backend.encode("a", add_special_tokens=flag).ids) for flag in (False, True))
+    except BaseException as error:
+        raise _refusal(error) from None
     at = next((start for start in range(len(whole)) if whole[start : start + len(alone)] == alone), 0)
     return whole[:at], whole[at + len(alone) :]
 

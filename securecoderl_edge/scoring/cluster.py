@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from securecoderl_edge.errors import SceError
 from securecoderl_edge.languages.analyzers import AnalyzerChoice
 from securecoderl_edge.languages.language import C
-from securecoderl_edge.problems.records import problem_from_record, problem_to_record
+from securecoderl_edge.problems.records import problem_digest, problem_from_record, problem_to_record
 from securecoderl_edge.sandbox import Limits
 from securecoderl_edge.sandbox.levels import named_choice
 from securecoderl_edge.sandbox.pool import default_workers
-from securecoderl_edge.scoring.score import score_from_record
+from securecoderl_edge.scoring.score import Score, score_from_record
 from securecoderl_edge.scoring.scorer import Item, Scored, Scorer, analyzers_of
 from securecoderl_edge.system.cluster import Work, is_ray, run_jobs
 
 # About a second of a core: long against the time of a message, short against that of a lost worker.
 _CHUNK = 64
+_OTHERS = "a worker scored other programs than it was asked to. Is the same sce installed on all nodes?"
 
 
 def open_scorer(engine: str, *arguments: Any, **options: Any) -> ClusterScorer | Scorer:
@@ -85,8 +87,21 @@ class ClusterScorer:
                 analyzers.
         """
         work = Work("securecoderl_edge.scoring.cluster:ScoringWorker", self.worker_settings(), _CHUNK, ahead=2)
-        for results in run_jobs(self._engine, work, map(_job, items)):
-            yield [_scored(result) for result in results]
+        asked: deque[Item] = deque()
+
+        def jobs() -> Iterator[dict[str, Any]]:
+            for item in items:
+                asked.append(item)
+                yield _job(item)
+
+        for results in run_jobs(self._engine, work, jobs()):
+            scored = [_scored(result) for result in results]
+            for score, _ in scored:
+                if not asked or not _is_of(score, asked.popleft()):
+                    raise SceError(_OTHERS)
+            yield scored
+        if asked:
+            raise SceError(_OTHERS)
 
     def __enter__(self) -> ClusterScorer:
         return self
@@ -142,6 +157,11 @@ def _job(item: Item) -> dict[str, Any]:
 def _item(job: Mapping[str, Any]) -> Item:
     problem = problem_from_record(job["problem"], sys.maxsize)
     return Item(problem, job["program"], job["sample"], job["extract"])
+
+
+def _is_of(score: Score, item: Item) -> bool:
+    found = (score.id, score.sample, score.problem_hash)
+    return found == (item.problem.id, item.sample, problem_digest(item.problem))
 
 
 def _scored(result: Any) -> Scored:

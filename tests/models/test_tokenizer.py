@@ -182,6 +182,21 @@ def test_a_tokenizer_without_an_end_token_takes_the_models_or_is_refused(tmp_pat
     assert (read.eos_token_id, read.ends) == (2, {0, 2})
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"decoder": {"type": "Strip", "content": " ", "start": 1, "stop": 1}},
+        {"model": {"type": "WordLevel", "vocab": {"a": 0, "<eos>": 1}, "unk_token": "[UNK]"}, "pre_tokenizer": None},
+    ],
+)
+def test_a_tokenizer_that_panics_is_damaged(tmp_path: Path, part: dict[str, Any]) -> None:
+    write_tokenizer(tmp_path, "qwen")
+    document = json.loads((tmp_path / "tokenizer.json").read_text())
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**document, **part}))
+    with pytest.raises(SceError):
+        read_tokenizer(tmp_path).decode(range(9))
+
+
 def test_half_of_a_character_is_no_special_token(tmp_path: Path) -> None:
     write_tokenizer(tmp_path, "qwen")
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "\\ud800"}')
