@@ -15,6 +15,10 @@ from securecoderl_edge.sandbox.limits import Limits
 from securecoderl_edge.sandbox.records import BoxLost, Call, Execution, Job, ProgramRun, WorkerLost
 from securecoderl_edge.sandbox.worker import CANCELLED, Worker
 from securecoderl_edge.system.machine import available_memory_bytes, cpu_count
+from securecoderl_edge.system.processes import allow_files
+
+# Descriptors: of a process that computes, and of a worker with the memory files of a program's tests.
+_FILES, _FILES_OF_WORKER = 256, 64
 
 PROGRAMS_PER_WORKER = 2000
 
@@ -43,6 +47,7 @@ class SandboxPool:
         self._has_analyzers = has_analyzers
         self.limits = limits or Limits()
         self.workers = workers or default_workers(self.limits)
+        allow_files(_FILES + _FILES_OF_WORKER * self.workers)
         # As many as programs may run at once; each holds the workers that it has had so far, by language.
         self._idle: queue.LifoQueue[dict[str, Worker]] = queue.LifoQueue()
         for _ in range(self.workers):

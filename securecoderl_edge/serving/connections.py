@@ -60,14 +60,6 @@ class Connection(H11Protocol):
         return self._has_request() and self.conn.their_state is not h11.SEND_BODY
 
 
-def allow_many_files() -> None:
-    """Raise the limit of open files, as far as the system permits."""
-    limit, highest = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_FILES if highest == resource.RLIM_INFINITY else min(MOST_FILES, highest)
-    if limit != resource.RLIM_INFINITY and limit < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, highest))
-
-
 def _most_connections() -> int:
     """Half of the descriptors are for the model and the sandbox."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

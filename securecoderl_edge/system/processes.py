@@ -158,3 +158,11 @@ def _messages(output: bytes) -> list[dict[str, Any]]:
     while (message := read_message(stream)) is not None:
         messages.append(message)
     return messages
+
+
+def allow_files(count: int) -> None:
+    """Let this process open at least so many files, as far as the system permits."""
+    limit, highest = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count if highest == resource.RLIM_INFINITY else min(count, highest)
+    if limit != resource.RLIM_INFINITY and limit < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, highest))

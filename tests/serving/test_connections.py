@@ -22,6 +22,7 @@ from served import CHAT, EchoRuntime, Served, serving
 from securecoderl_edge.scoring.scorer import Scorer
 from securecoderl_edge.serving import app, connections
 from securecoderl_edge.serving.server import _report_error
+from securecoderl_edge.system.processes import allow_files
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -157,7 +158,7 @@ def test_the_limit_of_open_files_is_raised() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (200, before[1]))
     try:
         assert connections._most_connections() == 100
-        connections.allow_many_files()
+        allow_files(connections.MOST_FILES)
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(before[1], connections.MOST_FILES)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -58,15 +58,16 @@ class OnnxModel:
             raise SceError("onnxruntime cannot use the GPU; check its CUDA libraries, or use --device cpu")
         inputs = {each.name: each.shape for each in self._session.get_inputs()}
         self._past = [name for name in inputs if name.startswith(_PAST)]
-        if not self._past or "attention_mask" not in inputs:
+        cache = inputs[self._past[0]] if self._past else []
+        found = [*cache[1::2], *self._session.get_outputs()[0].shape[2:]]  # heads, their size, words
+        if [type(each) for each in found] != [int] * 3 or "attention_mask" not in inputs:
             raise SceError(f"{folder / MODEL}: not a graph of sce export; write one with: sce export --format onnx")
-        _, self._heads, _, self._head_size = inputs[self._past[0]]
+        self._heads, self._head_size, self.vocabulary_size = found
         self._outputs = ["logits", *(name.replace(_PAST, _PRESENT) for name in self._past)]
         is_half = any(each.type == "tensor(float16)" for each in self._session.get_inputs())
         self._number = np.dtype(np.float16 if is_half else np.float32)
         self._appends = self._session.get_modelmeta().custom_metadata_map.get(CACHE_KEY) == APPENDED
         self.cache_bytes_per_token = len(self._past) * self._heads * self._head_size * self._number.itemsize
-        self.vocabulary_size = int(self._session.get_outputs()[0].shape[2])
 
     def open_batch(self, rows: int, length: int) -> OnnxBatch:
         """Room for ``rows`` sequences of up to ``length`` tokens each.
