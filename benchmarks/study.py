@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from record import publish
-from smollm2_studies import mbpp, paper_mbpp, with_subsets
+from smollm2_studies import mbpp, mbpp_samples, paper_mbpp, with_subsets
 from starter_studies import (
     ablations,
     c,
@@ -71,6 +71,7 @@ STUDIES: dict[str, Callable[[Path], Study]] = {
     "c": c,
     "paper-mbpp": paper_mbpp,
     "mbpp": mbpp,
+    "mbpp-x8": mbpp_samples,
 }
 
 

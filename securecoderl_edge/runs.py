@@ -115,9 +115,7 @@ class Run:
         Raises:
             SceError: the settings are damaged.
         """
-        config = self.path / "config.toml"
-        table = read_toml(config).get("prompt") if config.is_file() else None
-        style = table.get("style") if isinstance(table, dict) else None
+        style = self._setting("prompt", "style", str)
         return style if style in STYLES else OURS.style
 
     @property
@@ -127,17 +125,18 @@ class Run:
         Raises:
             SceError: the settings are damaged.
         """
-        config = self.path / "config.toml"
-        table = read_toml(config) if config.is_file() else {}
-
-        def value(of: str, name: str, kind: type) -> Any:
-            found = table.get(of)
-            held = found.get(name) if isinstance(found, dict) else None
-            return held if isinstance(held, kind) else None
-
         return Budget(
-            value("ppo", "max_tokens", int), value("prompt", "max_tokens", int), value("reward", "extract", str)
+            self._setting("ppo", "max_tokens", int),
+            self._setting("prompt", "max_tokens", int),
+            self._setting("reward", "extract", str),
         )
+
+    def _setting(self, table: str, name: str, kind: type) -> Any:
+        """A setting in a table of the run's configuration; None if it has none of that kind."""
+        config = self.path / "config.toml"
+        found = read_toml(config).get(table) if config.is_file() else None
+        value = found.get(name) if isinstance(found, dict) else None
+        return value if isinstance(value, kind) else None
 
     def export_path(self, ending: str, part: str = "") -> Path:
         """The path of an export of the policy, or of another ``part`` such as the base; ``ending`` is its format."""

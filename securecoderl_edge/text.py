@@ -40,3 +40,8 @@ def _escaped(character: str) -> str:
 def unescaped(text: str) -> str:
     r"""Text from a command line, with ``\n``, ``\t`` and ``\\`` replaced by newline, tab and backslash."""
     return re.sub(r"\\[nt\\]", lambda match: _ESCAPES[match.group()], text)
+
+
+def printable(text: str) -> str:
+    """The text with a question mark for each character that a picture cannot show."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)

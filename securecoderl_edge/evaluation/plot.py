@@ -11,6 +11,7 @@ from securecoderl_edge.errors import UsageError, needs
 from securecoderl_edge.evaluation.summary import EvaluationSummary
 from securecoderl_edge.scoring.statistics import Interval
 from securecoderl_edge.system.files import temporary_beside
+from securecoderl_edge.text import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -140,7 +141,7 @@ def _tidy(axes: Axes, title: str) -> None:
 
 
 def _label(text: str) -> str:
-    shown = "".join(letter if letter.isprintable() else "?" for letter in text)
+    shown = printable(text)
     return shown if len(shown) <= _LONGEST_LABEL else f"…{shown[1 - _LONGEST_LABEL :]}"
 
 

@@ -20,6 +20,7 @@ from securecoderl_edge.scoring.metrics import (
     passes_all_tests,
     values_of,
 )
+from securecoderl_edge.scoring.reward import STAGE_NAMES
 from securecoderl_edge.scoring.statistics import (
     Interval,
     bootstrap_mean,
@@ -29,7 +30,7 @@ from securecoderl_edge.scoring.statistics import (
     share_interval,
 )
 
-STAGES = 5
+STAGES = len(STAGE_NAMES)
 PASS_AT = (1, 5, 10, 100)
 
 

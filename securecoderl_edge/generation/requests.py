@@ -7,10 +7,16 @@ import re
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from securecoderl_edge.errors import SceError, UsageError
+from securecoderl_edge.errors import SceError, UsageError, not_utf8
 from securecoderl_edge.languages.language import PYTHON
 from securecoderl_edge.problems.problem import Problem, SecurityTest, Test
-from securecoderl_edge.problems.records import ProblemError, language_of, problem_from_record, security_tests_of
+from securecoderl_edge.problems.records import (
+    ProblemError,
+    language_of,
+    problem_from_record,
+    security_tests_of,
+    stdin_test,
+)
 from securecoderl_edge.system.rows import read_jsonl
 from securecoderl_edge.text import unescaped
 
@@ -36,7 +42,7 @@ def read_prompt(argument: str | None, stdin: BinaryIO) -> str:
         else:
             where, text = "argument", argument
     except UnicodeDecodeError as error:
-        raise SceError(f"prompt: not UTF-8 text ({error.reason} at byte {error.start})") from None
+        raise not_utf8("prompt", error) from None
     except OSError as error:
         raise UsageError(f"cannot read the prompt from {argument}: {error.strerror}") from None
     if not text.strip():
@@ -104,8 +110,8 @@ def read_tests(path: Path) -> tuple[list[Test], list[SecurityTest]]:
         entries = record.get("tests", [record]) if isinstance(record, dict) else record
         if not isinstance(entries, list):
             raise SceError(f'{place}: expected objects with "input" and "output"')
-        tests += [_test(entry, place) for entry in entries]
         try:
+            tests += [stdin_test(entry, f"test {number}") for number, entry in enumerate(entries, 1)]
             security_tests += security_tests_of(record) if isinstance(record, dict) else ()
         except ProblemError as error:
             raise SceError(f"{place}: {error}") from None
@@ -151,17 +157,6 @@ def _records(path: Path) -> list[tuple[str, Any]]:
         return [(f"{path}:{number}", record) for number, record in read_jsonl(path)]
     except OSError as error:
         raise SceError(f"{path}: {error.strerror}") from None
-
-
-def _test(entry: Any, place: str) -> Test:
-    if not isinstance(entry, dict):
-        raise SceError(f'{place}: expected an object with "input" and "output"')
-    given, expected = entry.get("input"), entry.get("output")
-    if not isinstance(given, str) or not isinstance(expected, str):
-        raise SceError(f'{place}: a test needs the strings "input" and "output"')
-    if not expected.strip():
-        raise SceError(f"{place}: the expected output is empty, so a program that prints nothing passes")
-    return Test(given, expected)
 
 
 def _with_newline(text: str) -> str:

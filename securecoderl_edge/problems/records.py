@@ -245,10 +245,15 @@ def _entries(record: dict[str, Any], name: str) -> list[Any]:
 
 def _tests(record: dict[str, Any], max_tests: int) -> tuple[Test, ...]:
     entries = _entries(record, "tests")[:max_tests]
-    return tuple(_test(entry, f"test {index}") for index, entry in enumerate(entries, 1))
+    return tuple(stdin_test(entry, f"test {index}") for index, entry in enumerate(entries, 1))
 
 
-def _test(entry: Any, title: str) -> Test:
+def stdin_test(entry: Any, title: str) -> Test:
+    """The test in an object with ``input`` and ``output``.
+
+    Raises:
+        ProblemError: it is none, or its output is empty; the message begins with ``title``.
+    """
     if not isinstance(entry, dict):
         raise ProblemError(f'{title} must be an object with "input" and "output"')
     if not isinstance(entry.get("input"), str) or not isinstance(entry.get("output"), str):
@@ -281,7 +286,7 @@ def security_tests_of(record: dict[str, Any], kind: Kind = "stdin") -> tuple[Sec
         elif "forbidden" in entry:
             found.append(SecurityTest(entry["name"], cwe, _input(entry, title), forbidden=_forbidden(entry, title)))
         elif "output" in entry:
-            test = _test(entry, title)
+            test = stdin_test(entry, title)
             found.append(SecurityTest(entry["name"], cwe, test.input, test.output))
         else:
             raise ProblemError(f'{title} needs "output" or "forbidden"')

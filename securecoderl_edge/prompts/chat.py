@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from securecoderl_edge.errors import MissingExtra, SceError, needs
+from securecoderl_edge.errors import MissingExtra, SceError, needs, not_utf8
 from securecoderl_edge.models.tokenizer import special_tokens
 from securecoderl_edge.prompts.thoughts import open_thought
 from securecoderl_edge.system.files import read_json_if_there
@@ -173,8 +173,10 @@ def read_chat_template(folder: Path) -> ChatTemplate | None:
 def _text_in(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SceError(f"{file}: not UTF-8 text ({error})") from None
+    except UnicodeDecodeError as error:
+        raise not_utf8(file, error) from None
+    except OSError as error:
+        raise SceError(f"{file}: {error.strerror}") from None
 
 
 def _default_of(template: Any) -> str | None:

@@ -145,7 +145,7 @@ def find_sources(settings: TrainSettings, download: bool = True) -> Sources:
     inputs["reference_sha256"] = sha256_of(reference / ADAPTER_WEIGHTS)
     seed = record.get("hold_out_seed", record.get("seed", settings.seed))
     if not str(seed).isdecimal():
-        raise SceError(f"{run.path / ENVIRONMENT}: damaged (its seed is no number)")
+        raise SceError(f"{run.path / ENVIRONMENT}: damaged (its seed is not a number)")
     inputs["hold_out_seed"] = str(seed)
     return Sources(base, problems, inputs, int(seed), adapter, reference)
 

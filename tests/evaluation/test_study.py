@@ -21,7 +21,7 @@ import pytest
 from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.evaluation.study import steps
 from securecoderl_edge.evaluation.study.arms import Measured, Split, Study
-from securecoderl_edge.evaluation.study.figures import Figures
+from securecoderl_edge.evaluation.study.figures import STUDY_METRICS, Figures
 from securecoderl_edge.evaluation.study.run_log import STEPS, RunLog, Step
 from securecoderl_edge.evaluation.study.steps import Chain, all_steps, chains, preparations, run_study
 from securecoderl_edge.evaluation.study.table3 import PRESETS, table3
@@ -484,3 +484,15 @@ def test_a_quick_study_has_every_step_of_the_whole_one_and_less_in_each() -> Non
     for arm in quick.arms:
         reinforced = sum(count for phase, count in phase_steps(quick.settings(arm, 42)).items() if phase != "sft")
         assert reinforced == (0 if arm.phases == ("sft",) else 4)
+
+
+@pytest.mark.parametrize(
+    ("stage", "analyzers", "test_id", "expected"),
+    [(0, {"gcc": "12"}, "", None), (4, {}, "", None), (4, {"gcc": "12"}, "", 1), (2, {"gcc": "12"}, "SEGV", 0)],
+)
+def test_only_programs_in_c_that_compile_are_clean_of_sanitizer_reports(
+    stage: int, analyzers: dict[str, str], test_id: str, expected: float | None
+) -> None:
+    clean = next(metric for metric in STUDY_METRICS if metric.name == "sanitizer_clean_rate")
+    findings = [{"test_id": test_id}] if test_id else []
+    assert clean.of({"stage": stage, "analyzers": analyzers, "findings": findings}) == expected

@@ -49,12 +49,12 @@ def test_tests_are_read_from_lines_a_list_or_a_problem(tmp_path: Path, text: str
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"input": "1", "output": "2"}\n{"input": "1"}\n', "tests.json:2: a test needs"),
+        ('{"input": "1", "output": "2"}\n{"input": "1"}\n', "tests.json:2: test 1 needs"),
         ('{"input": "1", "output": "2"}\nnonsense\n', "tests.json:2: not valid JSON"),
         ('[{"input": "1", "output": " "}]', "the expected output is empty"),
         ("[]", "json: no tests; expected objects"),
         ("3", "expected objects"),
-        ("[3]", "expected an object"),
+        ("[3]", "test 1 must be an object"),
     ],
 )
 def test_a_malformed_tests_file_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:

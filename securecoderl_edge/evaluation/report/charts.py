@@ -18,6 +18,7 @@ from securecoderl_edge.evaluation.plot import fix_layout, plotting
 from securecoderl_edge.evaluation.report.history import History, Point, as_number
 from securecoderl_edge.scoring.reward import STAGE_NAMES
 from securecoderl_edge.scoring.signs import CONSTANT_OUTPUT, CRASH_AFTER_OUTPUT, DENIED, SAMPLE_COPY, SIGNS
+from securecoderl_edge.text import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -241,11 +242,7 @@ def _mark_phases(axes: Axes, history: History) -> None:
             # Folders may be called anything, and the font does not know every letter.
             name = phase.name.encode("ascii", "backslashreplace").decode()[:16]
             middle = phase.start + phase.updates / 2
-            axes.text(middle, 1.02, _printable(name), transform=axes.get_xaxis_transform(), ha="center", style="italic")
-
-
-def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+            axes.text(middle, 1.02, printable(name), transform=axes.get_xaxis_transform(), ha="center", style="italic")
 
 
 def _for_a_page(svg: str, title: str) -> str:
