@@ -134,8 +134,7 @@ def generate(
         shown_tests = tuple(given or example_tests(text))
         attacks = tuple(security_tests)
         problems = [Problem("prompt", text, tests=shown_tests, security_tests=attacks, language=language)]
-    if config.max_tokens is None and (run := spec.run()) is not None:
-        config = replace(config, max_tokens=run.budget.max_tokens)
+    config = replace(config, max_tokens=config.max_tokens or spec.max_tokens())
     sampling = config.sampling(tuple(map(unescaped, stops)))
     warn_of_level(config.sandbox)
     check_runtime([spec], config, say)

@@ -173,7 +173,8 @@ def table3(
 def _train_on_cluster(study: Study, config: Table3Config, overrides: tuple[str, ...], jobs: int) -> None:
     from securecoderl_edge.evaluation.study.cluster import train_seeds
 
-    words = flags_of(replace(config, out=None, engine=LOCAL))
+    # A node with other cores would choose another number of threads, and its results would be those of another study.
+    words = flags_of(replace(config, out=None, engine=LOCAL, threads=study.threads))
     for override in overrides:
         words += ["--set", override]
     started = time.monotonic()

@@ -66,10 +66,10 @@ def serve(
         served = None
         if spec is not None:
             scorer = stack.enter_context(Scorer(sandbox=config.sandbox))
-            rows, run = config.parallel or DEFAULT_PARALLEL[spec.kind], spec.run()
+            rows = config.parallel or DEFAULT_PARALLEL[spec.kind]
             runtime, format = stack.enter_context(opened(spec, config, parallel=rows))
-            default_tokens = (run.budget.max_tokens if run else None) or MAX_TOKENS
-            served = ServedModel(runtime, scorer, format, spec.label, rows, default_tokens, spec.language())
+            tokens = spec.max_tokens() or MAX_TOKENS
+            served = ServedModel(runtime, scorer, format, spec.label, rows, tokens, spec.language())
         server = Server(config, key, say, model=served, score_service=score_service)
         names = [*([spec.label] if spec else []), *(["the reward"] if score_service else [])]
         say(f"{' and '.join(names)} at {address_of(listening)}; press Ctrl-C to stop")

@@ -249,7 +249,6 @@ def generate(
     problem = Problem("prompt", prompt, tests=shown_tests, language=language or spec.language())
     how = RuntimeSettings(device=device, gpu_layers=gpu_layers, threads=threads, sandbox=sandbox)
     check_runtime([spec], how)
-    if settings.max_tokens is None and (run := spec.run()) is not None:
-        settings = replace(settings, max_tokens=run.budget.max_tokens)
+    settings = replace(settings, max_tokens=settings.max_tokens or spec.max_tokens())
     with Scorer(sandbox=sandbox) as scorer, opened(spec, how, thinking=settings.thinking) as (runtime, format):
         return answer(runtime, scorer, [problem], n, settings.sampling(), format=format)[0]

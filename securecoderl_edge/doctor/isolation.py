@@ -173,6 +173,6 @@ def _judge(test: SelfTest) -> list[Check]:
 def _record(test: SelfTest) -> dict[str, Any]:
     return {
         "passed": test.passed,
-        "honest": test.benign_ran,
-        "hostile": {outcome.attack: {"contained": outcome.contained, "how": outcome.how} for outcome in test.outcomes},
+        "benign_ran": test.benign_ran,
+        "attacks": {outcome.attack: {"contained": outcome.contained, "how": outcome.how} for outcome in test.outcomes},
     }

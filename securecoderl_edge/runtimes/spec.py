@@ -87,6 +87,10 @@ class ModelSpec:
         built_in = (each.name for each in LANGUAGES.values() if each.built_in_model == self.source)
         return next(built_in, PYTHON.name)
 
+    def max_tokens(self) -> int | None:
+        """The longest completion that its run trains with, if it has a run that names one."""
+        return run.budget.max_tokens if (run := self.run()) is not None else None
+
     def folder(self) -> Path:
         """The folder of a model that torch computes; errors as in `base_folder`.
 

@@ -16,9 +16,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from securecoderl_edge.languages.language import C
@@ -124,16 +124,16 @@ def run_selftest(choice: str = "auto") -> SelfTest:
 
 @dataclass(frozen=True)
 class CSelfTest:
-    """Programs in C under one level.
+    """Programs in C, or for a target, under one level.
 
     Attributes:
-        benign_ran: whether a benign program ran. reports: whether a sanitizer stopped a faulty one.
+        benign_ran: whether a benign program ran. reports: whether a sanitizer stopped a faulty one; a target has none.
         succeeded: the attacks that were not contained.
     """
 
     benign_ran: bool
-    reports: bool
     succeeded: tuple[str, ...]
+    reports: bool = True
 
     @property
     def passed(self) -> bool:
@@ -148,41 +148,32 @@ def run_c_selftest(choice: str = "auto") -> CSelfTest:
         SceError: this system does not offer the level, or cannot compile C programs under it.
     """
     with SandboxPool(1, LIMITS, choice) as pool:
-        benign, faulty = (pool.run(text, ["20 22\n"], language=C.name).executions for text in (BENIGN_C, FAULTY_C))
-        runs = {attack: pool.run(text, [""], language=C.name) for attack, text in ATTACKS_IN_C.items()}
-    return CSelfTest(
-        benign_ran=len(benign) == 1 and benign[0].clean and benign[0].stdout == "42\n",
-        reports=len(faulty) == 1 and was_reported(faulty[0]),
-        succeeded=tuple(name for name, run in runs.items() if any(each.clean for each in run.executions)),
-    )
+        faulty = pool.run(FAULTY_C, [""], language=C.name).executions
+        found = _run_compiled(pool, C.name, ATTACKS_IN_C)
+    return replace(found, reports=len(faulty) == 1 and was_reported(faulty[0]))
 
 
-@dataclass(frozen=True)
-class TargetSelfTest:
-    """Programs for a target: whether a benign one ran on the board, and the attacks that were not contained."""
-
-    benign_ran: bool
-    succeeded: tuple[str, ...]
-
-    @property
-    def passed(self) -> bool:
-        """All of it."""
-        return self.benign_ran and not self.succeeded
-
-
-def run_target_selftest(target: str, choice: str = "auto") -> TargetSelfTest:
+def run_target_selftest(target: str, choice: str = "auto") -> CSelfTest:
     """Build a benign program and attacks for a target, and run them on its emulated board.
 
     Raises:
         SceError: this system does not offer the level, or has no tools for the target.
     """
     with SandboxPool(1, LIMITS, choice) as pool:
-        benign = pool.run(BENIGN_C, ["20 22\n"], language=target).executions
-        runs = {attack: pool.run(text, [""], language=target) for attack, text in ATTACKS_ON_BOARD.items()}
-    return TargetSelfTest(
-        benign_ran=len(benign) == 1 and benign[0].clean and benign[0].stdout == "42\n",
-        succeeded=tuple(name for name, run in runs.items() if not run.parses or any(e.clean for e in run.executions)),
+        return _run_compiled(pool, target, ATTACKS_ON_BOARD, must_compile=True)
+
+
+def _run_compiled(
+    pool: SandboxPool, language: str, attacks: Mapping[str, str], *, must_compile: bool = False
+) -> CSelfTest:
+    benign = pool.run(BENIGN_C, ["20 22\n"], language=language).executions
+    runs = {attack: pool.run(text, [""], language=language) for attack, text in attacks.items()}
+    succeeded = (
+        name
+        for name, run in runs.items()
+        if any(each.clean for each in run.executions) or (must_compile and not run.parses)
     )
+    return CSelfTest(len(benign) == 1 and benign[0].clean and benign[0].stdout == "42\n", tuple(succeeded))
 
 
 def _try_out(pool: SandboxPool, attack: str, secret: str) -> Attempt:
