@@ -22,7 +22,7 @@ from securecoderl_edge.export.run import (
 )
 from securecoderl_edge.export.workbench import Workbench
 from securecoderl_edge.models.other import OtherArchitecture, find_architecture
-from securecoderl_edge.runs import latest_run, only_unfinished, run_of
+from securecoderl_edge.runs import latest_run, only_unfinished
 from securecoderl_edge.runtimes.manifests import manifest_path
 from securecoderl_edge.runtimes.spec import POLICY, ModelSpec, resolve_model
 
@@ -110,8 +110,8 @@ def target_of(spec: ModelSpec, kind: str, quant: str, out: str | Path | None) ->
 
 
 def _usual_target(spec: ModelSpec, suffix: str) -> Path:
-    run = run_of(spec.adapter) if spec.adapter else None
-    if run is not None:
+    run = spec.run()
+    if run is not None and spec.role:
         return run.export_path(suffix, "" if spec.role == POLICY else spec.role)
     name = Path(spec.source).resolve().name if Path(spec.source).is_dir() else spec.source.split("/")[-1]
     return Path(f"{name.removesuffix('.gguf')}{suffix}")

@@ -134,7 +134,7 @@ def _train_phases(
     should_stop: Callable[[], bool],
 ) -> None:
     prompts = settings.ppo.batch_size // settings.ppo.samples_per_prompt // settings.ppo.minibatches
-    if team.count > prompts:
+    if team.count > prompts and first_rl_phase(settings) is not None:
         say(f"{team.count} processes share {prompts} prompts per RL step: {team.count - prompts} of them wait")
     shape = find_architecture(sources.base)
     if isinstance(shape, OtherArchitecture):

@@ -38,6 +38,12 @@ def test_several_types_are_exported_at_once_with_their_sidecar_files(folder: Pat
     assert [spec.label for spec in default_models()][-2:] == ["mine-f16", "mine-q4_k_m"]
 
 
+def test_the_base_of_a_run_is_exported_next_to_its_policy(folder: Path) -> None:
+    code, _, err = run("mine:base", "--quant", "f16")
+    assert code == 0, err
+    assert "mine-base-f16.gguf" in names(folder / "runs" / "mine" / "exports")
+
+
 def test_the_card_says_base_license_training_agreement_and_limits(folder: Path) -> None:
     assert run("--quant", "q8_0")[0] == 0
     exports = folder / "runs" / "mine" / "exports"
