@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from securecoderl_edge.errors import UsageError
+from securecoderl_edge.models.gguf_vocabulary import BYTE, CONTROL, NORMAL, SPACE, UNKNOWN, UNUSED, USER_DEFINED
 from securecoderl_edge.models.pre_tokenizers import ignores_merges, name_of
 from securecoderl_edge.models.tokenizer import Tokenizer, read_tokenizer, special_tokens
 from securecoderl_edge.prompts.chat import read_chat_template
 from securecoderl_edge.system.files import read_json
 
-# Token types of GGUF's tokenizer.ggml.token_type.
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 _BYTE_TOKENS = {f"<0x{byte:02X}>" for byte in range(256)}
-_SPACE = "▁"
 # Below the score of every token that a merge produces.
 _NO_MERGE = -1e6
 
@@ -168,7 +166,7 @@ def _prepends_space(where: Path, document: dict[str, Any]) -> bool:
     plain = metaspace.get("type") == "Metaspace" and not metaspace.get("split") and not steps
     if plain and metaspace.get("prepend_scheme") == "never":
         return False
-    if not metaspace and kinds in (["Prepend", "Replace"], ["Replace"]) and steps[-1].get("content") == _SPACE:
+    if not metaspace and kinds in (["Prepend", "Replace"], ["Replace"]) and steps[-1].get("content") == SPACE:
         return bool(kinds[0] == "Prepend")
     raise UsageError(
         f"{where}: this SentencePiece tokenizer adds spaces before texts in a way that llama.cpp does not support"
@@ -191,7 +189,7 @@ def _tokens(
         texts |= {index: (text, BYTE) for index, (text, _) in texts.items() if text in _BYTE_TOKENS}
         texts |= {index: (text, UNKNOWN) for index, (text, _) in texts.items() if text == unknown}
     for token in document.get("added_tokens", []):
-        if is_sentencepiece and _SPACE in token["content"] and token["id"] in texts:
+        if is_sentencepiece and SPACE in token["content"] and token["id"] in texts:
             continue  # Gemma's runs of spaces: merges make them, where a text has spaces
         special = token["special"] or token["id"] in ends or _looks_special(token["content"])
         kept = texts.get(token["id"], ("", NORMAL))[1] == UNKNOWN

@@ -14,8 +14,8 @@ from securecoderl_edge.models.pre_tokenizers import ignores_merges, pre_tokenize
 from securecoderl_edge.text import NORMALIZER_KEY
 
 # Values of tokenizer.ggml.token_type.
-_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
-_SPACE = "▁"
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+SPACE = "▁"
 # With these texts, llama.cpp ends an answer in addition to the tokens that the metadata name.
 _ENDS = {
     "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "</s>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>",
@@ -84,7 +84,7 @@ def read_gguf_vocabulary(header: GgufHeader, size: int, path: Path) -> GgufVocab
 
 def _tokens(header: GgufHeader, size: int, path: Path) -> tuple[list[str], list[int]]:
     tokens = [*header.lists.get("tokenizer.ggml.tokens", ())]
-    types = [*header.lists.get("tokenizer.ggml.token_type", (_NORMAL,) * len(tokens))]
+    types = [*header.lists.get("tokenizer.ggml.token_type", (NORMAL,) * len(tokens))]
     if len(tokens) != size:
         raise SceError(f"{path}: {len(tokens)} tokens, but {size} embeddings; download it again")
     are_texts = all(isinstance(text, str) and 0 < len(text) <= _LONGEST_TOKEN for text in tokens)
@@ -127,10 +127,10 @@ def _sentencepiece(header: GgufHeader, tokens: list[str], types: list[int], path
     if len(scores) != len(tokens):
         raise SceError(f"{path}: {len(scores)} scores for {len(tokens)} tokens; download it again")
     adds_space = bool(header.values.get("tokenizer.ggml.add_space_prefix", True))
-    to_mark = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
-    steps = [{"type": "Prepend", "prepend": _SPACE}, to_mark] if adds_space else [to_mark]
+    to_mark = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+    steps = [{"type": "Prepend", "prepend": SPACE}, to_mark] if adds_space else [to_mark]
     from_mark: list[dict[str, Any]] = [
-        {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "},
+        {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
         {"type": "ByteFallback"},
         {"type": "Fuse"},
     ]
@@ -143,7 +143,7 @@ def _sentencepiece(header: GgufHeader, tokens: list[str], types: list[int], path
         "model": {
             "type": "BPE",
             "dropout": None,
-            "unk_token": next((text for text, kind in zip(tokens, types, strict=True) if kind == _UNKNOWN), None),
+            "unk_token": next((text for text, kind in zip(tokens, types, strict=True) if kind == UNKNOWN), None),
             "continuing_subword_prefix": None,
             "end_of_word_suffix": None,
             "fuse_unk": True,
@@ -157,7 +157,7 @@ def _sentencepiece(header: GgufHeader, tokens: list[str], types: list[int], path
 
 def _vocabulary(tokens: list[str], types: list[int]) -> dict[str, int]:
     """Ids of the tokens but for the unused; added ones too, as tokenizers numbers those anew that are not in it."""
-    return {text: index for index, text in enumerate(tokens) if types[index] != _UNUSED}
+    return {text: index for index, text in enumerate(tokens) if types[index] != UNUSED}
 
 
 def _merges(tokens: list[str], types: list[int], scores: list[float], path: Path) -> list[list[str]]:
@@ -165,7 +165,7 @@ def _merges(tokens: list[str], types: list[int], scores: list[float], path: Path
 
     Among the splits of one token the order is that of its left part, which only matters where two of them overlap.
     """
-    normal = {text: score for text, kind, score in zip(tokens, types, scores, strict=True) if kind == _NORMAL}
+    normal = {text: score for text, kind, score in zip(tokens, types, scores, strict=True) if kind == NORMAL}
     splits = (
         (-score, text, cut)
         for text, score in normal.items()
@@ -182,9 +182,9 @@ def _added(tokens: list[str], types: list[int]) -> list[dict[str, Any]]:
     """The tokens that are found in a text before it is split."""
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     return [
-        {"id": index, "content": text, **flags, "special": kind != _USER_DEFINED}
+        {"id": index, "content": text, **flags, "special": kind != USER_DEFINED}
         for index, (text, kind) in enumerate(zip(tokens, types, strict=True))
-        if kind in (_CONTROL, _USER_DEFINED, _UNKNOWN)
+        if kind in (CONTROL, USER_DEFINED, UNKNOWN)
     ]
 
 
@@ -203,7 +203,7 @@ def _special_ids(header: GgufHeader, size: int, is_sentencepiece: bool) -> dict[
 def _config_ids(ids: dict[str, int], header: GgufHeader, tokens: list[str], types: list[int]) -> dict[str, Any]:
     """The ids for config.json; there is a list of end tokens if there are several."""
     eos, others = ids["eos_token"], [header.values.get(f"tokenizer.ggml.{name}_token_id") for name in ("eot", "eom")]
-    named = [index for index, text in enumerate(tokens) if text in _ENDS and types[index] == _CONTROL]
+    named = [index for index, text in enumerate(tokens) if text in _ENDS and types[index] == CONTROL]
     named += [end for end in others if isinstance(end, int) and end in range(len(tokens))]
     ends = [eos, *sorted({*named} - {eos})]
     found: dict[str, Any] = {f"{name}_id": index for name, index in ids.items() if name != "unk_token"}
