@@ -99,6 +99,8 @@ def special_tokens(folder: Path) -> dict[str, str]:
         token = settings.get(name)
         text = token.get("content") if isinstance(token, dict) else token
         if isinstance(text, str):
+            if text.encode("utf-8", "replace").decode() != text:  # half of a character
+                raise SceError(f"{folder / 'tokenizer_config.json'}: {name} is not text")
             texts[name] = text
     return texts
 

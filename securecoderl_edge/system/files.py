@@ -137,7 +137,7 @@ def locked(folder: Path) -> Iterator[None]:
         SceError: another process holds it, or a file in it is a link.
     """
     for path in folder.iterdir():
-        if path.is_symlink():
+        if path.is_symlink() and not path.is_dir():
             raise SceError(f"{path} is a link; remove it, or choose another folder")
     with open_lock(folder) as lock:
         if not take_lock(lock):
@@ -165,13 +165,10 @@ def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file.
 
     Raises:
-        SceError: the file is missing, is not a JSON object, or has text that is not Unicode.
+        SceError: the file is missing or is not a JSON object.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        value = json.loads(text)
-        if "\\ud" in text.lower():  # half of a character, perhaps, which no library in Rust or C accepts
-            json.dumps(value, ensure_ascii=False).encode("utf-8")
+        value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SceError(f"{path}: no such file") from None
     except (OSError, ValueError, RecursionError) as error:

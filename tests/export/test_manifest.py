@@ -62,7 +62,7 @@ def test_a_manifest_that_is_none_is_a_sentence(
     path = folder / "m.gguf.manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     code, _, err = run(str(base), "--verify", "m.gguf")
-    assert (code, "m.gguf.manifest.json: not " in err) == (1, True), err
+    assert (code, "not an export manifest of this version" in err) == (1, True), err
     assert run(str(base), "--quant", "f16", "--out", "m.gguf")[0] == 2  # not taken for this export either
     path.write_text("[" * 200_000)
     assert run(str(base), "--verify", "m.gguf")[0] == 1

@@ -200,7 +200,7 @@ def test_a_tokenizer_that_panics_is_damaged(tmp_path: Path, part: dict[str, Any]
 def test_half_of_a_character_is_no_special_token(tmp_path: Path) -> None:
     write_tokenizer(tmp_path, "qwen")
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "\\ud800"}')
-    with pytest.raises(SceError, match=r"tokenizer_config\.json: not valid JSON"):
+    with pytest.raises(SceError, match=r"tokenizer_config\.json: eos_token is not text"):
         read_tokenizer(tmp_path)
 
 

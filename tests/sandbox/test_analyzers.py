@@ -252,7 +252,7 @@ def test_a_weakness_that_several_tools_report_counts_as_the_first_one_reports_it
         ("zerodiv", 12),
     ]
     report = "SUMMARY: UndefinedBehaviorSanitizer: integer-divide-by-zero solution.c:9"
-    stopped = Execution(toolchain.SANITIZER_STATUS, "", "", report, 0.0)
+    stopped = Execution(toolchain.MEDIUM_STATUS, "", "", report, 0.0)
     run = ProgramRun(True, "", (stopped,), analysis=dataclasses.replace(scan, failed=True))
     found = findings_of(run)
     assert [each.test_id for each in found.findings] == ["integer-divide-by-zero", "-Wanalyzer-malloc-leak"]

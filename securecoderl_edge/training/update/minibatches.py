@@ -111,7 +111,7 @@ def optimize(
         **average,
         "val/ratio_var": max(0.0, ratio_square - average["val/ratio"] ** 2),
         "val/first_ratio_error": first_ratio_error,
-        "val/epochs": -(-steps // len(minibatches)),
+        "val/epochs": epoch + 1,
         "val/steps": steps,
         "grad_norm": grad_norm / steps,
     }
