@@ -128,7 +128,7 @@ def load_other(folder: Path, precision: str, device: str) -> Any:
             folder, dtype=dtypes.get(precision, torch.float32), local_files_only=True, use_safetensors=True,
             trust_remote_code=False,
         )  # fmt: skip
-    except (OSError, ValueError, RuntimeError, TypeError, KeyError) as error:
+    except Exception as error:  # each kind of damage has an exception of its own
         raise SceError(f"cannot load the weights of {folder}: {first_line(error)}") from None
     if precision == "int8":
         quantize_linears(model)

@@ -27,7 +27,7 @@ def load_model(
     Peak memory is the finished model and one tensor of the files.
 
     Raises:
-        SceError: transformers cannot read config.json; or a tensor is missing, damaged, unexpected, of another shape,
+        SceError: transformers cannot use config.json; or a tensor is missing, damaged, unexpected, of another shape,
             or has values outside of ``dtype``.
     """
     from accelerate import init_empty_weights
@@ -35,13 +35,13 @@ def load_model(
 
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # it checks each field, with exceptions of several kinds
-        raise SceError(f"{folder / 'config.json'}: transformers cannot read it ({first_line(error)})") from None
-    with init_empty_weights(include_buffers=False):
-        # The attention implementation that accepts our masks unchanged.
-        model = AutoModelForCausalLM.from_config(
-            config, attn_implementation="sdpa", dtype=torch.float32, trust_remote_code=False
-        )
+        with init_empty_weights(include_buffers=False):
+            # The attention implementation that accepts our masks unchanged.
+            model = AutoModelForCausalLM.from_config(
+                config, attn_implementation="sdpa", dtype=torch.float32, trust_remote_code=False
+            )
+    except Exception as error:  # each kind of wrong value has an exception of its own
+        raise SceError(f"{folder / 'config.json'}: transformers cannot use it ({first_line(error)})") from None
     if int8:
         with_int8_linears(model)
     tied = bool(config.tie_word_embeddings)

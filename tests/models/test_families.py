@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tiny_families import FAMILIES, WINDOW, build_family
 from torch import Tensor
 from transformers import AutoConfig
 
-from securecoderl_edge.errors import UsageError
+from securecoderl_edge.errors import SceError, UsageError
 from securecoderl_edge.models.adapters import POLICY_ADAPTER, LoraSettings, adapter_parameters, add_adapters
 from securecoderl_edge.models.architecture import Architecture, architecture_of, read_architecture
 from securecoderl_edge.models.decoder import Decoder
@@ -147,6 +148,15 @@ def test_a_damaged_configuration_is_an_error_of_the_user(family: str, change: di
     config = json.loads((folder / "config.json").read_text())
     with pytest.raises(UsageError, match="missing or invalid value"):
         architecture_of(config | change, "config.json")
+
+
+@pytest.mark.parametrize("change", [{"head_dim": True}, {"pad_token_id": 10**6}])
+def test_what_transformers_cannot_use_is_a_sentence(change: dict[str, Any], once: Once, tmp_path: Path) -> None:
+    shutil.copytree(once("family-mistral", lambda made: build_family(made, "mistral")), tmp_path / "model")
+    file = tmp_path / "model" / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(SceError, match=r"config\.json"):
+        load_base(tmp_path / "model")
 
 
 def test_an_architecture_that_is_no_text_is_refused() -> None:
