@@ -104,7 +104,8 @@ def _read(folder: Path) -> _Part:
             raise ValueError("it compares other models than it has")
         keys = [read_json(folder / name / "settings.json") for name in names]
         _ = json.dumps(document["machine"], allow_nan=False)
-        _ = [(each["label"], float(each["time_factor"])) for each in keys]
+        if not all(isinstance(each["label"], str) and float(each["time_factor"]) > 0 for each in keys):
+            raise ValueError("a label that is not text, or a time factor that is not above 0")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SceError(f"{file} is damaged ({error!r}); {_AGAIN}") from None
     return _Part(folder, document, settings, keys)

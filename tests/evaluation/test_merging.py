@@ -145,6 +145,7 @@ def change(path: str, old: str, new: str) -> Callable[[], None]:
             1,
             "not the usage of a batch",
         ),
+        (change("shards/2/good-*/settings.json", '"label": "', '"label": ["x"], "no": "'), (1, 2, 3), 1, "not text"),
         (change("shards/2/bench.json", '"load_average": [', '"load_average": [NaN, '), (1, 2, 3), 1, "is damaged"),
         (change("five.jsonl", "(3)", "(three)"), (1, 2, 3), 1, "are of other problems than here"),
     ],
