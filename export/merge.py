@@ -89,10 +89,7 @@ def read_adapter(adapter: Path) -> LoraUpdate:
     config = read_lora_config(adapter)
     if config.get("fan_in_fan_out"):
         raise UsageError(f"{adapter}: adapters with fan_in_fan_out are not supported")
-    try:
-        rank, alpha = int(config["r"]), float(config["lora_alpha"])
-    except (KeyError, TypeError, ValueError, OverflowError):
-        raise SceError(f"{adapter}: {ADAPTER_CONFIG}: r and lora_alpha must be numbers") from None
+    rank, alpha = int(config["r"]), float(config["lora_alpha"])
     halves: dict[str, dict[str, torch.Tensor]] = {}
     with open_tensors(adapter / ADAPTER_WEIGHTS) as tensors:
         for key in _names(tensors):

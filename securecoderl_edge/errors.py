@@ -68,7 +68,7 @@ def needs(package: str, extra: str, note: str = "") -> Iterator[None]:
         raise SceError(f"{package} is installed but cannot be imported: {reason}") from None
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """The first line of an exception's message, or its class name if the message is empty."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 

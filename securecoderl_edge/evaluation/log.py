@@ -108,15 +108,8 @@ def _fault_of_row(row: Any) -> str | None:
         score_from_record(row)
     except ValueError as error:
         return str(error)
-    checks = {
-        "id": lambda value: isinstance(value, str),
-        "sample": lambda value: type(value) is int,
-        "between_tokens_ms": lambda value: isinstance(value, list) and all(map(_is_measured, value)),
-        **dict.fromkeys(("completion", "finish"), lambda value: isinstance(value, str)),
-        **dict.fromkeys(("completion_tokens", "first_token_seconds"), _is_measured),
-    }
     row = {"id": None, "sample": None, **row}
-    wrong = [name for name, is_right in checks.items() if name in row and not is_right(row[name])]
+    wrong = [name for name, is_right in _CHECKS.items() if name in row and not is_right(row[name])]
     return f"invalid {wrong[0]}" if wrong else None
 
 
@@ -129,3 +122,13 @@ def _fault_of_usage(record: Any) -> str | None:
 def _is_measured(value: Any) -> bool:
     """Whether it can be a time or a count, so that sums and ratios of them are numbers."""
     return is_amount(value) and value < _MOST
+
+
+# Of the fields of a row that are not those of a score.
+_CHECKS: dict[str, Callable[[Any], bool]] = {
+    "id": lambda value: isinstance(value, str),
+    "sample": lambda value: type(value) is int,
+    "between_tokens_ms": lambda value: isinstance(value, list) and all(map(_is_measured, value)),
+    **dict.fromkeys(("completion", "finish"), lambda value: isinstance(value, str)),
+    **dict.fromkeys(("completion_tokens", "first_token_seconds"), _is_measured),
+}

@@ -68,6 +68,12 @@ def read_lora_config(adapter: Path) -> dict[str, Any]:
         raise UsageError(
             f"{adapter}: adapters with init_lora_weights = {config['init_lora_weights']} are not supported"
         )
+    try:
+        rank, _ = int(config["r"]), float(config["lora_alpha"])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise SceError(f"{adapter}: {ADAPTER_CONFIG}: r and lora_alpha must be numbers") from None
+    if not 1 <= rank <= _HIGHEST_RANK:
+        raise SceError(f"{adapter}: {ADAPTER_CONFIG}: r must be from 1 to {_HIGHEST_RANK}")
     return config
 
 
@@ -86,17 +92,14 @@ def peft_config(adapter: Path) -> Any:
     try:
         with safe_open(file, "pt") as weights:
             names = [_FACTOR.fullmatch(key) for key in weights.keys()]  # noqa: SIM118 -- it cannot be iterated
-        rank, alpha = int(config["r"]), float(config["lora_alpha"])
     except (OSError, SafetensorError) as error:
         raise SceError(f"cannot read {file} ({error})") from None
-    except (KeyError, TypeError, ValueError, OverflowError):
-        raise SceError(f"{adapter}: {ADAPTER_CONFIG}: r and lora_alpha must be numbers") from None
     layers = sorted({name[1] for name in names if name})
-    if not layers or not all(names) or not 1 <= rank <= _HIGHEST_RANK:
+    if not layers or not all(names):
         raise SceError(f"{adapter}: not a plain LoRA adapter")
     return LoraConfig(
-        r=rank,
-        lora_alpha=alpha,
+        r=int(config["r"]),
+        lora_alpha=float(config["lora_alpha"]),
         target_modules=layers,
         use_rslora=bool(config.get("use_rslora")),
         fan_in_fan_out=bool(config.get("fan_in_fan_out")),

@@ -11,6 +11,7 @@ from typing import Any
 from securecoderl_edge.errors import SceError, UsageError, first_line, needs
 from securecoderl_edge.models.gguf_header import GgufHeader
 from securecoderl_edge.models.pre_tokenizers import ignores_merges, pre_tokenizer_of
+from securecoderl_edge.models.tokenizer import is_failure
 from securecoderl_edge.text import NORMALIZER_KEY
 
 # Values of tokenizer.ggml.token_type.
@@ -250,7 +251,9 @@ def _check_round_trip(text: str, path: Path) -> None:
     try:
         tokenizer = Tokenizer.from_str(text)
         found = tokenizer.decode(tokenizer.encode(_PROBE, add_special_tokens=False).ids, skip_special_tokens=False)
-    except Exception as error:
+    except BaseException as error:
+        if not is_failure(error):
+            raise
         raise SceError(f"{path}: its tokenizer is damaged ({first_line(error)}); download it again") from None
     if found != _PROBE:
         raise SceError(f"{path}: its tokenizer does not give a program back as it was; choose another file")

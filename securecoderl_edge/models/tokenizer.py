@@ -79,9 +79,13 @@ class Tokenizer:
         return dict(json.loads(self.backend.to_str()))
 
 
+def is_failure(error: BaseException) -> bool:
+    """Whether tokenizers failed: its bindings raise bare `Exception`, and panics that are none."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
 def _refusal(error: BaseException) -> BaseException:
-    """A failure of tokenizers as a sentence: its bindings raise bare `Exception`, and panics that are none."""
-    if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+    if is_failure(error):
         return SceError(f"the tokenizer fails ({next(iter(str(error).splitlines()), '')}); tokenizer.json is damaged")
     return error
 
@@ -175,7 +179,9 @@ def _open(folder: Path, settings: dict[str, Any]) -> Any:
                 backend.add_tokens([AddedToken(**{name: token[name] for name in _FLAGS if name in token})])
                 if backend.token_to_id(token["content"]) != index:
                     raise ValueError(f"token {index} of tokenizer_config.json does not follow its last one")
-    except Exception as error:
+    except BaseException as error:
+        if not is_failure(error):
+            raise
         raise SceError(f"{path}: not a tokenizer ({first_line(error)})") from None
     beyond = _tokens_without_row(backend, folder, settings)
     if not beyond:

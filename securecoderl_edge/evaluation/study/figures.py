@@ -42,8 +42,8 @@ def _is_sanitizer_clean(row: Row) -> bool | None:
     return not any(finding["test_id"] in SANITIZERS for finding in row["findings"])
 
 
-# With k samples for each problem this is pass@k.
 _LARGEST = 1 << 27  # bytes of a file, unpacked
+# With k samples for each problem this is pass@k.
 SOLVED = Metric("solved_rate", "Solved %", True, passes_all_tests)
 
 # A policy could raise its reward with shorter programs, or with wrong ones; these columns would show it.

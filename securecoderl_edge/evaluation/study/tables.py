@@ -66,7 +66,7 @@ def difference_table(
     """Paired differences on a split between arms trained for it; ``first`` picks those from one arm."""
     arms = {arm["name"]: arm for arm in record["arms"]}
     chosen = {
-        _pair(arms, each): each
+        _pair(arms, each): each["metrics"]
         for each in record["comparisons"]
         if each["split"] == split == arms[each["second"]]["split"] and first in (None, each["first"])
     }
@@ -85,14 +85,14 @@ def transfer_difference_table(
     for each in record["comparisons"]:
         home = arms[each["second"]]["split"]
         if each["split"] == split != home and (each["first"] == first_of[home] or not from_first):
-            chosen[f"{_pair(arms, each)}, trained on {home}"] = each
+            chosen[f"{_pair(arms, each)}, trained on {home}"] = each["metrics"]
     return _differences_of(chosen, columns, lines)
 
 
-def _differences_of(comparisons: Mapping[str, Record], columns: Sequence[Metric], lines: int) -> Table:
+def _differences_of(differences: Mapping[str, Record], columns: Sequence[Metric], lines: int) -> Table:
     rows = [
         (title, *metric_cells(metrics, columns, lines=lines, signed=True), str(len(metrics["seeds"])))
-        for title, metrics in ((title, each["metrics"]) for title, each in comparisons.items())
+        for title, metrics in differences.items()
     ]
     return Table(("Difference", *(metric.title for metric in columns), "Seeds"), tuple(rows))
 
