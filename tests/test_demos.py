@@ -42,7 +42,7 @@ def test_the_page_of_the_five_prompts_is_what_their_record_makes(benchmarks: Non
         assert result["right"][model] == sum(row["is_right"] for row in rows)
 
 
-@pytest.mark.parametrize("target", ["demo", "demo-real"])
+@pytest.mark.parametrize("target", ["demo", "demo-c", "demo-real"])
 def test_the_commands_of_the_demos_can_be_parsed(benchmarks: None, target: str) -> None:
     from demo_cost import demo_commands
 
