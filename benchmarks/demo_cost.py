@@ -86,7 +86,7 @@ def main() -> None:
     """Run the demo and print what each command took."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="2 updates a phase instead of the whole recipe")
-    parser.add_argument("--demo", choices=("demo", "demo-c", "demo-real"), default="demo", help="target of the Makefile")
+    parser.add_argument("--demo", choices=("demo", "demo-c", "demo-real"), default="demo", help="Makefile target")
     parser.add_argument("--json", type=Path, help="file for the results")
     arguments = parser.parse_args()
     rows, rates = [], {}

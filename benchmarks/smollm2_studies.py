@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from starter_studies import made, merged
+from starter_studies import NO_BETA, PAPERS_BETA, made, merged
 
 from securecoderl_edge.evaluation.study.arms import Arm, Split, Study
 from securecoderl_edge.evaluation.study.record import study_record
@@ -55,7 +55,9 @@ def mbpp(folder: Path) -> Study:
     was chosen before this study's RL, though after pilots and `paper_mbpp`, and again, with the constant baseline
     subtracted, after one seed without it on mbpp:test (`cont-plain`) and before any RL with it.
     """
-    preset = table3("smollm2", folder / "mbpp", seeds=3, quants=(), threads=1, overrides=("readiness_problems=0",))
+    # The recipe took the reward of `simple-paper` over after these variants.
+    before = ("readiness_problems=0", "reward.unparsable=zero")
+    preset = table3("smollm2", folder / "mbpp", seeds=3, quants=(), threads=1, overrides=before)
     known = {arm.name.removeprefix("mbpp-"): replace(arm, quants=()) for arm in preset.arms}
 
     def changed(name: str, variant: str, title: str, *settings: str) -> Arm:
@@ -106,6 +108,31 @@ def mbpp_samples(folder: Path) -> Study:
     names = (f"mbpp-sft-{LONG_SFT}", "mbpp-simple-paper")
     arms = tuple(replace(arm, measured_on=arm.measured_on[:1]) for arm in whole.arms if arm.name in names)
     return replace(whole, name="mbpp-x8", arms=arms, comparisons=(names,), samples=8, is_greedy=False)
+
+
+def secodeplt(folder: Path) -> Study:
+    """R_sec from security tests and Bandit, or no R_sec, on SecCodePLT, which docs/security-tests.md prepares.
+
+    The 30 evaluation problems are of other tasks than the training problems; some of the same weaknesses.
+    """
+    split = Split("secodeplt", "secodeplt-checked-train.jsonl", "secodeplt-checked-eval.jsonl")
+    arm = partial(Arm, split=split, measured_on=(split,))
+    sft = arm("secodeplt-sft", "SFT", phases=("sft",), settings=())
+    rl = [
+        arm(f"secodeplt-beta-{beta}", title, phases=("sft", "binary"), settings=(f"reward.security_weight={beta}",))
+        for beta, title in ((PAPERS_BETA, f"R_sec at {PAPERS_BETA}"), (NO_BETA, "tests alone"))
+    ]
+    # Programs are longer than MBPP's.
+    overrides = (
+        *("readiness_problems=0", "sft.max_tokens=512", "ppo.max_tokens=256"),
+        *("sft.steps=48", "binary.steps=20"),
+    )
+    arms = [sft, *rl]
+    pairs = list(itertools.combinations([each.name for each in arms], 2))
+    study = made("secodeplt", folder / "secodeplt", arms, pairs, seeds=2)
+    return replace(
+        study, recipe="smollm2", samples=8, overrides=overrides, device="cpu", base_precision="bf16", base_arm=sft
+    )
 
 
 def with_subsets(record: dict[str, Any], study: Study, jobs: int) -> dict[str, Any]:

@@ -11,6 +11,8 @@
     python benchmarks/study.py c --json benchmarks/results/study-c.json
     python benchmarks/study.py paper-mbpp --json benchmarks/results/study-paper-mbpp.json
     python benchmarks/study.py mbpp --json benchmarks/results/study-mbpp.json
+    python benchmarks/study.py mbpp-x8 --json benchmarks/results/study-mbpp-x8.json
+    python benchmarks/study.py secodeplt --json benchmarks/results/study-secodeplt.json
 
 ``table3`` has the variants of ``sce reproduce table3`` and some more. All studies share one folder, so a variant of two
 studies is trained once. Finished arms are not repeated. Their figures and the log of
@@ -29,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from record import publish
-from smollm2_studies import mbpp, mbpp_samples, paper_mbpp, with_subsets
+from smollm2_studies import mbpp, mbpp_samples, paper_mbpp, secodeplt, with_subsets
 from starter_studies import (
     ablations,
     c,
@@ -72,6 +74,7 @@ STUDIES: dict[str, Callable[[Path], Study]] = {
     "paper-mbpp": paper_mbpp,
     "mbpp": mbpp,
     "mbpp-x8": mbpp_samples,
+    "secodeplt": secodeplt,
 }
 
 
