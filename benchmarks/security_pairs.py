@@ -69,8 +69,8 @@ def main() -> None:
     pairs = read_pairs(arguments.data)[: QUICK_PAIRS if arguments.quick else None]
     places = {pair.place for pair in pairs}
     with reference_outputs() as evaluate:
-        imported = import_problems(arguments.data, "secodeplt", evaluate=evaluate).problems
-        problems = [each for each in imported if place_of(each) in places]
+        imported = import_problems(arguments.data, "secodeplt", evaluate=evaluate)
+        problems = [each for each in imported.problems if place_of(each) in places]
     by_bandit, tested = told_by_bandit(pairs), told_by_tests(problems)
 
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -85,7 +85,10 @@ def main() -> None:
     publish(
         {
             "told_apart": {of: {name: counts[of][name] for name in columns} for of in sorted(counts, key=rank)},
+            "dropped": {why: each.count for why, each in imported.tally.dropped.items()},
             "with_tests": len(problems),
+            "groups": len({each.group for each in problems}),
+            "eval_in_patched": count_patched(pairs, "B307"),
             "tests_fail": dict(tested.wrong.most_common()),
             "median_cpu_ms": round(1000 * statistics.median(tested.seconds), 2),
         },
@@ -122,6 +125,12 @@ def told_by_bandit(pairs: Sequence[Pair]) -> set[str]:
             for pair in pairs
             if scanner.scan(pair.vulnerable).serious and not scanner.scan(pair.patched).serious
         }
+
+
+def count_patched(pairs: Sequence[Pair], rule: str) -> int:
+    """The number of patched programs in which a rule of Bandit fires."""
+    with SecurityScanner() as scanner:
+        return sum(any(each.test_id == rule for each in scanner.scan(pair.patched).findings) for pair in pairs)
 
 
 def told_by_tests(problems: Sequence[Problem]) -> Tested:
