@@ -15,13 +15,10 @@ from securecoderl_edge.evaluation.tables import (
     NOT_DISTINGUISHABLE,
     Comparison,
     Table,
+    bench_tables,
     comparison_table,
     devices_in_words,
-    pass_table,
     prompts_in_words,
-    quality_table,
-    speed_table,
-    stage_table,
 )
 from securecoderl_edge.text import escape_controls
 
@@ -41,10 +38,8 @@ def show_bench(summaries: Sequence[EvaluationSummary], comparisons: Sequence[Com
     # A pipe has no width; rich would take 80 columns.
     console = data if data.is_terminal else new_console(width=PIPE_WIDTH)
     if console.width >= WIDE:
-        passes = pass_table(summaries, lines=2)
-        for table in (quality_table(summaries, lines=2), passes, speed_table(summaries), stage_table(summaries)):
-            if table is not None:
-                _print(console, table)
+        for table in bench_tables(summaries, lines=2):
+            _print(console, table)
     else:
         for summary in summaries:
             _print_below(console, summary)
@@ -106,9 +101,7 @@ def _print_below(console: Console, summary: EvaluationSummary) -> None:
     shown = RichTable(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     shown.add_column(no_wrap=True)
     shown.add_column(overflow="fold")
-    for table in (quality_table([summary]), pass_table([summary]), speed_table([summary]), stage_table([summary])):
-        if table is None:
-            continue
+    for table in bench_tables([summary]):
         for title, cell in zip(table.columns[1:], table.rows[0][1:], strict=True):
             shown.add_row(title, escape_controls(cell))
     console.print(escape_controls(summary.label), style="bold")

@@ -198,7 +198,8 @@ def comparison_table(comparison: Comparison, *, with_p_values: bool = True) -> T
     """One row per metric: the difference, its interval, and the verdict."""
     rows = []
     for difference in comparison.differences:
-        p_value = "" if difference.p_value is None else _p_cell(difference.p_value)
+        p = difference.p_value
+        p_value = "" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
         cell = interval_cell(difference.interval, difference.metric, signed=True)
         rows.append((difference.metric.title, cell, p_value, verdict(difference)))
     if not with_p_values:
@@ -285,10 +286,16 @@ def to_markdown(table: Table) -> str:
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
 
+def bench_tables(summaries: Sequence[EvaluationSummary], *, lines: int = 1) -> list[Table]:
+    """All tables of an evaluation but those of comparisons; two ``lines`` as in `quality_table`."""
+    passes = pass_table(summaries, lines=lines)
+    speed_and_stages = (speed_table(summaries), stage_table(summaries))
+    return [quality_table(summaries, lines=lines), *([passes] if passes else []), *speed_and_stages]
+
+
 def bench_markdown(summaries: Sequence[EvaluationSummary], comparisons: Sequence[Comparison] = ()) -> str:
     """All tables of an evaluation as one Markdown text."""
-    tables = (quality_table(summaries), pass_table(summaries), speed_table(summaries), stage_table(summaries))
-    parts = [to_markdown(table) for table in tables if table is not None]
+    parts = [to_markdown(table) for table in bench_tables(summaries)]
     for comparison in comparisons:
         title = f"**{comparison.second}** minus **{comparison.first}**, paired, {comparison.problems} problems:"
         parts.append(f"{title}\n\n{to_markdown(comparison_table(comparison))}")
@@ -327,10 +334,6 @@ def interval_record(interval: Interval | None) -> dict[str, Any] | None:
 def _number(value: float, digits: int, signed: bool) -> str:
     text = f"{value:+.{digits}f}" if signed else f"{value:.{digits}f}"
     return text.replace("-", "", 1) if float(text) == 0 and text.startswith("-") else text
-
-
-def _p_cell(p_value: float) -> str:
-    return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
 def _per_second(speed: float | None) -> str:
