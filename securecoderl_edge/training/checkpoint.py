@@ -67,7 +67,7 @@ def save_checkpoint(
     Raises:
         SceError: the system cannot write it; earlier checkpoints stay.
     """
-    final = _folder_of(folder, progress.step)
+    final = folder / step_name(progress.step)
     try:
         with temporary_beside(final, replace_folder=True) as temporary:
             save_adapter(learner.model, temporary, base_name)
@@ -88,7 +88,7 @@ def save_checkpoint(
             (temporary / STATE_FILE).write_text(json.dumps(state, indent=1), encoding="utf-8")
     except SafetensorError as error:
         raise SceError(f"cannot write {final}: {error}") from error
-    kept = {_folder_of(folder, step) for step in keep}
+    kept = {folder / step_name(step) for step in keep}
     for old in checkpoints(folder)[:-KEEP]:
         if old not in kept:
             shutil.rmtree(old)
@@ -122,7 +122,7 @@ def load_latest(folder: Path, learner: Learner, facts: Mapping[str, Any]) -> Pro
         scaler = dict(state["scaler"])
     except (SceError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise SceError(f"{newest / STATE_FILE} is damaged ({error}); {older}") from None
-    if _folder_of(folder, progress.step) != newest:
+    if folder / step_name(progress.step) != newest:
         raise SceError(f"{newest / STATE_FILE} is damaged (it belongs to step {progress.step}); {older}")
     differing = [name for name, value in facts.items() if stored.get(name) != value]
     if differing:
@@ -169,7 +169,7 @@ def load_step(folder: Path, step: int, learner: Learner) -> None:
     Raises:
         SceError: it is missing, damaged or unreadable.
     """
-    checkpoint = _folder_of(folder, step)
+    checkpoint = folder / step_name(step)
     hashes = read_json(checkpoint / STATE_FILE).get("sha256")
     expected = hashes.get(ADAPTER_WEIGHTS) if isinstance(hashes, dict) else None
     if not _is_whole(checkpoint, ADAPTER_WEIGHTS, expected):
@@ -217,10 +217,6 @@ def keep_for_inspection(file: Path, error: NotFiniteError) -> None:
     with temporary_beside(file) as temporary:
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in error.tensors.items()}
         save_file(tensors, temporary)
-
-
-def _folder_of(folder: Path, step: int) -> Path:
-    return folder / step_name(step)
 
 
 def _flatten(state: Mapping[Any, Any]) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
