@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from securecoderl_edge.scoring.score import Score
     from securecoderl_edge.scoring.scorer import Scorer
 
-LONGEST_PROGRAM = 64 << 20
+_LONGEST_PROGRAM = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -289,7 +289,7 @@ def _read_program(path: Path, language: Language) -> str:
     try:
         # In Python, a comment can name another encoding.
         with tokenize.open(path) if language == PYTHON else path.open(encoding="utf-8") as file:
-            text = file.read(LONGEST_PROGRAM + 1)
+            text = file.read(_LONGEST_PROGRAM + 1)
     except UnicodeDecodeError as error:
         raise not_utf8(path, error) from None
     except SyntaxError as error:
@@ -300,8 +300,8 @@ def _read_program(path: Path, language: Language) -> str:
         raise UsageError(f"{path}: a folder, not a file") from None
     except OSError as error:
         raise SceError(f"{path}: {error.strerror}") from None
-    if len(text) > LONGEST_PROGRAM:
-        raise UsageError(f"{path}: too long; the limit is {LONGEST_PROGRAM >> 20} Mi characters")
+    if len(text) > _LONGEST_PROGRAM:
+        raise UsageError(f"{path}: too long; the limit is {_LONGEST_PROGRAM >> 20} Mi characters")
     return text
 
 

@@ -19,10 +19,10 @@ from securecoderl_edge.scoring.statistics import Interval, mcnemar_exact, paired
 
 ABSENT = "–"
 NOT_DISTINGUISHABLE = "not distinguishable"
-SIGNIFICANCE = 0.05
+_SIGNIFICANCE = 0.05
 
 # Columns of quality are `scoring.metrics.METRICS`.
-SPEED_COLUMNS = (
+_SPEED_COLUMNS = (
     "Model",
     "prompt tok/s",
     "decode tok/s",
@@ -32,7 +32,7 @@ SPEED_COLUMNS = (
     "file",
     "bits",
 )
-STAGE_COLUMNS = ("Model", "no parse", "crash", "silent", "output", "all tests", "tokens", "cut off")
+_STAGE_COLUMNS = ("Model", "no parse", "crash", "silent", "output", "all tests", "tokens", "cut off")
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Difference:
     @property
     def distinguishable(self) -> bool:
         """Whether the difference is significant: the 95 % interval excludes 0, and the exact test, if any, agrees."""
-        agrees = self.p_value is None or self.p_value < SIGNIFICANCE
+        agrees = self.p_value is None or self.p_value < _SIGNIFICANCE
         return self.interval.excludes_zero and agrees
 
 
@@ -138,7 +138,7 @@ def speed_table(summaries: Sequence[EvaluationSummary]) -> Table:
         )
         for summary in summaries
     ]
-    return Table(SPEED_COLUMNS, tuple(rows))
+    return Table(_SPEED_COLUMNS, tuple(rows))
 
 
 def devices_in_words(summaries: Sequence[EvaluationSummary]) -> list[str]:
@@ -162,7 +162,7 @@ def stage_table(summaries: Sequence[EvaluationSummary]) -> Table:
         )
         for summary in summaries
     ]
-    return Table(STAGE_COLUMNS, tuple(rows))
+    return Table(_STAGE_COLUMNS, tuple(rows))
 
 
 def pass_table(summaries: Sequence[EvaluationSummary], *, lines: int = 1) -> Table | None:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from securecoderl_edge.scoring.scorer import Scorer
 
 LONGEST_LINE = 200
-STDERR_LINES = 12
-PERMITTED = {
+_STDERR_LINES = 12
+_PERMITTED = {
     "full": "no network, no processes, and only files of the Python library",
     "no-landlock": "no network, no processes and no files",
 }
@@ -69,7 +69,7 @@ def _about_test(
     verdict = "pass" if score.verdicts[0] == "over_budget" else score.verdicts[0]
     lines = _about_run(verdict, run.executions[0], expected, limits)
     if score.verdicts[0] == "crash" and re.search("PermissionError|ModuleNotFoundError", run.executions[0].stderr):
-        lines += [f"  (the sandbox allows {PERMITTED[score.sandbox]})"] if score.sandbox in PERMITTED else []
+        lines += [f"  (the sandbox allows {_PERMITTED[score.sandbox]})"] if score.sandbox in _PERMITTED else []
     if run.footprint is not None:
         if run.executions[0].on_target and score.verdicts[0] not in ("pass", "over_budget"):
             lines[0] += f" on {target} (natively it passes)"
@@ -149,7 +149,7 @@ def _about_run(verdict: str, execution: Execution, expected: str, limits: Limits
 
 
 def _stderr_lines(execution: Execution) -> list[str]:
-    return [f"  {line}" for line in execution.stderr.rstrip().splitlines()[-STDERR_LINES:]]
+    return [f"  {line}" for line in execution.stderr.rstrip().splitlines()[-_STDERR_LINES:]]
 
 
 def _first_difference(stdout: str, expected: str) -> list[str]:
